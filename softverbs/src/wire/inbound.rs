@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The rules that the received segments of a stream have to keep among each other.
+#![forbid(unsafe_code)]
+
+use super::ddp::{Header, MessagePos, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, UntaggedOrder};
+use super::error::WireError;
+use super::rdmap::check_segment;
+
+/// The untagged queues of a stream, in the direction in which this side receives.
+///
+/// Whether there is a receive for a Send, room for another Read, or a region behind an STag is not known here:
+/// those checks are the caller's, after this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inbound {
+    send: UntaggedOrder,
+    request: UntaggedOrder,
+    atomic_response: UntaggedOrder,
+}
+
+impl Inbound {
+    /// The state before the first segment.
+    pub fn new() -> Inbound {
+        Inbound::default()
+    }
+
+    /// The order of the queue of Send and Immediate Data messages.
+    pub fn send(&self) -> &UntaggedOrder {
+        &self.send
+    }
+
+    /// The order of the queue of Read Requests and Atomic Requests.
+    pub fn request(&self) -> &UntaggedOrder {
+        &self.request
+    }
+
+    /// Checks a segment and moves on behind it. Returns its place in its message; `None` for a tagged segment,
+    /// which carries its place in the header, and for a Terminate message, of which there is only one.
+    ///
+    /// # Errors
+    ///
+    /// What [`check_segment`] and [`UntaggedOrder::check`] give. The stream ends with it.
+    #[inline]
+    pub fn check(&mut self, header: &Header, payload_len: usize) -> Result<Option<MessagePos>, WireError> {
+        check_segment(header, payload_len)?;
+        let Header::Untagged { qn, .. } = *header else {
+            return Ok(None);
+        };
+        let queue = match qn {
+            QN_SEND => &mut self.send,
+            QN_REQUEST => &mut self.request,
+            QN_ATOMIC_RESPONSE => &mut self.atomic_response,
+            _ => return Ok(None),
+        };
+        queue.check(header, payload_len).map(Some)
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! RDMAP messages: opcodes, the bodies of the requests, and which segment each opcode allows.
+#![forbid(unsafe_code)]
+
+use super::bytes::{be32, be64, put32, put64};
+use super::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use super::error::WireError;
+
+pub use super::terminate::{TermCode, Terminate};
+
+/// Bytes of the body of an Immediate Data message.
+pub const IMMEDIATE_LEN: usize = 8;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// RDMA Write.
+    Write = 0,
+    /// RDMA Read Request.
+    ReadRequest = 1,
+    /// RDMA Read Response.
+    ReadResponse = 2,
+    /// Send.
+    Send = 3,
+    /// Send with Invalidate.
+    SendInv = 4,
+    /// Send with Solicited Event.
+    SendSe = 5,
+    /// Send with Solicited Event and Invalidate.
+    SendSeInv = 6,
+    /// Terminate.
+    Terminate = 7,
+    /// Immediate Data.
+    Immediate = 8,
+    /// Immediate Data with Solicited Event.
+    ImmediateSe = 9,
+    /// Atomic Request.
+    AtomicRequest = 10,
+    /// Atomic Response.
+    AtomicResponse = 11,
+}
+
+impl Opcode {
+    /// The opcode with this number; `None` when there is none.
+    #[inline]
+    pub fn from_u8(code: u8) -> Option<Opcode> {
+        Some(match code {
+            0 => Opcode::Write,
+            1 => Opcode::ReadRequest,
+            2 => Opcode::ReadResponse,
+            3 => Opcode::Send,
+            4 => Opcode::SendInv,
+            5 => Opcode::SendSe,
+            6 => Opcode::SendSeInv,
+            7 => Opcode::Terminate,
+            8 => Opcode::Immediate,
+            9 => Opcode::ImmediateSe,
+            10 => Opcode::AtomicRequest,
+            11 => Opcode::AtomicResponse,
+            _ => return None,
+        })
+    }
+
+    /// The queue of the message; `None` for the two tagged messages.
+    #[inline]
+    pub fn queue(self) -> Option<u32> {
+        match self {
+            Opcode::Write | Opcode::ReadResponse => None,
+            Opcode::Send | Opcode::SendInv | Opcode::SendSe | Opcode::SendSeInv => Some(QN_SEND),
+            Opcode::Immediate | Opcode::ImmediateSe => Some(QN_SEND),
+            Opcode::ReadRequest | Opcode::AtomicRequest => Some(QN_REQUEST),
+            Opcode::Terminate => Some(QN_TERMINATE),
+            Opcode::AtomicResponse => Some(QN_ATOMIC_RESPONSE),
+        }
+    }
+
+    /// Whether the segments of the message are tagged.
+    #[inline]
+    pub fn is_tagged(self) -> bool {
+        self.queue().is_none()
+    }
+
+    /// Whether the message is one of the four kinds of Send.
+    #[inline]
+    pub fn is_send(self) -> bool {
+        matches!(self, Opcode::Send | Opcode::SendInv | Opcode::SendSe | Opcode::SendSeInv)
+    }
+
+    /// Whether the message asks for an event at a completion queue that is armed for solicited ones only.
+    #[inline]
+    pub fn solicited(self) -> bool {
+        matches!(self, Opcode::SendSe | Opcode::SendSeInv | Opcode::ImmediateSe)
+    }
+
+    /// Whether the message asks to invalidate an STag.
+    #[inline]
+    pub fn invalidates(self) -> bool {
+        matches!(self, Opcode::SendInv | Opcode::SendSeInv)
+    }
+
+    /// Fewest and most bytes of a body with a fixed form; `None` where the body is data of any length.
+    fn body_range(self) -> Option<(usize, usize)> {
+        match self {
+            Opcode::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
+            Opcode::AtomicRequest => Some((AtomicRequest::LEN, AtomicRequest::LEN)),
+            Opcode::AtomicResponse => Some((AtomicResponse::LEN, AtomicResponse::LEN)),
+            Opcode::Immediate | Opcode::ImmediateSe => Some((IMMEDIATE_LEN, IMMEDIATE_LEN)),
+            Opcode::Terminate => Some((Terminate::MIN_LEN, Terminate::MAX_LEN)),
+            _ => None,
+        }
+    }
+}
+
+/// Checks what a segment says about itself: the queue that its opcode uses and, where the body has a fixed
+/// form, its length and that it is not split. The order of the segments is for
+/// [`Inbound`](super::inbound::Inbound), which calls this.
+///
+/// # Errors
+///
+/// [`WireError::QueueNumber`], [`WireError::MessageTooLong`], [`WireError::MessageTooShort`], and for a
+/// Terminate message [`WireError::BadTerminate`] instead of any of them.
+#[inline]
+pub fn check_segment(header: &Header, payload_len: usize) -> Result<(), WireError> {
+    let Header::Untagged { opcode, last, qn, .. } = *header else {
+        return Ok(());
+    };
+    let error = if opcode.queue() != Some(qn) {
+        WireError::QueueNumber(qn)
+    } else {
+        match opcode.body_range() {
+            Some((_, max)) if payload_len > max || !last => WireError::MessageTooLong(opcode),
+            Some((min, _)) if payload_len < min => WireError::MessageTooShort(opcode),
+            _ => return Ok(()),
+        }
+    };
+    Err(if opcode == Opcode::Terminate { WireError::BadTerminate } else { error })
+}
+
+/// The body of a Read Request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The region of the requester that takes the data.
+    pub sink_stag: u32,
+    /// Where in that region.
+    pub sink_to: u64,
+    /// Bytes to read.
+    pub size: u32,
+    /// The region of the responder that has the data.
+    pub src_stag: u32,
+    /// Where in that region.
+    pub src_to: u64,
+}
+
+impl ReadRequest {
+    /// Bytes of the body.
+    pub const LEN: usize = 28;
+
+    /// The body's bytes.
+    pub fn encode(&self) -> [u8; ReadRequest::LEN] {
+        let mut out = [0; ReadRequest::LEN];
+        put32(&mut out, 0, self.sink_stag);
+        put64(&mut out, 4, self.sink_to);
+        put32(&mut out, 12, self.size);
+        put32(&mut out, 16, self.src_stag);
+        put64(&mut out, 20, self.src_to);
+        out
+    }
+
+    /// Reads a body. Every 28 bytes are a valid one.
+    pub fn decode(body: &[u8; ReadRequest::LEN]) -> ReadRequest {
+        ReadRequest {
+            sink_stag: be32(body, 0),
+            sink_to: be64(body, 4),
+            size: be32(body, 12),
+            src_stag: be32(body, 16),
+            src_to: be64(body, 20),
+        }
+    }
+}
+
+/// The body of an Atomic Request (RFC 7306).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicRequest {
+    /// What to do, 4 bits: [`AtomicRequest::FETCH_ADD`] or [`AtomicRequest::CMP_SWAP`].
+    pub operation: u8,
+    /// Comes back in the response.
+    pub request_id: u32,
+    /// The region of the responder.
+    pub stag: u32,
+    /// Where in that region; the place must be aligned to 8 bytes.
+    pub to: u64,
+    /// What to add, or what to store.
+    pub data: u64,
+    /// The bits of `data` that count; for an addition, where a carry stops (0 for a plain one).
+    pub data_mask: u64,
+    /// What to compare with.
+    pub compare: u64,
+    /// The bits that are compared.
+    pub compare_mask: u64,
+}
+
+impl AtomicRequest {
+    /// Bytes of the body.
+    pub const LEN: usize = 52;
+    /// Add, and return what was there.
+    pub const FETCH_ADD: u8 = 0;
+    /// Store if equal, and return what was there.
+    pub const CMP_SWAP: u8 = 2;
+
+    /// The body's bytes. Bits of `operation` beyond the lower four are not sent.
+    pub fn encode(&self) -> [u8; AtomicRequest::LEN] {
+        let mut out = [0; AtomicRequest::LEN];
+        out[3] = self.operation & 0x0f;
+        put32(&mut out, 4, self.request_id);
+        put32(&mut out, 8, self.stag);
+        put64(&mut out, 12, self.to);
+        put64(&mut out, 20, self.data);
+        put64(&mut out, 28, self.data_mask);
+        put64(&mut out, 36, self.compare);
+        put64(&mut out, 44, self.compare_mask);
+        out
+    }
+
+    /// Reads a body. The reserved bits are ignored; the operation is not checked.
+    pub fn decode(body: &[u8; AtomicRequest::LEN]) -> AtomicRequest {
+        AtomicRequest {
+            operation: body[3] & 0x0f,
+            request_id: be32(body, 4),
+            stag: be32(body, 8),
+            to: be64(body, 12),
+            data: be64(body, 20),
+            data_mask: be64(body, 28),
+            compare: be64(body, 36),
+            compare_mask: be64(body, 44),
+        }
+    }
+}
+
+/// The body of an Atomic Response (RFC 7306).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicResponse {
+    /// That of the request.
+    pub request_id: u32,
+    /// What was there before.
+    pub original: u64,
+}
+
+impl AtomicResponse {
+    /// Bytes of the body.
+    pub const LEN: usize = 12;
+
+    /// The body's bytes.
+    pub fn encode(&self) -> [u8; AtomicResponse::LEN] {
+        let mut out = [0; AtomicResponse::LEN];
+        put32(&mut out, 0, self.request_id);
+        put64(&mut out, 4, self.original);
+        out
+    }
+
+    /// Reads a body. Every 12 bytes are a valid one.
+    pub fn decode(body: &[u8; AtomicResponse::LEN]) -> AtomicResponse {
+        AtomicResponse { request_id: be32(body, 0), original: be64(body, 4) }
+    }
+}
+
+/// The body of an Immediate Data message that carries the 4 bytes of a verbs work request, in their order in
+/// memory: they come first, and the other 4 are zero, as adapters do it.
+pub fn encode_immediate(value: [u8; 4]) -> [u8; IMMEDIATE_LEN] {
+    let mut out = [0; IMMEDIATE_LEN];
+    out[..4].copy_from_slice(&value);
+    out
+}
+
+/// The 4 bytes for a verbs work completion from the body of an Immediate Data message.
+pub fn decode_immediate(body: &[u8; IMMEDIATE_LEN]) -> [u8; 4] {
+    [body[0], body[1], body[2], body[3]]
+}

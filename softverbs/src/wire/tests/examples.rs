@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Frames worked out by hand, in both directions, byte for byte.
+#![forbid(unsafe_code)]
+
+use super::super::ddp::Header;
+use super::super::mpa::{self, Decoded, Enhanced, Frame, Kind, MpaError};
+use super::super::rdmap::{
+    AtomicRequest, AtomicResponse, Opcode, ReadRequest, TermCode, Terminate, decode_immediate,
+    encode_immediate,
+};
+use super::super::stream::{
+    self, MAX_CONTROL_FPDU, MAX_FPDU, MAX_HEADER_LEN, Receiver, encode_fpdu, encode_fpdu_header, fpdu_crc,
+    trailer, trailer_len,
+};
+use super::{Segment, hex, receive, untagged, write_header};
+
+const REQUEST: &str = "4d504120494420526571204672616d65 50020008 0008 0008 70696e67";
+const WRITE: &str = "001bc1401234560100000000100020006
+    8656c6c6f2c20697761727021 000000 f534f21c";
+const READ_REQUEST: &str = "002e4141 00000000 00000001 00000001 00000000 0000a100 0000000000001000
+    00001000 12345601 0000000010002000 907d882f";
+const TERMINATE: &str = "00264147 00000000 00000002 00000001 00000000 1100c000 001b c140 12345601
+    0000000010002000 32fc33be";
+const EMPTY_WRITE: &str = "000ec140 00000001 0000000000000000 ebd34c5f";
+const CRC_TERMINATE: &str = "00164147 00000000 00000002 00000001 00000000 20020000 7fe42585";
+const CRC_TERMINATE_SIW: &str = "00164147 00000000 00000002 00000001 00000000 02020000 75d367ed";
+
+fn fpdu(header: &Header, body: &[u8]) -> Vec<u8> {
+    let mut out = [0xee; 256];
+    let len = encode_fpdu(header, body, true, &mut out);
+    assert!(out[len..].iter().all(|byte| *byte == 0xee), "written behind the end");
+    out[..len].to_vec()
+}
+
+/// The only segment of a stream with CRCs on.
+fn only(bytes: &[u8]) -> Segment {
+    let mut segments = receive(&mut Receiver::new(true), bytes, bytes.len()).expect("a right FPDU");
+    assert_eq!(segments.len(), 1);
+    segments.remove(0)
+}
+
+fn terminate_body(terminate: &Terminate) -> Vec<u8> {
+    let mut out = [0xee; Terminate::MAX_LEN];
+    let len = terminate.encode(&mut out);
+    out[..len].to_vec()
+}
+
+#[test]
+fn crc_values() {
+    assert_eq!(fpdu_crc([&b"123456789\0\0\0"[..]]), crc32c::crc32c(b"123456789\0\0\0"));
+    assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+    let mut out = [0xee; 8];
+    assert_eq!(trailer(Some(0xe306_9283), 2, &mut out), 4);
+    assert_eq!(out[..4], [0x83, 0x92, 0x06, 0xe3]);
+    assert_eq!(trailer(Some(0xe306_9283), 27, &mut out), 7);
+    assert_eq!(out, [0, 0, 0, 0x83, 0x92, 0x06, 0xe3, 0]);
+    assert_eq!(trailer(None, 27, &mut out), trailer_len(27));
+    assert_eq!(out, [0; 8]);
+}
+
+/// The FPDU that RFC 5044 prints: 42 bytes of ULPDU, all zero behind the header, a marker in front of it.
+#[test]
+fn crc_of_the_rfc_figure() {
+    let mut covered = vec![0; 4];
+    covered.extend(hex("002a 4143 00000000 00000000 00000001 00000000"));
+    covered.extend([0; 24]);
+    assert_eq!(crc32c::crc32c(&covered).to_le_bytes(), [0x52, 0x23, 0x99, 0x83]);
+}
+
+#[test]
+fn crc_of_parts_is_the_crc_of_the_whole() {
+    for payload_len in 0..9 {
+        let payload: Vec<u8> = (1..=payload_len).collect();
+        let mut header = [0; MAX_HEADER_LEN];
+        let len = encode_fpdu_header(&write_header(7, 9), payload.len(), &mut header);
+        let mut whole = [&header[..len], &payload].concat();
+        let parts = fpdu_crc([&header[..len], &payload]);
+        assert_eq!(parts, fpdu_crc([&whole[..]]));
+        whole.resize(whole.len().next_multiple_of(4), 0);
+        assert_eq!(parts, crc32c::crc32c(&whole));
+    }
+}
+
+#[test]
+fn mpa_request() {
+    let frame = Frame {
+        kind: Kind::Request,
+        markers: false,
+        crc: true,
+        reject: false,
+        revision: 2,
+        enhanced: Some(Enhanced { ird: 8, ord: 8, ..Enhanced::default() }),
+    };
+    let mut out = Vec::new();
+    mpa::encode(&frame, b"ping", &mut out).unwrap();
+    assert_eq!(out, hex(REQUEST));
+    out.extend(b"FPDU");
+    let expected = Decoded::Frame { frame, private_data: b"ping", consumed: 28 };
+    assert_eq!(mpa::decode(Kind::Request, &out), Ok(expected));
+    for len in 0..28 {
+        let wanted = if len < 20 { 20 } else { 28 };
+        assert_eq!(mpa::decode(Kind::Request, &out[..len]), Ok(Decoded::Need(wanted)));
+    }
+    assert_eq!(mpa::decode(Kind::Reply, &out[..10]), Err(MpaError::WrongKey));
+    assert_eq!(mpa::decode(Kind::Reply, &out[..9]), Ok(Decoded::Need(20)));
+}
+
+#[test]
+fn write() {
+    let header = write_header(0x1234_5601, 0x1000_2000);
+    assert_eq!(fpdu(&header, b"hello, iwarp!"), hex(WRITE));
+    assert_eq!(only(&hex(WRITE)), (header, b"hello, iwarp!".to_vec()));
+}
+
+/// The same Write, sent as the data path does it: header, payload and trailer from three places.
+#[test]
+fn write_in_parts() {
+    let payload = b"hello, iwarp!";
+    let mut header = [0; MAX_HEADER_LEN];
+    let len = encode_fpdu_header(&write_header(0x1234_5601, 0x1000_2000), payload.len(), &mut header);
+    let ulpdu_len = len - stream::LENGTH_LEN + payload.len();
+    let mut tail = [0; 8];
+    let crc = fpdu_crc([&header[..len], payload]);
+    let tail_len = trailer(Some(crc), ulpdu_len, &mut tail);
+    assert_eq!([&header[..len], payload, &tail[..tail_len]].concat(), hex(WRITE));
+    assert_eq!(stream::fpdu_len(ulpdu_len), hex(WRITE).len());
+}
+
+#[test]
+fn empty_write() {
+    let header = write_header(1, 0);
+    assert_eq!(fpdu(&header, b""), hex(EMPTY_WRITE));
+    assert_eq!(only(&hex(EMPTY_WRITE)), (header, Vec::new()));
+}
+
+#[test]
+fn read_request() {
+    let header = untagged(Opcode::ReadRequest, 1);
+    let request = ReadRequest {
+        sink_stag: 0xa100,
+        sink_to: 0x1000,
+        size: 4096,
+        src_stag: 0x1234_5601,
+        src_to: 0x1000_2000,
+    };
+    assert_eq!(fpdu(&header, &request.encode()), hex(READ_REQUEST));
+    let (got, body) = only(&hex(READ_REQUEST));
+    assert_eq!(got, header);
+    assert_eq!(ReadRequest::decode(body.first_chunk().unwrap()), request);
+}
+
+#[test]
+fn terminate_for_a_write() {
+    let refused = write_header(0x1234_5601, 0x1000_2000);
+    let terminate = Terminate::about(TermCode::DDP_TAGGED_INVALID_STAG, &refused, 13);
+    let header = untagged(Opcode::Terminate, 1);
+    assert_eq!(fpdu(&header, &terminate_body(&terminate)), hex(TERMINATE));
+    let (got, body) = only(&hex(TERMINATE));
+    assert_eq!(got, header);
+    let got = Terminate::decode(&body).unwrap();
+    assert_eq!(got, terminate);
+    assert_eq!(got.ddp_segment_len, Some(27));
+    assert_eq!(got.header.unwrap().decode(), Ok(refused));
+
+    let mut theirs = body.clone();
+    theirs[..6].copy_from_slice(&hex("11 00 03 00 00 0d"));
+    let theirs = Terminate::decode(&theirs).unwrap();
+    assert_eq!(theirs, Terminate { ddp_segment_len: Some(13), ..terminate });
+}
+
+#[test]
+fn terminate_for_a_crc() {
+    let header = untagged(Opcode::Terminate, 1);
+    let terminate = Terminate::about(TermCode::MPA_CRC, &write_header(1, 0), 5);
+    assert_eq!(terminate, Terminate::new(TermCode::MPA_CRC), "an MPA error quotes nothing");
+    assert_eq!(fpdu(&header, &terminate_body(&terminate)), hex(CRC_TERMINATE));
+    for bytes in [CRC_TERMINATE, CRC_TERMINATE_SIW] {
+        let (got, body) = only(&hex(bytes));
+        assert_eq!(got, header);
+        assert_eq!(Terminate::decode(&body), Ok(terminate));
+    }
+}
+
+#[test]
+fn terminate_for_a_read() {
+    let refused = untagged(Opcode::ReadRequest, 5);
+    let request = ReadRequest { sink_stag: 1, sink_to: 2, size: 3, src_stag: 4, src_to: 5 };
+    let terminate = Terminate::about_read(TermCode::RDMAP_PROT_BOUNDS, &refused, &request);
+    let body = terminate_body(&terminate);
+    assert_eq!(body.len(), Terminate::MAX_LEN);
+    assert_eq!(body[..6], hex("01 01 e0 00 00 2e"));
+    assert_eq!(Terminate::decode(&body), Ok(terminate));
+    assert_eq!(terminate.read_request, Some(request));
+    let other = Terminate::about_read(TermCode::DDP_UNTAGGED_NO_BUFFER, &refused, &request);
+    assert_eq!(terminate_body(&other).len(), 24, "header, no request");
+}
+
+#[test]
+fn atomics() {
+    let header = untagged(Opcode::AtomicRequest, 1);
+    let request = AtomicRequest {
+        operation: AtomicRequest::CMP_SWAP,
+        request_id: 0x0102_0304,
+        stag: 0x1234_5601,
+        to: 0x1000_2000,
+        data: 0x11,
+        data_mask: u64::MAX,
+        compare: 0x22,
+        compare_mask: 0x00ff_00ff_00ff_00ff,
+    };
+    let bytes = fpdu(&header, &request.encode());
+    assert_eq!(bytes.len(), MAX_CONTROL_FPDU);
+    assert_eq!(
+        bytes[..72],
+        hex("0046414a 00000000 00000001 00000001 00000000 00000002 01020304 12345601 0000000010002000
+            0000000000000011 ffffffffffffffff 0000000000000022 00ff00ff00ff00ff")
+    );
+    let (got, body) = only(&bytes);
+    assert_eq!(got, header);
+    assert_eq!(AtomicRequest::decode(body.first_chunk().unwrap()), request);
+
+    let response = AtomicResponse { request_id: 7, original: 0x0102_0304_0506_0708 };
+    let bytes = fpdu(&untagged(Opcode::AtomicResponse, 1), &response.encode());
+    assert_eq!(bytes[..32], hex("001e414b 00000000 00000003 00000001 00000000 00000007 0102030405060708"));
+    assert_eq!(AtomicResponse::decode(only(&bytes).1.first_chunk().unwrap()), response);
+}
+
+#[test]
+fn immediate() {
+    let header = untagged(Opcode::Immediate, 3);
+    let bytes = fpdu(&header, &encode_immediate([1, 2, 3, 4]));
+    assert_eq!(bytes[..28], hex("001a4148 00000000 00000000 00000003 00000000 01020304 00000000"));
+    let (got, body) = only(&bytes);
+    assert_eq!(got, header);
+    assert_eq!(decode_immediate(body.first_chunk().unwrap()), [1, 2, 3, 4]);
+}
+
+#[test]
+fn control_bytes_of_every_opcode() {
+    for code in 0..12 {
+        let opcode = Opcode::from_u8(code).unwrap();
+        assert_eq!(opcode as u8, code);
+        for last in [false, true] {
+            let header = match opcode.queue() {
+                None => Header::Tagged { opcode, last, stag: 0x0a0b_0c0d, to: 0x0102_0304_0506_0708 },
+                Some(qn) => Header::Untagged { opcode, last, inv_stag: 0x0a0b_0c0d, qn, msn: 6, mo: 7 },
+            };
+            let mut out = [0; 18];
+            let len = header.encode(&mut out);
+            assert_eq!(len, header.len());
+            let tagged = matches!(code, 0 | 2);
+            assert_eq!(out[0], if tagged { 0x81 } else { 0x01 } | if last { 0x40 } else { 0 });
+            assert_eq!(out[1], 0x40 | code);
+            assert_eq!(Header::decode(&out[..len]), Ok(header));
+            out[0] |= 0x3c;
+            out[1] |= 0x30;
+            assert_eq!(Header::decode(&out[..len]), Ok(header), "reserved bits are ignored");
+        }
+    }
+    assert_eq!(Opcode::from_u8(12), None);
+}
+
+#[test]
+fn sizes() {
+    assert_eq!(MAX_FPDU, 65544);
+    assert_eq!(MAX_CONTROL_FPDU, 76);
+    for ulpdu_len in [0, 1, 14, 27, 46, 1454, 65534, 65535] {
+        assert_eq!(stream::fpdu_len(ulpdu_len) % 4, 0);
+        assert!(stream::trailer_len(ulpdu_len) <= stream::MAX_TRAILER_LEN);
+    }
+    for (emss, ulpdu) in [(0, 128), (134, 128), (536, 530), (1448, 1442), (1460, 1454), (8948, 8942)] {
+        assert_eq!(stream::mulpdu(emss), ulpdu);
+    }
+    assert_eq!(stream::mulpdu(65483), 65474);
+    assert_eq!(stream::mulpdu(65541), 65534);
+    assert_eq!(stream::mulpdu(usize::MAX), 65535);
+    for emss in 136..70000 {
+        let ulpdu = stream::mulpdu(emss);
+        assert!(stream::fpdu_len(ulpdu) <= emss || ulpdu == stream::MAX_ULPDU);
+    }
+    assert_eq!(stream::max_tagged_payload(1454), 1440);
+    assert_eq!(stream::max_untagged_payload(1454), 1436);
+}
