@@ -27,6 +27,16 @@
 #define QP_LINE(id, rcq, in_line) "rdma_create_qp_ex(" id ", pd0, mask 0x1, ctx NULL, cq cq0 " \
 	rcq ", srq NULL, wr 10 10, sge 1 1, inline " in_line ", RC, sig_all 0)"
 
+/* Rows of struct step: a completion queue with its own channel, or on a shared one. */
+#define CQ_STEPS(n, cqe) \
+	{"ibv_create_comp_channel(ctx)", "chan" n, "ibv_destroy_comp_channel(chan" n ")", NULL}, \
+	CQ_STEPS_ON("chan" n, n, cqe)
+#define CQ_STEPS_ON(ch, n, cqe) \
+	{"ibv_create_cq(ctx, " cqe ", NULL, " ch ", 0)", "cq" n, "ibv_destroy_cq(cq" n ")", NULL}, \
+	{"ibv_req_notify_cq(cq" n ", 0)", NULL, NULL, NULL}
+#define QP_STEP(id, rcq) \
+	{QP_LINE(id, rcq, "8"), "qp0", "rdma_destroy_qp(" id ")", QP_LINE(id, rcq, "0")}
+
 struct rpma_peer *fx_peer(void);
 void fx_peer_delete(struct rpma_peer **peer);
 

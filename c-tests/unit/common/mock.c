@@ -212,6 +212,11 @@ static void fn_of(const struct step *s, char fn[40])
 	fn[n] = '\0';
 }
 
+static bool retries(const struct step *s)
+{
+	return s->retry != NULL && !original();
+}
+
 void fail_step(const struct step *s, int failing, int err)
 {
 	char fn[40], other[40];
@@ -224,7 +229,7 @@ void fail_step(const struct step *s, int failing, int err)
 			nth++;
 	}
 	mock_fail(fn, nth, err);
-	if (s[failing].retry != NULL)
+	if (retries(&s[failing]))
 		mock_fail(fn, nth + 1, err);
 }
 
@@ -237,11 +242,15 @@ void expect_unwound_at(const struct step *s, int failing, int err, const char *f
 	for (int i = 0; i < failing; i++, n++)
 		snprintf(text[n], LINE, s[i].result ? "%s = %s" : "%s", s[i].call, s[i].result);
 	snprintf(text[n++], LINE, "%s ! %s", s[failing].call, err_name(err < 0 ? err - 1000 : err));
-	if (s[failing].retry != NULL)
+	if (retries(&s[failing]))
 		snprintf(text[n++], LINE, "%s ! %s", s[failing].retry, err_name(err));
-	for (int i = failing - 1; i >= 0; i--)
-		if (s[i].undo != NULL)
-			snprintf(text[n++], LINE, "%s", s[i].undo);
+	for (int i = failing - 1; i >= 0; i--) {
+		for (const char *undo = s[i].undo; undo != NULL && *undo != '\0'; n++) {
+			size_t len = strcspn(undo, "\n");
+			snprintf(text[n], LINE, "%.*s", (int)len, undo);
+			undo += len + (undo[len] == '\n');
+		}
+	}
 	for (int i = 0; i < n; i++)
 		want[i] = text[i];
 	want[n] = NULL;

@@ -87,8 +87,9 @@ void expect_calls_at(const char *const *lines, const char *file, int line);
 void mock_forget_calls(void);
 
 /*
- * A sequence of calls that a function makes, with what undoes each of them.
- * `retry` is a second call made when this one fails.
+ * A sequence of calls that a function makes, with what undoes each of them (several
+ * calls are separated by newlines). `retry` is a second attempt that ours makes and
+ * the original does not: a queue pair without inline data (union C9).
  */
 struct step {
 	const char *call;   /* "ibv_create_cq(...)" */
