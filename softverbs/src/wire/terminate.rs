@@ -142,11 +142,6 @@ impl TermCode {
         let (layer, etype) = if swapped { (low, high) } else { (high, low) };
         TermCode { layer, etype, code: bytes[1] }
     }
-
-    /// The standards let a local catastrophic error of RDMAP have any code.
-    fn is_defined(&self) -> bool {
-        self.text().is_some() || (self.layer, self.etype) == (LAYER_RDMAP, 0)
-    }
 }
 
 impl fmt::Display for TermCode {
@@ -300,10 +295,10 @@ fn read_control([type_byte, code, flags, _]: [u8; 4]) -> (TermCode, Option<TermC
         }
         return (siw, None, moved);
     }
-    let siw_first = siw.is_defined()
-        && (!standard.is_defined() || (siw.layer == LAYER_MPA && standard.layer != LAYER_MPA));
+    let siw_first = siw.text().is_some()
+        && (standard.text().is_none() || (siw.layer == LAYER_MPA && standard.layer != LAYER_MPA));
     let (first, second) = if siw_first { (siw, standard) } else { (standard, siw) };
-    (first, Some(second).filter(|second| *second != first && second.is_defined()), 0)
+    (first, Some(second).filter(|second| *second != first && second.text().is_some()), 0)
 }
 
 impl fmt::Display for Terminate {

@@ -24,14 +24,18 @@ fn hex(text: &str) -> Vec<u8> {
 type Segment = (Header, Vec<u8>);
 
 /// Feeds `stream` to the receiver, `chunk` bytes at a time, as a caller with an input buffer does, and returns
-/// the segments. The order of the events, and what they say about missing bytes, is checked on the way.
-fn receive(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> Result<Vec<Segment>, WireError> {
+/// the complete segments and what ended them. The order of the events, and what they say about missing bytes,
+/// is checked on the way.
+fn feed(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> (Vec<Segment>, Option<WireError>) {
     let mut segments = Vec::new();
     let mut open: Option<(Segment, usize)> = None;
     let (mut consumed, mut received) = (0, 0);
     loop {
         let input = &stream[consumed..received];
-        let (n, event) = receiver.next(input)?;
+        let (n, event) = match receiver.next(input) {
+            Ok(found) => found,
+            Err(error) => return (segments, Some(error)),
+        };
         assert!(n <= input.len());
         consumed += n;
         match event {
@@ -59,8 +63,15 @@ fn receive(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> Result<Vec<S
             }
         }
     }
-    assert_eq!(received, stream.len());
-    Ok(segments)
+    (segments, None)
+}
+
+/// The segments of a stream that keeps the rules.
+fn receive(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> Result<Vec<Segment>, WireError> {
+    match feed(receiver, stream, chunk) {
+        (segments, None) => Ok(segments),
+        (_, Some(error)) => Err(error),
+    }
 }
 
 fn write_header(stag: u32, to: u64) -> Header {
