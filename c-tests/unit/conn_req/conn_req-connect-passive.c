@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* rpma_conn_req_connect on the side that the request came to */
+
+#include "fixture.h"
+
+static struct rpma_peer *peer;
+static struct rpma_ep *ep;
+
+static int setup(void **state)
+{
+	mock_setup(state);
+	peer = fx_peer();
+	ep = fx_ep(peer);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fx_ep_shutdown(&ep);
+	fx_peer_delete(&peer);
+	return mock_teardown(state);
+}
+
+#define ACCEPT(pdata) "rdma_accept(id1, " PARAMS(pdata) ")"
+#define BUILT "rdma_create_event_channel() = evch1", "rdma_migrate_id(id1, evch1)", \
+	"mmap(page, RW, shared) = page0", "ibv_reg_mr(pd0, page0+0, 8, LW) = mr0"
+
+/*
+ * The end of every failure: the original forgets the id, ours destroys it (union,
+ * latent bugs: passive CM ids never destroyed).
+ */
+static void expect_calls_then_id(const char *const *calls, const char *file, int line)
+{
+	const char *want[32];
+	int n = 0;
+
+	for (int i = 0; calls[i] != NULL; i++)
+		if (!original() || strcmp(calls[i], "rdma_destroy_id(id1)") != 0)
+			want[n++] = calls[i];
+	want[n] = NULL;
+	expect_calls_at(want, file, line);
+}
+#define CALLS_WITH_ID(...) \
+	expect_calls_then_id((const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
+
+/* Bad arguments beside a request: the request is rejected. */
+static void bad_arguments_reject(void **state)
+{
+	char byte = 'x';
+	const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 0};
+	const struct rpma_conn_private_data *const rows[] = {&no_ptr, &no_len, NULL};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		setup(NULL);
+		struct rpma_conn_req *req = fx_incoming(ep, NULL, "data");
+		struct rpma_conn *conn = UNTOUCHED;
+		mock_original_leaks("id1");
+		assert_int_equal(rpma_conn_req_connect(&req, rows[i], rows[i] ? &conn : NULL),
+				RPMA_E_INVAL);
+		assert_null(req);
+		assert_ptr_equal(conn, UNTOUCHED);
+		CALLS_WITH_ID("rdma_destroy_qp(id1)", "ibv_destroy_cq(cq0)",
+			"ibv_destroy_comp_channel(chan0)", "rdma_reject(id1, NULL, 0)",
+			"rdma_destroy_id(id1)");
+		SILENT();
+		assert_int_equal(teardown(NULL), 0);
+	}
+}
+
+static void success(void **state)
+{
+	struct rpma_conn_req *req = fx_incoming(ep, NULL, NULL);
+	struct rpma_conn *conn = NULL;
+
+	(void)state;
+	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), 0);
+	assert_non_null(conn);
+	assert_null(req);
+	CALLS(ACCEPT("NULL 0"), BUILT);
+	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
+	fx_conn_delete(&conn);
+}
+
+static void private_data_both_ways(void **state)
+{
+	struct rpma_conn_req *req = fx_incoming(ep, NULL, "from the client");
+	struct rpma_conn *conn = NULL;
+	char text[] = "from the server";
+	const struct rpma_conn_private_data pdata = {text, sizeof(text) - 1};
+	struct rpma_conn_private_data got = {NULL, 0};
+
+	(void)state;
+	assert_int_equal(rpma_conn_req_connect(&req, &pdata, &conn), 0);
+	CALLS(ACCEPT("\"from the server\" 15"), BUILT);
+	assert_int_equal(rpma_conn_get_private_data(conn, &got), 0);
+	assert_int_equal(got.len, 15);
+	assert_memory_equal(got.ptr, "from the client", 15);
+	fx_conn_delete(&conn);
+}
+
+/* The data stays what it was when the request comes with an event of its own. */
+static void private_data_moves_to_connection(void **state)
+{
+	struct rpma_conn_req *req = fx_incoming(ep, NULL, "stays");
+	struct rpma_conn_private_data before = {NULL, 0}, after = {NULL, 0};
+	struct rpma_conn *conn = NULL;
+
+	(void)state;
+	assert_int_equal(rpma_conn_req_get_private_data(req, &before), 0);
+	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), 0);
+	assert_int_equal(rpma_conn_get_private_data(conn, &after), 0);
+	assert_ptr_equal(before.ptr, after.ptr);
+	assert_int_equal(after.len, 5);
+	fx_conn_delete(&conn);
+}
+
+static void accept_fails(void **state)
+{
+	struct rpma_conn_cfg *cfg = fx_cfg(10, 10, true, NULL);
+	struct rpma_conn_req *req = fx_incoming(ep, cfg, "data");
+	struct rpma_conn *conn = UNTOUCHED;
+
+	(void)state;
+	mock_original_leaks("id1");
+	mock_fail("rdma_accept", 1, ECONNABORTED);
+	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), RPMA_E_PROVIDER);
+	assert_null(req);
+	assert_ptr_equal(conn, UNTOUCHED);
+	CALLS_WITH_ID(ACCEPT("NULL 0") " ! ECONNABORTED",
+		"rdma_destroy_qp(id1)", "ibv_destroy_cq(cq1)", "ibv_destroy_cq(cq0)",
+		"rdma_destroy_id(id1)", "ibv_destroy_comp_channel(chan0)");
+	ONE_ERROR(strerror(ECONNABORTED));
+	fx_cfg_delete(&cfg);
+}
+
+/* After the accept the connection may exist: it is ended before its parts go. */
+static void each_call_after_accept_fails(void **state)
+{
+	static const struct step steps[] = {
+		{NULL, NULL, NULL, NULL}, /* the accept, below */
+		{"rdma_create_event_channel()", "evch1", "rdma_destroy_event_channel(evch1)", NULL},
+		{"rdma_migrate_id(id1, evch1)", NULL, "rdma_migrate_id(id1, NULL)", NULL},
+		{"mmap(page, RW, shared)", "page0", "munmap(page0)", NULL},
+		{"ibv_reg_mr(pd0, page0+0, 8, LW)", "mr0", "ibv_dereg_mr(mr0)", NULL},
+	};
+
+	(void)state;
+	for (int failing = 1; failing < 5; failing++) {
+		struct step all[5];
+		setup(NULL);
+		struct rpma_conn_cfg *cfg = fx_cfg(10, 10, true, NULL);
+		struct rpma_conn_req *req = fx_incoming(ep, cfg, "data");
+		struct rpma_conn *conn = UNTOUCHED;
+		mock_original_leaks("id1");
+		memcpy(all, steps, sizeof(steps));
+		all[0].call = ACCEPT("NULL 0");
+		all[0].undo = original() ?
+			"rdma_disconnect(id1)\nrdma_destroy_qp(id1)\nibv_destroy_cq(cq1)\n"
+			"ibv_destroy_cq(cq0)\nibv_destroy_comp_channel(chan0)" :
+			"rdma_disconnect(id1)\nrdma_destroy_qp(id1)\nibv_destroy_cq(cq1)\n"
+			"ibv_destroy_cq(cq0)\nrdma_destroy_id(id1)\nibv_destroy_comp_channel(chan0)";
+		fail_step(all, failing, EIO);
+		assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn),
+				failing == 3 ? RPMA_E_NOMEM : RPMA_E_PROVIDER);
+		assert_null(req);
+		assert_ptr_equal(conn, UNTOUCHED);
+		UNWOUND(all, failing, EIO);
+		if (failing != 3)
+			ONE_ERROR(strerror(EIO));
+		fx_cfg_delete(&cfg);
+		assert_int_equal(teardown(NULL), 0);
+	}
+}
+
+#define REQ_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bad_arguments_reject),
+		REQ_TEST(success),
+		REQ_TEST(private_data_both_ways),
+		REQ_TEST(private_data_moves_to_connection),
+		REQ_TEST(accept_fails),
+		cmocka_unit_test(each_call_after_accept_fails),
+	};
+
+	return cmocka_run_group_tests_name("conn_req-connect-passive", tests, NULL, NULL);
+}
