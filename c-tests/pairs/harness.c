@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* harness.c -- see harness.h */
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DEFAULT_SECONDS 20
+#define GRACE_MS 3000 /* for the other process, once one has failed */
+
+static const struct test *const tables[] = {data_tests, message_tests, flush_tests, queue_tests,
+	connect_tests, end_tests, access_tests, process_tests};
+
+struct process {
+	const char *who;
+	pid_t pid;
+	FILE *output;
+	int status;
+	bool ended;
+};
+
+static volatile pid_t *pids;
+
+/* A port that nobody uses now, below the range from which the system takes ports for itself. */
+static uint16_t
+free_port(void)
+{
+	static unsigned next;
+
+	if (next == 0)
+		next = 14000 + (unsigned)getpid() % 5000;
+	for (;; next++) {
+		struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any,
+			.sin6_port = htons((uint16_t)next)};
+		int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		int ret;
+
+		if (fd < 0) {
+			perror("socket");
+			exit(2);
+		}
+		ret = bind(fd, (struct sockaddr *)&any, sizeof(any));
+		close(fd);
+		if (ret == 0)
+			return (uint16_t)next++;
+	}
+}
+
+static void
+start(struct process *process, const struct test *test, int sync, int other, bool is_target,
+	const char *port)
+{
+	struct side side = {.addr = test->addr != NULL ? test->addr : "127.0.0.1", .sync = sync,
+		.target_pid = &pids[0], .initiator_pid = &pids[1]};
+
+	process->who = is_target ? "target" : "initiator";
+	process->ended = false;
+	process->output = tmpfile();
+	if (process->output == NULL) {
+		perror("tmpfile");
+		exit(2);
+	}
+	fflush(NULL);
+	process->pid = fork();
+	if (process->pid < 0) {
+		perror("fork");
+		exit(2);
+	}
+	if (process->pid > 0) {
+		setpgid(process->pid, process->pid);
+		pids[is_target ? 0 : 1] = process->pid;
+		return;
+	}
+
+	setpgid(0, 0);
+	pids[is_target ? 0 : 1] = getpid();
+	close(other);
+	snprintf(side.port, sizeof(side.port), "%s", port);
+	if (!test->raw_env)
+		setenv("RPMA_PROVIDER", "soft", 1);
+	dup2(fileno(process->output), STDOUT_FILENO);
+	dup2(fileno(process->output), STDERR_FILENO);
+	(is_target ? test->target : test->initiator)(&side);
+	exit(0);
+}
+
+/* Collects the process if it has ended. */
+static void
+look_at(struct process *process)
+{
+	if (!process->ended && waitpid(process->pid, &process->status, WNOHANG) == process->pid)
+		process->ended = true;
+}
+
+static bool
+as_expected(const struct process *process, int signal)
+{
+	if (!process->ended || ftell(process->output) != 0)
+		return false;
+	if (signal != 0)
+		return WIFSIGNALED(process->status) && WTERMSIG(process->status) == signal;
+	return WIFEXITED(process->status) && WEXITSTATUS(process->status) == 0;
+}
+
+static void
+report(const struct process *process)
+{
+	char line[512];
+
+	if (!process->ended)
+		printf("     %s did not end in time\n", process->who);
+	else if (WIFSIGNALED(process->status))
+		printf("     %s was ended by signal %d\n", process->who, WTERMSIG(process->status));
+	else
+		printf("     %s exited with %d\n", process->who, WEXITSTATUS(process->status));
+	rewind(process->output);
+	while (fgets(line, sizeof(line), process->output) != NULL)
+		printf("     %s: %s", process->who, line);
+}
+
+static bool
+run(const struct test *test)
+{
+	struct process p[2] = {{0}};
+	uint64_t deadline = now_ms() + 1000 * (test->seconds != 0 ? test->seconds : DEFAULT_SECONDS);
+	int sync[2];
+	bool good;
+	char port[8];
+
+	snprintf(port, sizeof(port), "%u", free_port());
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sync) != 0) {
+		perror("socketpair");
+		exit(2);
+	}
+	pids[0] = pids[1] = 0;
+	start(&p[0], test, sync[0], sync[1], true, port);
+	start(&p[1], test, sync[1], sync[0], false, port);
+	close(sync[0]);
+	close(sync[1]);
+
+	for (bool failed = false; !p[0].ended || !p[1].ended;) {
+		for (int i = 0; i < 2; i++) {
+			look_at(&p[i]);
+			fseek(p[i].output, 0, SEEK_END);
+			if (!failed && p[i].ended && !as_expected(&p[i], i == 0 ? test->target_ends_by : 0)) {
+				failed = true;
+				if (deadline > now_ms() + GRACE_MS)
+					deadline = now_ms() + GRACE_MS;
+			}
+		}
+		if (now_ms() >= deadline)
+			break;
+		sleep_ms(2);
+	}
+
+	/* nothing of the test may be left, whatever it has forked itself */
+	for (int i = 0; i < 2; i++) {
+		kill(-p[i].pid, SIGKILL);
+		if (!p[i].ended)
+			waitpid(p[i].pid, NULL, 0);
+		fseek(p[i].output, 0, SEEK_END);
+	}
+	good = as_expected(&p[0], test->target_ends_by) && as_expected(&p[1], 0);
+	printf("%s %s\n", good ? "ok  " : "FAIL", test->name);
+	for (int i = 0; i < 2; i++) {
+		if (!good)
+			report(&p[i]);
+		fclose(p[i].output);
+	}
+	fflush(stdout);
+	return good;
+}
+
+int
+main(int argc, char *argv[])
+{
+	unsigned passed = 0;
+	unsigned failed = 0;
+
+	pids = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (pids == MAP_FAILED) {
+		perror("mmap");
+		return 2;
+	}
+	/* a say() to a process that has ended is to fail there, not to kill */
+	signal(SIGPIPE, SIG_IGN);
+
+	for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++)
+		for (const struct test *test = tables[t]; test->name != NULL; test++) {
+			bool wanted = argc == 1;
+
+			/* arguments are parts of names; without any, all tests are run */
+			for (int i = 1; i < argc; i++)
+				wanted = wanted || strstr(test->name, argv[i]) != NULL;
+			if (!wanted)
+				continue;
+			*(run(test) ? &passed : &failed) += 1;
+		}
+
+	printf("%u passed, %u failed\n", passed, failed);
+	return failed != 0 || passed == 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * harness.h -- tests of two processes. A test is a pair of functions; the harness forks a process for each before
+ * anything has called the library, so both start as a program does. A pair passes when both processes
+ * end as the test says, in time, and neither printed anything: the library has nothing to say on stderr.
+ */
+#ifndef PAIRS_HARNESS_H
+#define PAIRS_HARNESS_H 1
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* What one of the two processes knows. */
+struct side {
+	const char *addr;
+	char port[8]; /* free when the test started */
+	int sync; /* a socket to the other process, for say() and hear() */
+	volatile pid_t *target_pid;
+	volatile pid_t *initiator_pid;
+};
+
+struct test {
+	const char *name;
+	void (*target)(struct side *side);
+	void (*initiator)(struct side *side);
+	const char *addr; /* NULL: 127.0.0.1 */
+	unsigned seconds; /* 0: 20 */
+	int target_ends_by; /* the signal that is to end the target, 0: it exits */
+	bool raw_env; /* leave RPMA_PROVIDER as it was given to the harness */
+};
+
+/* The tables of tests; each ends with an entry that has no name. */
+extern const struct test data_tests[];
+extern const struct test message_tests[];
+extern const struct test flush_tests[];
+extern const struct test queue_tests[];
+extern const struct test connect_tests[];
+extern const struct test end_tests[];
+extern const struct test access_tests[];
+extern const struct test process_tests[];
+
+/* Ends this process, and so fails the test, unless the condition holds; a printf format may follow. */
+#define EXPECT(condition, ...)                                                                     \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			fail(__FILE__, __LINE__, #condition, "" __VA_ARGS__);                      \
+	} while (0)
+
+/* The same for a call that is to return 0, or a certain error. */
+#define OK(call) expect_ret((call), 0, #call, __FILE__, __LINE__)
+#define RETURNS(expected, call) expect_ret((call), (expected), #call, __FILE__, __LINE__)
+
+void fail(const char *file, int line, const char *condition, const char *format, ...)
+	__attribute__((noreturn, format(printf, 4, 5)));
+void expect_ret(int ret, int expected, const char *call, const char *file, int line);
+
+/* Lets the other process know that a point has been reached; waits until it has been reached there. */
+void say(struct side *side, char point);
+void hear(struct side *side, char point);
+
+/* Memory for one page and more: zeroed, starting on a page boundary. */
+void *pages(size_t size);
+
+/* Bytes that depend on seed and position. */
+void fill_pattern(void *ptr, size_t size, uint32_t seed);
+void check_pattern(const void *ptr, size_t size, uint32_t seed, const char *what);
+void check_bytes(const void *ptr, size_t size, unsigned char value, const char *what);
+
+void sleep_ms(unsigned ms);
+uint64_t now_ms(void);
+
+/* Open descriptors, those of them that are sockets, and threads of this process. */
+unsigned count_fds(void);
+unsigned count_sockets(void);
+unsigned count_threads(void);
+
+#endif /* PAIRS_HARNESS_H */

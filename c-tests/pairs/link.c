@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link.c -- see link.h */
+#include "link.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct rpma_peer *
+new_peer(const char *addr, enum rpma_util_ibv_context_type type)
+{
+	struct ibv_context *dev = NULL;
+	struct rpma_peer *peer = NULL;
+
+	OK(rpma_utils_get_ibv_context(addr, type, &dev));
+	EXPECT(dev != NULL);
+	OK(rpma_peer_new(dev, &peer));
+	return peer;
+}
+
+void
+open_target(struct node *node, struct side *side)
+{
+	*node = (struct node){.side = side};
+	node->peer = new_peer(side->addr, RPMA_UTIL_IBV_CONTEXT_LOCAL);
+	OK(rpma_ep_listen(node->peer, side->addr, side->port, &node->ep));
+	say(side, 'L');
+}
+
+void
+open_initiator(struct node *node, struct side *side)
+{
+	*node = (struct node){.side = side};
+	hear(side, 'L');
+	node->peer = new_peer(side->addr, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+}
+
+void
+close_node(struct node *node)
+{
+	OK(rpma_ep_shutdown(&node->ep));
+	EXPECT(node->ep == NULL);
+	OK(rpma_peer_delete(&node->peer));
+	EXPECT(node->peer == NULL);
+}
+
+void
+region_reg(struct node *node, struct region *region, void *ptr, size_t size, int usage)
+{
+	*region = (struct region){.ptr = ptr, .size = size};
+	OK(rpma_mr_reg(node->peer, ptr, size, usage, &region->mr));
+}
+
+void
+region_new(struct node *node, struct region *region, size_t size, int usage)
+{
+	region_reg(node, region, pages(size), size, usage);
+}
+
+void
+region_free(struct region *region)
+{
+	OK(rpma_mr_dereg(&region->mr));
+	EXPECT(munmap(region->ptr, region->size) == 0, "%s", strerror(errno));
+}
+
+struct rpma_conn_cfg *
+sizes(uint32_t cq, uint32_t sq, uint32_t rq, uint32_t rcq)
+{
+	struct rpma_conn_cfg *cfg = NULL;
+
+	OK(rpma_conn_cfg_new(&cfg));
+	if (cq != 0)
+		OK(rpma_conn_cfg_set_cq_size(cfg, cq));
+	if (sq != 0)
+		OK(rpma_conn_cfg_set_sq_size(cfg, sq));
+	if (rq != 0)
+		OK(rpma_conn_cfg_set_rq_size(cfg, rq));
+	if (rcq != 0)
+		OK(rpma_conn_cfg_set_rcq_size(cfg, rcq));
+	return cfg;
+}
+
+struct rpma_conn_req *
+next_req(struct node *node, const struct rpma_conn_cfg *cfg)
+{
+	struct rpma_conn_req *req = NULL;
+
+	OK(rpma_ep_next_conn_req(node->ep, cfg, &req));
+	return req;
+}
+
+struct rpma_conn_req *
+new_req(struct node *node, const struct rpma_conn_cfg *cfg)
+{
+	struct rpma_conn_req *req = NULL;
+
+	OK(rpma_conn_req_new(node->peer, node->side->addr, node->side->port, cfg, &req));
+	return req;
+}
+
+void
+start_link(struct link *link, struct rpma_conn_req **req, const struct region *offer)
+{
+	struct rpma_peer_cfg *pcfg = NULL;
+	char words[DESCRIPTOR_SIZE + 1];
+	struct rpma_conn_private_data pdata = {words, sizeof(words)};
+	size_t size;
+
+	*link = (struct link){0};
+	if (offer != NULL) {
+		OK(rpma_mr_get_descriptor_size(offer->mr, &size));
+		EXPECT(size == DESCRIPTOR_SIZE);
+		OK(rpma_mr_get_descriptor(offer->mr, words));
+		OK(rpma_peer_cfg_new(&pcfg));
+		OK(rpma_peer_cfg_get_descriptor_size(pcfg, &size));
+		EXPECT(size == 1);
+		OK(rpma_peer_cfg_set_direct_write_to_pmem(pcfg, true));
+		OK(rpma_peer_cfg_get_descriptor(pcfg, words + DESCRIPTOR_SIZE));
+		OK(rpma_peer_cfg_delete(&pcfg));
+	}
+	OK(rpma_conn_req_connect(req, offer != NULL ? &pdata : NULL, &link->conn));
+	EXPECT(*req == NULL);
+	OK(rpma_conn_get_cq(link->conn, &link->cq));
+}
+
+void
+finish_link(struct link *link)
+{
+	struct rpma_conn_private_data pdata;
+	struct rpma_peer_cfg *pcfg = NULL;
+
+	expect_event(link, RPMA_CONN_ESTABLISHED);
+	OK(rpma_conn_get_private_data(link->conn, &pdata));
+	if (pdata.ptr == NULL)
+		return;
+	EXPECT(pdata.len >= DESCRIPTOR_SIZE + 1, "%u", pdata.len);
+	memcpy(link->descriptor, pdata.ptr, DESCRIPTOR_SIZE);
+	OK(rpma_mr_remote_from_descriptor(link->descriptor, DESCRIPTOR_SIZE, &link->remote));
+	OK(rpma_mr_remote_get_size(link->remote, &link->remote_size));
+	OK(rpma_peer_cfg_from_descriptor((char *)pdata.ptr + DESCRIPTOR_SIZE, 1, &pcfg));
+	OK(rpma_conn_apply_remote_peer_cfg(link->conn, pcfg));
+	OK(rpma_peer_cfg_delete(&pcfg));
+}
+
+void
+accept_link(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg,
+	const struct region *offer)
+{
+	struct rpma_conn_req *req = next_req(node, cfg);
+
+	start_link(link, &req, offer);
+	finish_link(link);
+}
+
+void
+connect_link(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg,
+	const struct region *offer)
+{
+	struct rpma_conn_req *req = new_req(node, cfg);
+
+	start_link(link, &req, offer);
+	finish_link(link);
+}
+
+void
+expect_event(struct link *link, enum rpma_conn_event expected)
+{
+	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
+
+	OK(rpma_conn_next_event(link->conn, &event));
+	EXPECT(event == expected, "%s, expected %s", rpma_utils_conn_event_2str(event),
+		rpma_utils_conn_event_2str(expected));
+}
+
+void
+expect_broken(struct link *link)
+{
+	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
+
+	OK(rpma_conn_next_event(link->conn, &event));
+	EXPECT(event == RPMA_CONN_CLOSED || event == RPMA_CONN_LOST, "%s",
+		rpma_utils_conn_event_2str(event));
+}
+
+void
+delete_link(struct link *link)
+{
+	OK(rpma_mr_remote_delete(&link->remote));
+	OK(rpma_conn_delete(&link->conn));
+	EXPECT(link->conn == NULL);
+}
+
+void
+end_link(struct link *link)
+{
+	OK(rpma_conn_disconnect(link->conn));
+	expect_event(link, RPMA_CONN_CLOSED);
+	delete_link(link);
+}
+
+void
+await_end(struct link *link)
+{
+	expect_event(link, RPMA_CONN_CLOSED);
+	OK(rpma_conn_disconnect(link->conn));
+	delete_link(link);
+}
+
+void
+next_wc(struct rpma_cq *cq, struct ibv_wc *wc)
+{
+	int ret;
+
+	while ((ret = rpma_cq_get_wc(cq, 1, wc, NULL)) == RPMA_E_NO_COMPLETION)
+		OK(rpma_cq_wait(cq));
+	OK(ret);
+}
+
+void
+expect_wc(struct rpma_cq *cq, uint64_t wr_id, enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc wc;
+
+	next_wc(cq, &wc);
+	EXPECT(wc.status == IBV_WC_SUCCESS, "status %d of operation %llu", wc.status,
+		(unsigned long long)wc.wr_id);
+	EXPECT(wc.wr_id == wr_id, "operation %llu, expected %llu", (unsigned long long)wc.wr_id,
+		(unsigned long long)wr_id);
+	EXPECT(wc.opcode == opcode, "opcode %d, expected %d", wc.opcode, opcode);
+}
+
+void
+expect_no_wc(struct rpma_cq *cq)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 20; i++) {
+		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(cq, 1, &wc, NULL));
+		sleep_ms(5);
+	}
+}
+
+void
+read_part(struct link *link, struct region *dst, size_t dst_offset, size_t src_offset, size_t len)
+{
+	OK(rpma_read(link->conn, dst->mr, dst_offset, link->remote, src_offset, len,
+		RPMA_F_COMPLETION_ALWAYS, (void *)77));
+	expect_wc(link->cq, 77, IBV_WC_RDMA_READ);
+}
+
+void
+write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_offset, size_t len)
+{
+	OK(rpma_write(link->conn, link->remote, dst_offset, src->mr, src_offset, len,
+		RPMA_F_COMPLETION_ALWAYS, (void *)88));
+	expect_wc(link->cq, 88, IBV_WC_RDMA_WRITE);
+}
+
+void
+serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after)
+{
+	struct node node;
+	struct region region;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, size, USAGE_ALL);
+	fill_pattern(region.ptr, size, seed_before);
+	accept_link(&node, &link, NULL, &region);
+	await_end(&link);
+	check_pattern(region.ptr, size, seed_after, "the target's region at the end");
+	region_free(&region);
+	close_node(&node);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link.h -- what most tests need on the way to a connection with a region behind it. */
+#ifndef PAIRS_LINK_H
+#define PAIRS_LINK_H 1
+
+#include "harness.h"
+
+#include <librpma.h>
+
+#define DESCRIPTOR_SIZE 21
+
+/* every usage that a region may have */
+#define USAGE_ALL                                                                                  \
+	(RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC |               \
+		RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY |                    \
+		RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT | RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV)
+
+/* A process's end: a peer and, at the target, an endpoint. */
+struct node {
+	struct side *side;
+	struct rpma_peer *peer;
+	struct rpma_ep *ep;
+};
+
+struct region {
+	char *ptr;
+	size_t size;
+	struct rpma_mr_local *mr;
+};
+
+struct link {
+	struct rpma_conn *conn;
+	struct rpma_cq *cq;
+	struct rpma_mr_remote *remote; /* what the other side offers, NULL if nothing */
+	size_t remote_size;
+	char descriptor[DESCRIPTOR_SIZE]; /* its descriptor */
+};
+
+/* The target listens and lets the other process know; the initiator waits for that. */
+void open_target(struct node *node, struct side *side);
+void open_initiator(struct node *node, struct side *side);
+void close_node(struct node *node);
+
+/* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */
+void region_new(struct node *node, struct region *region, size_t size, int usage);
+void region_reg(struct node *node, struct region *region, void *ptr, size_t size, int usage);
+void region_free(struct region *region);
+
+/* A connection configuration with these queue sizes; 0 leaves the default. */
+struct rpma_conn_cfg *sizes(uint32_t cq, uint32_t sq, uint32_t rq, uint32_t rcq);
+
+/*
+ * Accept and connect in steps, so that receives can be posted in between. `offer` is described to the other side in
+ * the private data, together with a peer configuration that allows direct writes to pmem; it may be NULL.
+ */
+struct rpma_conn_req *next_req(struct node *node, const struct rpma_conn_cfg *cfg);
+struct rpma_conn_req *new_req(struct node *node, const struct rpma_conn_cfg *cfg);
+void start_link(struct link *link, struct rpma_conn_req **req, const struct region *offer);
+/* Waits for ESTABLISHED and takes the other side's offer and peer configuration. */
+void finish_link(struct link *link);
+
+/* All steps at once. */
+void accept_link(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg,
+	const struct region *offer);
+void connect_link(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg,
+	const struct region *offer);
+
+void expect_event(struct link *link, enum rpma_conn_event expected);
+/* CLOSED or LOST: what the end of a broken connection may be called. */
+void expect_broken(struct link *link);
+/* Deletes the connection and the remote region. */
+void delete_link(struct link *link);
+/* Ends the connection from this side, or sees the other side end it; then deletes it. */
+void end_link(struct link *link);
+void await_end(struct link *link);
+
+/* The next completion, waited for; and the same with all that matters of it checked. */
+void next_wc(struct rpma_cq *cq, struct ibv_wc *wc);
+void expect_wc(struct rpma_cq *cq, uint64_t wr_id, enum ibv_wc_opcode opcode);
+/* Checks that no completion is there, nor comes within a while. */
+void expect_no_wc(struct rpma_cq *cq);
+
+/* One operation from start to end, of all bytes of both regions or of a part. */
+void read_part(struct link *link, struct region *dst, size_t dst_offset, size_t src_offset, size_t len);
+void write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_offset, size_t len);
+
+/* A target that offers a region to one connection, without a call of its own until that has ended. */
+void serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after);
+
+#endif /* PAIRS_LINK_H */

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* support.c -- the part of harness.h that the tests call. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <librpma.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+void
+fail(const char *file, int line, const char *condition, const char *format, ...)
+{
+	va_list ap;
+
+	fprintf(stderr, "%s:%d: %s", file, line, condition);
+	if (format[0] != '\0') {
+		fputs(": ", stderr);
+		va_start(ap, format);
+		vfprintf(stderr, format, ap);
+		va_end(ap);
+	}
+	fputc('\n', stderr);
+	/* not exit(): what is left of the library's state is not to be touched by destructors */
+	_exit(1);
+}
+
+void
+expect_ret(int ret, int expected, const char *call, const char *file, int line)
+{
+	if (ret != expected)
+		fail(file, line, call, "returned %d (%s), expected %d (%s)", ret, rpma_err_2str(ret),
+			expected, rpma_err_2str(expected));
+}
+
+void
+say(struct side *side, char point)
+{
+	EXPECT(write(side->sync, &point, 1) == 1, "'%c': %s", point, strerror(errno));
+}
+
+void
+hear(struct side *side, char point)
+{
+	char heard = 0;
+	ssize_t n;
+
+	do
+		n = read(side->sync, &heard, 1);
+	while (n < 0 && errno == EINTR);
+	EXPECT(n == 1, "the other process ended before '%c'", point);
+	EXPECT(heard == point, "heard '%c' instead of '%c'", heard, point);
+}
+
+void *
+pages(size_t size)
+{
+	void *ptr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	EXPECT(ptr != MAP_FAILED, "%zu bytes: %s", size, strerror(errno));
+	return ptr;
+}
+
+static unsigned char
+pattern_byte(size_t i, uint32_t seed)
+{
+	uint64_t x = ((uint64_t)i + 1) * 0x9e3779b97f4a7c15ull + (uint64_t)seed * 0xd6e8feb86659fd93ull;
+
+	return (unsigned char)(x >> 56 ^ x >> 24);
+}
+
+void
+fill_pattern(void *ptr, size_t size, uint32_t seed)
+{
+	unsigned char *p = ptr;
+
+	for (size_t i = 0; i < size; i++)
+		p[i] = pattern_byte(i, seed);
+}
+
+void
+check_pattern(const void *ptr, size_t size, uint32_t seed, const char *what)
+{
+	const unsigned char *p = ptr;
+
+	for (size_t i = 0; i < size; i++)
+		EXPECT(p[i] == pattern_byte(i, seed), "%s: byte %zu of %zu is 0x%02x, expected 0x%02x",
+			what, i, size, p[i], pattern_byte(i, seed));
+}
+
+void
+check_bytes(const void *ptr, size_t size, unsigned char value, const char *what)
+{
+	const unsigned char *p = ptr;
+
+	for (size_t i = 0; i < size; i++)
+		EXPECT(p[i] == value, "%s: byte %zu of %zu is 0x%02x, expected 0x%02x", what, i, size,
+			p[i], value);
+}
+
+void
+sleep_ms(unsigned ms)
+{
+	struct timespec ts = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+	nanosleep(&ts, NULL);
+}
+
+uint64_t
+now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static unsigned
+count_entries(const char *dir, const char *link_prefix)
+{
+	DIR *d = opendir(dir);
+	struct dirent *entry;
+	unsigned n = 0;
+
+	EXPECT(d != NULL, "%s: %s", dir, strerror(errno));
+	while ((entry = readdir(d)) != NULL) {
+		char path[300];
+		char link[64] = "";
+
+		if (entry->d_name[0] == '.' || atoi(entry->d_name) == dirfd(d))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+		if (link_prefix != NULL && readlink(path, link, sizeof(link) - 1) < 0)
+			continue;
+		if (link_prefix == NULL || strncmp(link, link_prefix, strlen(link_prefix)) == 0)
+			n++;
+	}
+	closedir(d);
+	return n;
+}
+
+unsigned
+count_fds(void)
+{
+	return count_entries("/proc/self/fd", NULL);
+}
+
+unsigned
+count_sockets(void)
+{
+	/* one of them is the harness's own */
+	return count_entries("/proc/self/fd", "socket:") - 1;
+}
+
+unsigned
+count_threads(void)
+{
+	return count_entries("/proc/self/task", NULL);
+}
