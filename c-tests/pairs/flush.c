@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* flush.c -- flushes of both types, atomic writes. */
+#include "link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define SIZE 65536
+#define TMPFS 0x01021994
+
+/* An unlinked file in the directory of this program, which is on a disk more often than /tmp is. */
+static char *
+map_new_file(void)
+{
+	char path[4096];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 20);
+	struct statfs fs;
+	char *ptr;
+	int fd;
+
+	EXPECT(n > 0, "%s", strerror(errno));
+	strcpy(path + n, ".data-XXXXXX");
+	fd = mkstemp(path);
+	EXPECT(fd >= 0, "%s: %s", path, strerror(errno));
+	unlink(path);
+	EXPECT(fstatfs(fd, &fs) == 0 && fs.f_type != TMPFS,
+		"the tests must be built on a disk: a file in memory is never clean");
+	EXPECT(ftruncate(fd, SIZE) == 0, "%s", strerror(errno));
+	ptr = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	EXPECT(ptr != MAP_FAILED, "%s", strerror(errno));
+	close(fd);
+	return ptr;
+}
+
+/* KiB of the mapping that have not been written to the file's disk. */
+static unsigned
+dirty_kib(const void *ptr)
+{
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	unsigned total = 0;
+	bool inside = false;
+	bool found = false;
+	char line[512];
+
+	EXPECT(smaps != NULL, "%s", strerror(errno));
+	while (fgets(line, sizeof(line), smaps) != NULL) {
+		unsigned long begin;
+		unsigned long end;
+		unsigned kib;
+
+		if (sscanf(line, "%lx-%lx ", &begin, &end) == 2) {
+			inside = begin <= (uintptr_t)ptr && (uintptr_t)ptr < end;
+			found |= inside;
+		} else if (inside && (sscanf(line, "Shared_Dirty: %u kB", &kib) == 1 ||
+			sscanf(line, "Private_Dirty: %u kB", &kib) == 1)) {
+			total += kib;
+		}
+	}
+	fclose(smaps);
+	EXPECT(found);
+	return total;
+}
+
+/* A file mapping; between the flush and the target's look nobody but the library has synced anything. */
+static void
+persistent_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+	char *file = map_new_file();
+
+	open_target(&node, side);
+	memset(file, 0xff, SIZE);
+	EXPECT(dirty_kib(file) == SIZE / 1024, "%u KiB are dirty: this look shows nothing", dirty_kib(file));
+	EXPECT(msync(file, SIZE, MS_SYNC) == 0);
+	EXPECT(dirty_kib(file) == 0, "%u KiB", dirty_kib(file));
+
+	region_reg(&node, &region, file, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
+	accept_link(&node, &link, NULL, &region);
+	for (uint32_t i = 0; i < 10; i++) {
+		hear(side, 'f');
+		check_pattern(file, SIZE, 60 + i, "the file");
+		EXPECT(dirty_kib(file) == 0, "%u KiB are dirty after flush %u", dirty_kib(file), i);
+		say(side, 'f');
+	}
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+persistent_initiator(struct side *side)
+{
+	struct region local;
+	struct node node;
+	struct link link;
+	int type = 0;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	connect_link(&node, &link, NULL, NULL);
+	OK(rpma_mr_remote_get_flush_type(link.remote, &type));
+	EXPECT(type == RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, "0x%x", type);
+	RETURNS(RPMA_E_NOSUPP, rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_VISIBILITY,
+		RPMA_F_COMPLETION_ALWAYS, NULL));
+	for (uint32_t i = 0; i < 10; i++) {
+		fill_pattern(local.ptr, SIZE, 60 + i);
+		OK(rpma_write(link.conn, link.remote, 0, local.mr, 0, SIZE, RPMA_F_COMPLETION_ON_ERROR, NULL));
+		OK(rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
+			RPMA_F_COMPLETION_ALWAYS, (void *)5));
+		expect_wc(link.cq, 5, IBV_WC_RDMA_READ);
+		say(side, 'f');
+		hear(side, 'f');
+	}
+	end_link(&link);
+	region_free(&local);
+	close_node(&node);
+}
+
+/* Memory that nothing can make durable: the flush is allowed and says that the data is there. */
+static void
+anonymous_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, SIZE,
+		RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT |
+		RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
+	accept_link(&node, &link, NULL, &region);
+	for (uint32_t i = 0; i < 40; i++) {
+		hear(side, 'f');
+		check_pattern(region.ptr + i, SIZE / 2, 80 + i, "what was flushed");
+		say(side, 'f');
+	}
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+anonymous_initiator(struct side *side)
+{
+	struct region local;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	connect_link(&node, &link, NULL, NULL);
+	for (uint32_t i = 0; i < 40; i++) {
+		fill_pattern(local.ptr, SIZE, 80 + i);
+		OK(rpma_write(link.conn, link.remote, i, local.mr, 0, SIZE / 2, RPMA_F_COMPLETION_ON_ERROR,
+			NULL));
+		OK(rpma_flush(link.conn, link.remote, i, SIZE / 2,
+			i % 2 == 0 ? RPMA_FLUSH_TYPE_PERSISTENT : RPMA_FLUSH_TYPE_VISIBILITY,
+			RPMA_F_COMPLETION_ALWAYS, (void *)5));
+		expect_wc(link.cq, 5, IBV_WC_RDMA_READ);
+		say(side, 'f');
+		hear(side, 'f');
+	}
+	/* unsignalled flushes complete silently; the signalled one behind them stands for all */
+	for (int i = 0; i < 5; i++)
+		OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY,
+			RPMA_F_COMPLETION_ON_ERROR, (void *)6));
+	OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
+		(void *)7));
+	expect_wc(link.cq, 7, IBV_WC_RDMA_READ);
+	expect_no_wc(link.cq);
+	end_link(&link);
+	region_free(&local);
+	close_node(&node);
+}
+
+/* A target whose peer configuration was not applied, and a region without the right. */
+static void
+refused_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
+	accept_link(&node, &link, NULL, &region);
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+refused_initiator(struct side *side)
+{
+	struct rpma_peer_cfg *pcfg = NULL;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	connect_link(&node, &link, NULL, NULL);
+	/* the region has no such right */
+	RETURNS(RPMA_E_NOSUPP, rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_PERSISTENT,
+		RPMA_F_COMPLETION_ALWAYS, NULL));
+	OK(rpma_peer_cfg_new(&pcfg));
+	OK(rpma_conn_apply_remote_peer_cfg(link.conn, pcfg));
+	OK(rpma_peer_cfg_delete(&pcfg));
+	RETURNS(RPMA_E_NOSUPP, rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_PERSISTENT,
+		RPMA_F_COMPLETION_ALWAYS, NULL));
+	RETURNS(RPMA_E_INVAL, rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, 0, NULL));
+	/* and the connection is as good as before */
+	OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
+		(void *)5));
+	expect_wc(link.cq, 5, IBV_WC_RDMA_READ);
+	end_link(&link);
+	close_node(&node);
+}
+
+/*
+ * The target reads 8 bytes all the time; every value that is ever there has eight equal bytes. Built so that the
+ * compiler cannot merge or split the loads.
+ */
+static void
+atomic_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+	uint64_t *word;
+	uint64_t value = 0;
+	unsigned changes = 0;
+
+	open_target(&node, side);
+	region_new(&node, &region, 4096, USAGE_ALL);
+	word = (uint64_t *)(region.ptr + 1024);
+	accept_link(&node, &link, NULL, &region);
+	while (value != 0xffffffffffffffffull) {
+		uint64_t now = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+		EXPECT(now == (now & 0xff) * 0x0101010101010101ull, "0x%llx", (unsigned long long)now);
+		changes += now != value;
+		value = now;
+	}
+	EXPECT(changes > 1);
+	check_bytes(region.ptr, 1024, 0, "before the word");
+	check_bytes(region.ptr + 1032, 4096 - 1032, 0, "behind the word");
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+atomic_values(struct link *link, struct region *src)
+{
+	for (uint32_t i = 0; i < 20000; i++) {
+		char bytes[8];
+
+		memset(bytes, i < 19999 ? (int)(i % 251) : 0xff, sizeof(bytes));
+		if (src == NULL) {
+			OK(rpma_atomic_write(link->conn, link->remote, 1024, bytes, RPMA_F_COMPLETION_ALWAYS,
+				(void *)6));
+			/* the value has been copied */
+			memset(bytes, 0x5a, 4);
+		} else {
+			memcpy(src->ptr + 3, bytes, sizeof(bytes));
+			OK(rpma_write_atomic(link->conn, link->remote, 1024, src->mr, 3,
+				RPMA_F_COMPLETION_ALWAYS, (void *)6));
+		}
+		expect_wc(link->cq, 6, IBV_WC_RDMA_WRITE);
+	}
+}
+
+static void
+atomic_initiator(struct side *side, bool from_region)
+{
+	struct region src;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &src, 4096, RPMA_MR_USAGE_WRITE_SRC);
+	connect_link(&node, &link, NULL, NULL);
+	RETURNS(RPMA_E_INVAL, rpma_atomic_write(link.conn, link.remote, 1025, "eight by",
+		RPMA_F_COMPLETION_ALWAYS, NULL));
+	RETURNS(RPMA_E_INVAL, rpma_write_atomic(link.conn, link.remote, 1025, src.mr, 0,
+		RPMA_F_COMPLETION_ALWAYS, NULL));
+	atomic_values(&link, from_region ? &src : NULL);
+	end_link(&link);
+	region_free(&src);
+	close_node(&node);
+}
+
+static void
+atomic_write_initiator(struct side *side)
+{
+	atomic_initiator(side, false);
+}
+
+static void
+write_atomic_initiator(struct side *side)
+{
+	atomic_initiator(side, true);
+}
+
+const struct test flush_tests[] = {
+	{"flush-persistent-file-is-synced", persistent_target, persistent_initiator},
+	{"flush-both-types-plain-memory", anonymous_target, anonymous_initiator},
+	{"flush-refused", refused_target, refused_initiator},
+	{"atomic-write", atomic_target, atomic_write_initiator},
+	{"write-atomic", atomic_target, write_atomic_initiator},
+	{.name = NULL},
+};
