@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Every bound on what a program or a peer may ask for, each with its reason.
+#![forbid(unsafe_code)]
+
+/// Entries of one completion queue: what siw reports; 48 bytes each keep it under 64 MiB.
+pub(crate) const MAX_CQE: u32 = 1 << 20;
+/// Work requests of one send or receive queue: enough for any librpma program, bounded so that one QP stays under 16 MiB.
+pub(crate) const MAX_QP_WR: u32 = 1 << 16;
+/// Work requests of one shared receive queue.
+pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
+/// Scatter/gather entries of a work request: librpma never uses more than one.
+pub(crate) const MAX_SGE: u32 = 1;
+/// Bytes of inline data kept inside a work request; librpma asks for 8.
+pub(crate) const MAX_INLINE: usize = 32;
+/// Reads a peer may have outstanding towards us (IRD), and we towards a peer (ORD): siw's own limit.
+pub(crate) const MAX_READS: u16 = 128;
+/// Memory regions: the 24 index bits of an STag, less index 0, which would make STags 0 and 1 (both have a meaning on the wire).
+pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
+/// Length of one message: RFC 5041 keeps the message offset in 32 bits, verbs limit is 2^31.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+/// Private data a program may send: the field is 8 bits wide in rdma_cm, and siw handles 251 bytes beside the enhanced block.
+pub(crate) const MAX_PRIVATE_DATA: usize = 251;
+/// Private data handed to a program: its length is 8 bits wide in rdma_cm.
+pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
+/// Connections of one listener that have not finished their MPA Request: bounds what strangers can make us hold.
+pub(crate) const MAX_HALF_OPEN: usize = 1024;
+/// Connect requests of one listener that the program has not fetched yet.
+pub(crate) const MAX_UNFETCHED: usize = 1024;
+/// Seconds a peer has to send its whole MPA Request after TCP connects (siw: 5).
+pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
+/// Seconds an initiator has to send its first FPDU after our Reply.
+pub(crate) const FIRST_FPDU_TIMEOUT_S: u64 = 10;
+/// Milliseconds a closing connection waits for the peer's FIN before it is dropped.
+pub(crate) const LINGER_MS: u64 = 2_000;
+/// Bytes taken from one connection before the engine looks at the next one.
+pub(crate) const RX_BUDGET: usize = 1 << 20;
+/// Connections whose bytes one empty poll of a completion queue moves; the rest is left to the engine.
+pub(crate) const POLL_QPS: usize = 4;

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The table of memory regions.
+//!
+//! One table a process. A slot's number is the upper 24 bits of an STag; the lower 8 bits are a key that changes at each use of the
+//! slot. Access is without a lock: [`acquire`] counts itself into the slot, then checks that the slot is valid; [`deregister`] clears
+//! the valid bit, then waits until nobody is counted. As both go through the one atomic `state`, either the access sees the slot
+//! invalid or the deregistration waits for it: after `ibv_dereg_mr` has returned nobody reads or writes there.
+//!
+//! The fields of a slot change only while it is invalid and nobody is counted who saw it valid, so relaxed loads are enough; `state`
+//! orders them.
+#![forbid(unsafe_code)]
+
+use once_cell::sync::{Lazy, OnceCell};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::limits::MAX_MR;
+use crate::sys::Errno;
+
+const VALID: u64 = 1 << 63;
+const CHUNK_BITS: u32 = 12;
+const CHUNK: usize = 1 << CHUNK_BITS;
+const CHUNKS: usize = 1 << (24 - CHUNK_BITS);
+
+/// What is registered: the memory, its rights and the protection domain that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub addr: u64,
+    pub len: u64,
+    pub access: u32,
+    pub pd: u32,
+}
+
+/// Why an access was refused, in the order in which the checks are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// No region has this STag.
+    Stag,
+    /// The region belongs to another protection domain.
+    Pd,
+    /// The region was registered without the right.
+    Rights,
+    /// The end of the range does not fit in 64 bits.
+    Wrap,
+    /// The range leaves the region.
+    Bounds,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// `VALID` and the number of grants held.
+    state: AtomicU64,
+    key: AtomicU32,
+    access: AtomicU32,
+    pd: AtomicU32,
+    addr: AtomicU64,
+    len: AtomicU64,
+}
+
+/// The right to touch a range of a region until dropped. Deregistration waits for it, so it is held only across calls that do not
+/// block.
+pub(crate) struct Grant {
+    slot: &'static Slot,
+    stag: u32,
+}
+
+impl Grant {
+    /// Whether a flush of this region makes it durable.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.slot.access.load(Ordering::Relaxed) & super::FLUSH_PERSISTENT != 0
+    }
+
+    /// The STag that the grant was asked for.
+    pub(crate) fn stag(&self) -> u32 {
+        self.stag
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.slot.state.fetch_sub(1, Ordering::Release);
+    }
+}
+
+struct Free {
+    /// Slots given back, reused first in, first out, so that a stale STag stays invalid for long.
+    slots: std::collections::VecDeque<u32>,
+    /// The first slot never used.
+    next: u32,
+}
+
+struct Table {
+    chunks: Vec<OnceCell<Box<[Slot]>>>,
+    free: Mutex<Free>,
+}
+
+static TABLE: Lazy<Table> = Lazy::new(|| Table {
+    chunks: std::iter::repeat_with(OnceCell::new).take(CHUNKS).collect(),
+    free: Mutex::new(Free { slots: std::collections::VecDeque::new(), next: 1 }),
+});
+
+impl Table {
+    fn slot(&'static self, index: u32) -> Option<&'static Slot> {
+        let chunk = self.chunks.get((index >> CHUNK_BITS) as usize)?.get()?;
+        chunk.get(index as usize & (CHUNK - 1))
+    }
+
+    fn slot_or_new(&'static self, index: u32) -> &'static Slot {
+        let chunk = self.chunks[(index >> CHUNK_BITS) as usize]
+            .get_or_init(|| std::iter::repeat_with(Slot::default).take(CHUNK).collect());
+        &chunk[index as usize & (CHUNK - 1)]
+    }
+}
+
+/// Registers a region and returns its STag, which is lkey and rkey. ENOMEM when all STags are in use, EIO when the system gives no
+/// random bytes.
+pub(crate) fn register(region: Region) -> Result<u32, Errno> {
+    let mut random = [0u8; 1];
+    getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
+    let index = {
+        let mut free = crate::lock(&TABLE.free);
+        let never_used = free.next <= MAX_MR;
+        // A slot given back rests until a few others were given back after it.
+        let index = if free.slots.len() > 64 || !never_used { free.slots.pop_front() } else { None };
+        match index {
+            Some(index) => index,
+            None if never_used => {
+                free.next += 1;
+                free.next - 1
+            }
+            None => {
+                log::error!("all {MAX_MR} memory region keys are in use");
+                return Err(libc::ENOMEM);
+            }
+        }
+    };
+    let slot = TABLE.slot_or_new(index);
+    let key = slot.key.load(Ordering::Relaxed).wrapping_add(1 + u32::from(random[0] & 0x3f)) & 0xff;
+    slot.key.store(key, Ordering::Relaxed);
+    slot.access.store(region.access, Ordering::Relaxed);
+    slot.pd.store(region.pd, Ordering::Relaxed);
+    slot.addr.store(region.addr, Ordering::Relaxed);
+    slot.len.store(region.len, Ordering::Relaxed);
+    slot.state.fetch_or(VALID, Ordering::Release);
+    Ok(index << 8 | key)
+}
+
+/// Ends a registration and waits for the accesses under way. The STag must come from [`register`].
+pub(crate) fn deregister(stag: u32) {
+    let Some(slot) = TABLE.slot(stag >> 8) else { return };
+    slot.state.fetch_and(!VALID, Ordering::AcqRel);
+    while slot.state.load(Ordering::Acquire) != 0 {
+        std::thread::yield_now();
+    }
+    crate::lock(&TABLE.free).slots.push_back(stag >> 8);
+}
+
+/// Asks for `len` bytes at `addr` of the region `stag`, on behalf of protection domain `pd`, for an access that needs all of `rights`
+/// (0: reading by the program's own work requests).
+#[inline]
+pub(crate) fn acquire(stag: u32, pd: u32, addr: u64, len: u64, rights: u32) -> Result<Grant, Denied> {
+    let slot = TABLE.slot(stag >> 8).ok_or(Denied::Stag)?;
+    let before = slot.state.fetch_add(1, Ordering::Acquire);
+    let grant = Grant { slot, stag };
+    if before & VALID == 0 || slot.key.load(Ordering::Relaxed) != stag & 0xff {
+        return Err(Denied::Stag);
+    }
+    if slot.pd.load(Ordering::Relaxed) != pd {
+        return Err(Denied::Pd);
+    }
+    if slot.access.load(Ordering::Relaxed) & rights != rights {
+        return Err(Denied::Rights);
+    }
+    let end = addr.checked_add(len).ok_or(Denied::Wrap)?;
+    let start = slot.addr.load(Ordering::Relaxed);
+    if addr < start || end > start + slot.len.load(Ordering::Relaxed) {
+        return Err(Denied::Bounds);
+    }
+    Ok(grant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+    use super::*;
+
+    fn region() -> Region {
+        Region { addr: 0x1000, len: 0x100, access: LOCAL_WRITE | REMOTE_WRITE, pd: 7 }
+    }
+
+    fn denied(stag: u32, pd: u32, addr: u64, len: u64, rights: u32) -> Option<Denied> {
+        acquire(stag, pd, addr, len, rights).err()
+    }
+
+    #[test]
+    fn every_check_is_made() {
+        let stag = register(region()).unwrap();
+        assert!(stag > 0xff, "STags 0 and 1 are never given out");
+        assert_eq!(denied(stag, 7, 0x1000, 0x100, REMOTE_WRITE), None);
+        assert_eq!(denied(stag ^ 1, 7, 0x1000, 1, 0), Some(Denied::Stag));
+        assert_eq!(denied(0xffff_ff00, 7, 0x1000, 1, 0), Some(Denied::Stag));
+        assert_eq!(denied(stag, 8, 0x1000, 1, 0), Some(Denied::Pd));
+        assert_eq!(denied(stag, 7, 0x1000, 1, REMOTE_READ), Some(Denied::Rights));
+        assert_eq!(denied(stag, 7, 0x1000, 1, REMOTE_READ | REMOTE_WRITE), Some(Denied::Rights));
+        assert_eq!(denied(stag, 7, 0xfff, 1, 0), Some(Denied::Bounds));
+        assert_eq!(denied(stag, 7, 0x10ff, 2, 0), Some(Denied::Bounds));
+        assert_eq!(denied(stag, 7, u64::MAX, 2, 0), Some(Denied::Wrap));
+        deregister(stag);
+        assert_eq!(denied(stag, 7, 0x1000, 1, 0), Some(Denied::Stag));
+    }
+
+    #[test]
+    fn a_key_given_back_is_not_given_out_again_at_once() {
+        let first = register(region()).unwrap();
+        deregister(first);
+        let second = register(region()).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(denied(first, 7, 0x1000, 1, 0), Some(Denied::Stag));
+        deregister(second);
+    }
+
+    #[test]
+    fn deregistration_waits_for_a_grant() {
+        let stag = register(region()).unwrap();
+        let grant = acquire(stag, 7, 0x1000, 1, 0).ok().unwrap();
+        let done = std::sync::Arc::new(AtomicU32::new(0));
+        let seen = done.clone();
+        let thread = std::thread::spawn(move || {
+            deregister(stag);
+            seen.store(1, Ordering::SeqCst);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(done.load(Ordering::SeqCst), 0);
+        drop(grant);
+        thread.join().unwrap();
+        assert_eq!(done.load(Ordering::SeqCst), 1);
+    }
+}
