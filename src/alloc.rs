@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Allocation that can fail, for objects that C callers own: `Box::new` would abort instead of RPMA_E_NOMEM.
+
+use std::alloc::Layout;
+use std::mem::MaybeUninit;
+
+use crate::error::{Error, Result};
+
+/// Room for one `T`, to be filled once nothing can fail any more.
+pub struct Slot<T>(Box<MaybeUninit<T>>);
+
+impl<T> Slot<T> {
+    /// Allocates the room, or `Error::NoMem`.
+    pub fn new() -> Result<Slot<T>> {
+        let layout = Layout::new::<T>();
+        assert!(layout.size() != 0);
+        // SAFETY: the layout has a size, as asserted; objects without one are not allocated here.
+        let room = unsafe { std::alloc::alloc(layout) }.cast::<MaybeUninit<T>>();
+        if room.is_null() {
+            return Err(Error::NoMem);
+        }
+        // SAFETY: freshly allocated by the global allocator with T's layout, and MaybeUninit<T> may be uninitialised.
+        Ok(Slot(unsafe { Box::from_raw(room) }))
+    }
+
+    /// Puts the object into the room.
+    pub fn fill(mut self, value: T) -> Box<T> {
+        self.0.write(value);
+        // SAFETY: initialised by the line above; MaybeUninit<T> has the layout of T.
+        unsafe { Box::from_raw(Box::into_raw(self.0).cast::<T>()) }
+    }
+}
+
+/// Allocates and fills in one step.
+pub fn boxed<T>(value: T) -> Result<Box<T>> {
+    Ok(Slot::new()?.fill(value))
+}
+
+/// `len` bytes, all zero.
+pub fn bytes(len: usize) -> Result<Vec<u8>> {
+    let mut v = Vec::new();
+    v.try_reserve_exact(len).map_err(|_| Error::NoMem)?;
+    v.resize(len, 0);
+    Ok(v)
+}

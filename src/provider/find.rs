@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which provider, and which of its devices, serves an address.
+
+use std::ffi::CStr;
+use std::ptr;
+
+use rdma_sys::ibv_context;
+
+use super::Api;
+use super::handles::{AddrInfo, CmId, End, Failed, provider_error};
+use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
+use crate::config::{self, ProviderChoice};
+use crate::error::{Error, Result};
+
+/// The context of the device that serves an address: this host's for [`End::Passive`], the way to another host
+/// for [`End::Active`].
+pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    let choice = config::provider().map_err(|value| {
+        log_error!(
+            "RPMA_PROVIDER is {:?}; it must be one of: {}",
+            value.to_string_lossy(),
+            config::PROVIDER_VALUES
+        );
+        Error::Provider
+    })?;
+    match choice {
+        ProviderChoice::RdmaCore => from_rdma_core(addr, end),
+        ProviderChoice::Soft => match soft() {
+            Some(api) => from(api, addr, end),
+            None => Err(left_out("soft")),
+        },
+        ProviderChoice::Auto => match soft() {
+            Some(soft) => from_device_or(soft, addr, end),
+            None => from_rdma_core(addr, end),
+        },
+    }
+}
+
+fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
+    let ctx = from(api, addr, end)?;
+    if ctx.is_null() {
+        // A caller that insists on devices gets what librdmacm says: no error, and no device.
+        log_warning!("no RDMA device serves {}: rdma_cm_id has no verbs context", addr.to_string_lossy());
+    }
+    Ok(ctx)
+}
+
+/// A device if one serves the address, otherwise software, which is said in the log.
+fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    let found = match rdma_core() {
+        None => Err(Reason::LeftOut),
+        Some(_) if !has_device() => Err(Reason::NoDevice),
+        Some(api) => match ask(api, addr, end) {
+            Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
+            Ok(ctx) => Ok(ctx),
+            Err(failed) => Err(Reason::Failed(failed)),
+        },
+    };
+    match found {
+        Ok(ctx) => Ok(ctx),
+        Err(reason) => {
+            let ctx = from(soft, addr, end)?;
+            log_notice!("provider {} serves {}: {}", soft.name(), addr.to_string_lossy(), reason);
+            Ok(ctx)
+        }
+    }
+}
+
+/// Why an address is not served by a device.
+enum Reason {
+    LeftOut,
+    NoDevice,
+    NotServed,
+    Failed(Failed),
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::LeftOut => f.write_str("this build has no provider rdma-core"),
+            Reason::NoDevice => f.write_str("this system has no RDMA device"),
+            Reason::NotServed => f.write_str("no RDMA device serves this address"),
+            Reason::Failed(failed) => {
+                write!(f, "no RDMA device serves this address ({}: {})", failed.call, failed.why)
+            }
+        }
+    }
+}
+
+fn from(api: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    ask(api, addr, end).map_err(|failed| provider_error!(failed, "addr={}", addr.to_string_lossy()))
+}
+
+fn ask(api: Api, addr: &CStr, end: End) -> std::result::Result<*mut ibv_context, Failed> {
+    // SAFETY: the address is a C string; without a channel the identifier needs nothing else.
+    let (info, id) = unsafe {
+        let info = AddrInfo::get(api, addr.as_ptr(), ptr::null(), end)?;
+        (info, CmId::create(api, ptr::null_mut())?)
+    };
+    match end {
+        End::Passive => id.bind(&info)?,
+        End::Active => id.resolve_addr(&info, RPMA_DEFAULT_TIMEOUT_MS)?,
+    }
+    let ctx = id.context();
+    id.close()?;
+    Ok(ctx)
+}
+
+fn left_out(name: &str) -> Error {
+    log_error!("RPMA_PROVIDER asks for {name}, which this build was made without");
+    Error::Provider
+}
+
+#[cfg(feature = "rdma-core")]
+fn rdma_core() -> Option<Api> {
+    Some(super::rdma_core::api())
+}
+
+#[cfg(not(feature = "rdma-core"))]
+fn rdma_core() -> Option<Api> {
+    None
+}
+
+#[cfg(feature = "rdma-core")]
+fn has_device() -> bool {
+    super::rdma_core::has_device()
+}
+
+#[cfg(not(feature = "rdma-core"))]
+fn has_device() -> bool {
+    false
+}
+
+#[cfg(feature = "soft")]
+fn soft() -> Option<Api> {
+    Some(super::soft::api())
+}
+
+#[cfg(not(feature = "soft"))]
+fn soft() -> Option<Api> {
+    None
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Owning wrappers of provider objects.
+//!
+//! A wrapper is the only owner of its object: `close` releases it and reports a failure, dropping it releases it
+//! and logs one. What must be released first is a field declared earlier, so tear-down order is by construction.
+//! The objects themselves are only handed back to the provider; where a field of one is read, it is a field that
+//! `verbs.h` or librdmacm's own headers define as public, and it is read through the raw pointer at that moment.
+
+mod cm;
+mod verbs;
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+
+pub use cm::{AddrInfo, CmEvent, CmId, End, EventChannel, QpCaps, QueuePair, cm_event_name};
+pub use verbs::{
+    CompChannel, CompQueue, MemRegion, ProtDomain, SharedRecvQueue, channel_fd, next_cq_event, query_device,
+};
+
+use crate::error::Errno;
+
+/// A provider call that failed.
+#[derive(Clone, Copy)]
+pub struct Failed {
+    /// The function.
+    pub call: &'static str,
+    /// Its reason.
+    pub why: Why,
+}
+
+/// Why a provider call failed.
+#[derive(Clone, Copy)]
+pub enum Why {
+    /// An error number.
+    Errno(Errno),
+    /// An error of address translation, `EAI_*`.
+    AddrInfo(c_int),
+}
+
+impl Failed {
+    fn errno(call: &'static str, errno: Errno) -> Failed {
+        Failed { call, why: Why::Errno(errno) }
+    }
+
+    /// The error number, if that is the reason.
+    pub fn raw_errno(&self) -> Option<c_int> {
+        match self.why {
+            Why::Errno(Errno(number)) => Some(number),
+            Why::AddrInfo(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Errno(errno) => errno.fmt(f),
+            Why::AddrInfo(code) => {
+                // SAFETY: gai_strerror takes any number and gives a string of the C library that is never freed.
+                let text = unsafe { CStr::from_ptr(libc::gai_strerror(*code)) };
+                f.write_str(&text.to_string_lossy())
+            }
+        }
+    }
+}
+
+/// Logs a failed provider call with its main arguments and makes it `Error::Provider`.
+macro_rules! provider_error {
+    ($failed:expr, $($arguments:tt)+) => {{
+        let failed: $crate::provider::handles::Failed = $failed;
+        log_error!("{}({}) failed: {}", failed.call, format_args!($($arguments)+), failed.why);
+        $crate::error::Error::Provider
+    }};
+}
+pub(crate) use provider_error;
+
+/// For `ibv_*` calls: 0, or the errno that they return.
+fn by_code(call: &'static str, ret: c_int) -> Result<(), Failed> {
+    if ret == 0 { Ok(()) } else { Err(Failed::errno(call, Errno(ret))) }
+}
+
+/// For `rdma_*` calls: 0, or anything else with errno set.
+fn by_errno(call: &'static str, ret: c_int) -> Result<(), Failed> {
+    if ret == 0 { Ok(()) } else { Err(Failed::errno(call, Errno::last())) }
+}
+
+/// For calls that give a pointer: NULL with errno set is a failure.
+fn by_pointer<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, Failed> {
+    if pointer.is_null() { Err(Failed::errno(call, Errno::last())) } else { Ok(pointer) }
+}
+
+/// A release that nobody waits for the result of: a failure is logged.
+fn released(result: Result<(), Failed>) {
+    if let Err(failed) = result {
+        log_error!("{}() failed during clean-up: {}", failed.call, failed.why);
+    }
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The provider for RDMA devices, soft-RoCE and soft-iWARP of the kernel included: libibverbs and librdmacm.
+
+mod ext;
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::Path;
+
+use libc::sockaddr;
+use rdma_sys::*;
+
+use super::{Api, Provider, control_path, forward};
+
+struct RdmaCore;
+
+/// This provider.
+pub fn api() -> Api {
+    &RdmaCore
+}
+
+/// The calls of the list by name: the libraries' own, and ours where rdma-sys cannot reach the inline.
+mod calls {
+    pub use super::ext::ibv_query_device_ex;
+    pub use rdma_sys::{
+        ibv_ack_cq_events, ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
+        ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq,
+        ibv_get_cq_event, ibv_reg_mr, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_connect,
+        rdma_create_event_channel, rdma_create_id, rdma_create_qp_ex, rdma_destroy_event_channel,
+        rdma_destroy_id, rdma_destroy_qp, rdma_disconnect, rdma_freeaddrinfo, rdma_get_cm_event,
+        rdma_getaddrinfo, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr, rdma_resolve_route,
+    };
+}
+
+impl Provider for RdmaCore {
+    fn name(&self) -> &'static str {
+        "rdma-core"
+    }
+
+    fn has_flush_access(&self) -> bool {
+        false
+    }
+
+    unsafe fn ibv_advise_mr(
+        &self,
+        ctx: *mut ibv_context,
+        pd: *mut ibv_pd,
+        advice: c_uint,
+        flags: u32,
+        sg_list: *mut ibv_sge,
+        num_sge: u32,
+    ) -> c_int {
+        // SAFETY: the caller keeps the contract of the call that this one is passed on to.
+        unsafe { ext::ibv_advise_mr(ctx, pd, advice, flags, sg_list, num_sge) }
+    }
+
+    control_path!(forward calls);
+}
+
+/// Whether this system has an RDMA device that a program could open. Looks only at file names: without a device
+/// the libraries must not be called, because they say so on stderr.
+pub fn has_device() -> bool {
+    has_device_in(Path::new("/sys/class/infiniband_verbs"), Path::new("/dev/infiniband"))
+}
+
+/// A device is an entry of the class directory with a device node; a container may see the one without the other.
+fn has_device_in(class: &Path, nodes: &Path) -> bool {
+    let Ok(entries) = class.read_dir() else { return false };
+    entries.flatten().any(|entry| {
+        entry.file_name().as_encoded_bytes().starts_with(b"uverbs") && nodes.join(entry.file_name()).exists()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_device_needs_a_class_entry_and_a_node() {
+        let root = std::env::temp_dir().join(format!("rpma-has-device-{}", std::process::id()));
+        let (class, nodes) = (root.join("class"), root.join("nodes"));
+        fs::create_dir_all(&class).unwrap();
+        fs::create_dir_all(&nodes).unwrap();
+        assert!(!has_device_in(&root.join("absent"), &nodes));
+        fs::write(class.join("abi_version"), "6").unwrap();
+        fs::write(nodes.join("rdma_cm"), "").unwrap();
+        assert!(!has_device_in(&class, &nodes));
+        fs::create_dir(class.join("uverbs0")).unwrap();
+        assert!(!has_device_in(&class, &nodes));
+        fs::write(nodes.join("uverbs0"), "").unwrap();
+        assert!(has_device_in(&class, &nodes));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

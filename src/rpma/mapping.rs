@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory of whole pages for the library's own registrations.
+//!
+//! Not from the heap: a program that forks with registered memory keeps registered pages out of the child, and
+//! heap data on such a page would be gone there.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::error::{Error, Result};
+
+/// Pages that are ours; unmapped when dropped.
+pub struct Mapping {
+    addr: *mut c_void,
+    len: usize,
+}
+
+impl Mapping {
+    /// At least `len` bytes, zero at first.
+    pub fn new(len: usize) -> Result<Mapping> {
+        // SAFETY: no preconditions.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let Some(page) = usize::try_from(page).ok().filter(|page| *page != 0) else {
+            log_at!(RPMA_LOG_LEVEL_FATAL, "the page size of this system is unknown");
+            return Err(Error::Provider);
+        };
+        let len = len.checked_next_multiple_of(page).ok_or(Error::NoMem)?;
+        // SAFETY: a fresh anonymous mapping touches nothing that exists.
+        let addr = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if addr == libc::MAP_FAILED { Err(Error::NoMem) } else { Ok(Mapping { addr, len }) }
+    }
+
+    pub fn addr(&self) -> *mut c_void {
+        self.addr
+    }
+
+    pub fn close(self) -> Result<()> {
+        std::mem::ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<()> {
+        // SAFETY: our mapping, unmapped once: `close` forgets it, otherwise drop is the last use.
+        if unsafe { libc::munmap(self.addr, self.len) } == 0 { Ok(()) } else { Err(Error::Inval) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // The only reason would be a wrong address or length, and both are ours.
+        let _ = self.release();
+    }
+}

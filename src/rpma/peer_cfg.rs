@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The configuration of a remote peer, as one end declares it and the other applies it.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::alloc;
+use crate::error::{Error, Result};
+
+/// The length in bytes of a descriptor.
+pub const DESCRIPTOR_SIZE: usize = 1;
+
+/// A peer configuration: what one end of a connection declares about itself.
+#[derive(Debug)]
+pub struct PeerCfg {
+    direct_write_to_pmem: AtomicBool,
+}
+
+impl PeerCfg {
+    pub fn new() -> Result<Box<PeerCfg>> {
+        alloc::boxed(PeerCfg { direct_write_to_pmem: AtomicBool::new(false) })
+    }
+
+    pub fn set_direct_write_to_pmem(&self, supported: bool) {
+        self.direct_write_to_pmem.store(supported, Ordering::SeqCst);
+    }
+
+    pub fn direct_write_to_pmem(&self) -> bool {
+        self.direct_write_to_pmem.load(Ordering::SeqCst)
+    }
+
+    /// The form that an application sends to the other end.
+    pub fn descriptor(&self) -> [u8; DESCRIPTOR_SIZE] {
+        [self.direct_write_to_pmem().into()]
+    }
+
+    /// Any byte but 0 declares direct write; bytes after the first are not looked at.
+    pub fn from_descriptor(descriptor: &[u8]) -> Result<Box<PeerCfg>> {
+        let Some(&declared) = descriptor.first() else {
+            log_error!("a peer configuration descriptor has {DESCRIPTOR_SIZE} byte, this one none");
+            return Err(Error::Inval);
+        };
+        let cfg = PeerCfg::new()?;
+        cfg.set_direct_write_to_pmem(declared != 0);
+        log_info!(
+            "the remote peer declares direct write to persistent memory: {}",
+            if declared != 0 { "yes" } else { "no" }
+        );
+        Ok(cfg)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptor_round_trip() {
+        let cfg = PeerCfg::new().unwrap();
+        assert_eq!(cfg.descriptor(), [0]);
+        cfg.set_direct_write_to_pmem(true);
+        assert_eq!(cfg.descriptor(), [1]);
+        assert!(PeerCfg::from_descriptor(&[1]).unwrap().direct_write_to_pmem());
+        assert!(!PeerCfg::from_descriptor(&[0, 1, 1]).unwrap().direct_write_to_pmem());
+    }
+
+    #[test]
+    fn any_other_byte_means_yes() {
+        for byte in 1..=255 {
+            assert_eq!(PeerCfg::from_descriptor(&[byte]).unwrap().descriptor(), [1], "{byte}");
+        }
+    }
+
+    #[test]
+    fn an_empty_descriptor_is_refused() {
+        assert_eq!(PeerCfg::from_descriptor(&[]).unwrap_err(), Error::Inval);
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What a connection is made of from its request on: the identifier, its queue pair and completion queues.
+
+use std::ptr;
+
+use super::conn_cfg::ConnCfg;
+use super::cq::Cq;
+use super::peer::Domain;
+use crate::error::{Error, Result, first_error};
+use crate::provider::handles::{CmId, CompChannel, Failed, QpCaps, QueuePair, provider_error};
+
+/// Inline bytes asked for: enough for an atomic write.
+const INLINE_SIZE: u32 = super::bounce::SIZE as u32;
+
+/// The verbs objects of a connection. The order of the fields is the order of tear-down.
+pub struct Resources {
+    pub qp: QueuePair,
+    pub rcq: Option<Box<Cq>>,
+    pub cq: Box<Cq>,
+    pub id: CmId,
+    /// The completion channel of both queues, if they share one.
+    pub channel: Option<CompChannel>,
+    /// Send requests that may be outstanding.
+    pub max_send_wr: u32,
+    /// Whether the queue pair takes [`INLINE_SIZE`] bytes inline.
+    pub inline: bool,
+}
+
+impl Resources {
+    /// Makes them for an identifier whose device is known. On failure the identifier is closed too.
+    ///
+    /// # Safety
+    /// The domain's peer and the configured shared receive queue must be alive and outlive the resources.
+    pub unsafe fn new(domain: Domain, id: CmId, cfg: &ConnCfg) -> Result<Resources> {
+        let api = id.api();
+        let ctx = id.context();
+        // SAFETY: not null here, and alive by contract.
+        let srq = ptr::NonNull::new(cfg.srq()).map(|srq| unsafe { srq.as_ref() });
+        let srq_rcq = srq.and_then(|srq| srq.rcq());
+        let channel = if cfg.shared_comp_channel() {
+            if srq_rcq.is_some() {
+                log_error!(
+                    "a shared completion channel cannot include the completion queue of a shared receive queue"
+                );
+                return Err(Error::Inval);
+            }
+            // SAFETY: the identifier's context is alive as long as the identifier.
+            let channel = unsafe { CompChannel::create(api, ctx) };
+            Some(channel.map_err(|failed| provider_error!(failed, "context={ctx:p}"))?)
+        } else {
+            None
+        };
+        // SAFETY: as above; the channel outlives both queues, here and in the fields' order.
+        let (cq, rcq) = unsafe {
+            let cq = Cq::new(api, ctx, cfg.cq_size(), channel.as_ref())?;
+            let rcq = match cfg.rcq_size() {
+                size if size != 0 && srq_rcq.is_none() => Some(Cq::new(api, ctx, size, channel.as_ref())?),
+                _ => None,
+            };
+            (cq, rcq)
+        };
+        let recv_cq = srq_rcq.or(rcq.as_deref()).unwrap_or(&cq);
+        let srq_ptr = srq.map_or(ptr::null_mut(), |srq| srq.as_ptr());
+        let mut caps =
+            QpCaps { max_send_wr: cfg.sq_size(), max_recv_wr: cfg.rq_size(), max_inline_data: INLINE_SIZE };
+        // SAFETY: the domain and the queues are alive; the queues are declared after the queue pair.
+        let create = |caps: &mut QpCaps| unsafe {
+            id.create_queue_pair(domain.pd, cq.as_ptr(), recv_cq.as_ptr(), srq_ptr, caps)
+        };
+        let qp = match create(&mut caps) {
+            Ok(qp) => qp,
+            Err(first) => without_inline(first, &mut caps, create)?,
+        };
+        let QpCaps { max_send_wr, max_inline_data, .. } = caps;
+        Ok(Resources { qp, rcq, cq, id, channel, max_send_wr, inline: max_inline_data == INLINE_SIZE })
+    }
+
+    /// Releases everything, whatever fails; gives the first error.
+    pub fn close(self) -> Result<()> {
+        let Resources { qp, rcq, cq, id, channel, .. } = self;
+        drop(qp);
+        let rcq = rcq.map_or(Ok(()), |rcq| rcq.close());
+        let cq = cq.close();
+        let id = id.close().map_err(|failed| provider_error!(failed, ""));
+        let channel = match channel {
+            Some(channel) => channel.close().map_err(|failed| provider_error!(failed, "")),
+            None => Ok(()),
+        };
+        first_error([rcq, cq, id, channel])
+    }
+}
+
+/// A second attempt for devices that take no inline data. The first failure is the one that is reported.
+fn without_inline(
+    first: Failed,
+    caps: &mut QpCaps,
+    create: impl FnOnce(&mut QpCaps) -> std::result::Result<QueuePair, Failed>,
+) -> Result<QueuePair> {
+    caps.max_inline_data = 0;
+    create(caps).inspect(|_| log_info!("the queue pair takes no inline data: {}", first.why)).map_err(|_| {
+        provider_error!(
+            first,
+            "max_send_wr={}, max_recv_wr={}, max_inline_data={INLINE_SIZE}",
+            caps.max_send_wr,
+            caps.max_recv_wr
+        )
+    })
+}

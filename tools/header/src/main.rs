@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Writes `include/librpma.h` from the exported functions and their documentation.
+//!
+//! cbindgen does the translation; this program then gives the text the shape of a C header: comments in C style,
+//! macros in parentheses, and the one type that Rust cannot express, the variadic function type of the log function.
+//!
+//! Run it in the workspace: `cargo run -p header`.
+
+mod comment;
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// What stands between the types and the prototypes.
+const LOG_FUNCTION: &str = "\
+/** The log function that is built into the library, for rpma_log_set_function. */
+#define RPMA_LOG_USE_DEFAULT_FUNCTION (NULL)
+
+/**
+ * A function that gets the library's messages; see rpma_log_set_function.
+ *
+ * PARAMETERS
+ * - level: the level of the message
+ * - file_name: the name of the source file that logs
+ * - line_no: the line in that file
+ * - function_name: the name of the function that logs
+ * - message_format: a format of printf, whose result ends with a newline
+ * - ...: the arguments of the format
+ */
+typedef void rpma_log_function(
+\tenum rpma_log_level level,
+\tconst char *file_name,
+\tconst int line_no,
+\tconst char *function_name,
+\tconst char *message_format,
+\t...);
+";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml"))?;
+    let bindings = cbindgen::Builder::new().with_crate(&root).with_config(config).generate()?;
+    let mut raw = Vec::new();
+    bindings.write(&mut raw);
+    fs::write(root.join("include/librpma.h"), finish(&String::from_utf8(raw)?)?)?;
+    Ok(())
+}
+
+/// From cbindgen's text to the header.
+fn finish(raw: &str) -> Result<String, String> {
+    let mut out = String::new();
+    let mut lines = raw.lines().peekable();
+    let mut extern_c = false;
+    while let Some(line) = lines.next() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        if line.trim() == "/**" {
+            let text = lines.by_ref().take_while(|line| line.trim() != "*/");
+            let text = text.map(|line| line.trim().trim_start_matches('*').to_owned());
+            out.push_str(&comment::format(&text.collect::<Vec<_>>(), &"\t".repeat(indent.len() / 8)));
+            continue;
+        }
+        let line = match line.strip_prefix("#define ") {
+            Some("LIBRPMA_H") => "#define LIBRPMA_H 1".to_owned(),
+            Some(definition) => format!("#define {}", parenthesised(definition)?),
+            None => c_comment(&line.replace("        ", "\t")),
+        };
+        out.push_str(&line);
+        out.push('\n');
+        if line == "extern \"C\" {" {
+            // The condition around it ends on the next line; what follows has C linkage.
+            out.extend(lines.next().map(|line| c_comment(line) + "\n\n"));
+            out.push_str(LOG_FUNCTION);
+            extern_c = true;
+        }
+    }
+    if extern_c { Ok(out) } else { Err("no place for the log function type".into()) }
+}
+
+/// A line whose comment, if it has one, is in C's oldest form.
+fn c_comment(line: &str) -> String {
+    match line.split_once("// ") {
+        Some((code, comment)) => format!("{} /* {comment} */", code.trim_end()),
+        None => line.to_owned(),
+    }
+}
+
+/// A macro whose value is safe in any expression. Only the library's own names may become macros.
+fn parenthesised(definition: &str) -> Result<String, String> {
+    match definition.split_once(' ') {
+        Some((name, value)) if name.starts_with("RPMA_") => Ok(format!("{name} ({value})")),
+        _ => Err(format!("not a macro of this library: {definition}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn macros_are_ours_and_parenthesised() {
+        assert_eq!(parenthesised("RPMA_E_INVAL -100004").unwrap(), "RPMA_E_INVAL (-100004)");
+        assert!(parenthesised("SIZE 8").is_err());
+    }
+}
