@@ -28,11 +28,17 @@ open_target(struct node *node, struct side *side)
 }
 
 void
-open_initiator(struct node *node, struct side *side)
+open_peer(struct node *node, struct side *side)
 {
 	*node = (struct node){.side = side};
-	hear(side, 'L');
 	node->peer = new_peer(side->addr, RPMA_UTIL_IBV_CONTEXT_REMOTE);
+}
+
+void
+open_initiator(struct node *node, struct side *side)
+{
+	hear(side, 'L');
+	open_peer(node, side);
 }
 
 void

@@ -39,6 +39,8 @@ struct link {
 /* The target listens and lets the other process know; the initiator waits for that. */
 void open_target(struct node *node, struct side *side);
 void open_initiator(struct node *node, struct side *side);
+/* A peer alone, without waiting for anybody. */
+void open_peer(struct node *node, struct side *side);
 void close_node(struct node *node);
 
 /* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */

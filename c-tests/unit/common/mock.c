@@ -180,8 +180,10 @@ static void show_and_fail(const char *const *want, const char *file, int line)
 	for (int i = 0; want[i] != NULL; i++)
 		print_error("    %s\n", want[i]);
 	print_error("calls made:\n");
-	for (int i = 0; i < n_lines; i++)
-		print_error("  %c %s\n", want[i] && !strcmp(want[i], lines[i]) ? ' ' : '>', lines[i]);
+	for (int i = 0, same = 1; i < n_lines; i++) {
+		same = same && want[i] != NULL && strcmp(want[i], lines[i]) == 0;
+		print_error("  %c %s\n", same ? ' ' : '>', lines[i]);
+	}
 	n_lines = 0;
 	_fail(file, line);
 }

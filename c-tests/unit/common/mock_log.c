@@ -8,7 +8,7 @@ enum { MAX_LOG = 64 };
 
 static struct {
 	enum rpma_log_level level;
-	char text[512];
+	char text[8192];
 } log_lines[MAX_LOG];
 static int n_log;
 

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* rpma_peer_cfg_*: one bool, and the one byte that it travels in */
+
+#include "fixture.h"
+
+static struct rpma_peer_cfg *pcfg;
+
+static int setup(void **state)
+{
+	mock_setup(state);
+	return rpma_peer_cfg_new(&pcfg);
+}
+
+static int teardown(void **state)
+{
+	assert_int_equal(rpma_peer_cfg_delete(&pcfg), 0);
+	return mock_teardown(state);
+}
+
+static void new_and_delete(void **state)
+{
+	struct rpma_peer_cfg *other = NULL;
+
+	(void)state;
+	assert_int_equal(rpma_peer_cfg_new(NULL), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_delete(NULL), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_delete(&other), 0);
+	assert_null(other);
+	assert_int_equal(rpma_peer_cfg_new(&other), 0);
+	assert_non_null(other);
+	assert_int_equal(rpma_peer_cfg_delete(&other), 0);
+	assert_null(other);
+	NO_CALLS();
+	SILENT();
+}
+
+static void null_arguments(void **state)
+{
+	bool supported = true;
+	unsigned char desc[2] = {77, 77};
+	size_t size = 77;
+	struct rpma_peer_cfg *other = UNTOUCHED;
+
+	(void)state;
+	assert_int_equal(rpma_peer_cfg_set_direct_write_to_pmem(NULL, true), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_get_direct_write_to_pmem(NULL, &supported), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_get_direct_write_to_pmem(pcfg, NULL), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_get_descriptor(NULL, desc), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_get_descriptor(pcfg, NULL), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_get_descriptor_size(NULL, &size), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_get_descriptor_size(pcfg, NULL), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_from_descriptor(NULL, 1, &other), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_from_descriptor(desc, 1, NULL), RPMA_E_INVAL);
+	/* looked at before the size, which would be logged */
+	assert_int_equal(rpma_peer_cfg_from_descriptor(NULL, 0, &other), RPMA_E_INVAL);
+	assert_int_equal(rpma_peer_cfg_from_descriptor(desc, 0, NULL), RPMA_E_INVAL);
+	assert_true(supported);
+	assert_int_equal(desc[0], 77);
+	assert_int_equal(size, 77);
+	assert_ptr_equal(other, UNTOUCHED);
+	NO_CALLS();
+	SILENT();
+}
+
+static void direct_write_to_pmem(void **state)
+{
+	unsigned char out[2] = {0xee, 0xee};
+
+	(void)state;
+	assert_int_equal(rpma_peer_cfg_get_direct_write_to_pmem(pcfg, (bool *)out), 0);
+	assert_int_equal(out[0], 0);
+	assert_int_equal(rpma_peer_cfg_set_direct_write_to_pmem(pcfg, true), 0);
+	assert_int_equal(rpma_peer_cfg_get_direct_write_to_pmem(pcfg, (bool *)out), 0);
+	assert_int_equal(out[0], 1);
+	assert_int_equal(rpma_peer_cfg_set_direct_write_to_pmem(pcfg, false), 0);
+	assert_int_equal(rpma_peer_cfg_get_direct_write_to_pmem(pcfg, (bool *)out), 0);
+	assert_int_equal(out[0], 0);
+	assert_int_equal(out[1], 0xee);
+	NO_CALLS();
+	SILENT();
+}
+
+static void descriptor(void **state)
+{
+	unsigned char desc[2] = {0xee, 0xee};
+	size_t size = 77;
+
+	(void)state;
+	assert_int_equal(rpma_peer_cfg_get_descriptor_size(pcfg, &size), 0);
+	assert_int_equal(size, 1);
+	assert_int_equal(rpma_peer_cfg_get_descriptor(pcfg, desc), 0);
+	assert_int_equal(desc[0], 0);
+	assert_int_equal(rpma_peer_cfg_set_direct_write_to_pmem(pcfg, true), 0);
+	assert_int_equal(rpma_peer_cfg_get_descriptor(pcfg, desc), 0);
+	assert_int_equal(desc[0], 1);
+	assert_int_equal(desc[1], 0xee);
+	SILENT();
+}
+
+/* Any byte but 0 means yes, and goes out as 1 again; what follows it does not matter. */
+static void from_every_descriptor(void **state)
+{
+	(void)state;
+	for (int byte = 0; byte <= 0xff; byte++) {
+		const unsigned char desc[3] = {(unsigned char)byte, 1, 0xff};
+		unsigned char again = 0xee;
+		for (size_t size = 1; size <= sizeof(desc); size++) {
+			struct rpma_peer_cfg *other = NULL;
+			bool supported = byte == 0;
+			assert_int_equal(rpma_peer_cfg_from_descriptor(desc, size, &other), 0);
+			assert_int_equal(rpma_peer_cfg_get_direct_write_to_pmem(other, &supported), 0);
+			assert_int_equal(supported, byte != 0);
+			assert_int_equal(rpma_peer_cfg_get_descriptor(other, &again), 0);
+			assert_int_equal(again, byte != 0);
+			assert_int_equal(rpma_peer_cfg_delete(&other), 0);
+			assert_int_equal(mock_logged(RPMA_LOG_LEVEL_INFO), 1);
+		}
+	}
+	NO_CALLS();
+}
+
+static void from_empty_descriptor(void **state)
+{
+	const unsigned char desc[1] = {1};
+	struct rpma_peer_cfg *other = UNTOUCHED;
+
+	(void)state;
+	assert_int_equal(rpma_peer_cfg_from_descriptor(desc, 0, &other), RPMA_E_INVAL);
+	assert_ptr_equal(other, UNTOUCHED);
+	ONE_ERROR("");
+}
+
+#define PCFG_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		PCFG_TEST(new_and_delete),
+		PCFG_TEST(null_arguments),
+		PCFG_TEST(direct_write_to_pmem),
+		PCFG_TEST(descriptor),
+		PCFG_TEST(from_every_descriptor),
+		PCFG_TEST(from_empty_descriptor),
+	};
+
+	return cmocka_run_group_tests_name("peer_cfg", tests, NULL, NULL);
+}
