@@ -4,13 +4,13 @@
 //! cbindgen does the translation; this program then gives the text the shape of a C header: comments in C style,
 //! macros in parentheses, and the one type that Rust cannot express, the variadic function type of the log function.
 //!
-//! Run it in the workspace: `cargo run -p header`.
+//! `cargo run -p header` writes the header in its place, `cargo run -p header -- FILE` to a file.
 
 mod comment;
 
 use std::error::Error;
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 /// What stands between the types and the prototypes.
 const LOG_FUNCTION: &str = "\
@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bindings = cbindgen::Builder::new().with_crate(&root).with_config(config).generate()?;
     let mut raw = Vec::new();
     bindings.write(&mut raw);
-    fs::write(root.join("include/librpma.h"), finish(&String::from_utf8(raw)?)?)?;
+    let file = env::args_os().nth(1).map_or_else(|| root.join("include/librpma.h"), PathBuf::from);
+    fs::write(file, finish(&String::from_utf8(raw)?)?)?;
     Ok(())
 }
 
