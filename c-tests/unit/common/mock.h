@@ -136,6 +136,8 @@ void mock_original_leaks(const char *name);
 
 /* The nth allocation (1 is the next) that the library makes returns NULL. */
 void mock_fail_alloc(int nth);
+/* Allocations made while paused are not counted. */
+void mock_fail_alloc_pause(bool pause);
 /* True when that allocation was reached. */
 bool mock_alloc_failed(void);
 /* Bracket allocations of the test itself that outlive it. */

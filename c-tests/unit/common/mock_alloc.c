@@ -21,7 +21,7 @@ void *__libc_memalign(size_t align, size_t size);
 void __libc_free(void *p);
 void *mmap64(void *addr, size_t length, int prot, int flags, int fd, off_t offset);
 
-enum { SLOTS = 1 << 14 }; /* open addressing; tests hold a few hundred blocks */
+enum { PAGE = 4096, SLOTS = 1 << 14 }; /* open addressing; tests hold a few hundred blocks */
 
 static void *slots[SLOTS];
 static char tombstone;
@@ -29,6 +29,7 @@ static int live;
 static bool tracking;
 static int fail_in; /* 0: none, 1: the next one */
 static bool fail_hit;
+static bool fail_paused;
 static _Thread_local int depth;
 static atomic_flag spin = ATOMIC_FLAG_INIT;
 
@@ -58,7 +59,7 @@ static bool must_fail(void)
 {
 	bool fail = false;
 
-	if (!library_calls())
+	if (!library_calls() || fail_paused)
 		return false;
 	acquire();
 	if (fail_in > 0 && --fail_in == 0) {
@@ -207,6 +208,11 @@ void mock_fail_alloc(int nth)
 	fail_hit = false;
 }
 
+void mock_fail_alloc_pause(bool pause)
+{
+	fail_paused = pause;
+}
+
 bool mock_alloc_failed(void)
 {
 	return fail_hit;
@@ -215,13 +221,14 @@ bool mock_alloc_failed(void)
 void mock_fail_alloc_reset(void)
 {
 	fail_in = 0;
+	fail_paused = false;
 }
 
 /* ---- pages: the buffer that a read-after-write flush reads into ---- */
 
 static bool one_page(size_t length, int prot, int flags)
 {
-	return length == (size_t)sysconf(_SC_PAGESIZE) && prot == (PROT_READ | PROT_WRITE) &&
+	return length == PAGE && prot == (PROT_READ | PROT_WRITE) &&
 		(flags & MAP_ANONYMOUS);
 }
 
