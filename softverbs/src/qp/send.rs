@@ -153,14 +153,17 @@ impl SendQueue {
         None
     }
 
-    /// Ends everything that is not over yet with a flush error.
+    /// Ends everything that is not over yet with a flush error, and with it whatever was posted behind: a program that sees one
+    /// request fail may conclude that none behind it has succeeded, also where the stream had taken a write already.
     pub(crate) fn fail_all(&mut self) {
+        let mut failed = false;
         for position in self.head..self.tail {
             let index = self.index(position);
-            if let Some(wr) = &mut self.ring[index]
-                && !matches!(wr.progress, Progress::Done(_))
-            {
-                wr.progress = Progress::Done(status::WR_FLUSH_ERR);
+            if let Some(wr) = &mut self.ring[index] {
+                failed |= wr.progress != Progress::Done(status::SUCCESS);
+                if failed && !matches!(wr.progress, Progress::Done(code) if code != status::SUCCESS) {
+                    wr.progress = Progress::Done(status::WR_FLUSH_ERR);
+                }
             }
         }
         self.next = self.tail;
@@ -279,5 +282,22 @@ mod tests {
         assert_eq!(polled(&cq), vec![(2, status::WR_FLUSH_ERR), (3, status::WR_FLUSH_ERR)]);
         sq.retire(&cq, 0);
         assert_eq!(polled(&cq), vec![]);
+    }
+
+    #[test]
+    fn nothing_behind_a_failed_request_succeeds() {
+        let (mut sq, cq) = (SendQueue::new(8), Cq::new(8, None));
+        for (id, op) in [(0, Op::Write), (1, Op::Read), (2, Op::Write), (3, Op::Write)] {
+            assert!(sq.post(wr(id, op, true)));
+        }
+        for progress in [Progress::Done(status::SUCCESS), Progress::Awaiting, Progress::Done(status::SUCCESS)]
+        {
+            sent(&mut sq, progress);
+        }
+        sq.oldest_read().unwrap().1.progress = Progress::Done(10);
+        sq.fail_all();
+        sq.retire(&cq, 0);
+        let flushed = status::WR_FLUSH_ERR;
+        assert_eq!(polled(&cq), vec![(0, 0), (1, 10), (2, flushed), (3, flushed)]);
     }
 }
