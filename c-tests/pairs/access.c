@@ -27,6 +27,7 @@ struct violation {
 	enum damage damage; /* what the target does to its region once connected */
 	uint32_t key_xor; /* changes the key in the descriptor */
 	int64_t base_add; /* moves the base address in the descriptor */
+	uint64_t size; /* replaces the size in the descriptor; 0: as it is */
 	size_t offset; /* into the remote region */
 	size_t len; /* 0: 64 */
 	int local_usage; /* of the initiator's region; 0: everything */
@@ -147,6 +148,8 @@ forge(struct link *link, const struct violation *v)
 	base += (uint64_t)v->base_add;
 	key ^= v->key_xor;
 	memcpy(descriptor, &base, sizeof(base));
+	if (v->size != 0)
+		memcpy(descriptor + 8, &v->size, sizeof(v->size));
 	memcpy(descriptor + 16, &key, sizeof(key));
 	/* the usage, too, may be claimed to be more than it is */
 	descriptor[20] = (char)USAGE_ALL;
@@ -265,8 +268,8 @@ VIOLATION(read_far_away, READ, .offset = (size_t)1 << 46)
 VIOLATION(write_before_begin, WRITE, .base_add = -32)
 VIOLATION(read_before_begin, READ, .base_add = -32)
 /* an address at the very top, so that address plus length is a small number again */
-VIOLATION(read_wraps, READ, .base_add = -0x200000000000 - 32)
-VIOLATION(write_wraps, WRITE, .base_add = -0x200000000000 - 32)
+VIOLATION(read_wraps, READ, .base_add = -0x200000000000 - 32, .size = 16)
+VIOLATION(write_wraps, WRITE, .base_add = -0x200000000000 - 32, .size = 16)
 VIOLATION(read_longer_than_region, READ, .len = SIZE, .offset = 1)
 VIOLATION(read_without_right, READ, .usage = RPMA_MR_USAGE_WRITE_DST)
 VIOLATION(write_without_right, WRITE, .usage = RPMA_MR_USAGE_READ_SRC)

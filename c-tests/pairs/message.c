@@ -416,18 +416,76 @@ too_long_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A message that no receive is posted for ends the connection too. */
+/*
+ * A message that comes before its receive waits for it, as with the unlimited retries that librpma asks for; so does all
+ * that was posted behind it.
+ */
 static void
-no_receive_target(struct side *side)
+early_target(struct side *side)
 {
+	struct region in;
 	struct node node;
 	struct link link;
 
 	open_target(&node, side);
-	accept_link(&node, &link, NULL, NULL);
+	region_new(&node, &in, SIZE, USAGE_ALL);
+	accept_link(&node, &link, NULL, &in);
+	for (uint32_t i = 0; i < 5; i++) {
+		hear(side, 's');
+		sleep_ms(50);
+		check_bytes(in.ptr, SIZE, 0, "before there was a receive");
+		OK(rpma_recv(link.conn, in.mr, 0, SIZE / 2, (void *)1));
+		expect_wc(link.cq, 1, IBV_WC_RECV);
+		check_pattern(in.ptr, SIZE / 2, 60 + i, "the early message");
+		say(side, 'r');
+		hear(side, 'w');
+		check_pattern(in.ptr + SIZE / 2, SIZE / 2, 60 + i, "the write behind it");
+		memset(in.ptr, 0, SIZE);
+		say(side, 'n');
+	}
+	/* one more, which no receive is ever posted for, does not keep the connection from ending */
 	expect_broken(&link);
 	expect_no_wc(link.cq);
+	check_bytes(in.ptr, SIZE, 0, "without a receive");
 	delete_link(&link);
+	region_free(&in);
+	close_node(&node);
+}
+
+static void
+early_initiator(struct side *side)
+{
+	struct region out;
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+
+	open_initiator(&node, side);
+	region_new(&node, &out, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	for (uint32_t i = 0; i < 5; i++) {
+		fill_pattern(out.ptr, SIZE / 2, 60 + i);
+		OK(rpma_send(link.conn, out.mr, 0, SIZE / 2, RPMA_F_COMPLETION_ON_ERROR, (void *)4));
+		OK(rpma_write(link.conn, link.remote, SIZE / 2, out.mr, 0, SIZE / 2,
+			RPMA_F_COMPLETION_ON_ERROR, (void *)5));
+		OK(rpma_read(link.conn, out.mr, SIZE / 2, link.remote, SIZE / 2, SIZE / 2,
+			RPMA_F_COMPLETION_ALWAYS, (void *)6));
+		say(side, 's');
+		hear(side, 'r');
+		expect_wc(link.cq, 6, IBV_WC_RDMA_READ);
+		check_pattern(out.ptr + SIZE / 2, SIZE / 2, 60 + i, "the read behind both");
+		say(side, 'w');
+		hear(side, 'n');
+	}
+	OK(rpma_send(link.conn, out.mr, 0, 64, RPMA_F_COMPLETION_ALWAYS, (void *)7));
+	sleep_ms(50);
+	OK(rpma_conn_disconnect(link.conn));
+	next_wc(link.cq, &wc);
+	EXPECT(wc.wr_id == 7);
+	expect_event(&link, RPMA_CONN_CLOSED);
+	expect_no_wc(link.cq);
+	delete_link(&link);
+	region_free(&out);
 	close_node(&node);
 }
 
@@ -441,6 +499,6 @@ const struct test message_tests[] = {
 	{"write-with-imm", write_imm_target, write_imm_initiator},
 	{"message-behind-write", write_send_target, write_send_initiator},
 	{"message-longer-than-receive", too_long_target, too_long_initiator},
-	{"message-without-receive", no_receive_target, too_long_initiator},
+	{"message-before-receive", early_target, early_initiator},
 	{.name = NULL},
 };

@@ -29,8 +29,9 @@ main(int argc, char *argv[])
 	CHECK(rpma_ep_next_conn_req(ep, NULL, &req));
 
 	/*
-	 * A message that arrives where no receive is posted ends the connection. The client may send
-	 * as soon as it is connected, so the first receive is posted before the request is accepted.
+	 * A message that finds no receive posted waits for one at best; many a transport ends the
+	 * connection instead. The client may send as soon as it is connected, so the first receive is
+	 * posted before the request is accepted.
 	 */
 	CHECK(rpma_conn_req_recv(req, ping_mr, 0, MESSAGE_SIZE, ping));
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
