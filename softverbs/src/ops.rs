@@ -72,9 +72,7 @@ unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<Wr, E
     let (remote_addr, rkey) = match op {
         Op::Send | Op::SendWithImm => (0, 0),
         // SAFETY: the opcode says that the union holds its rdma member.
-        _ => unsafe {
-            (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read())
-        },
+        _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
     };
     let imm = match op {
         Op::SendWithImm | Op::WriteWithImm => {
@@ -182,14 +180,16 @@ fn report(result: Result<(), Errno>, bad: impl FnOnce()) -> c_int {
 /// # Safety
 ///
 /// As for ibv_post_recv(3), for a queue pair of softverbs.
-unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: the caller's promise.
     let qp = unsafe { QpObject::own(qp) };
     // SAFETY: the caller's promise. A queue pair with a shared receive queue has no receive queue of its own.
     unsafe {
-        post_receives(wr, bad_wr, |wr| {
-            if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) }
-        })
+        post_receives(wr, bad_wr, |wr| if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) })
     }
 }
 
@@ -268,7 +268,10 @@ pub(crate) fn table() -> ibv_context_ops {
     ops
 }
 
-unsafe extern "C" fn no_mw(_: *mut rdma_sys::ibv_pd, _: rdma_sys::ibv_mw_type::Type) -> *mut rdma_sys::ibv_mw {
+unsafe extern "C" fn no_mw(
+    _: *mut rdma_sys::ibv_pd,
+    _: rdma_sys::ibv_mw_type::Type,
+) -> *mut rdma_sys::ibv_mw {
     crate::sys::set_errno(libc::EOPNOTSUPP);
     std::ptr::null_mut()
 }

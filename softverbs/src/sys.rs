@@ -173,9 +173,7 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// Receives bytes without blocking; 0 is the end of the stream.
 pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: the buffer is writable for its length.
-    check_len(unsafe {
-        libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
-    })
+    check_len(unsafe { libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) })
 }
 
 /// Receives without blocking, first into `len` bytes at `addr`, then into `rest`.

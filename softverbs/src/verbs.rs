@@ -475,9 +475,8 @@ pub(crate) unsafe fn create_qp(
         return Err(libc::EINVAL);
     }
     // SAFETY: the objects live, by the caller's promise.
-    let (pd, send_cq, recv_cq) = unsafe {
-        (PdObject::own(given.pd), CqObject::own(given.send_cq), CqObject::own(given.recv_cq))
-    };
+    let (pd, send_cq, recv_cq) =
+        unsafe { (PdObject::own(given.pd), CqObject::own(given.send_cq), CqObject::own(given.recv_cq)) };
     // SAFETY: as above.
     let srq = (!given.srq.is_null()).then(|| unsafe { SrqObject::own(given.srq) }.clone());
     if srq.as_ref().is_some_and(|srq| srq.pd != pd.number) {

@@ -141,7 +141,8 @@ pub(super) unsafe fn getaddrinfo(
     const RAI_PASSIVE: c_int = 1;
     const RAI_NUMERICHOST: c_int = 2;
     // SAFETY: all-zero is a valid addrinfo and rdma_addrinfo.
-    let (mut ask, none): (libc::addrinfo, rdma_addrinfo) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (mut ask, none): (libc::addrinfo, rdma_addrinfo) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     let hints = if hints.is_null() { &raw const none } else { hints };
     // SAFETY: the hints are readable, by the caller's promise.
     let (flags, qp_type, port_space) = unsafe {

@@ -8,8 +8,8 @@ mod copy;
 mod table;
 
 pub(crate) use copy::{Checked, DirtyRanges, receive};
-pub(crate) use table::{Denied, Grant, Region, deregister, register};
 pub(crate) use table::acquire;
+pub(crate) use table::{Denied, Grant, Region, deregister, register};
 
 /// Access right: the program's own receives and reads may write here.
 pub(crate) const LOCAL_WRITE: u32 = 1;

@@ -421,8 +421,7 @@ impl Qp {
         rx.draining = true;
         self.end_lease();
         self.watch_stalled(false);
-        let broken =
-            matches!(end, End::PeerClosed | End::Socket(_) | End::Sending(Failure::Socket(_)));
+        let broken = matches!(end, End::PeerClosed | End::Socket(_) | End::Sending(Failure::Socket(_)));
         if broken || rx.drain() {
             self.let_go(rx);
         } else {

@@ -104,9 +104,14 @@ enum Target {
 enum Wanted {
     Nothing,
     /// A receive for the Send that has just started; its first segment has this much payload.
-    ForSend { payload_len: usize },
+    ForSend {
+        payload_len: usize,
+    },
     /// A receive to complete with the immediate data of a write.
-    ForImmediate { imm: [u8; 4], solicited: bool },
+    ForImmediate {
+        imm: [u8; 4],
+        solicited: bool,
+    },
 }
 
 struct Receive {
@@ -329,11 +334,7 @@ impl Messages {
 
     /// The end of the connection for a reason that the current segment gave.
     fn refuse(&self, code: TermCode) -> End {
-        log::warn!(
-            "connection ended: {} ({:?})",
-            code.text().unwrap_or("refused"),
-            self.header.opcode()
-        );
+        log::warn!("connection ended: {} ({:?})", code.text().unwrap_or("refused"), self.header.opcode());
         End::Refused(Some(Terminate::about(code, &self.header, self.payload_len)))
     }
 
@@ -408,9 +409,11 @@ impl Messages {
     }
 
     fn grant_for(&self, stag: u32, addr: u64, len: usize, rights: u32) -> Result<Grant, End> {
-        memory::acquire(stag, self.pd, addr, len as u64, rights).map_err(|denied| match self.header.opcode() {
-            Opcode::Write | Opcode::ReadResponse => self.refuse(write_denied(denied)),
-            _ => self.refuse(TermCode::DDP_CATASTROPHIC),
+        memory::acquire(stag, self.pd, addr, len as u64, rights).map_err(|denied| {
+            match self.header.opcode() {
+                Opcode::Write | Opcode::ReadResponse => self.refuse(write_denied(denied)),
+                _ => self.refuse(TermCode::DDP_CATASTROPHIC),
+            }
         })
     }
 
@@ -633,9 +636,8 @@ impl Messages {
         };
         if request.size > 0 {
             let len = u64::from(request.size);
-            let grant =
-                memory::acquire(request.src_stag, self.pd, request.src_to, len, memory::REMOTE_READ)
-                    .map_err(|denied| refuse(read_denied(denied)))?;
+            let grant = memory::acquire(request.src_stag, self.pd, request.src_to, len, memory::REMOTE_READ)
+                .map_err(|denied| refuse(read_denied(denied)))?;
             if grant.is_persistent() && self.dirty.flush(&grant).is_err() {
                 return Err(End::Refused(Some(Terminate::new(TermCode::LOCAL_CATASTROPHIC))));
             }

@@ -269,6 +269,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_succeeds_behind_a_failure() {
+        let (mut sq, cq) = (SendQueue::new(4), Cq::new(4, None));
+        for (id, op) in [(1, Op::Write), (2, Op::Read), (3, Op::Write)] {
+            assert!(sq.post(wr(id, op, true)));
+        }
+        sent(&mut sq, Progress::Done(status::SUCCESS));
+        sent(&mut sq, Progress::Awaiting);
+        sent(&mut sq, Progress::Done(status::SUCCESS));
+        sq.fail_all();
+        sq.retire(&cq, 0);
+        let flushed = status::WR_FLUSH_ERR;
+        assert_eq!(polled(&cq), vec![(1, 0), (2, flushed), (3, flushed)]);
+    }
+
+    #[test]
     fn failing_completes_everything_once_signalled_or_not() {
         let (mut sq, cq) = (SendQueue::new(8), Cq::new(2, None));
         for id in 0..4 {

@@ -49,7 +49,11 @@ enum Origin {
 /// Where the payload of an FPDU is, apart from what stands in the FPDU's own bytes.
 enum Payload {
     None,
-    Memory { stag: u32, addr: u64, rights: u32 },
+    Memory {
+        stag: u32,
+        addr: u64,
+        rights: u32,
+    },
     /// A copy that the CRC was computed over.
     Copied(Vec<u8>),
 }
@@ -326,8 +330,7 @@ impl Tx {
                 && let Some(wr) = self.sq.at(position)
                 && wr.progress == Progress::Queued
             {
-                wr.progress =
-                    if wr.is_read() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
+                wr.progress = if wr.is_read() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
             }
             if let Payload::Copied(bytes) = fpdu.payload {
                 self.spare.push(bytes);

@@ -201,10 +201,7 @@ pub fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]
     let (mut end, mut attr) = End::new(depth);
     // SAFETY: as above.
     unsafe {
-        assert_eq!(
-            cm::rdma_create_id(null_mut(), &mut end.id, null_mut(), rdma_port_space::RDMA_PS_TCP),
-            0
-        );
+        assert_eq!(cm::rdma_create_id(null_mut(), &mut end.id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
         let service = std::ffi::CString::new(port.to_string()).unwrap();
         let mut info = null_mut();
         assert_eq!(cm::rdma_getaddrinfo(host.as_ptr(), service.as_ptr(), null(), &mut info), 0);
@@ -272,4 +269,3 @@ pub fn dereg(mr: *mut ibv_mr) {
     // SAFETY: each region is deregistered once.
     assert_eq!(unsafe { verbs::ibv_dereg_mr(mr) }, 0);
 }
-
