@@ -17,11 +17,11 @@ use super::{IMMEDIATE_OF_SEND, Qp};
 use crate::cq::{Completion, status};
 use crate::memory::{self, Checked, Denied, DirtyRanges, Grant};
 use crate::sys::{self, Errno};
-use crate::wire::WireError;
-use crate::wire::ddp::{Header, MessagePos, UntaggedOrder};
+use crate::wire::ddp::Header;
 use crate::wire::rdmap::{self, IMMEDIATE_LEN, Opcode, ReadRequest, TermCode};
 use crate::wire::stream::{Event, MAX_CONTROL_BODY, MAX_FPDU, MAX_TRAILER_LEN, Receiver};
 use crate::wire::terminate::Terminate;
+use crate::wire::{Inbound, WireError};
 use crate::{lock, wire};
 
 /// Payload of up to this many bytes is handled in one piece. At least the longest body with a fixed form.
@@ -128,9 +128,7 @@ struct Messages {
     wanted: Wanted,
     receive: Option<Receive>,
     body: [u8; WHOLE],
-    sends: UntaggedOrder,
-    requests: UntaggedOrder,
-    terminates: UntaggedOrder,
+    inbound: Inbound,
     /// Immediate data that belongs to the next Send.
     imm: Option<[u8; 4]>,
     /// Payload of the write message under way or just over, for the completion of its immediate data.
@@ -319,9 +317,7 @@ impl Messages {
             wanted: Wanted::Nothing,
             receive: None,
             body: [0; WHOLE],
-            sends: UntaggedOrder::new(),
-            requests: UntaggedOrder::new(),
-            terminates: UntaggedOrder::new(),
+            inbound: Inbound::new(),
             imm: None,
             written: 0,
             write_open: false,
@@ -356,7 +352,7 @@ impl Messages {
         self.header = header;
         self.payload_len = payload_len;
         self.grant = None;
-        rdmap::check_segment(&header, payload_len).map_err(|e| self.wire(e))?;
+        let place = self.inbound.check(&header, payload_len).map_err(|e| self.wire(e))?;
         match header {
             Header::Tagged { opcode: Opcode::Write, stag, to, .. } => {
                 if !self.write_open {
@@ -369,34 +365,25 @@ impl Messages {
                 self.read_response(qp, stag, to, last)
             }
             Header::Untagged { opcode, .. } if opcode.is_send() => {
-                let pos = self.order(|m| &mut m.sends)?;
                 if opcode.invalidates() {
                     return Err(self.refuse(TermCode::RDMAP_PROT_CANNOT_INVALIDATE));
                 }
                 self.target = Target::Receive;
-                if pos.first {
+                if place.is_some_and(|place| place.first) {
                     self.wanted = Wanted::ForSend { payload_len };
                     return Ok(());
                 }
                 self.check_receive(qp, payload_len)
             }
-            Header::Untagged { opcode, .. } => {
-                match opcode {
-                    Opcode::ReadRequest => self.order(|m| &mut m.requests)?,
-                    Opcode::Immediate | Opcode::ImmediateSe => self.order(|m| &mut m.sends)?,
-                    Opcode::Terminate => self.order(|m| &mut m.terminates)?,
-                    _ => return Err(self.wire(WireError::UnexpectedOpcode(opcode))),
-                };
+            Header::Untagged {
+                opcode: Opcode::ReadRequest | Opcode::Immediate | Opcode::ImmediateSe | Opcode::Terminate,
+                ..
+            } => {
                 self.target = Target::Body { len: 0 };
                 Ok(())
             }
-            Header::Tagged { opcode, .. } => Err(self.wire(WireError::UnexpectedOpcode(opcode))),
+            _ => Err(self.wire(WireError::UnexpectedOpcode(header.opcode()))),
         }
-    }
-
-    fn order(&mut self, queue: impl Fn(&mut Self) -> &mut UntaggedOrder) -> Result<MessagePos, End> {
-        let (header, payload_len) = (self.header, self.payload_len);
-        queue(self).check(&header, payload_len).map_err(|e| self.wire(e))
     }
 
     /// Checks the whole range of a segment that goes to registered memory.
