@@ -39,10 +39,10 @@ setup-tests:
 	@tools/setup $(TEST_PACKAGES)
 
 # A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the nodes of
-# include/librpma.map, and nothing else exported.
-$(LIBDIR)/$(SONAME): $(STATIC_LIB) include/librpma.map Makefile
+# include/librpma.map, the further versions of include/librpma.ld, and nothing else exported.
+$(LIBDIR)/$(SONAME): $(STATIC_LIB) include/librpma.map include/librpma.ld Makefile
 	@mkdir -p $(@D)
-	$(CC) -shared -o $@ -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
+	$(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
 		-Wl,--whole-archive $(STATIC_LIB) -Wl,--no-whole-archive \
 		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed \
 		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc

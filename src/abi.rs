@@ -179,6 +179,22 @@ pub struct rpma_completion {
     pub imm: u32,
 }
 
+/// A completion as programs built for 0.9 own it: the first 24 bytes of today's.
+///
+/// cbindgen:ignore
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rpma_completion_0_9 {
+    /// what the caller gave as op_context
+    pub op_context: *mut c_void,
+    /// the operation
+    pub op: rpma_op,
+    /// the number of bytes transferred
+    pub byte_len: u32,
+    /// IBV_WC_SUCCESS, or how the operation failed
+    pub op_status: ibv_wc_status,
+}
+
 /// The integers as which C's enums arrive: any value may come, so they are not the enums above.
 ///
 /// cbindgen:ignore
@@ -219,4 +235,8 @@ const _: () = {
     assert!(offset_of!(rpma_completion, op_status) == 16);
     assert!(offset_of!(rpma_completion, flags) == 20);
     assert!(offset_of!(rpma_completion, imm) == 24);
+    assert!(size_of::<rpma_completion_0_9>() == 24);
+    assert!(offset_of!(rpma_completion_0_9, op) == 8);
+    assert!(offset_of!(rpma_completion_0_9, byte_len) == 12);
+    assert!(offset_of!(rpma_completion_0_9, op_status) == 16);
 };

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, out, status};
-use crate::abi::rpma_completion;
+use crate::abi::{rpma_completion, rpma_completion_0_9};
 use crate::error::Error;
 use crate::rpma::completion;
 use crate::rpma::conn::Conn;
@@ -96,6 +96,31 @@ pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rp
             return Err(Error::Inval);
         }
         completion::get(conn.cq(), cmpl)
+    })
+}
+
+/// rpma_conn_completion_get as programs built for 0.9 know it: exported under the same name at LIBRPMA_1.0
+/// (see `include/librpma.ld`), for an object of 24 bytes.
+///
+/// Operation and length are also set for a failed operation if the provider tells them, and there is no operation
+/// RPMA_OP_RECV_RDMA_WITH_IMM: its completion is RPMA_E_NOSUPP.
+///
+/// cbindgen:ignore
+///
+/// # Safety
+/// The pointers keep the promises of [`crate::capi`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
+    conn: *mut Conn,
+    cmpl: *mut rpma_completion_0_9,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    status(|| unsafe {
+        let conn = given(conn)?;
+        if cmpl.is_null() {
+            return Err(Error::Inval);
+        }
+        completion::get_0_9(conn.cq(), cmpl)
     })
 }
 

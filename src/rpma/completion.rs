@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
 
 use super::cq::Cq;
-use crate::abi::{rpma_completion, rpma_op};
+use crate::abi::{rpma_completion, rpma_completion_0_9, rpma_op};
 use crate::error::{Error, Result};
 
 /// `IBV_WC_FLUSH` and `IBV_WC_ATOMIC_WRITE`, which older headers do not name.
@@ -33,14 +33,36 @@ fn operation(opcode: ibv_wc_opcode::Type) -> Option<rpma_op> {
 /// # Safety
 /// `out` must be writable.
 pub unsafe fn get(cq: &Cq, out: *mut rpma_completion) -> Result<()> {
+    // SAFETY: writable by contract.
+    unsafe { store(&take(cq)?, out) }
+}
+
+/// As `get`, for a caller of 0.9: its object is shorter, it knows no write with immediate data, and it expects
+/// operation and length of failed operations too, as far as the provider tells them.
+///
+/// # Safety
+/// `out` must be writable.
+pub unsafe fn get_0_9(cq: &Cq, out: *mut rpma_completion_0_9) -> Result<()> {
+    // SAFETY: writable by contract.
+    unsafe { store_0_9(&take(cq)?, out) }
+}
+
+fn take(cq: &Cq) -> Result<ibv_wc> {
     let mut wc = MaybeUninit::<ibv_wc>::zeroed();
     // SAFETY: room for one; all zero is a value of a completion, and the provider only writes values.
-    let wc = unsafe {
+    unsafe {
         cq.poll(1, wc.as_mut_ptr())?;
-        wc.assume_init()
-    };
-    // SAFETY: writable by contract.
-    unsafe { store(&wc, out) }
+        Ok(wc.assume_init())
+    }
+}
+
+fn warn_of_failure(wc: &ibv_wc) {
+    log_warning!("the operation with context {:#x} failed with status {}", wc.wr_id, wc.status);
+}
+
+fn unsupported(wc: &ibv_wc) -> Error {
+    log_error!("a completion has the unsupported opcode {}", wc.opcode);
+    Error::NoSupp
 }
 
 /// # Safety
@@ -52,13 +74,10 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
         (&raw mut (*out).op_status).write(wc.status);
     }
     if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
-        log_warning!("the operation with context {:#x} failed with status {}", wc.wr_id, wc.status);
+        warn_of_failure(wc);
         return Ok(());
     }
-    let op = operation(wc.opcode).ok_or_else(|| {
-        log_error!("a completion has the unsupported opcode {}", wc.opcode);
-        Error::NoSupp
-    })?;
+    let op = operation(wc.opcode).ok_or_else(|| unsupported(wc))?;
     // SAFETY: as above; imm_data is initialised because the whole completion is.
     unsafe {
         (&raw mut (*out).op).write(op);
@@ -68,6 +87,29 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
         if received && wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0 {
             (&raw mut (*out).imm).write(u32::from_be(wc.imm_data_invalidated_rkey_union.imm_data));
         }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `out` must be writable.
+unsafe fn store_0_9(wc: &ibv_wc, out: *mut rpma_completion_0_9) -> Result<()> {
+    // SAFETY: as in `store`. The object ends with the status: nothing behind it is written, not even padding.
+    unsafe {
+        (&raw mut (*out).op_context).write(wc.wr_id as *mut _);
+        (&raw mut (*out).op_status).write(wc.status);
+        match operation(wc.opcode).filter(|op| *op != rpma_op::RPMA_OP_RECV_RDMA_WITH_IMM) {
+            Some(op) => {
+                (&raw mut (*out).op).write(op);
+                (&raw mut (*out).byte_len).write(wc.byte_len);
+            }
+            // The opcode of a failed operation may be anything; that must not lose its completion.
+            None if wc.status == ibv_wc_status::IBV_WC_SUCCESS => return Err(unsupported(wc)),
+            None => {}
+        }
+    }
+    if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+        warn_of_failure(wc);
     }
     Ok(())
 }
@@ -106,6 +148,36 @@ mod tests {
             let result = store(wc, out.as_mut_ptr());
             (result, bytes.read())
         }
+    }
+
+    fn stored_0_9(wc: &ibv_wc) -> (Result<()>, [u8; 24]) {
+        let mut out = MaybeUninit::<rpma_completion_0_9>::uninit();
+        let bytes = out.as_mut_ptr().cast::<[u8; 24]>();
+        // SAFETY: the object is ours and 24 bytes long; every byte is initialised before anything is read.
+        unsafe {
+            bytes.write([0xee; 24]);
+            let result = store_0_9(wc, out.as_mut_ptr());
+            (result, bytes.read())
+        }
+    }
+
+    #[test]
+    fn the_old_form_is_never_written_behind_the_status() {
+        for opcode in 0..200 {
+            for status in [0, 5] {
+                assert_eq!(stored_0_9(&wc(status, opcode, 2)).1[20..], [0xee; 4], "{opcode} {status}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_old_form_has_what_it_can_of_a_failed_operation() {
+        let (result, bytes) = stored_0_9(&wc(5, 2, 0));
+        assert_eq!((result, &bytes[8..12], &bytes[12..16]), (Ok(()), &[0; 4][..], &[24, 0, 0, 0][..]));
+        let (result, bytes) = stored_0_9(&wc(5, 3, 0));
+        assert_eq!((result, &bytes[8..16]), (Ok(()), &[0xee; 8][..]));
+        assert_eq!(stored_0_9(&wc(0, 3, 0)).0, Err(Error::NoSupp));
+        assert_eq!(stored_0_9(&wc(0, 129, 2)).0, Err(Error::NoSupp));
     }
 
     #[test]
