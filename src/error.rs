@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The one error type; its discriminants are the values of the C interface.
 
-#![forbid(unsafe_code)]
-
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
 use crate::abi::*;
+use crate::log::Lossy;
 
 /// Why a call failed.
 #[repr(i32)]
@@ -66,7 +65,12 @@ impl Errno {
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Providers return both signs; the text is the same.
-        std::io::Error::from_raw_os_error(self.0.saturating_abs()).fmt(f)
+        let number = self.0.saturating_abs();
+        let mut text = [0_u8; 128];
+        // SAFETY: writes a terminated string of at most the given length. A number without a text gets one too.
+        let _ = unsafe { libc::strerror_r(number, text.as_mut_ptr().cast(), text.len()) };
+        let text = CStr::from_bytes_until_nul(&text).unwrap_or(c"");
+        write!(f, "{} (errno {number})", Lossy(text.to_bytes()))
     }
 }
 

@@ -2,7 +2,8 @@
 //! Logging: two thresholds, one sink, and the macro that the rest of the library logs with.
 //!
 //! Everything is a plain atomic, so any thread may log or change settings at any time. Nothing is formatted
-//! unless the level passes the main threshold. errno is the same after a message as before it.
+//! unless the level passes the main threshold. errno is the same after a message as before it. Nothing is allocated:
+//! that memory is short can be logged too.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
@@ -139,6 +140,21 @@ pub const fn c_literal(text: &'static str) -> &'static CStr {
     }
 }
 
+/// Bytes that are meant to be text, for messages: what is not UTF-8 is replaced. Allocates nothing.
+pub struct Lossy<'a>(pub &'a [u8]);
+
+impl fmt::Display for Lossy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            if !chunk.invalid().is_empty() {
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Text of bounded length, always a C string: what does not fit is cut.
 pub struct Text<const N: usize> {
     bytes: [u8; N],
@@ -261,6 +277,12 @@ mod tests {
         t.end_line();
         assert_eq!(t.as_bytes(), b"012345\n");
         assert_eq!(t.as_c_str().to_bytes(), b"012345\n");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        assert_eq!(Lossy(b"a\xff\xfeb").to_string(), "a\u{fffd}\u{fffd}b");
+        assert_eq!(Lossy("\u{e4}".as_bytes()).to_string(), "\u{e4}");
     }
 
     #[test]

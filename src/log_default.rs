@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt::Write;
 
 use crate::abi::rpma_log_level;
-use crate::log::{self, Place, Text};
+use crate::log::{self, Lossy, Place, Text};
 
 /// Room for the tag, the place and the time in front of a message.
 const LINE_SIZE: usize = 1024 + 256 + 64;
@@ -62,7 +62,7 @@ fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place, 
     let file = place.file.to_str().unwrap_or("");
     let base = file.rsplit('/').next().unwrap_or(file);
     let _ = write!(line, "{}{base}: {:3}: {}: ", tag(level), place.line, place.function());
-    let _ = line.write_str(&String::from_utf8_lossy(message));
+    let _ = write!(line, "{}", Lossy(message));
     // The newline is in the message; a message that had to be cut again loses it.
     if !line.as_bytes().ends_with(b"\n") {
         line.end_line();
@@ -89,7 +89,7 @@ fn write_time(line: &mut Text<LINE_SIZE>) {
     };
     let text = stamp.as_ref().and_then(|s| CStr::from_bytes_until_nul(s).ok());
     let _ = match text {
-        Some(text) => write!(line, "{}.{:06}", text.to_string_lossy(), now.tv_nsec / 1000),
+        Some(text) => write!(line, "{}.{:06}", Lossy(text.to_bytes()), now.tv_nsec / 1000),
         None => line.write_str("[time error]"),
     };
 }

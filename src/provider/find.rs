@@ -11,14 +11,15 @@ use super::handles::{AddrInfo, CmId, End, Failed, provider_error};
 use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::config::{self, ProviderChoice};
 use crate::error::{Error, Result};
+use crate::log::Lossy;
 
 /// The context of the device that serves an address: this host's for [`End::Passive`], the way to another host
 /// for [`End::Active`].
 pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let choice = config::provider().map_err(|value| {
         log_error!(
-            "RPMA_PROVIDER is {:?}; it must be one of: {}",
-            value.to_string_lossy(),
+            "RPMA_PROVIDER is \"{}\"; it must be one of: {}",
+            Lossy(value.as_bytes()),
             config::PROVIDER_VALUES
         );
         Error::Provider
@@ -41,7 +42,7 @@ fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let ctx = from(api, addr, end)?;
     if ctx.is_null() {
         // A caller that insists on devices gets what librdmacm says: no error, and no device.
-        log_warning!("no RDMA device serves {}: rdma_cm_id has no verbs context", addr.to_string_lossy());
+        log_warning!("no RDMA device serves {}: rdma_cm_id has no verbs context", Lossy(addr.to_bytes()));
     }
     Ok(ctx)
 }
@@ -61,7 +62,7 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
         Ok(ctx) => Ok(ctx),
         Err(reason) => {
             let ctx = from(soft, addr, end)?;
-            log_notice!("provider {} serves {}: {}", soft.name(), addr.to_string_lossy(), reason);
+            log_notice!("provider {} serves {}: {}", soft.name(), Lossy(addr.to_bytes()), reason);
             Ok(ctx)
         }
     }
@@ -89,7 +90,7 @@ impl std::fmt::Display for Reason {
 }
 
 fn from(api: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
-    ask(api, addr, end).map_err(|failed| provider_error!(failed, "addr={}", addr.to_string_lossy()))
+    ask(api, addr, end).map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))
 }
 
 fn ask(api: Api, addr: &CStr, end: End) -> std::result::Result<*mut ibv_context, Failed> {
@@ -102,9 +103,8 @@ fn ask(api: Api, addr: &CStr, end: End) -> std::result::Result<*mut ibv_context,
         End::Passive => id.bind(&info)?,
         End::Active => id.resolve_addr(&info, RPMA_DEFAULT_TIMEOUT_MS)?,
     }
-    let ctx = id.context();
-    id.close()?;
-    Ok(ctx)
+    // The device is found; an identifier that cannot be destroyed again is logged and changes nothing.
+    Ok(id.context())
 }
 
 fn left_out(name: &str) -> Error {

@@ -20,6 +20,7 @@ use super::utils::conn_event_text;
 use crate::abi::{rpma_conn_event, rpma_conn_private_data};
 use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
+use crate::log::Lossy;
 use crate::provider::Api;
 use crate::provider::handles::{CmEvent, CmId, EventChannel, cm_event_name, next_cq_event, provider_error};
 
@@ -218,7 +219,7 @@ impl Conn {
         })?;
         match translate(kind) {
             Some(event) => {
-                log_notice!("{}", conn_event_text(event as c_int).to_string_lossy());
+                log_notice!("{}", Lossy(conn_event_text(event as c_int).to_bytes()));
                 Ok(event)
             }
             None => {

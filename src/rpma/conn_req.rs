@@ -14,6 +14,7 @@ use super::resources::Resources;
 use crate::abi::rpma_conn_private_data;
 use crate::alloc;
 use crate::error::{Error, Result};
+use crate::log::Lossy;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, End, provider_error};
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as the device has.
@@ -37,24 +38,24 @@ impl ConnReq {
     /// # Safety
     /// The domain's peer and the configured shared receive queue must be alive and outlive the request.
     pub unsafe fn new(domain: Domain, addr: &CStr, port: &CStr, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
-        let to = format_args!("addr={}, port={}", addr.to_string_lossy(), port.to_string_lossy()).to_string();
         let timeout = cfg.timeout();
+        let (to_addr, to_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
+        let failed = |failed| provider_error!(failed, "addr={to_addr}, port={to_port}, timeout_ms={timeout}");
         // SAFETY: two C strings; without a channel the identifier's calls are synchronous.
         let (info, id) = unsafe {
-            let info = AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Active)
-                .map_err(|failed| provider_error!(failed, "{to}"))?;
+            let info =
+                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Active).map_err(failed)?;
             let id =
                 CmId::create(domain.api, ptr::null_mut()).map_err(|failed| provider_error!(failed, ""))?;
             (info, id)
         };
-        id.resolve_addr(&info, timeout)
-            .map_err(|failed| provider_error!(failed, "{to}, timeout_ms={timeout}"))?;
-        id.resolve_route(timeout).map_err(|failed| provider_error!(failed, "{to}, timeout_ms={timeout}"))?;
+        id.resolve_addr(&info, timeout).map_err(failed)?;
+        id.resolve_route(timeout).map_err(failed)?;
         // SAFETY: by contract.
         let res = unsafe { Resources::new(domain, id, cfg) }?;
         let req = alloc::boxed(ConnReq { res, pdata: None, domain, passive: false })?;
         drop(info);
-        log_notice!("connection request to {}:{} is ready", addr.to_string_lossy(), port.to_string_lossy());
+        log_notice!("connection request to {to_addr}:{to_port} is ready");
         Ok(req)
     }
 

@@ -11,6 +11,7 @@ use super::conn_req::ConnReq;
 use super::peer::Domain;
 use crate::alloc;
 use crate::error::{Error, Result};
+use crate::log::Lossy;
 use crate::provider::handles::{AddrInfo, CmId, End, EventChannel, cm_event_name, provider_error};
 
 /// An endpoint that listens for connection requests.
@@ -28,21 +29,22 @@ impl Ep {
     /// # Safety
     /// The domain's peer must be alive and outlive the endpoint.
     pub unsafe fn listen(domain: Domain, addr: &CStr, port: &CStr) -> Result<Box<Ep>> {
-        let at = format_args!("addr={}, port={}", addr.to_string_lossy(), port.to_string_lossy()).to_string();
+        let (at_addr, at_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
+        let failed = |failed| provider_error!(failed, "addr={at_addr}, port={at_port}");
         let events = EventChannel::create(domain.api).map_err(|failed| provider_error!(failed, ""))?;
         // SAFETY: the channel is declared first, so it outlives the identifier; two C strings.
         let (id, info) = unsafe {
             let id =
                 CmId::create(domain.api, events.as_ptr()).map_err(|failed| provider_error!(failed, ""))?;
-            let info = AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Passive)
-                .map_err(|failed| provider_error!(failed, "{at}"))?;
+            let info =
+                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Passive).map_err(failed)?;
             (id, info)
         };
-        id.bind(&info).map_err(|failed| provider_error!(failed, "{at}"))?;
-        id.listen().map_err(|failed| provider_error!(failed, "{at}"))?;
+        id.bind(&info).map_err(failed)?;
+        id.listen().map_err(failed)?;
         let ep = alloc::boxed(Ep { id, events, domain })?;
         drop(info);
-        log_notice!("listening at {}:{}", addr.to_string_lossy(), port.to_string_lossy());
+        log_notice!("listening at {at_addr}:{at_port}");
         Ok(ep)
     }
 

@@ -18,6 +18,7 @@ pub use verbs::{
 };
 
 use crate::error::Errno;
+use crate::log::Lossy;
 
 /// A provider call that failed.
 #[derive(Clone, Copy)]
@@ -58,7 +59,7 @@ impl fmt::Display for Why {
             Why::AddrInfo(code) => {
                 // SAFETY: gai_strerror takes any number and gives a string of the C library that is never freed.
                 let text = unsafe { CStr::from_ptr(libc::gai_strerror(*code)) };
-                f.write_str(&text.to_string_lossy())
+                Lossy(text.to_bytes()).fmt(f)
             }
         }
     }
