@@ -49,7 +49,9 @@ impl Bounce {
     ///
     /// # Safety
     /// `value` must be readable for [`SIZE`] bytes.
-    pub unsafe fn post(&self, value: *const u8, post: impl FnOnce(ibv_sge) -> Result<()>) -> Result<()> {
+    #[cold]
+    #[inline(never)]
+    pub unsafe fn post(&self, value: *const u8, post: &dyn Fn(ibv_sge) -> Result<()>) -> Result<()> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *next * SIZE;
         // SAFETY: readable by contract; the place is inside the mapping, and no outstanding request reads it.

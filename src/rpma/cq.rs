@@ -93,7 +93,12 @@ impl Cq {
     pub unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> Result<c_int> {
         // SAFETY: by contract.
         let got = unsafe { self.queue.poll(num_entries, wc) };
-        if (1..=num_entries).contains(&got) { Ok(got) } else { Err(no_completions(got, num_entries)) }
+        // One comparison for 1..=num_entries.
+        if (got.wrapping_sub(1) as u32) < num_entries as u32 {
+            Ok(got)
+        } else {
+            Err(no_completions(got, num_entries))
+        }
     }
 }
 

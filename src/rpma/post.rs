@@ -45,25 +45,6 @@ fn request_len(len: usize) -> Result<u32> {
     u32::try_from(len).map_err(|_| Error::Inval)
 }
 
-/// Both ends of a one-sided operation: a range and a remote address with its key, or nothing at all.
-#[inline(always)]
-fn ends(
-    local: Option<&MrLocal>,
-    local_offset: usize,
-    remote: Option<&MrRemote>,
-    remote_offset: usize,
-    len: usize,
-) -> Result<(Option<ibv_sge>, Remote)> {
-    match (local, remote) {
-        (Some(local), Some(remote)) => Ok((
-            Some(local.range(local_offset, request_len(len)?)),
-            Remote { addr: remote.addr(remote_offset), rkey: remote.rkey() },
-        )),
-        (None, None) if local_offset | remote_offset | len == 0 => Ok((None, Remote { addr: 0, rkey: 0 })),
-        _ => Err(Error::Inval),
-    }
-}
-
 /// The range of a message, or nothing for an empty one.
 #[inline(always)]
 fn message(mr: Option<&MrLocal>, offset: usize, len: usize) -> Result<Option<ibv_sge>> {
@@ -175,6 +156,33 @@ pub struct At<'a, M> {
     pub offset: usize,
 }
 
+/// A read or write: between a range and a remote address, or of nothing at all.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
+fn one_sided(
+    conn: &Conn,
+    opcode: ibv_wr_opcode::Type,
+    local: At<'_, MrLocal>,
+    remote: At<'_, MrRemote>,
+    len: usize,
+    flags: c_int,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
+    // In this order the compiler needs the fewest registers; every failure is the same error.
+    let request_len = request_len(len)?;
+    let flags = send_flags(flags)?;
+    let (range, remote) = match (local.mr, remote.mr) {
+        (Some(local_mr), Some(remote_mr)) => (
+            Some(local_mr.range(local.offset, request_len)),
+            Remote { addr: remote_mr.addr(remote.offset), rkey: remote_mr.rkey() },
+        ),
+        (None, None) if local.offset | remote.offset | len == 0 => (None, Remote { addr: 0, rkey: 0 }),
+        _ => return Err(Error::Inval),
+    };
+    post_send(conn.queue_pair(), opcode, flags, range, Some(remote), imm, op_context)
+}
+
 /// Reads remote memory.
 #[inline(always)]
 pub fn read(
@@ -185,17 +193,7 @@ pub fn read(
     flags: c_int,
     op_context: *const c_void,
 ) -> Result<()> {
-    let flags = send_flags(flags)?;
-    let (range, remote) = ends(dst.mr, dst.offset, src.mr, src.offset, len)?;
-    post_send(
-        conn.queue_pair(),
-        ibv_wr_opcode::IBV_WR_RDMA_READ,
-        flags,
-        range,
-        Some(remote),
-        None,
-        op_context,
-    )
+    one_sided(conn, ibv_wr_opcode::IBV_WR_RDMA_READ, dst, src, len, flags, None, op_context)
 }
 
 /// Writes remote memory, with immediate data if there are some.
@@ -209,13 +207,11 @@ pub fn write(
     imm: Option<u32>,
     op_context: *const c_void,
 ) -> Result<()> {
-    let flags = send_flags(flags)?;
-    let (range, remote) = ends(src.mr, src.offset, dst.mr, dst.offset, len)?;
     let opcode = match imm {
         Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
         None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
     };
-    post_send(conn.queue_pair(), opcode, flags, range, Some(remote), imm, op_context)
+    one_sided(conn, opcode, src, dst, len, flags, imm, op_context)
 }
 
 /// The aligned remote end of an atomic write.
@@ -249,8 +245,11 @@ pub unsafe fn atomic_write(
     match conn.bounce() {
         // The provider copies inline data before the post returns, and needs no key for it.
         None => post(flags | INLINE, ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 }),
-        // SAFETY: readable by contract.
-        Some(bounce) => unsafe { bounce.post(src, |range| post(flags, range)) },
+        Some(bounce) => {
+            let post_copy: &dyn Fn(ibv_sge) -> Result<()> = &|range| post(flags, range);
+            // SAFETY: readable by contract.
+            unsafe { bounce.post(src, post_copy) }
+        }
     }
 }
 
