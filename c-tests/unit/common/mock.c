@@ -14,6 +14,12 @@ static char lines[MAX_LINES][LINE];
 static int n_lines;
 static bool quiet;
 
+enum { MAX_FNS = 64 };
+static struct {
+	char fn[40];
+	int n;
+} counts[MAX_FNS];
+
 static struct failure {
 	char fn[40];
 	int skip;   /* calls to let pass first */
@@ -114,21 +120,52 @@ static const char *err_name(int err)
 	return strerrorname_np(err);
 }
 
-int mock_call(const char *fmt, ...)
+static void count(const char *fn)
+{
+	int i = 0;
+
+	while (i < MAX_FNS - 1 && counts[i].n != 0 && strcmp(counts[i].fn, fn) != 0)
+		i++;
+	snprintf(counts[i].fn, sizeof(counts[i].fn), "%s", fn);
+	counts[i].n++;
+}
+
+int mock_called(const char *fn)
+{
+	for (int i = 0; i < MAX_FNS; i++)
+		if (counts[i].n != 0 && strcmp(counts[i].fn, fn) == 0)
+			return counts[i].n;
+	return 0;
+}
+
+void mock_lock(void)
+{
+	int e = errno;
+
+	pthread_mutex_lock(&lock);
+	mock_enter();
+	saved_errno = e;
+}
+
+void mock_unlock(void)
+{
+	mock_leave();
+	pthread_mutex_unlock(&lock);
+}
+
+int mock_call_locked(const char *fmt, ...)
 {
 	char line[LINE];
 	char fn[40];
 	va_list ap;
 
-	pthread_mutex_lock(&lock);
-	mock_enter();
-	saved_errno = errno;
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	size_t n = strcspn(line, "(");
 	snprintf(fn, sizeof(fn), "%.*s", (int)(n < sizeof(fn) ? n : sizeof(fn) - 1), line);
 
+	count(fn);
 	int err = programmed_error(fn);
 	if (!quiet) {
 		if (n_lines == MAX_LINES) {
@@ -160,8 +197,7 @@ void mock_made(const struct obj *o)
 void mock_done(int err)
 {
 	errno = err >= 0 ? err : saved_errno;
-	mock_leave();
-	pthread_mutex_unlock(&lock);
+	mock_unlock();
 }
 
 void mock_quiet(void)
@@ -264,10 +300,12 @@ void expect_unwound_at(const struct step *s, int failing, int err, const char *f
 int mock_setup(void **state)
 {
 	(void)state;
+	objects_forget(); /* what a failed test left */
 	n_lines = 0;
 	n_failures = 0;
 	misuse[0] = '\0';
 	quiet = false;
+	memset(counts, 0, sizeof(counts));
 	mock_verbs_reset();
 	mock_cm_reset();
 	mock_forget_log();
@@ -277,8 +315,6 @@ int mock_setup(void **state)
 	mock_track_begin();
 	return 0;
 }
-
-int objects_check(void); /* mock_objects.c */
 
 int mock_teardown(void **state)
 {

@@ -140,11 +140,14 @@ void mock_fail_alloc(int nth);
 void mock_fail_alloc_pause(bool pause);
 /* True when that allocation was reached. */
 bool mock_alloc_failed(void);
-/* Bracket allocations of the test itself that outlive it. */
+/* This test does not count blocks: something in it keeps memory for good reasons. */
+void mock_ignore_memory(void);
+/* Bracket allocations of the test itself that outlive it. Of the calling thread only. */
 void mock_untracked_begin(void);
 void mock_untracked_end(void);
 
-/* mt/: no logging of calls (the log is finite), checks stay. */
+/* mt/: calls are counted and not kept (the log is finite); everything else stays. */
 void mock_quiet(void);
+int mock_called(const char *fn);
 
 #endif /* MOCK_H */

@@ -193,13 +193,23 @@ void mock_track_begin(void)
 {
 	memset(slots, 0, sizeof(slots));
 	live = 0;
+	depth = 0;
+	fail_in = 0;
+	fail_paused = false;
 	tracking = true;
 }
 
 int mock_track_end(void)
 {
+	int blocks = tracking ? live : 0;
+
 	tracking = false;
-	return live;
+	return blocks;
+}
+
+void mock_ignore_memory(void)
+{
+	tracking = false;
 }
 
 void mock_fail_alloc(int nth)
@@ -258,8 +268,13 @@ void *mmap64(void *addr, size_t length, int prot, int flags, int fd, off_t offse
 
 int munmap(void *addr, size_t length)
 {
-	struct obj *o = tracking ? obj_find(addr) : NULL;
+	struct obj *o = NULL;
 
+	if (tracking && depth == 0) {
+		mock_lock();
+		o = obj_find(addr);
+		mock_unlock();
+	}
 	if (o != NULL && strcmp(o->kind, "page") == 0 && !o->destroyed) {
 		int err = mock_call("munmap(%s)", o->name);
 		if (length != o->size)

@@ -18,8 +18,14 @@ struct obj {
 	bool static_storage;
 };
 
-/* Opens a mock function: takes the lock, logs, returns the programmed error or -1. */
-int mock_call(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/*
+ * Opens a mock function: takes the lock (before the arguments are put into words), logs,
+ * and returns the programmed error or -1.
+ */
+#define mock_call(...) (mock_lock(), mock_call_locked(__VA_ARGS__))
+void mock_lock(void);
+void mock_unlock(void);
+int mock_call_locked(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Notes the object made by the call that is open. */
 void mock_made(const struct obj *o);
 void mock_made_text(const char *text);
@@ -38,6 +44,8 @@ void obj_destroy(const void *ptr, const char *kind, bool success);
 const char *nm(const void *ptr);       /* object's name, "NULL", "ctx" or hex */
 const char *quoted(const char *s);     /* "text" with quotes, or NULL */
 const char *where(uint64_t addr);      /* address: name of a mapped page or hex */
+int objects_check(void);               /* number of objects not destroyed once; forgets all */
+void objects_forget(void);
 void mock_misuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* mock_alloc.c */

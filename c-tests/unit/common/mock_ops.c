@@ -56,7 +56,7 @@ static void flag_names(unsigned flags, char *text, size_t size)
 			flags & ~(IBV_SEND_SIGNALED | IBV_SEND_FENCE | IBV_SEND_INLINE) ? "?" : "");
 }
 
-static void sge_text(const struct ibv_sge *sge, int num_sge, bool in_line, char *text, size_t size)
+static const char *sge_text(const struct ibv_sge *sge, int num_sge, bool in_line, char *text, size_t size)
 {
 	if (num_sge == 0) {
 		snprintf(text, size, "no data");
@@ -71,6 +71,7 @@ static void sge_text(const struct ibv_sge *sge, int num_sge, bool in_line, char 
 	} else {
 		snprintf(text, size, "%s %u 0x%x", where(sge->addr), sge->length, sge->lkey);
 	}
+	return text;
 }
 
 /* Only the fields that this opcode reads are looked at. */
@@ -80,7 +81,6 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	enum ibv_wr_opcode op = wr->opcode;
 
 	flag_names(wr->send_flags, flags, sizeof(flags));
-	sge_text(wr->sg_list, wr->num_sge, wr->send_flags & IBV_SEND_INLINE, data, sizeof(data));
 	if (op == IBV_WR_RDMA_READ || op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM)
 		snprintf(remote, sizeof(remote), ", remote 0x%" PRIx64 " 0x%x",
 				wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
@@ -89,7 +89,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		snprintf(imm, sizeof(imm), ", imm %02x%02x%02x%02x", b[0], b[1], b[2], b[3]);
 	}
 	int err = mock_call("post_send(%s, 0x%" PRIx64 ", %s, %s, %s%s%s)", nm(qp), wr->wr_id,
-			opcode_name(op), flags, data, remote, imm);
+			opcode_name(op), flags, sge_text(wr->sg_list, wr->num_sge,
+			wr->send_flags & IBV_SEND_INLINE, data, sizeof(data)), remote, imm);
 	obj_use(qp, "qp");
 	if (wr->next != NULL)
 		mock_misuse("post_send: more than one request");
@@ -101,13 +102,14 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return err < 0 ? 0 : err;
 }
 
-static int recv_call(const char *fn, const void *queue, struct ibv_recv_wr *wr,
+static int recv_call(const char *fn, const void *queue, const char *kind, struct ibv_recv_wr *wr,
 		struct ibv_recv_wr **bad_wr)
 {
 	char data[64];
+	int err = mock_call("%s(%s, 0x%" PRIx64 ", %s)", fn, nm(queue), wr->wr_id,
+			sge_text(wr->sg_list, wr->num_sge, false, data, sizeof(data)));
 
-	sge_text(wr->sg_list, wr->num_sge, false, data, sizeof(data));
-	int err = mock_call("%s(%s, 0x%" PRIx64 ", %s)", fn, nm(queue), wr->wr_id, data);
+	obj_use(queue, kind);
 	if (wr->next != NULL)
 		mock_misuse("%s: more than one request", fn);
 	if (bad_wr == NULL)
@@ -120,14 +122,12 @@ static int recv_call(const char *fn, const void *queue, struct ibv_recv_wr *wr,
 
 static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-	obj_use(qp, "qp");
-	return recv_call("post_recv", qp, wr, bad_wr);
+	return recv_call("post_recv", qp, "qp", wr, bad_wr);
 }
 
 static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-	obj_use(srq, "srq");
-	return recv_call("post_srq_recv", srq, wr, bad_wr);
+	return recv_call("post_srq_recv", srq, "srq", wr, bad_wr);
 }
 
 /* ---- completions ---- */

@@ -58,9 +58,10 @@ static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_devic
 static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		struct ibv_sge *sge, uint32_t num_sge)
 {
-	obj_use(pd, "pd");
 	int err = mock_call("ibv_advise_mr(%s, %d, 0x%x, {%s, %u, 0x%x}, %u)", nm(pd), (int)advice,
 			flags, where(sge->addr), sge->length, sge->lkey, num_sge);
+
+	obj_use(pd, "pd");
 	mock_done(err);
 	return err < 0 ? 0 : err;
 }

@@ -79,7 +79,7 @@ static int real_stderr;
 static int setup(void **state)
 {
 	mock_setup(state);
-	mock_untracked_begin(); /* the time zone is read once */
+	mock_ignore_memory(); /* the time zone is read once */
 	char name[] = "/tmp/rpma-log-XXXXXX";
 	capture = mkstemp(name);
 	assert_true(capture >= 0);
@@ -95,7 +95,6 @@ static int teardown(void **state)
 	close(capture);
 	close(real_stderr);
 	capture = -1;
-	mock_untracked_end();
 	return mock_teardown(state);
 }
 
