@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::alloc;
 use crate::error::{Error, Result};
@@ -14,25 +14,26 @@ pub const DESCRIPTOR_SIZE: usize = 1;
 /// A peer configuration: what one end of a connection declares about itself.
 #[derive(Debug)]
 pub struct PeerCfg {
-    direct_write_to_pmem: AtomicBool,
+    /// As the descriptor has it: 1 if direct write to persistent memory is declared, otherwise 0.
+    direct_write_to_pmem: AtomicU8,
 }
 
 impl PeerCfg {
     pub fn new() -> Result<Box<PeerCfg>> {
-        alloc::boxed(PeerCfg { direct_write_to_pmem: AtomicBool::new(false) })
+        alloc::boxed(PeerCfg { direct_write_to_pmem: AtomicU8::new(0) })
     }
 
     pub fn set_direct_write_to_pmem(&self, supported: bool) {
-        self.direct_write_to_pmem.store(supported, Ordering::SeqCst);
+        self.direct_write_to_pmem.store(supported.into(), Ordering::SeqCst);
     }
 
     pub fn direct_write_to_pmem(&self) -> bool {
-        self.direct_write_to_pmem.load(Ordering::SeqCst)
+        self.direct_write_to_pmem.load(Ordering::SeqCst) != 0
     }
 
     /// The form that an application sends to the other end.
     pub fn descriptor(&self) -> [u8; DESCRIPTOR_SIZE] {
-        [self.direct_write_to_pmem().into()]
+        [self.direct_write_to_pmem.load(Ordering::SeqCst)]
     }
 
     /// Any byte but 0 declares direct write; bytes after the first are not looked at.
