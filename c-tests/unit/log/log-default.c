@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <regex.h>
 #include <syslog.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,10 +81,8 @@ static int setup(void **state)
 {
 	mock_setup(state);
 	mock_ignore_memory(); /* the time zone is read once */
-	char name[] = "/tmp/rpma-log-XXXXXX";
-	capture = mkstemp(name);
+	capture = memfd_create("stderr", 0);
 	assert_true(capture >= 0);
-	unlink(name);
 	real_stderr = dup(STDERR_FILENO);
 	memset(&logged, 0, sizeof(logged));
 	assert_int_equal(rpma_log_set_function(RPMA_LOG_USE_DEFAULT_FUNCTION), 0);
