@@ -95,7 +95,7 @@ macro_rules! log_at {
                 &$crate::log::Place {
                     file: const { $crate::log::c_literal(concat!(file!(), "\0")) },
                     line: line!(),
-                    path: std::any::type_name_of_val(&here),
+                    function: $crate::log::function_of(std::any::type_name_of_val(&here)),
                 },
                 format_args!($($message)+),
             );
@@ -115,21 +115,19 @@ macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($m
 macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
 
 /// Where a message comes from.
-pub struct Place {
+pub struct Place<'a> {
     /// The source file.
-    pub file: &'static CStr,
+    pub file: &'a CStr,
     /// The line in it.
     pub line: u32,
-    /// The path of an item inside the logging function, as `type_name` gives it.
-    pub path: &'static str,
+    /// The function.
+    pub function: &'a str,
 }
 
-impl Place {
-    /// The name of the logging function: the last named part of the path before the marker item.
-    pub fn function(&self) -> &'static str {
-        let mut parts = self.path.rsplit("::").skip(1).filter(|part| !part.starts_with('{'));
-        parts.next().unwrap_or(self.path)
-    }
+/// The name of the function that an item with this `type_name` stands in.
+pub fn function_of(item: &'static str) -> &'static str {
+    let mut parts = item.rsplit("::").skip(1).filter(|part| !part.starts_with('{'));
+    parts.next().unwrap_or(item)
 }
 
 /// A C string from a literal that ends with NUL; evaluated at compile time.
@@ -201,7 +199,7 @@ impl<const N: usize> Write for Text<N> {
 /// Formats a message and gives it to the sink. Out of line: most calls log nothing.
 #[cold]
 #[inline(never)]
-pub fn emit(level: rpma_log_level, place: &Place, message: fmt::Arguments<'_>) {
+pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_>) {
     let errno = errno::Saved::new();
     let mut text = Text::<MESSAGE_SIZE>::new();
     // Text never fails; a value whose Display fails leaves a shorter message.
@@ -211,14 +209,14 @@ pub fn emit(level: rpma_log_level, place: &Place, message: fmt::Arguments<'_>) {
     drop(errno);
 }
 
-fn deliver(level: rpma_log_level, place: &Place, text: &Text<MESSAGE_SIZE>) {
+fn deliver(level: rpma_log_level, place: &Place<'_>, text: &Text<MESSAGE_SIZE>) {
     let function = FUNCTION.load(Ordering::SeqCst);
     if function.is_null() {
         log_default::write(level, place, text.as_bytes());
         return;
     }
     let mut name = Text::<128>::new();
-    let _ = name.write_str(place.function());
+    let _ = name.write_str(place.function);
     // SAFETY: a non-null pointer was given to rpma_log_set_function as a function of exactly this C type, by a
     // caller who promised that it stays callable from any thread until it is replaced.
     let function = unsafe { std::mem::transmute::<*mut rpma_log_function, LogFunction>(function) };
@@ -260,14 +258,10 @@ mod errno {
 mod tests {
     use super::*;
 
-    fn place(path: &'static str) -> Place {
-        Place { file: c"src/x.rs", line: 1, path }
-    }
-
     #[test]
     fn the_function_is_the_last_named_part() {
-        assert_eq!(place("rpma::capi::mr::rpma_mr_reg::here").function(), "rpma_mr_reg");
-        assert_eq!(place("rpma::rpma::mr::reg::{{closure}}::here").function(), "reg");
+        assert_eq!(function_of("rpma::capi::mr::rpma_mr_reg::here"), "rpma_mr_reg");
+        assert_eq!(function_of("rpma::rpma::mr::reg::{{closure}}::here"), "reg");
     }
 
     #[test]

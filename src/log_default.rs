@@ -39,7 +39,7 @@ fn severity(level: rpma_log_level) -> c_int {
 }
 
 /// Writes one message, which ends with a newline.
-pub fn write(level: rpma_log_level, place: &Place, message: &[u8]) {
+pub fn write(level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
     if log::to_stderr(level) {
         let mut line = Text::<LINE_SIZE>::new();
         write_time(&mut line);
@@ -58,10 +58,10 @@ pub fn write(level: rpma_log_level, place: &Place, message: &[u8]) {
     unsafe { libc::syslog(severity(level), c"%s".as_ptr(), line.as_c_str().as_ptr()) };
 }
 
-fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place, message: &[u8]) {
+fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
     let file = place.file.to_str().unwrap_or("");
     let base = file.rsplit('/').next().unwrap_or(file);
-    let _ = write!(line, "{}{base}: {:3}: {}: ", tag(level), place.line, place.function());
+    let _ = write!(line, "{}{base}: {:3}: {}: ", tag(level), place.line, place.function);
     let _ = write!(line, "{}", Lossy(message));
     // The newline is in the message; a message that had to be cut again loses it.
     if !line.as_bytes().ends_with(b"\n") {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn layout_of_a_line() {
-        let place = Place { file: c"src/rpma/mr.rs", line: 7, path: "rpma::rpma::mr::reg::here" };
+        let place = Place { file: c"src/rpma/mr.rs", line: 7, function: "reg" };
         let mut line = Text::new();
         write_line(&mut line, rpma_log_level::RPMA_LOG_LEVEL_WARNING, &place, b"text 1\n");
         assert_eq!(std::str::from_utf8(line.as_bytes()), Ok("*WARN*  mr.rs:   7: reg: text 1\n"));

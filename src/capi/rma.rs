@@ -181,6 +181,7 @@ pub unsafe extern "C" fn rpma_write_with_imm(
 ///
 /// # Safety
 /// The pointers keep the promises of [`crate::capi`].
+#[allow(rustdoc::broken_intra_doc_links, reason = "brackets of cbindgen's annotation")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_atomic_write(
     conn: *mut Conn,

@@ -2,6 +2,7 @@
 //! The provider for machines without an RDMA device: the softverbs crate.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt::Write;
 use std::sync::Once;
 
 use libc::sockaddr;
@@ -67,10 +68,15 @@ impl log::Log for ForwardLog {
     fn log(&self, record: &log::Record<'_>) {
         let level = level(record.level());
         if rpma_log::enabled(level) {
+            let mut file = rpma_log::Text::<128>::new();
+            // Text never fails; what does not fit is cut.
+            let _ = file.write_str(record.file().unwrap_or(record.target()));
+            // A record does not know its function; the module says nearly as much.
+            let function = record.module_path().and_then(|path| path.rsplit("::").next());
             let place = rpma_log::Place {
-                file: c"softverbs",
+                file: file.as_c_str(),
                 line: record.line().unwrap_or(0),
-                path: record.module_path_static().unwrap_or("softverbs"),
+                function: function.unwrap_or(record.target()),
             };
             rpma_log::emit(level, &place, *record.args());
         }

@@ -2,8 +2,9 @@
 //! Memory regions: the local one, registered with the device, and the remote one, known by its descriptor.
 
 use std::ffi::{c_int, c_void};
+use std::fmt;
 
-use libc::{EFAULT, EINVAL, ENOTSUP, EOPNOTSUPP};
+use libc::{EFAULT, EINVAL, ENOMEM, ENOTSUP, EOPNOTSUPP};
 use rdma_sys::{ibv_access_flags, ibv_sge};
 
 use super::descriptor::{self, Descriptor, Refused};
@@ -56,6 +57,23 @@ fn access(usage: c_int, on: Transport) -> u32 {
     rights.iter().filter(|(bit, _)| usage & bit != 0).fold(0, |all, (_, right)| all | right)
 }
 
+/// Says how much memory this process may pin, where a device gives the bare ENOMEM that going over it is.
+struct LockLimit(bool);
+
+impl fmt::Display for LockLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: writes to our object only.
+        if !self.0 || unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
+            return Ok(());
+        }
+        match limit.rlim_cur {
+            libc::RLIM_INFINITY => f.write_str(", locked memory limit=none"),
+            bytes => write!(f, ", locked memory limit={bytes} (ulimit -l)"),
+        }
+    }
+}
+
 /// A region of this process's memory that is registered with a device.
 pub struct MrLocal {
     mr: MemRegion,
@@ -82,7 +100,8 @@ impl MrLocal {
         let register =
             |access: u32| unsafe { MemRegion::register(domain.api, domain.pd, addr, size, access as c_int) };
         let failed = |failed: Failed, access: u32| {
-            provider_error!(failed, "addr={addr:p}, length={size}, access={access:#x}")
+            let limit = LockLimit(failed.raw_errno() == Some(ENOMEM));
+            provider_error!(failed, "addr={addr:p}, length={size}, access={access:#x}{limit}")
         };
         let mr = match register(access) {
             // Memory that cannot be pinned, such as a file on a DAX file system: page it on demand if the device can.
