@@ -95,6 +95,8 @@ macro_rules! provider_trait {
             fn name(&self) -> &'static str;
             /// Whether registrations take the FLUSH access bits, and mean them.
             fn has_flush_access(&self) -> bool;
+            /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
+            fn pins_memory(&self) -> bool;
             /// `ibv_advise_mr`; with the domain's context, because the domain itself is not looked into.
             ///
             /// # Safety

@@ -41,6 +41,10 @@ impl Provider for Soft {
         true
     }
 
+    fn pins_memory(&self) -> bool {
+        false
+    }
+
     unsafe fn ibv_advise_mr(
         &self,
         _ctx: *mut ibv_context,

@@ -57,7 +57,7 @@ fn access(usage: c_int, on: Transport) -> u32 {
     rights.iter().filter(|(bit, _)| usage & bit != 0).fold(0, |all, (_, right)| all | right)
 }
 
-/// Says how much memory this process may pin, where a device gives the bare ENOMEM that going over it is.
+/// Says how much memory this process may lock, where a device gives the bare ENOMEM that going over it is.
 struct LockLimit(bool);
 
 impl fmt::Display for LockLimit {
@@ -100,7 +100,7 @@ impl MrLocal {
         let register =
             |access: u32| unsafe { MemRegion::register(domain.api, domain.pd, addr, size, access as c_int) };
         let failed = |failed: Failed, access: u32| {
-            let limit = LockLimit(failed.raw_errno() == Some(ENOMEM));
+            let limit = LockLimit(domain.api.pins_memory() && failed.raw_errno() == Some(ENOMEM));
             provider_error!(failed, "addr={addr:p}, length={size}, access={access:#x}{limit}")
         };
         let mr = match register(access) {

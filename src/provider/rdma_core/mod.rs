@@ -40,6 +40,10 @@ impl Provider for RdmaCore {
         false
     }
 
+    fn pins_memory(&self) -> bool {
+        true
+    }
+
     unsafe fn ibv_advise_mr(
         &self,
         ctx: *mut ibv_context,
