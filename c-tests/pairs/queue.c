@@ -110,11 +110,14 @@ rcq_initiator(struct side *side)
 	rcq(side, false);
 }
 
-/* One channel for both queues. `blocking` waits in the call, otherwise poll() on the descriptor comes first. */
+/*
+ * One channel for both queues. `blocking` waits in the call, otherwise poll() on the descriptor comes first. While one
+ * queue is emptied the other one fills: it has room for all rounds.
+ */
 static void
 channel(struct side *side, bool is_target, bool blocking)
 {
-	struct rpma_conn_cfg *cfg = sizes(0, 0, 0, 10);
+	struct rpma_conn_cfg *cfg = sizes(ROUNDS, ROUNDS, 0, 10);
 	struct rpma_cq *receives = NULL;
 	uint32_t received = 0;
 	uint32_t sent = 0;

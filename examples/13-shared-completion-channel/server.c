@@ -23,14 +23,20 @@ main(int argc, char *argv[])
 	uint32_t sent = 0;
 	int ret;
 
-	/* two buffers for replies: one may still be on its way while the next one is written */
+	/* a buffer for every reply: one is ours again when its completion has been taken, not before */
 	char *in = alloc_pages(MESSAGE_SIZE);
-	char *out = alloc_pages(2 * MESSAGE_SIZE);
+	char *out = alloc_pages(ROUNDS * MESSAGE_SIZE);
 	CHECK(rpma_mr_reg(peer, in, MESSAGE_SIZE, RPMA_MR_USAGE_RECV, &in_mr));
-	CHECK(rpma_mr_reg(peer, out, 2 * MESSAGE_SIZE, RPMA_MR_USAGE_SEND, &out_mr));
+	CHECK(rpma_mr_reg(peer, out, ROUNDS * MESSAGE_SIZE, RPMA_MR_USAGE_SEND, &out_mr));
 
-	/* a separate receive CQ, and one channel for both queues */
+	/*
+	 * A separate receive CQ, and one channel for both queues. A busy client may keep the loop below at the
+	 * receive CQ while completions of sends gather in the main CQ, and each of them keeps its place in the
+	 * send queue: so both have room for all of them.
+	 */
 	CHECK(rpma_conn_cfg_new(&cfg));
+	CHECK(rpma_conn_cfg_set_sq_size(cfg, ROUNDS));
+	CHECK(rpma_conn_cfg_set_cq_size(cfg, ROUNDS));
 	CHECK(rpma_conn_cfg_set_rcq_size(cfg, 10));
 	CHECK(rpma_conn_cfg_set_compl_channel(cfg, true));
 
@@ -67,12 +73,12 @@ main(int argc, char *argv[])
 			REQUIRE(wc.opcode == IBV_WC_RECV, "opcode %d in the receive CQ", wc.opcode);
 			check_pattern(in, MESSAGE_SIZE, REQUEST_SEED + received, "a request");
 
-			size_t half = received % 2 * MESSAGE_SIZE;
-			fill_pattern(out + half, MESSAGE_SIZE, REPLY_SEED + received);
+			size_t place = received * MESSAGE_SIZE;
+			fill_pattern(out + place, MESSAGE_SIZE, REPLY_SEED + received);
 			if (++received < ROUNDS)
 				CHECK(rpma_recv(conn, in_mr, 0, MESSAGE_SIZE, in));
-			CHECK(rpma_send(conn, out_mr, half, MESSAGE_SIZE, RPMA_F_COMPLETION_ALWAYS,
-				out + half));
+			CHECK(rpma_send(conn, out_mr, place, MESSAGE_SIZE, RPMA_F_COMPLETION_ALWAYS,
+				out + place));
 		}
 		REQUIRE(ret == RPMA_E_NO_COMPLETION, "rpma_cq_get_wc: %s", rpma_err_2str(ret));
 	}
@@ -83,7 +89,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_ep_shutdown(&ep));
 	CHECK(rpma_mr_dereg(&out_mr));
 	CHECK(rpma_mr_dereg(&in_mr));
-	free_pages(out, 2 * MESSAGE_SIZE);
+	free_pages(out, ROUNDS * MESSAGE_SIZE);
 	free_pages(in, MESSAGE_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
