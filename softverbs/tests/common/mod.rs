@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two connected ends in one process, made with the calls a program makes.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use libc::c_int;
 use rdma_sys::*;
