@@ -15,9 +15,9 @@
 //! engine        wire            one thread that moves bytes while the program sleeps; bytes in, events out
 //! ```
 //!
-//! Locks, outermost first: an id's state, a completion queue's list of queue pairs, a queue pair's `rx`, `tx`, `rq`, then the leaves: the
-//! engine's tables, a completion ring, a channel, a shared receive queue, the memory table's free list. The engine calls its sources
-//! without any lock of its own held.
+//! Locks, outermost first: a completion queue's list of queue pairs, a queue pair's `rx`, `tx`, `rq`, then the leaves: an id's state and
+//! the channel it raises events in, a completion ring and its channel, the engine's tables, a shared receive queue, the memory table's
+//! free list. The engine calls its sources without any lock of its own held.
 //!
 //! Trouble that a program cannot learn from an error number alone is reported through the [`log`] facade, target `softverbs`.
 

@@ -122,10 +122,10 @@ impl Id {
         }
     }
 
-    /// Withdraws what waits for this id in its channel. Connect requests among it are closed.
-    pub(super) fn forget_events(&self) {
+    /// Ends the id's part in its channel: nothing is raised any more, and what waits is withdrawn; connect requests among it are closed.
+    pub(super) fn leave_channel(&self) {
         let id = self.handle.load(Ordering::Acquire);
-        let channel = self.state().channel.clone();
+        let channel = self.state().channel.take();
         if let Some(channel) = channel {
             drop(channel.withdraw(|event| event.id == id));
         }

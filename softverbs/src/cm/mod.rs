@@ -283,7 +283,7 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     if let Some(qp) = qp {
         qp.disconnect();
     }
-    own.forget_events();
+    own.leave_channel();
     // SAFETY: the caller's promise; withdrawn events cannot bring the address back.
     unsafe { IdObject::free(id) };
     0
