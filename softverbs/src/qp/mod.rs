@@ -115,6 +115,8 @@ pub(crate) struct Qp {
     wait_for_receives: AtomicBool,
     /// The receiving half waits for a receive.
     stalled: AtomicBool,
+    /// Requests wait for the next post or poll, to go out with what that brings; changed under `tx` only.
+    deferred: AtomicBool,
     /// When a program that does not wait for events last polled, in nanoseconds since [`now`]'s beginning; 0: never.
     polled: AtomicU64,
 }
@@ -140,6 +142,7 @@ impl Qp {
             owner: OnceLock::new(),
             wait_for_receives: AtomicBool::new(true),
             stalled: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
             polled: AtomicU64::new(0),
         });
         qp.send_cq.attach(&qp);
@@ -219,7 +222,7 @@ impl Qp {
         let tx = lock(&self.tx);
         match self.state.load(Ordering::Acquire) {
             INIT | DESTROYED => Err(libc::EINVAL),
-            _ => Ok(Posting { qp: self, tx }),
+            _ => Ok(Posting { qp: self, tx, urgent: false }),
         }
     }
 
@@ -293,6 +296,7 @@ impl Qp {
 
     /// Sends what can be sent, and has the engine watch for room when the socket is full, or look at what went wrong.
     fn flush_tx(&self, tx: &mut MutexGuard<'_, Tx>) -> Flushed {
+        self.deferred.store(false, Ordering::Relaxed);
         let flushed = tx.flush(&self.send_cq, self.num);
         let mut interest = lock(&self.interest);
         let blocked = flushed == Flushed::Blocked;
@@ -335,7 +339,8 @@ impl Qp {
         }
         let ran = rx.run(self, RX_BUDGET);
         let mut failure = None;
-        if rx.take_wake_tx() || lock(&self.interest).blocked {
+        let waiting = self.deferred.load(Ordering::Relaxed) || lock(&self.interest).blocked;
+        if rx.take_wake_tx() || waiting {
             let mut tx = lock(&self.tx);
             self.flush_tx(&mut tx);
         }
@@ -497,15 +502,12 @@ fn log_end(num: u32, end: &End) {
 impl Interest {
     /// Tells the engine what to watch for, if that has changed.
     fn apply(&mut self) {
-        let mut wanted = if self.leased {
-            0
-        } else if self.stalled {
-            libc::EPOLLRDHUP as u32
-        } else {
-            READ_EVENTS
-        };
+        let mut wanted = if self.stalled { libc::EPOLLRDHUP as u32 } else { READ_EVENTS };
         if self.blocked {
             wanted |= WRITE_EVENT;
+        }
+        if self.leased {
+            wanted = 0;
         }
         if let Some((engine, token, fd)) = &self.engine
             && wanted != self.watched
@@ -518,6 +520,10 @@ impl Interest {
 
 impl Source for Qp {
     fn ready(self: Arc<Self>, events: u32) {
+        let ending = events & END_EVENTS != 0;
+        if events != 0 && !ending && self.lease() {
+            return;
+        }
         if events & WRITE_EVENT != 0 {
             let mut tx = lock(&self.tx);
             self.flush_tx(&mut tx);
@@ -525,10 +531,6 @@ impl Source for Qp {
             if events == WRITE_EVENT {
                 return;
             }
-        }
-        let ending = events & END_EVENTS != 0;
-        if events != 0 && !ending && self.lease() {
-            return;
         }
         let mut rx = lock(&self.rx);
         if ending && self.stalled.load(Ordering::SeqCst) {
@@ -552,24 +554,52 @@ impl Source for Qp {
     }
 
     fn end_lease(&self) {
-        let mut interest = lock(&self.interest);
-        if interest.leased {
+        if !lock(&self.interest).leased {
+            return;
+        }
+        // Under `tx`, as whoever posts decides there whether a poll will come to send what was posted.
+        let mut tx = lock(&self.tx);
+        {
+            let mut interest = lock(&self.interest);
             interest.leased = false;
             interest.apply();
+        }
+        if self.deferred.load(Ordering::Relaxed) {
+            self.flush_tx(&mut tx);
         }
     }
 }
 
+/// Unsignalled requests of one small write each that may wait for the next post or poll.
+const MAX_DEFERRED: u32 = 16;
+/// What is small: a write that costs less to copy than to send on its own.
+const SMALL: u32 = 4096;
+
 /// Work requests on their way into the send queue; sent when dropped.
+///
+/// Small unsignalled writes of a program that polls are sent with the next post or poll, in one call and mostly in one TCP segment; the
+/// end of the lease sends them, too. So they are at most as late as the engine is in noticing that the program has stopped polling.
 pub(crate) struct Posting<'a> {
     qp: &'a Arc<Qp>,
     tx: MutexGuard<'a, Tx>,
+    urgent: bool,
 }
 
 impl Posting<'_> {
     /// Adds one request; ENOMEM when the queue is full.
     pub(crate) fn post(&mut self, wr: Wr) -> Result<(), Errno> {
-        if self.tx.sq.post(wr) { Ok(()) } else { Err(libc::ENOMEM) }
+        self.urgent |= wr.signaled || wr.len > SMALL || wr.op != send::Op::Write;
+        if self.tx.sq.post(wr) {
+            return Ok(());
+        }
+        // Requests that were only deferred still have their places.
+        if self.qp.deferred.load(Ordering::Relaxed) {
+            self.qp.flush_tx(&mut self.tx);
+            if self.tx.sq.post(wr) {
+                return Ok(());
+            }
+        }
+        Err(libc::ENOMEM)
     }
 }
 
@@ -580,8 +610,16 @@ impl Drop for Posting<'_> {
             self.tx.sq.retire(&self.qp.send_cq, self.qp.num);
             return;
         }
-        // A full socket is watched by the engine; asking it again would only cost a call.
-        if lock(&self.qp.interest).blocked {
+        let (blocked, leased) = {
+            let interest = lock(&self.qp.interest);
+            (interest.blocked, interest.leased)
+        };
+        // A full socket is watched by the engine, or asked by the poller; asking it again would only cost a call.
+        if blocked {
+            return;
+        }
+        if leased && !self.urgent && self.tx.sq.waiting() < MAX_DEFERRED {
+            self.qp.deferred.store(true, Ordering::Relaxed);
             return;
         }
         if self.qp.flush_tx(&mut self.tx) == Flushed::Failed {

@@ -130,6 +130,11 @@ impl SendQueue {
         (self.next < self.tail).then_some(self.next)
     }
 
+    /// How many requests were not given to the stream.
+    pub(crate) fn waiting(&self) -> u32 {
+        (self.tail - self.next) as u32
+    }
+
     /// The request at [`Self::next_position`] was given to the stream as a whole.
     pub(crate) fn advance(&mut self) {
         self.next += 1;
