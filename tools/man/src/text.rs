@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! From the words of a comment to roff: functions and constants in bold, parameters in italics, lines filled.
+
+use roff::{Inline, Roff, bold, italic, roman};
+
+use crate::header::Header;
+
+/// Columns of a line of source.
+const WIDTH: usize = 79;
+
+/// Names of parameters that are ordinary words, too. They are parameters only where no word of the sentence leads up to them.
+const ORDINARY: [&str; 13] = [
+    "advice",
+    "event",
+    "flags",
+    "level",
+    "offset",
+    "peer",
+    "port",
+    "shared",
+    "size",
+    "supported",
+    "threshold",
+    "type",
+    "usage",
+];
+
+/// Words after which an ordinary word is the name of a parameter.
+const LEADING: [&str; 7] = ["", "and", "if", "nor", "or", "unless", "what"];
+
+/// What the words of a page may be names of.
+pub struct Names<'a> {
+    pub header: &'a Header,
+    /// The function that the page is about; empty if it is about none.
+    pub own: &'a str,
+    /// Parameters of the function, or members of the struct, that the page is about.
+    pub parameters: Vec<&'a str>,
+}
+
+enum Font {
+    Roman,
+    Bold,
+    Italic,
+    /// Bold, with the section behind it.
+    Page,
+    /// Bold, with parentheses behind it.
+    Own,
+}
+
+impl Names<'_> {
+    /// Appends a paragraph's text, one sentence after the other.
+    pub fn write(&self, text: &str, to: &mut Roff) {
+        let mut line: Vec<Inline> = Vec::new();
+        let mut columns = 0;
+        let mut before = "";
+        for word in text.split_whitespace() {
+            let marked = self.word(word, before);
+            let length = marked.iter().map(source_len).sum::<usize>();
+            let ends_sentence = before.ends_with(['.', '?']) && word.starts_with(char::is_uppercase);
+            if !line.is_empty() && (columns + 1 + length > WIDTH || ends_sentence) {
+                to.text(std::mem::take(&mut line));
+                columns = 0;
+            }
+            if !line.is_empty() {
+                line.push(roman(" "));
+                columns += 1;
+            }
+            line.extend(marked);
+            columns += length;
+            before = word;
+        }
+        if !line.is_empty() {
+            to.text(line);
+        }
+    }
+
+    /// A word with the punctuation around it.
+    fn word(&self, word: &str, before: &str) -> Vec<Inline> {
+        let core = word.trim_start_matches(['(', '"']);
+        let (open, core) = word.split_at(word.len() - core.len());
+        let end = core.trim_end_matches([')', '"', '.', ',', ';', ':', '?']);
+        let end = end.strip_suffix("'s").unwrap_or(end).len();
+        let (core, close) = core.split_at(end);
+        let marked = match self.font(core, before) {
+            Font::Roman => return vec![roman(word)],
+            Font::Bold => vec![bold(core)],
+            Font::Italic => vec![italic(core)],
+            Font::Page => vec![bold(core), roman("(3)")],
+            Font::Own => vec![bold(core), roman("()")],
+        };
+        let some = |text: &str| (!text.is_empty()).then(|| roman(text));
+        some(open).into_iter().chain(marked).chain(some(close)).collect()
+    }
+
+    fn font(&self, word: &str, before: &str) -> Font {
+        let leads = before.is_empty() || before.ends_with([',', ';', ':', '.']) || LEADING.contains(&before);
+        if word == self.own && !word.is_empty() {
+            Font::Own
+        } else if self.header.function(word).is_some() {
+            Font::Page
+        } else if word == "NULL" || is_constant(word) {
+            Font::Bold
+        } else if self.parameters.contains(&word) && (leads || !ORDINARY.contains(&word)) {
+            Font::Italic
+        } else {
+            Font::Roman
+        }
+    }
+}
+
+/// Columns that a part of a line takes in the source, with what roff wants escaped.
+fn source_len(part: &Inline) -> usize {
+    let (text, font) = match part {
+        Inline::Roman(text) => (text.as_str(), 0),
+        Inline::Bold(text) | Inline::Italic(text) => (text.as_str(), r"\fB\fR".len()),
+        Inline::LineBreak => ("", 0),
+    };
+    let escapes = text.matches('-').count() + text.matches('\'').count() * r"\*(A".len();
+    text.len() + font + escapes
+}
+
+/// Whether a word is in C's form for constants; one that stands for several ends with a star.
+fn is_constant(word: &str) -> bool {
+    let word = word.strip_suffix('*').unwrap_or(word);
+    word.contains('_') && word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roff(text: &str) -> String {
+        let header = "/** Does. */\nint rpma_do(int a);\n";
+        let header = Header::parse(header).unwrap();
+        let mut roff = Roff::new();
+        Names { header: &header, own: "", parameters: vec!["dst", "size"] }.write(text, &mut roff);
+        roff.to_roff()
+    }
+
+    #[test]
+    fn names_are_marked() {
+        assert_eq!(roff("with \"dst\", (see rpma_do)."), "with \"\\fIdst\\fR\", (see \\fBrpma_do\\fR(3)).\n");
+        assert_eq!(roff("RPMA_MR_USAGE_*, or NULL"), "\\fBRPMA_MR_USAGE_*\\fR, or \\fBNULL\\fR\n");
+        assert_eq!(roff("dst's size, size is 0"), "\\fIdst\\fR's size, \\fIsize\\fR is 0\n");
+    }
+
+    #[test]
+    fn lines_are_filled_and_sentences_begin_them() {
+        assert_eq!(roff("One. Two of e.g. that."), "One.\nTwo of e.g. that.\n");
+        assert!(roff(&"word-s NULL's ".repeat(40)).lines().all(|line| line.len() <= WIDTH));
+    }
+}
