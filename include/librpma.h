@@ -710,7 +710,9 @@ int rpma_peer_cfg_delete(struct rpma_peer_cfg **pcfg_ptr);
  * Declares whether what is written to this end's persistent memory remotely
  * bypasses its CPU caches.
  *
- * Only with this declaration can the other end flush to persistence.
+ * Only with this declaration can the other end flush to persistence. On the
+ * software device it may be declared for shared mappings of files, too: they
+ * are written back to the file before the flush completes.
  *
  * PARAMETERS
  * - pcfg: in: the configuration
@@ -852,6 +854,9 @@ int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr);
 
 /**
  * Sets how long resolving an address and resolving a route may each take.
+ *
+ * On the software device it is the time that making the TCP connection may
+ * take.
  *
  * PARAMETERS
  * - cfg: in: the configuration
@@ -1428,7 +1433,8 @@ int rpma_ep_get_fd(const struct rpma_ep *ep, int *fd);
  *   its own completion queue
  * - RPMA_E_NOMEM: out of memory
  * - RPMA_E_PROVIDER: the address cannot be translated, address or route not be
- *   resolved in time, or a queue or queue pair not be created
+ *   resolved in time, or a queue or queue pair not be created, for example
+ *   because the peer is not on the device that leads to the address
  *
  * THREADS
  * Not thread safe.
@@ -1960,7 +1966,8 @@ int rpma_atomic_write(struct rpma_conn *conn,
  * When the flush has completed, everything that was written over this
  * connection before it, to anywhere in the region, has reached what type says.
  * It is carried out as a read of 8 bytes at dst_offset and completes with the
- * opcode IBV_WC_RDMA_READ.
+ * opcode IBV_WC_RDMA_READ. What persistence means at which target is in
+ * librpma(7).
  *
  * PARAMETERS
  * - conn: in: the connection
@@ -2329,7 +2336,8 @@ int rpma_conn_completion_wait(struct rpma_conn *conn);
  * rpma_conn_get_cq and rpma_cq_get_wc.
  *
  * Never waits. Receives are not seen if they have a completion queue of their
- * own.
+ * own. A program that was built for release 0.9 gets the completion of that
+ * release, which ends before flags.
  *
  * PARAMETERS
  * - conn: in: the connection

@@ -58,6 +58,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_i
 
 /// Sets how long resolving an address and resolving a route may each take.
 ///
+/// On the software device it is the time that making the TCP connection may take.
+///
 /// # Parameters
 /// * cfg - in: the configuration
 /// * timeout_ms - in: the time in milliseconds, not negative

@@ -32,7 +32,7 @@ use crate::rpma::post;
 ///   a shared receive queue that has its own completion queue
 /// * RPMA_E_NOMEM - out of memory
 /// * RPMA_E_PROVIDER - the address cannot be translated, address or route not be resolved in time, or a queue or queue
-///   pair not be created
+///   pair not be created, for example because the peer is not on the device that leads to the address
 ///
 /// # Threads
 /// Not thread safe.

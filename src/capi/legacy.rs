@@ -66,7 +66,8 @@ pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
 
 /// Takes one completion off the main completion queue. New programs use rpma_conn_get_cq and rpma_cq_get_wc.
 ///
-/// Never waits. Receives are not seen if they have a completion queue of their own.
+/// Never waits. Receives are not seen if they have a completion queue of their own. A program that was built for
+/// release 0.9 gets the completion of that release, which ends before flags.
 ///
 /// # Parameters
 /// * conn - in: the connection

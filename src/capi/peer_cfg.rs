@@ -59,7 +59,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_
 
 /// Declares whether what is written to this end's persistent memory remotely bypasses its CPU caches.
 ///
-/// Only with this declaration can the other end flush to persistence.
+/// Only with this declaration can the other end flush to persistence. On the software device it may be declared for
+/// shared mappings of files, too: they are written back to the file before the flush completes.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration

@@ -206,7 +206,7 @@ pub unsafe extern "C" fn rpma_atomic_write(
 ///
 /// When the flush has completed, everything that was written over this connection before it, to anywhere in the region,
 /// has reached what type says. It is carried out as a read of 8 bytes at dst_offset and completes with the opcode
-/// IBV_WC_RDMA_READ.
+/// IBV_WC_RDMA_READ. What persistence means at which target is in librpma(7).
 ///
 /// # Parameters
 /// * conn - in: the connection
