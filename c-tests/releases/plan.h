@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * plan.h -- what the initiator does to the target, which checks it
+ *
+ * The target's region is one page and a bit: DATA is written, ATOMIC and OLD_ATOMIC are written atomically as far as
+ * the initiator's release can, IMM is written with immediate data, SOURCE is read. All else stays zero.
+ * Then come two messages: the first with immediate data where the release can; for the second, a release
+ * that can write with immediate data does that. The target answers with a message of its own.
+ */
+#ifndef RELEASES_PLAN_H
+#define RELEASES_PLAN_H 1
+
+#include "program.h"
+
+#define REGION_SIZE 8192
+#define DATA_AT 256
+#define DATA_SIZE 1500
+#define ATOMIC_AT 2048
+#define OLD_ATOMIC_AT 2056
+#define IMM_AT 3000
+#define IMM_SIZE 700
+#define SOURCE_AT 4096
+#define SOURCE_SIZE 4096
+
+#define MESSAGE_SIZE 100
+#define FIRST_IMM 0x01020304u
+#define SECOND_IMM 0xfffefdfcu
+
+/* The seed of each pattern. */
+enum { DATA_SEED = 1, IMM_SEED, SOURCE_SEED, FIRST_SEED, SECOND_SEED, ANSWER_SEED };
+
+#define ATOMIC_TEXT "8 bytes!"
+#define OLD_ATOMIC_TEXT "eight..."
+
+/* What a release can do, by its number. */
+static inline bool
+has_write_atomic(int release)
+{
+	return release <= 13;
+}
+
+static inline bool
+has_atomic_write(int release)
+{
+	return release >= 13;
+}
+
+static inline bool
+has_imm(int release)
+{
+	return release >= 10;
+}
+
+/* The private data of both sides. The initiator has no descriptors to send. */
+struct hello {
+	unsigned char release;
+	unsigned char mr_desc_size;
+	unsigned char pcfg_desc_size;
+	unsigned char descs[61];
+};
+
+#endif
