@@ -12,7 +12,7 @@ VERSION := 1.4.0
 SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev make pkg-config libclang-dev libibverbs-dev librdmacm-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) g++ binutils libcmocka-dev mandoc groff-base
+TEST_PACKAGES := $(BUILD_PACKAGES) g++ binutils libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 
 CARGO ?= cargo
 CC ?= cc
