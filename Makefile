@@ -1,71 +1,129 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-#   make          builds the library and leaves a prefix to use in build/
-#   make demo     builds it, then runs every example over software RDMA: no device, no root
-#   make check    builds it, then runs all tests
-#   make header   makes include/librpma.h anew from the source
-#   make clean    removes build/ and what cargo built
+#   make            builds the library and leaves a prefix to use in build/
+#   make demo       builds it, then runs every example over software RDMA: no device, no root
+#   make check      builds it, then runs all tests
+#   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
+#   make uninstall  removes exactly what install put there; give it the same settings
+#   make header     makes include/librpma.h anew from the source
+#   make clean      removes build/ and what cargo built
 #
-# Each installs the Debian packages that it needs and that are missing.
+# Each of the build and test targets installs the Debian packages that it needs and that are missing.
 
 VERSION := 1.4.0
 SONAME := librpma.so.0
 
-BUILD_PACKAGES := gcc libc6-dev make pkg-config libclang-dev libibverbs-dev librdmacm-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) g++ binutils libcmocka-dev librpma-dev abigail-tools mandoc groff-base
+BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
+TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 
 CARGO ?= cargo
 CC ?= cc
+LD ?= ld
+AR ?= ar
+OBJCOPY ?= objcopy
+STRIP ?= strip
 # Passed to cargo, for example --no-default-features --features soft
 CARGO_FLAGS ?=
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+CARGO_DIR := $(or $(CARGO_HOME),$(HOME)/.cargo)
 
+# With vendored crates the registry is not asked.
+ifneq ($(wildcard vendor/.),)
+VENDORED := --offline --config 'source.crates-io.replace-with="vendored"' --config 'source.vendored.directory="vendor"'
+endif
+CARGO_RUN = $(CARGO) $(VENDORED)
+
+# The same source gives the same bytes wherever it lies and wherever its crates come from.
+REMAP := --remap-path-prefix=$(CARGO_DIR)/registry/src/index.crates.io-1949cf8c6b5b557f=/usr/src/crates \
+	--remap-path-prefix=$(CURDIR)=/usr/src/librpma-$(VERSION) \
+	--remap-path-prefix=$(CURDIR)/vendor=/usr/src/crates \
+	--remap-path-prefix=$(abspath $(TARGET_DIR))=/usr/src/librpma-$(VERSION)/target
+
+# Where install puts things.
+prefix ?= /usr/local
+libdir ?= $(prefix)/lib
+includedir ?= $(prefix)/include
+mandir ?= $(prefix)/share/man
+INSTALL = DESTDIR='$(DESTDIR)' prefix='$(prefix)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' \
+	VERSION=$(VERSION) STRIP='$(STRIP)' BUILD=build tools/install
+
+# The prefix to use in build/.
 PREFIX := $(abspath build)
 LIBDIR := $(PREFIX)/lib
 INCLUDEDIR := $(PREFIX)/include
 PC_DIR := $(LIBDIR)/pkgconfig
+CMAKE_DIR := $(LIBDIR)/librpma/cmake
+TEMPLATE = DESTDIR= prefix='$(PREFIX)' libdir='$(LIBDIR)' includedir='$(INCLUDEDIR)' VERSION=$(VERSION) tools/install template
 
-STATIC_LIB := $(TARGET_DIR)/release/librpma.a
+CARGO_LIB := $(TARGET_DIR)/release/librpma.a
+WHOLE_LIB := build/obj/librpma-whole.a
 SOURCES := Cargo.toml Cargo.lock $(shell find src softverbs/src softverbs/Cargo.toml -type f)
+MAN_SOURCES := $(shell find man tools/man -type f)
+LIBRARY := $(LIBDIR)/$(SONAME) $(LIBDIR)/librpma.so $(LIBDIR)/librpma.a $(INCLUDEDIR)/librpma.h $(PC_DIR)/librpma.pc \
+	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
+MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check header setup setup-tests examples clean
+.PHONY: all demo check install uninstall header setup-tests examples clean
 
-all: $(LIBDIR)/$(SONAME) $(LIBDIR)/librpma.so $(LIBDIR)/librpma.a $(INCLUDEDIR)/librpma.h $(PC_DIR)/librpma.pc
-
-setup:
-	@tools/setup $(BUILD_PACKAGES)
+all: $(LIBRARY) $(MAN_PAGES)
 
 setup-tests:
 	@tools/setup $(TEST_PACKAGES)
 
+$(WHOLE_LIB): $(SOURCES)
+	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" tools/setup $(BUILD_PACKAGES)
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p rpma --lib $(CARGO_FLAGS)
+	@mkdir -p $(@D)
+	cp $(CARGO_LIB) $@
+
 # A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the nodes of
 # include/librpma.map, the further versions of include/librpma.ld, and nothing else exported.
-$(LIBDIR)/$(SONAME): $(STATIC_LIB) include/librpma.map include/librpma.ld Makefile
+$(LIBDIR)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
-		-Wl,--whole-archive $(STATIC_LIB) -Wl,--no-whole-archive \
-		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed \
+		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc
 
-$(STATIC_LIB): $(SOURCES) | setup
-	$(CARGO) build --release --locked -p rpma --lib $(CARGO_FLAGS)
-	@touch $@
+# The static library for others is one object in which only the public names are left: two Rust libraries in one
+# program must not meet in the names of Rust's runtime.
+$(LIBDIR)/librpma.a: $(WHOLE_LIB) include/librpma.map Makefile
+	@mkdir -p $(@D)
+	sed -nE 's/^\t\t(rpma_[a-z0-9_]+);$$/\1/p' include/librpma.map | sort -u > build/obj/names
+	$(LD) -r --gc-sections --force-group-allocation $$(sed 's/^/-u /' build/obj/names) -o build/obj/librpma.o \
+		--whole-archive $(WHOLE_LIB)
+	$(OBJCOPY) --keep-global-symbols=build/obj/names --strip-debug -R .llvmbc -R .llvmcmd build/obj/librpma.o
+	rm -f $@
+	$(AR) rcsD $@ build/obj/librpma.o
 
 $(LIBDIR)/librpma.so: | $(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $@
-
-$(LIBDIR)/librpma.a: $(STATIC_LIB)
-	@mkdir -p $(@D)
-	cp $< $@
 
 $(INCLUDEDIR)/librpma.h: include/librpma.h
 	@mkdir -p $(@D)
 	cp $< $@
 
-$(PC_DIR)/librpma.pc: pkgconfig/librpma.pc.in Makefile
+$(PC_DIR)/%: pkgconfig/%.in tools/install Makefile
 	@mkdir -p $(@D)
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' \
-		$< > $@
+	$(TEMPLATE) $< > $@
+
+$(CMAKE_DIR)/%: cmake/%.in tools/install Makefile
+	@mkdir -p $(@D)
+	$(TEMPLATE) $< > $@
+
+build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
+	@tools/setup $(BUILD_PACKAGES)
+	rm -rf build/share/man
+	@mkdir -p build/share/man build/obj
+	$(CARGO_RUN) run --quiet --locked -p man -- build/share/man
+	@touch $@
+
+# Neither asks for anything but the files: what is current is not built again, least of all by root.
+install: $(LIBRARY) $(MAN_PAGES)
+	@$(INSTALL) install
+
+uninstall:
+	@$(INSTALL) uninstall
 
 examples: all
 	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C examples OUT=$(PREFIX)/examples
@@ -76,8 +134,9 @@ demo: examples
 check: setup-tests examples
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(PREFIX)
 
-header: | setup
-	$(CARGO) run --quiet --locked -p header -- include/librpma.h
+header:
+	@tools/setup $(BUILD_PACKAGES)
+	$(CARGO_RUN) run --quiet --locked -p header -- include/librpma.h
 
 clean:
 	rm -rf build
