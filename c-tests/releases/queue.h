@@ -47,7 +47,7 @@ void open_queue(const struct queue *queue, struct rpma_conn *conn);
 /* Ends the program unless the queue is empty. */
 void expect_nothing(enum side side);
 
-/* Waits for the next completion; take_next returns what taking it returned. */
+/* Waits for the next completion of that side; returns what taking it returned. */
 int take_next(enum side side, struct done *done);
 
 /* Ends the program unless the next completion is this operation's, and a success. */
