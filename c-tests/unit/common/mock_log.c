@@ -4,6 +4,8 @@
 
 #include "mock_impl.h"
 
+#include <pthread.h>
+
 enum { MAX_LOG = 64 };
 
 static struct {
@@ -11,22 +13,29 @@ static struct {
 	char text[8192];
 } log_lines[MAX_LOG];
 static int n_log;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void mock_log_function(enum rpma_log_level level, const char *file_name, const int line_no,
 		const char *function_name, const char *message_format, ...)
 {
-	int slot = __atomic_fetch_add(&n_log, 1, __ATOMIC_RELAXED) % MAX_LOG;
+	char text[sizeof(log_lines[0].text)];
 	va_list ap;
 
-	log_lines[slot].level = level;
 	va_start(ap, message_format);
-	vsnprintf(log_lines[slot].text, sizeof(log_lines[slot].text), message_format, ap);
+	vsnprintf(text, sizeof(text), message_format, ap);
 	va_end(ap);
-	size_t n = strlen(log_lines[slot].text);
-	if (n == 0 || log_lines[slot].text[n - 1] != '\n')
-		mock_misuse("a log line does not end with a newline: %s", log_lines[slot].text);
+	size_t n = strlen(text);
+	if (n == 0 || text[n - 1] != '\n')
+		mock_misuse("a log line does not end with a newline: %s", text);
 	if (file_name == NULL || function_name == NULL || line_no <= 0)
 		mock_misuse("a log line does not say where it comes from");
+
+	/* with many threads a slot comes round again while another thread fills it */
+	pthread_mutex_lock(&log_lock);
+	log_lines[n_log % MAX_LOG].level = level;
+	memcpy(log_lines[n_log % MAX_LOG].text, text, n + 1);
+	n_log++;
+	pthread_mutex_unlock(&log_lock);
 }
 
 void mock_forget_log(void)
