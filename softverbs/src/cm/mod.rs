@@ -37,9 +37,6 @@ use listen::{Listener, Request};
 type ChannelObject = Object<rdma_event_channel, Channel>;
 type IdObject = Object<rdma_cm_id, Arc<Id>>;
 
-/// Time for a TCP connection where the program never named one (`rdma_resolve_addr` does): that of librpma.
-const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1000);
-
 fn finish(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -523,13 +520,8 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
                 None => sys::tcp_socket(addr::family(&dst))?,
             };
             let connected = addr::connect(&socket, &dst);
-            let attempt = Attempt {
-                qp,
-                request,
-                ord: param.ord,
-                wait_for_receives: param.wait_for_receives,
-                timeout: if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout },
-            };
+            let attempt =
+                Attempt { qp, request, ord: param.ord, wait_for_receives: param.wait_for_receives, timeout };
             Outgoing::start(own, socket, connected, attempt)
         })();
         let mut state = own.state();

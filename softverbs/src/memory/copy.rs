@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::table::Grant;
+use super::table::{Grant, is_registered};
 use crate::sys::{self, Errno};
 use std::os::fd::OwnedFd;
 
@@ -134,6 +134,10 @@ impl DirtyRanges {
                 return;
             }
         }
+        if full {
+            // Regions that are gone have nothing left to flush; a long connection may have seen many.
+            self.ranges.retain(|dirty| is_registered(dirty.stag));
+        }
         self.ranges.push(Dirty { stag, start, end });
     }
 
@@ -210,8 +214,14 @@ mod tests {
             dirty.note(&grant, addr + 100 + i * 16, 8);
         }
         assert!(dirty.ranges.len() <= DirtyRanges::MAX);
+        dirty.ranges.extend([Dirty { stag: stag ^ 1, start: 0, end: 1 }; 100]);
+        let (other, others_grant) = grant_of(&mut [0; 64], LOCAL_WRITE | FLUSH_PERSISTENT);
+        dirty.note(&others_grant, addr, 8);
+        assert!(dirty.ranges.len() <= DirtyRanges::MAX + 1, "regions that are gone are forgotten");
         assert_eq!(dirty.flush(&grant), Ok(()));
-        assert!(dirty.ranges.is_empty());
+        assert_eq!(dirty.ranges.len(), 1);
+        drop(others_grant);
+        deregister(other);
         drop(grant);
         deregister(stag);
     }

@@ -155,6 +155,13 @@ pub(crate) fn deregister(stag: u32) {
     crate::lock(&TABLE.free).slots.push_back(stag >> 8);
 }
 
+/// Whether a region has this STag now.
+pub(super) fn is_registered(stag: u32) -> bool {
+    TABLE.slot(stag >> 8).is_some_and(|slot| {
+        slot.state.load(Ordering::Acquire) & VALID != 0 && slot.key.load(Ordering::Relaxed) == stag & 0xff
+    })
+}
+
 /// Asks for `len` bytes at `addr` of the region `stag`, on behalf of protection domain `pd`, for an access that needs all of `rights`
 /// (0: reading by the program's own work requests).
 #[inline]
