@@ -13,6 +13,9 @@
 #include <unistd.h>
 
 #define SIZE (4 * 4096)
+#define GUARD 4096
+#define BASE 0x200000000000
+#define SEED_G 10 /* the content around the regions */
 #define SEED_T 11 /* the content of the target's regions */
 #define SEED_I 12 /* what must never get there */
 
@@ -37,7 +40,8 @@ struct violation {
 
 /*
  * Memory at an address where the system puts nothing by itself, so that a hole in it stays one; backed by a file
- * if it is to be truncated.
+ * so that it can be truncated. In front of it and behind it there is memory that is never registered: an access that
+ * strays must be refused for what it is, not because there happens to be nothing.
  */
 static char *
 remote_place(int *fd)
@@ -46,11 +50,21 @@ remote_place(int *fd)
 	char *ptr;
 
 	*fd = mkstemp(path);
-	EXPECT(*fd >= 0 && unlink(path) == 0 && ftruncate(*fd, SIZE) == 0, "%s", strerror(errno));
-	ptr = mmap((void *)0x200000000000, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
-		*fd, 0);
+	EXPECT(*fd >= 0 && unlink(path) == 0 && ftruncate(*fd, SIZE + 2 * GUARD) == 0, "%s",
+		strerror(errno));
+	ptr = mmap((void *)BASE, SIZE + 2 * GUARD, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_FIXED_NOREPLACE, *fd, 0);
 	EXPECT(ptr != MAP_FAILED, "%s", strerror(errno));
-	return ptr;
+	fill_pattern(ptr, GUARD, SEED_G);
+	fill_pattern(ptr + GUARD + SIZE, GUARD, SEED_G);
+	return ptr + GUARD;
+}
+
+static void
+check_guards(const char *place)
+{
+	check_pattern(place - GUARD, GUARD, SEED_G, "the memory in front of the region");
+	check_pattern(place + SIZE, GUARD, SEED_G, "the memory behind the region");
 }
 
 static void
@@ -82,7 +96,10 @@ inflict(enum damage damage, struct region *region, int fd)
 static void
 check_untouched(enum damage damage, struct region *region)
 {
-	if (damage == UNMAPPED || damage == TRUNCATED)
+	if (damage == TRUNCATED)
+		return;
+	check_guards(region->ptr);
+	if (damage == UNMAPPED)
 		return;
 	if (damage == UNREADABLE)
 		EXPECT(mprotect(region->ptr, SIZE, PROT_READ) == 0);
@@ -226,6 +243,8 @@ initiator(struct side *side, const struct violation *v)
 	expect_broken(&bad_link);
 	expect_no_wc(bad_link.cq);
 	delete_link(&bad_link);
+	if (v->local_damage != TRUNCATED)
+		check_guards(place);
 	if (v->local_damage == NONE)
 		check_pattern(place, SIZE, SEED_I, "the local region");
 	check_bytes(clean.ptr, SIZE, 0, "the other local region");
@@ -267,9 +286,12 @@ VIOLATION(flush_past_end, FLUSH, .offset = SIZE - 4)
 VIOLATION(read_far_away, READ, .offset = (size_t)1 << 46)
 VIOLATION(write_before_begin, WRITE, .base_add = -32)
 VIOLATION(read_before_begin, READ, .base_add = -32)
+VIOLATION(write_one_before_begin, WRITE, .base_add = -1)
+VIOLATION(read_one_past_end, READ, .offset = SIZE - 63)
+VIOLATION(write_one_past_end, WRITE, .offset = SIZE - 63)
 /* an address at the very top, so that address plus length is a small number again */
-VIOLATION(read_wraps, READ, .base_add = -0x200000000000 - 32, .size = 16)
-VIOLATION(write_wraps, WRITE, .base_add = -0x200000000000 - 32, .size = 16)
+VIOLATION(read_wraps, READ, .base_add = -BASE - GUARD - 32, .size = 16)
+VIOLATION(write_wraps, WRITE, .base_add = -BASE - GUARD - 32, .size = 16)
 VIOLATION(read_longer_than_region, READ, .len = SIZE, .offset = 1)
 VIOLATION(read_without_right, READ, .usage = RPMA_MR_USAGE_WRITE_DST)
 VIOLATION(write_without_right, WRITE, .usage = RPMA_MR_USAGE_READ_SRC)
@@ -314,6 +336,9 @@ const struct test access_tests[] = {
 	TEST("read-far-away", read_far_away),
 	TEST("write-before-begin", write_before_begin),
 	TEST("read-before-begin", read_before_begin),
+	TEST("write-one-before-begin", write_one_before_begin),
+	TEST("read-one-past-end", read_one_past_end),
+	TEST("write-one-past-end", write_one_past_end),
 	TEST("read-wraps", read_wraps),
 	TEST("write-wraps", write_wraps),
 	TEST("read-longer-than-region", read_longer_than_region),
