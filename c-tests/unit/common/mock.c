@@ -210,6 +210,16 @@ void mock_forget_calls(void)
 	n_lines = 0;
 }
 
+const char *mock_call_line(int i)
+{
+	return i < n_lines ? lines[i] : NULL;
+}
+
+const char *mock_misuse_text(void)
+{
+	return misuse;
+}
+
 static void show_and_fail(const char *const *want, const char *file, int line)
 {
 	print_error("calls expected:\n");

@@ -85,6 +85,10 @@ void expect_calls_at(const char *const *lines, const char *file, int line);
 	expect_calls_at((const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
 #define NO_CALLS() expect_calls_at((const char *const[]){NULL}, __FILE__, __LINE__)
 void mock_forget_calls(void);
+/* Line i since the last check, NULL behind the last one. */
+const char *mock_call_line(int i);
+/* What was noted about misuse so far; empty when all is well. */
+const char *mock_misuse_text(void);
 
 /*
  * A sequence of calls that a function makes, with what undoes each of them (several
