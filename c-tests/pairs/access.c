@@ -240,7 +240,7 @@ initiator(struct side *side, const struct violation *v)
 		if (i == 2 || local_fault || v->op == READ || v->op == FLUSH)
 			EXPECT(wc.status != IBV_WC_SUCCESS, "operation %u succeeded", i);
 	}
-	expect_broken(&bad_link);
+	end_broken(&bad_link);
 	expect_no_wc(bad_link.cq);
 	delete_link(&bad_link);
 	if (v->local_damage != TRUNCATED)

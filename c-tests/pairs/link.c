@@ -3,8 +3,18 @@
 #include "link.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+bool
+on_device(void)
+{
+	/* not RPMA_PROVIDER, which a test may take away */
+	const char *provider = getenv("PAIRS_PROVIDER");
+
+	return provider != NULL && strcmp(provider, "rdma-core") == 0;
+}
 
 static struct rpma_peer *
 new_peer(const char *addr, enum rpma_util_ibv_context_type type)
@@ -130,6 +140,23 @@ start_link(struct link *link, struct rpma_conn_req **req, const struct region *o
 	OK(rpma_conn_get_cq(link->conn, &link->cq));
 }
 
+/*
+ * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, zeroed where nothing was
+ * given, and do not say how many were; software RDMA does.
+ */
+static bool
+is_nothing(const struct rpma_conn_private_data *pdata)
+{
+	const unsigned char *bytes = pdata->ptr;
+
+	if (bytes == NULL || !on_device())
+		return bytes == NULL;
+	for (unsigned i = 0; i < pdata->len; i++)
+		if (bytes[i] != 0)
+			return false;
+	return true;
+}
+
 void
 finish_link(struct link *link)
 {
@@ -138,7 +165,7 @@ finish_link(struct link *link)
 
 	expect_event(link, RPMA_CONN_ESTABLISHED);
 	OK(rpma_conn_get_private_data(link->conn, &pdata));
-	if (pdata.ptr == NULL)
+	if (is_nothing(&pdata))
 		return;
 	EXPECT(pdata.len >= DESCRIPTOR_SIZE + 1, "%u", pdata.len);
 	memcpy(link->descriptor, pdata.ptr, DESCRIPTOR_SIZE);
@@ -187,6 +214,18 @@ expect_broken(struct link *link)
 	OK(rpma_conn_next_event(link->conn, &event));
 	EXPECT(event == RPMA_CONN_CLOSED || event == RPMA_CONN_LOST, "%s",
 		rpma_utils_conn_event_2str(event));
+}
+
+void
+end_broken(struct link *link)
+{
+	if (on_device()) {
+		int ret = rpma_conn_disconnect(link->conn);
+
+		/* the other side may have been first */
+		EXPECT(ret == 0 || ret == RPMA_E_PROVIDER, "%d", ret);
+	}
+	expect_broken(link);
 }
 
 void

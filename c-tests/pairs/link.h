@@ -43,6 +43,9 @@ void open_initiator(struct node *node, struct side *side);
 void open_peer(struct node *node, struct side *side);
 void close_node(struct node *node);
 
+/* Whether the provider is rdma_core: some things are done or noticed by the kernel then, and others not at all. */
+bool on_device(void);
+
 /* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */
 void region_new(struct node *node, struct region *region, size_t size, int usage);
 void region_reg(struct node *node, struct region *region, void *ptr, size_t size, int usage);
@@ -70,6 +73,8 @@ void connect_link(struct node *node, struct link *link, const struct rpma_conn_c
 void expect_event(struct link *link, enum rpma_conn_event expected);
 /* CLOSED or LOST: what the end of a broken connection may be called. */
 void expect_broken(struct link *link);
+/* The same at the side that has seen an operation fail: on a device the connection stands until that side ends it. */
+void end_broken(struct link *link);
 /* Deletes the connection and the remote region. */
 void delete_link(struct link *link);
 /* Ends the connection from this side, or sees the other side end it; then deletes it. */

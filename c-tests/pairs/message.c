@@ -409,7 +409,7 @@ too_long_initiator(struct side *side)
 	/* it may have left before it was refused; it completes once in any case */
 	next_wc(link.cq, &wc);
 	EXPECT(wc.wr_id == 4);
-	expect_broken(&link);
+	end_broken(&link);
 	expect_no_wc(link.cq);
 	delete_link(&link);
 	region_free(&out);
