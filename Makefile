@@ -3,6 +3,7 @@
 #   make            builds the library and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
+#   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
 #   make header     makes include/librpma.h anew from the source
@@ -15,6 +16,7 @@ SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
+VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 
 CARGO ?= cargo
 CC ?= cc
@@ -63,7 +65,7 @@ LIBRARY := $(LIBDIR)/$(SONAME) $(LIBDIR)/librpma.so $(LIBDIR)/librpma.a $(INCLUD
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check install uninstall header setup-tests examples clean
+.PHONY: all demo check check-rdma install uninstall header setup-tests examples clean
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -133,6 +135,11 @@ demo: examples
 
 check: setup-tests examples
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(PREFIX)
+
+check-rdma: examples
+	@tools/setup $(VM_PACKAGES)
+	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(PREFIX) OUT=$(PREFIX)/pairs
+	@c-tests/vm/check $(PREFIX) $(PREFIX)/pairs/pairs $(PREFIX)/vm $(PARTS)
 
 header:
 	@tools/setup $(BUILD_PACKAGES)
