@@ -321,6 +321,78 @@ VIOLATION(local_sink_unmapped, READ, .local_damage = UNMAPPED)
 VIOLATION(local_sink_read_only, READ, .local_damage = READ_ONLY)
 VIOLATION(local_source_truncated, WRITE, .local_damage = TRUNCATED)
 
+/*
+ * Memory that goes away while it is being written and read, many times over: the error is that connection's, whatever the
+ * library was doing at that moment.
+ */
+#define ROUNDS 150
+
+static void
+vanishing_target(struct side *side)
+{
+	struct node node;
+	int fd;
+	char *place = remote_place(&fd);
+
+	open_target(&node, side);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct region region;
+		struct link link;
+		uint64_t written = 0;
+
+		EXPECT(mmap(place, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, GUARD) == place);
+		memset(place, 0, SIZE);
+		region_reg(&node, &region, place, SIZE, USAGE_ALL);
+		accept_link(&node, &link, NULL, &region);
+		/* not before the traffic is there, and each time at another moment of it */
+		while (written == 0)
+			written = __atomic_load_n((uint64_t *)place, __ATOMIC_RELAXED);
+		for (unsigned n = 0; n < i * 401 % 20000; n++)
+			__asm__ volatile("");
+		EXPECT(munmap(place, SIZE) == 0);
+		expect_broken(&link);
+		delete_link(&link);
+		OK(rpma_mr_dereg(&region.mr));
+	}
+	close_node(&node);
+}
+
+static void
+vanishing_initiator(struct side *side)
+{
+	struct region local;
+	struct node node;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, SIZE, USAGE_ALL);
+	memset(local.ptr, 0xff, SIZE);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct rpma_conn_cfg *cfg = sizes(64, 64, 0, 0);
+		bool gone = false;
+		struct link link;
+
+		connect_link(&node, &link, cfg, NULL);
+		OK(rpma_conn_cfg_delete(&cfg));
+		while (!gone) {
+			struct ibv_wc wc;
+
+			/* a post may fail once the connection has broken: the completion says so then, or the event */
+			for (unsigned n = 0; n < 30 && !gone; n++)
+				gone = rpma_write(link.conn, link.remote, n * 96, local.mr, 0, 8 + n,
+					RPMA_F_COMPLETION_ON_ERROR, NULL) != 0;
+			if (gone || rpma_read(link.conn, local.mr, SIZE / 2, link.remote, 0, 8,
+				RPMA_F_COMPLETION_ALWAYS, (void *)1) != 0)
+				break;
+			next_wc(link.cq, &wc);
+			gone = wc.status != IBV_WC_SUCCESS;
+		}
+		expect_broken(&link);
+		delete_link(&link);
+	}
+	region_free(&local);
+	close_node(&node);
+}
+
 #define TEST(name, id) {name, id##_target, id##_initiator}
 
 const struct test access_tests[] = {
@@ -357,6 +429,7 @@ const struct test access_tests[] = {
 	TEST("write-unmapped", write_unmapped),
 	TEST("atomic-write-unmapped", atomic_unmapped),
 	TEST("flush-unmapped", flush_unmapped),
+	{"unmapped-while-in-use", vanishing_target, vanishing_initiator, .seconds = 40},
 	TEST("read-unreadable", read_unreadable),
 	TEST("write-read-only", write_read_only),
 	TEST("atomic-write-read-only", atomic_read_only),

@@ -249,12 +249,21 @@ pub(crate) fn make_durable(addr: u64, len: u64) -> Result<(), Errno> {
 /// # Safety
 ///
 /// The caller must hold a grant to write the range.
-pub(crate) unsafe fn copy_checked(bytes: &[u8], addr: u64) -> Result<(), Errno> {
+pub(crate) unsafe fn copy_to(bytes: &[u8], addr: u64) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes.len() };
     // SAFETY: `local` is only read; the caller answers for the range behind `remote`, the kernel for its existence.
     let n = check_len(unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) })?;
     if n == bytes.len() { Ok(()) } else { Err(libc::EFAULT) }
+}
+
+/// Copies bytes from memory of this process through the kernel, which answers EFAULT where a plain copy would fault.
+pub(crate) fn copy_from(addr: u64, into: &mut [u8]) -> Result<(), Errno> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: into.len() };
+    // SAFETY: `local` is writable for its length; what is behind `remote` is only read, by the kernel.
+    let n = check_len(unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) })?;
+    if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
 }
 
 /// Runs `f` with all signals blocked in this thread, so that a thread it starts never runs the program's signal handlers.
@@ -303,6 +312,7 @@ mod tests {
         assert!(!is_mapped(page_size(), page_size()));
         assert!(populate(page_size(), 1, true).is_err());
         // SAFETY: nothing is mapped there, so nothing can change.
-        assert_eq!(unsafe { copy_checked(&[1, 2, 3], page_size()) }, Err(libc::EFAULT));
+        assert_eq!(unsafe { copy_to(&[1, 2, 3], page_size()) }, Err(libc::EFAULT));
+        assert_eq!(copy_from(page_size(), &mut [0; 3]), Err(libc::EFAULT));
     }
 }

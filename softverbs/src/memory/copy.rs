@@ -1,88 +1,69 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Bytes in and out of registered memory.
 //!
-//! A program may have unmapped memory that it registered. That must end one connection, not the process, so no address is touched
-//! before the kernel was asked about its pages ([`Checked`] remembers the answer for one batch of messages). Large payloads never come
-//! this way: the socket calls read and write them in place, and answer EFAULT themselves.
+//! A program may unmap memory that it registered, at any time. That must end one connection, not the process, so the kernel does the
+//! copying, and answers EFAULT where a plain copy would fault: the socket calls for large payloads, in place, and
+//! `process_vm_writev`/`process_vm_readv` on our own process for small ones.
+//!
+//! There are two exceptions, both behind a question to the kernel whether the pages are there: an aligned 8-byte write, which must be one
+//! store, and all of it where a sandbox forbids those two calls. There the memory must not go in the instant between question and copy.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use super::table::{Grant, is_registered};
 use crate::sys::{self, Errno};
-use std::os::fd::OwnedFd;
 
 /// The memory is not there, or not writable, or (for durability) its file could not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault;
 
-/// Ranges of pages that the kernel has just said to be there: valid for one batch of messages, then forgotten.
-#[derive(Default)]
-pub(crate) struct Checked {
-    /// Start and end of the pages last asked about, for writing.
-    write: (u64, u64),
-    read: (u64, u64),
+/// Whether the error of a copy through the kernel is about the call and not about the memory.
+fn is_forbidden(e: Errno) -> bool {
+    matches!(e, libc::ENOSYS | libc::EPERM)
 }
 
-impl Checked {
-    /// Forgets what was found: to be called before each batch.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+/// Places `bytes` at `addr`. Eight bytes at an aligned address are placed with one store, after everything placed before.
+///
+/// `_grant` is what allows it: it must have been acquired for writing this range.
+pub(crate) fn place(_grant: &Grant, addr: u64, bytes: &[u8]) -> Result<(), Fault> {
+    if let Ok(word) = <[u8; 8]>::try_from(bytes)
+        && addr % 8 == 0
+        && sys::populate(addr, 8, true).is_ok()
+    {
+        fence(Ordering::Release);
+        // SAFETY: the grant allows writing these eight bytes, the kernel has just found them mapped and writable, and the address is
+        // aligned. A volatile store of a machine word is one store; no reference to the memory is made.
+        unsafe { (addr as *mut u64).write_volatile(u64::from_ne_bytes(word)) };
+        return Ok(());
     }
-
-    /// Makes sure that a range can be touched; `Ok(false)` when the kernel cannot be asked about it.
-    fn ask(&mut self, addr: u64, len: u64, write: bool) -> Result<bool, Fault> {
-        let known = if write { &mut self.write } else { &mut self.read };
-        if addr >= known.0 && addr + len <= known.1 {
-            return Ok(true);
+    // SAFETY: the grant allows writing the range.
+    match unsafe { sys::copy_to(bytes, addr) } {
+        Ok(()) => Ok(()),
+        Err(e) if is_forbidden(e) => {
+            sys::populate(addr, bytes.len() as u64, true).map_err(|_| Fault)?;
+            // SAFETY: the grant allows writing the range and the kernel has just found it mapped and writable. `bytes` is memory of our
+            // own, and no region can overlap it, as it was never given to a program.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
+            Ok(())
         }
-        match sys::populate(addr, len, write) {
-            Ok(()) => {
-                let mask = sys::page_size() - 1;
-                *known = (addr & !mask, (addr + len + mask) & !mask);
-                Ok(true)
-            }
-            Err(libc::EINVAL) => Ok(false),
-            Err(_) => Err(Fault),
-        }
+        Err(_) => Err(Fault),
     }
+}
 
-    /// Places `bytes` at `addr`. Eight bytes at an aligned address are placed with one store, after everything placed before.
-    ///
-    /// `_grant` is what allows it: it must have been acquired for writing this range.
-    pub(crate) fn place(&mut self, _grant: &Grant, addr: u64, bytes: &[u8]) -> Result<(), Fault> {
-        if bytes.is_empty() {
-            return Ok(());
+/// Copies `into.len()` bytes at `addr` out of registered memory.
+///
+/// `_grant` is what allows it: it must have been acquired for this range.
+pub(crate) fn fetch(_grant: &Grant, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
+    match sys::copy_from(addr, into) {
+        Ok(()) => Ok(()),
+        Err(e) if is_forbidden(e) => {
+            sys::populate(addr, into.len() as u64, false).map_err(|_| Fault)?;
+            // SAFETY: the grant allows reading the range and the kernel has just found it readable; `into` is memory of our own.
+            unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, into.as_mut_ptr(), into.len()) };
+            Ok(())
         }
-        if !self.ask(addr, bytes.len() as u64, true)? {
-            // SAFETY: the caller holds the grant to write this range.
-            return unsafe { sys::copy_checked(bytes, addr) }.map_err(|_| Fault);
-        }
-        match <[u8; 8]>::try_from(bytes) {
-            Ok(word) if addr % 8 == 0 => {
-                fence(Ordering::Release);
-                // SAFETY: the grant allows writing these eight bytes, the kernel found them mapped and writable, and the address is
-                // aligned. A volatile store of a machine word is one store; no reference to the memory is made.
-                unsafe { (addr as *mut u64).write_volatile(u64::from_ne_bytes(word)) };
-            }
-            // SAFETY: the grant allows writing the range and the kernel found it mapped and writable. `bytes` is memory of our own, and
-            // no region can overlap it, as it was never given to a program.
-            _ => unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr as *mut u8, bytes.len()) },
-        }
-        Ok(())
-    }
-
-    /// Copies `into.len()` bytes at `addr` out of registered memory.
-    ///
-    /// `_grant` is what allows it: it must have been acquired for this range.
-    pub(crate) fn fetch(&mut self, _grant: &Grant, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        if into.is_empty() {
-            return Ok(());
-        }
-        self.ask(addr, into.len() as u64, false)?;
-        // SAFETY: the grant allows reading the range and the kernel found it readable (where it could not be asked, for device memory,
-        // the registration is the program's word that the range stays mapped). `into` is memory of our own.
-        unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, into.as_mut_ptr(), into.len()) };
-        Ok(())
+        Err(_) => Err(Fault),
     }
 }
 
@@ -175,16 +156,15 @@ mod tests {
         let mut memory = vec![0u8; 10_000];
         let addr = memory.as_mut_ptr() as u64;
         let (stag, grant) = grant_of(&mut memory, LOCAL_WRITE);
-        let mut checked = Checked::default();
         let sent: Vec<u8> = (0..9_001u32).map(|i| (i % 251) as u8).collect();
-        checked.place(&grant, addr + 3, &sent).unwrap();
+        place(&grant, addr + 3, &sent).unwrap();
         let mut got = vec![0u8; sent.len()];
-        checked.fetch(&grant, addr + 3, &mut got).unwrap();
+        fetch(&grant, addr + 3, &mut got).unwrap();
         assert_eq!(got, sent);
         let aligned = (addr + 15) & !7;
-        checked.place(&grant, aligned, &7u64.to_ne_bytes()).unwrap();
+        place(&grant, aligned, &7u64.to_ne_bytes()).unwrap();
         let mut word = [0u8; 8];
-        checked.fetch(&grant, aligned, &mut word).unwrap();
+        fetch(&grant, aligned, &mut word).unwrap();
         assert_eq!(u64::from_ne_bytes(word), 7);
         drop(grant);
         deregister(stag);
@@ -194,9 +174,8 @@ mod tests {
     fn memory_that_is_gone_is_a_fault() {
         let mut memory = vec![0u8; 16];
         let (stag, grant) = grant_of(&mut memory, LOCAL_WRITE);
-        let mut checked = Checked::default();
-        assert_eq!(checked.place(&grant, 0x1000, &[1; 8]), Err(Fault));
-        assert_eq!(checked.fetch(&grant, 0x1000, &mut [0; 4]), Err(Fault));
+        assert_eq!(place(&grant, 0x1000, &[1; 8]), Err(Fault));
+        assert_eq!(fetch(&grant, 0x1000, &mut [0; 4]), Err(Fault));
         drop(grant);
         deregister(stag);
     }

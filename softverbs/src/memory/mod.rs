@@ -7,7 +7,7 @@
 mod copy;
 mod table;
 
-pub(crate) use copy::{Checked, DirtyRanges, receive};
+pub(crate) use copy::{DirtyRanges, fetch, place, receive};
 pub(crate) use table::acquire;
 pub(crate) use table::{Denied, Grant, Region, deregister, register};
 

@@ -15,7 +15,7 @@ use super::receive::RecvWr;
 use super::send::{Local, Progress};
 use super::{IMMEDIATE_OF_SEND, Qp};
 use crate::cq::{Completion, status};
-use crate::memory::{self, Checked, Denied, DirtyRanges, Grant};
+use crate::memory::{self, Denied, DirtyRanges, Grant};
 use crate::sys::{self, Errno};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::{self, IMMEDIATE_LEN, Opcode, ReadRequest, TermCode};
@@ -134,7 +134,6 @@ struct Messages {
     /// Payload of the write message under way or just over, for the completion of its immediate data.
     written: u32,
     write_open: bool,
-    checked: Checked,
     dirty: DirtyRanges,
     /// Held while the buffer is worked through, never across a call that waits.
     grant: Option<Grant>,
@@ -270,7 +269,6 @@ impl Rx {
     /// Works through the buffer; true when a message waits for a receive.
     fn process(&mut self, qp: &Arc<Qp>) -> Result<bool, End> {
         let Self { receiver, buf, start, end, messages, .. } = self;
-        messages.checked.forget();
         loop {
             if !messages.resume(qp)? {
                 return Ok(true);
@@ -321,7 +319,6 @@ impl Messages {
             imm: None,
             written: 0,
             write_open: false,
-            checked: Checked::default(),
             dirty: DirtyRanges::default(),
             grant: None,
             wake_tx: false,
@@ -531,7 +528,7 @@ impl Messages {
             Some(grant) => grant,
             None => self.grant_for(stag, addr, bytes.len(), rights)?,
         };
-        if self.checked.place(&grant, addr, bytes).is_err() {
+        if memory::place(&grant, addr, bytes).is_err() {
             return Err(self.fault());
         }
         self.placed(bytes.len(), &grant);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::send::{Local, Op, Progress, SendQueue, Wr};
 use crate::cq::{Cq, status};
 use crate::limits::{MAX_INLINE, MAX_READS};
-use crate::memory::{self, Checked, Grant};
+use crate::memory::{self, Grant};
 use crate::sys::{self, Errno};
 use crate::wire::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, QN_TERMINATE};
 use crate::wire::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
@@ -127,7 +127,6 @@ pub(crate) struct Tx {
     reads_open: u32,
     /// No new messages: what is queued is sent, then the stream ends.
     closing: bool,
-    checked: Checked,
     spare: Vec<Vec<u8>>,
 }
 
@@ -148,7 +147,6 @@ impl Tx {
             read_msn: FIRST_MSN,
             reads_open: 0,
             closing: false,
-            checked: Checked::default(),
             spare: Vec::new(),
         }
     }
@@ -543,10 +541,7 @@ impl Tx {
             .map_err(|denied| refused(origin, super::rx::read_denied(denied)))?;
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.resize(len, 0);
-        self.checked.forget();
-        self.checked
-            .fetch(&grant, addr, &mut bytes)
-            .map_err(|_| refused(origin, TermCode::RDMAP_PROT_BOUNDS))?;
+        memory::fetch(&grant, addr, &mut bytes).map_err(|_| refused(origin, TermCode::RDMAP_PROT_BOUNDS))?;
         Ok(bytes)
     }
 }
