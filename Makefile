@@ -4,8 +4,12 @@
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
+#   make check-packaging  builds it, then tests install, the tarball and the packages, as root
 #   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
+#   make deb        builds the Debian packages librpma0 and librpma-dev in build/deb/
+#   make vendor     copies the crates that a build needs to vendor/; from then on none needs the network
+#   make dist       writes a source tarball with these crates to build/dist/
 #   make header     makes include/librpma.h anew from the source
 #   make clean      removes build/ and what cargo built
 #
@@ -17,6 +21,8 @@ SONAME := librpma.so.0
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
+DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
+PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
 
 CARGO ?= cargo
 CC ?= cc
@@ -24,6 +30,8 @@ LD ?= ld
 AR ?= ar
 OBJCOPY ?= objcopy
 STRIP ?= strip
+# What installs missing packages and looks at the tools; : for neither
+SETUP ?= tools/setup
 # Passed to cargo, for example --no-default-features --features soft
 CARGO_FLAGS ?=
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -42,45 +50,46 @@ REMAP := --remap-path-prefix=$(CARGO_DIR)/registry/src/index.crates.io-1949cf8c6
 	--remap-path-prefix=$(abspath $(TARGET_DIR))=/usr/src/librpma-$(VERSION)/target
 
 # Where install puts things.
-prefix ?= /usr/local
+prefix ?= $(or $(PREFIX),/usr/local)
 libdir ?= $(prefix)/lib
 includedir ?= $(prefix)/include
 mandir ?= $(prefix)/share/man
-INSTALL = DESTDIR='$(DESTDIR)' prefix='$(prefix)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' \
+INSTALL_FILES = DESTDIR='$(DESTDIR)' prefix='$(prefix)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' \
 	VERSION=$(VERSION) STRIP='$(STRIP)' BUILD=build tools/install
 
 # The prefix to use in build/.
-PREFIX := $(abspath build)
-LIBDIR := $(PREFIX)/lib
-INCLUDEDIR := $(PREFIX)/include
-PC_DIR := $(LIBDIR)/pkgconfig
-CMAKE_DIR := $(LIBDIR)/librpma/cmake
-TEMPLATE = DESTDIR= prefix='$(PREFIX)' libdir='$(LIBDIR)' includedir='$(INCLUDEDIR)' VERSION=$(VERSION) tools/install template
+STAGE := $(abspath build)
+STAGE_LIB := $(STAGE)/lib
+STAGE_INCLUDE := $(STAGE)/include
+PC_DIR := $(STAGE_LIB)/pkgconfig
+CMAKE_DIR := $(STAGE_LIB)/librpma/cmake
+TEMPLATE = DESTDIR= prefix='$(STAGE)' libdir='$(STAGE_LIB)' includedir='$(STAGE_INCLUDE)' VERSION=$(VERSION) tools/install template
 
+TARBALL := build/dist/librpma-$(VERSION).tar.xz
 CARGO_LIB := $(TARGET_DIR)/release/librpma.a
 WHOLE_LIB := build/obj/librpma-whole.a
 SOURCES := Cargo.toml Cargo.lock $(shell find src softverbs/src softverbs/Cargo.toml -type f)
 MAN_SOURCES := $(shell find man tools/man -type f)
-LIBRARY := $(LIBDIR)/$(SONAME) $(LIBDIR)/librpma.so $(LIBDIR)/librpma.a $(INCLUDEDIR)/librpma.h $(PC_DIR)/librpma.pc \
+LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(PC_DIR)/librpma.pc \
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check check-rdma install uninstall header setup-tests examples clean
+.PHONY: all demo check check-rdma check-packaging install uninstall header setup-tests vendor dist deb examples clean
 
 all: $(LIBRARY) $(MAN_PAGES)
 
 setup-tests:
-	@tools/setup $(TEST_PACKAGES)
+	@$(SETUP) $(TEST_PACKAGES)
 
 $(WHOLE_LIB): $(SOURCES)
-	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" tools/setup $(BUILD_PACKAGES)
+	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(BUILD_PACKAGES)
 	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p rpma --lib $(CARGO_FLAGS)
 	@mkdir -p $(@D)
 	cp $(CARGO_LIB) $@
 
 # A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the nodes of
 # include/librpma.map, the further versions of include/librpma.ld, and nothing else exported.
-$(LIBDIR)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
+$(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
 		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
@@ -89,7 +98,7 @@ $(LIBDIR)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefil
 
 # The static library for others is one object in which only the public names are left: two Rust libraries in one
 # program must not meet in the names of Rust's runtime.
-$(LIBDIR)/librpma.a: $(WHOLE_LIB) include/librpma.map Makefile
+$(STAGE_LIB)/librpma.a: $(WHOLE_LIB) include/librpma.map Makefile
 	@mkdir -p $(@D)
 	sed -nE 's/^\t\t(rpma_[a-z0-9_]+);$$/\1/p' include/librpma.map | sort -u > build/obj/names
 	$(LD) -r --gc-sections --force-group-allocation $$(sed 's/^/-u /' build/obj/names) -o build/obj/librpma.o \
@@ -98,10 +107,10 @@ $(LIBDIR)/librpma.a: $(WHOLE_LIB) include/librpma.map Makefile
 	rm -f $@
 	$(AR) rcsD $@ build/obj/librpma.o
 
-$(LIBDIR)/librpma.so: | $(LIBDIR)/$(SONAME)
+$(STAGE_LIB)/librpma.so: | $(STAGE_LIB)/$(SONAME)
 	ln -sf $(SONAME) $@
 
-$(INCLUDEDIR)/librpma.h: include/librpma.h
+$(STAGE_INCLUDE)/librpma.h: include/librpma.h
 	@mkdir -p $(@D)
 	cp $< $@
 
@@ -114,7 +123,7 @@ $(CMAKE_DIR)/%: cmake/%.in tools/install Makefile
 	$(TEMPLATE) $< > $@
 
 build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
-	@tools/setup $(BUILD_PACKAGES)
+	@$(SETUP) $(BUILD_PACKAGES)
 	rm -rf build/share/man
 	@mkdir -p build/share/man build/obj
 	$(CARGO_RUN) run --quiet --locked -p man -- build/share/man
@@ -122,28 +131,44 @@ build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
 
 # Neither asks for anything but the files: what is current is not built again, least of all by root.
 install: $(LIBRARY) $(MAN_PAGES)
-	@$(INSTALL) install
+	@$(INSTALL_FILES) install
 
 uninstall:
-	@$(INSTALL) uninstall
+	@$(INSTALL_FILES) uninstall
 
 examples: all
-	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C examples OUT=$(PREFIX)/examples
+	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C examples OUT=$(STAGE)/examples
 
 demo: examples
-	@tools/demo $(PREFIX)
+	@tools/demo $(STAGE)
 
 check: setup-tests examples
-	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(PREFIX)
+	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(STAGE)
+
+check-packaging: all
+	@$(SETUP) $(PACKAGING_PACKAGES)
+	@tools/check-packaging $(VERSION)
 
 check-rdma: examples
-	@tools/setup $(VM_PACKAGES)
-	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(PREFIX) OUT=$(PREFIX)/pairs
-	@c-tests/vm/check $(PREFIX) $(PREFIX)/pairs/pairs $(PREFIX)/vm $(PARTS)
+	@$(SETUP) $(VM_PACKAGES)
+	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
+	@c-tests/vm/check $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm $(PARTS)
 
 header:
-	@tools/setup $(BUILD_PACKAGES)
+	@$(SETUP) $(BUILD_PACKAGES)
 	$(CARGO_RUN) run --quiet --locked -p header -- include/librpma.h
+
+vendor:
+	@$(SETUP) git
+	CARGO="$(CARGO)" tools/vendor vendor
+
+dist:
+	@$(SETUP) git xz-utils
+	CARGO="$(CARGO)" tools/dist $(VERSION) $(TARBALL)
+
+deb: dist
+	@$(SETUP) $(DEB_PACKAGES)
+	@tools/deb $(VERSION) $(TARBALL) build/deb
 
 clean:
 	rm -rf build
