@@ -96,3 +96,18 @@ fn soft_settings(header: &Header) -> String {
     }
     to.to_roff()
 }
+
+#[cfg(test)]
+mod tests {
+    /// The README repeats the settings for those who have not installed the manual: not with other words or defaults.
+    #[test]
+    fn the_readme_has_the_settings_as_they_are() {
+        let readme = include_str!("../../../README.md");
+        for knob in softverbs::config::KNOBS {
+            let row = format!("| `{}` | {} | {} |\n", knob.name, knob.default, knob.help);
+            assert!(readme.contains(&row), "README.md must have this row: {row}");
+        }
+        let rows = readme.lines().filter(|line| line.starts_with("| `SOFTVERBS_")).count();
+        assert_eq!(rows, softverbs::config::KNOBS.len());
+    }
+}
