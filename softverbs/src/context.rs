@@ -74,11 +74,6 @@ pub fn owns(context: *const ibv_context) -> bool {
     SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))
 }
 
-/// The name of the device, for log lines.
-pub(crate) fn device_name() -> &'static str {
-    "soft0"
-}
-
 /// A number for an object, unique in the process.
 pub(crate) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -108,6 +103,5 @@ mod tests {
             assert_eq!((*soft.context).context.abi_compat, EXTENDED);
             assert!((*soft.context).context.ops.post_send.is_some());
         }
-        assert_eq!(device_name(), "soft0");
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::channel::EventQueue;
-use crate::context::{device_name, next_number, owns};
+use crate::context::{next_number, owns};
 use crate::cq::Cq;
 use crate::limits::*;
 use crate::memory::{self, Region};
@@ -508,7 +508,7 @@ pub(crate) unsafe fn create_qp(
     qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
     // SAFETY: the attributes are writable, by the caller's promise.
     unsafe { addr_of_mut!((*attr).cap.max_inline_data).write(MAX_INLINE as u32) };
-    log::debug!("queue pair {num} on {}", device_name());
+    log::debug!("queue pair {num}");
     Ok(QpObject::create(qp, inner))
 }
 
