@@ -15,7 +15,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::channel::EventQueue;
-use crate::engine::Source;
 use crate::lock;
 use crate::qp::Qp;
 
@@ -201,9 +200,8 @@ impl Cq {
                 ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
             }
         }
-        // The program is about to sleep: the engine takes over the connections that its polls have served.
         for qp in lock(&self.qps).iter() {
-            Source::end_lease(&**qp);
+            qp.program_sleeps();
         }
     }
 }

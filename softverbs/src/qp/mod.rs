@@ -6,14 +6,16 @@
 //! watching the socket, so that no thread switch and no contention stands between the socket and the poller; it takes over again within
 //! two milliseconds of the last poll, and at once when the program arms its queue to sleep.
 //!
-//! Locks, in this order: `rx`, `tx`, `rq`, then the leaves (`interest`, completion ring, channel). The end of a connection is decided
+//! Locks, in this order: `rx`, `tx`, `rq`, then the leaves (`watch`, completion ring, channel). The end of a connection is decided
 //! under `rx` alone, once; a poster or the sending half that meets an error leaves it in `tx.failure` and has the engine look.
 #![forbid(unsafe_code)]
 
+mod posting;
 pub(crate) mod receive;
 pub(crate) mod rx;
 pub(crate) mod send;
 pub(crate) mod tx;
+mod watch;
 
 use once_cell::sync::Lazy;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,10 +29,12 @@ use crate::limits::{FIRST_FPDU_TIMEOUT_S, LINGER_MS, RX_BUDGET};
 use crate::sys::{self, Errno};
 use crate::wire::stream;
 use crate::{config, lock};
+pub(crate) use posting::Posting;
 use receive::{PostError, RecvQueue, RecvWr, Srq};
 use rx::{End, Ran, Rx};
-use send::{Progress, Wr};
+use send::Progress;
 use tx::{Failure, Flushed, Link, Tx};
+use watch::{BLOCKED, END_EVENTS, LEASED, STALLED, WRITE_EVENT, Watch};
 
 /// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows immediate data only as a
 /// message of its own (it completes a receive); verbs know a Send with immediate data, which completes one receive and not two.
@@ -41,10 +45,6 @@ pub(crate) const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
 const POLLING: Duration = Duration::from_micros(50);
 /// A poll this old means that the program has stopped.
 const POLLED: Duration = Duration::from_micros(500);
-
-const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
-const WRITE_EVENT: u32 = libc::EPOLLOUT as u32;
-const END_EVENTS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 /// Who learns of the beginning and the end of a connection.
 pub(crate) trait Owner: Send + Sync {
@@ -58,16 +58,6 @@ const INIT: u8 = 0;
 const READY: u8 = 1;
 const ERROR: u8 = 2;
 const DESTROYED: u8 = 3;
-
-/// What the engine watches the socket for.
-#[derive(Default)]
-struct Interest {
-    engine: Option<(Arc<Engine>, u64, i32)>,
-    watched: u32,
-    leased: bool,
-    stalled: bool,
-    blocked: bool,
-}
 
 /// What a queue pair is made of.
 pub(crate) struct Parts {
@@ -110,9 +100,11 @@ pub(crate) struct Qp {
     rx: Mutex<Rx>,
     rq: Mutex<RecvQueue>,
     state: AtomicU8,
-    interest: Mutex<Interest>,
+    watch: Watch,
     owner: OnceLock<Weak<dyn Owner>>,
     wait_for_receives: AtomicBool,
+    /// The sending half left a failure behind, for whoever holds `rx`; set under `tx` only.
+    failed: AtomicBool,
     /// The receiving half waits for a receive.
     stalled: AtomicBool,
     /// Requests wait for the next post or poll, to go out with what that brings; changed under `tx` only.
@@ -138,9 +130,10 @@ impl Qp {
             rx: Mutex::new(Rx::new(parts.pd)),
             rq: Mutex::new(RecvQueue::new(parts.max_recv_wr)),
             state: AtomicU8::new(INIT),
-            interest: Mutex::default(),
+            watch: Watch::default(),
             owner: OnceLock::new(),
             wait_for_receives: AtomicBool::new(true),
+            failed: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             polled: AtomicU64::new(0),
@@ -163,21 +156,12 @@ impl Qp {
         let mss = sys::get_option(&socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
         let _ = self.owner.set(connection.owner);
         self.wait_for_receives.store(connection.wait_for_receives, Ordering::Relaxed);
-        let token = connection.token.unwrap_or_else(|| engine.token());
         let mut rx = lock(&self.rx);
         if self.state.compare_exchange(INIT, READY, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return Err(libc::EISCONN);
         }
         rx.connect(socket.clone(), connection.crc, &connection.early, connection.peer_speaks_first);
-        *lock(&self.interest) = Interest {
-            engine: Some((engine.clone(), token, fd)),
-            watched: READ_EVENTS,
-            ..Interest::default()
-        };
-        let watched = match connection.token {
-            Some(token) => engine.replace(token, fd, READ_EVENTS, self.clone()),
-            None => engine.add(token, fd, READ_EVENTS, self.clone()),
-        };
+        let watched = self.watch.begin(&engine, connection.token, fd, self.clone());
         if let Err(e) = watched {
             self.tear_down(&mut rx, End::Socket(e));
             return Err(e);
@@ -222,7 +206,7 @@ impl Qp {
         let tx = lock(&self.tx);
         match self.state.load(Ordering::Acquire) {
             INIT | DESTROYED => Err(libc::EINVAL),
-            _ => Ok(Posting { qp: self, tx, urgent: false }),
+            _ => Ok(Posting::new(self, tx)),
         }
     }
 
@@ -245,8 +229,7 @@ impl Qp {
     }
 
     fn kick(self: &Arc<Self>) {
-        let engine = lock(&self.interest).engine.as_ref().map(|(engine, _, _)| engine.clone());
-        if let Some(engine) = engine {
+        if let Some(engine) = self.watch.engine() {
             engine.kick(self.clone());
         }
     }
@@ -298,11 +281,9 @@ impl Qp {
     fn flush_tx(&self, tx: &mut MutexGuard<'_, Tx>) -> Flushed {
         self.deferred.store(false, Ordering::Relaxed);
         let flushed = tx.flush(&self.send_cq, self.num);
-        let mut interest = lock(&self.interest);
-        let blocked = flushed == Flushed::Blocked;
-        if interest.blocked != blocked {
-            interest.blocked = blocked;
-            interest.apply();
+        self.watch.set(BLOCKED, flushed == Flushed::Blocked);
+        if flushed == Flushed::Failed {
+            self.failed.store(true, Ordering::Release);
         }
         flushed
     }
@@ -327,6 +308,12 @@ impl Qp {
         }
     }
 
+    /// The program is about to sleep until there is a completion: the engine takes over what its polls have served.
+    pub(crate) fn program_sleeps(&self) {
+        self.polled.store(0, Ordering::SeqCst);
+        Source::end_lease(self);
+    }
+
     fn serve(self: &Arc<Self>, rx: &mut Rx) {
         if rx.draining {
             if rx.drain() {
@@ -338,27 +325,16 @@ impl Qp {
             return;
         }
         let ran = rx.run(self, RX_BUDGET);
-        let mut failure = None;
-        let waiting = self.deferred.load(Ordering::Relaxed) || lock(&self.interest).blocked;
+        let waiting = self.deferred.load(Ordering::Relaxed) || self.watch.is(BLOCKED);
         if rx.take_wake_tx() || waiting {
             let mut tx = lock(&self.tx);
             self.flush_tx(&mut tx);
         }
-        if ran.is_ok() {
-            failure = lock(&self.tx).failure;
-        }
+        let failure = if self.failed.load(Ordering::Acquire) { lock(&self.tx).failure } else { None };
         match (ran, failure) {
             (Err(end), _) => self.tear_down(rx, end),
             (Ok(_), Some(failure)) => self.tear_down(rx, End::Sending(failure)),
-            (Ok(ran), None) => self.watch_stalled(ran == Ran::Stalled),
-        }
-    }
-
-    fn watch_stalled(&self, stalled: bool) {
-        let mut interest = lock(&self.interest);
-        if interest.stalled != stalled {
-            interest.stalled = stalled;
-            interest.apply();
+            (Ok(ran), None) => self.watch.set(STALLED, ran == Ran::Stalled),
         }
     }
 
@@ -368,14 +344,14 @@ impl Qp {
         if polled == 0 || now().saturating_sub(polled) > POLLING.as_nanos() as u64 {
             return false;
         }
-        let mut interest = lock(&self.interest);
-        interest.leased = true;
-        interest.apply();
-        let engine = interest.engine.as_ref().map(|(engine, _, _)| engine.clone());
-        drop(interest);
-        if let Some(engine) = engine {
-            engine.lease(self.clone());
+        let Some(engine) = self.watch.engine() else { return false };
+        self.watch.set(LEASED, true);
+        // The program may have gone to sleep in between, and then nobody serves it if not the engine.
+        if self.polled.load(Ordering::SeqCst) == 0 {
+            Source::end_lease(&**self);
+            return false;
         }
+        engine.lease(self.clone());
         true
     }
 
@@ -425,7 +401,7 @@ impl Qp {
         drop(rq);
         rx.draining = true;
         self.end_lease();
-        self.watch_stalled(false);
+        self.watch.set(STALLED, false);
         let broken = matches!(end, End::PeerClosed | End::Socket(_) | End::Sending(Failure::Socket(_)));
         if broken || rx.drain() {
             self.let_go(rx);
@@ -439,8 +415,7 @@ impl Qp {
     }
 
     fn linger(self: &Arc<Self>) {
-        let engine = lock(&self.interest).engine.as_ref().map(|(engine, _, _)| engine.clone());
-        if let Some(engine) = engine {
+        if let Some(engine) = self.watch.engine() {
             let source: Arc<dyn Source> = self.clone();
             engine.schedule(Duration::from_millis(LINGER_MS), &source);
         }
@@ -448,10 +423,7 @@ impl Qp {
 
     /// Closes the socket.
     fn let_go(&self, rx: &mut Rx) {
-        let engine = lock(&self.interest).engine.take();
-        if let Some((engine, token, fd)) = engine {
-            engine.remove(token, fd);
-        }
+        self.watch.end();
         lock(&self.tx).disconnect();
         rx.socket = None;
     }
@@ -472,7 +444,7 @@ impl Qp {
         }
         drop(tx);
         self.end_lease();
-        self.watch_stalled(false);
+        self.watch.set(STALLED, false);
         if before == READY && !rx.drain() {
             self.linger();
         } else if before == READY {
@@ -496,25 +468,6 @@ fn log_end(num: u32, end: &End) {
             log::warn!("queue pair {num}: connection lost: {}", std::io::Error::from_raw_os_error(*e));
         }
         End::Sending(failure) => log::warn!("queue pair {num}: connection ended: {failure:?}"),
-    }
-}
-
-impl Interest {
-    /// Tells the engine what to watch for, if that has changed.
-    fn apply(&mut self) {
-        let mut wanted = if self.stalled { libc::EPOLLRDHUP as u32 } else { READ_EVENTS };
-        if self.blocked {
-            wanted |= WRITE_EVENT;
-        }
-        if self.leased {
-            wanted = 0;
-        }
-        if let Some((engine, token, fd)) = &self.engine
-            && wanted != self.watched
-            && engine.watch(*token, *fd, wanted).is_ok()
-        {
-            self.watched = wanted;
-        }
     }
 }
 
@@ -554,76 +507,14 @@ impl Source for Qp {
     }
 
     fn end_lease(&self) {
-        if !lock(&self.interest).leased {
+        if !self.watch.is(LEASED) {
             return;
         }
         // Under `tx`, as whoever posts decides there whether a poll will come to send what was posted.
         let mut tx = lock(&self.tx);
-        {
-            let mut interest = lock(&self.interest);
-            interest.leased = false;
-            interest.apply();
-        }
+        self.watch.set(LEASED, false);
         if self.deferred.load(Ordering::Relaxed) {
             self.flush_tx(&mut tx);
-        }
-    }
-}
-
-/// Unsignalled requests of one small write each that may wait for the next post or poll.
-const MAX_DEFERRED: u32 = 16;
-/// What is small: a write that costs less to copy than to send on its own.
-const SMALL: u32 = 4096;
-
-/// Work requests on their way into the send queue; sent when dropped.
-///
-/// Small unsignalled writes of a program that polls are sent with the next post or poll, in one call and mostly in one TCP segment; the
-/// end of the lease sends them, too. So they are at most as late as the engine is in noticing that the program has stopped polling.
-pub(crate) struct Posting<'a> {
-    qp: &'a Arc<Qp>,
-    tx: MutexGuard<'a, Tx>,
-    urgent: bool,
-}
-
-impl Posting<'_> {
-    /// Adds one request; ENOMEM when the queue is full.
-    pub(crate) fn post(&mut self, wr: Wr) -> Result<(), Errno> {
-        self.urgent |= wr.signaled || wr.len > SMALL || wr.op != send::Op::Write;
-        if self.tx.sq.post(wr) {
-            return Ok(());
-        }
-        // Requests that were only deferred still have their places.
-        if self.qp.deferred.load(Ordering::Relaxed) {
-            self.qp.flush_tx(&mut self.tx);
-            if self.tx.sq.post(wr) {
-                return Ok(());
-            }
-        }
-        Err(libc::ENOMEM)
-    }
-}
-
-impl Drop for Posting<'_> {
-    fn drop(&mut self) {
-        if self.qp.state.load(Ordering::Acquire) != READY {
-            self.tx.sq.fail_all();
-            self.tx.sq.retire(&self.qp.send_cq, self.qp.num);
-            return;
-        }
-        let (blocked, leased) = {
-            let interest = lock(&self.qp.interest);
-            (interest.blocked, interest.leased)
-        };
-        // A full socket is watched by the engine, or asked by the poller; asking it again would only cost a call.
-        if blocked {
-            return;
-        }
-        if leased && !self.urgent && self.tx.sq.waiting() < MAX_DEFERRED {
-            self.qp.deferred.store(true, Ordering::Relaxed);
-            return;
-        }
-        if self.qp.flush_tx(&mut self.tx) == Flushed::Failed {
-            self.qp.kick();
         }
     }
 }
