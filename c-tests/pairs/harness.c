@@ -19,7 +19,7 @@
 #define DEFAULT_SECONDS 20
 #define GRACE_MS 3000 /* for the other process, once one has failed */
 
-static const struct test *const tables[] = {data_tests, message_tests, flush_tests, queue_tests,
+static const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests,
 	connect_tests, end_tests, access_tests, process_tests};
 
 struct process {

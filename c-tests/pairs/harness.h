@@ -35,6 +35,7 @@ struct test {
 extern const struct test data_tests[];
 extern const struct test message_tests[];
 extern const struct test flush_tests[];
+extern const struct test slow_tests[];
 extern const struct test queue_tests[];
 extern const struct test connect_tests[];
 extern const struct test end_tests[];

@@ -13,6 +13,7 @@
 //!   │             │  └─ memory  who may touch which bytes
 //!   ▼             ▼
 //! engine        wire            one thread that moves bytes while the program sleeps; bytes in, events out
+//! worker                        one thread that waits for a disk, once a flush has met one
 //! ```
 //!
 //! Locks, outermost first: a completion queue's list of queue pairs, a queue pair's `rx`, `tx`, `rq`, then the leaves: an id's state and
@@ -35,6 +36,7 @@ mod qp;
 mod sys;
 pub mod verbs;
 pub mod wire;
+mod worker;
 
 pub use context::{context, owns};
 

@@ -36,3 +36,6 @@ pub(crate) const LINGER_MS: u64 = 2_000;
 pub(crate) const RX_BUDGET: usize = 1 << 20;
 /// Connections whose bytes one empty poll of a completion queue moves; the rest is left to the engine.
 pub(crate) const POLL_QPS: usize = 4;
+
+/// Microseconds to make writes durable beyond which a medium is waited for by a thread of its own: about what a large write costs.
+pub(crate) const SLOW_MEDIA_US: u64 = 100;

@@ -11,10 +11,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
-use super::table::{Grant, is_registered};
+use super::table::Grant;
 use crate::sys::{self, Errno};
 
-/// The memory is not there, or not writable, or (for durability) its file could not be written.
+/// The memory is not there, or not writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault;
 
@@ -81,68 +81,9 @@ pub(crate) fn receive(
     unsafe { sys::recv_into(socket, addr, len, rest) }
 }
 
-/// What one connection has written to regions that a flush must make durable, and has not flushed yet.
-#[derive(Default)]
-pub(crate) struct DirtyRanges {
-    ranges: Vec<Dirty>,
-}
-
-#[derive(Clone, Copy)]
-struct Dirty {
-    stag: u32,
-    start: u64,
-    end: u64,
-}
-
-impl DirtyRanges {
-    /// Ranges kept apart; beyond that, those of one region become one range.
-    const MAX: usize = 16;
-
-    /// Notes that `len` bytes at `addr` were written, if the region asks for durability.
-    pub(crate) fn note(&mut self, grant: &Grant, addr: u64, len: u64) {
-        if grant.is_persistent() {
-            self.add(grant.stag(), addr, addr + len);
-        }
-    }
-
-    fn add(&mut self, stag: u32, start: u64, end: u64) {
-        let full = self.ranges.len() >= Self::MAX;
-        for dirty in self.ranges.iter_mut().filter(|d| d.stag == stag) {
-            let touches = start <= dirty.end && end >= dirty.start;
-            if touches || full {
-                dirty.start = dirty.start.min(start);
-                dirty.end = dirty.end.max(end);
-                return;
-            }
-        }
-        if full {
-            // Regions that are gone have nothing left to flush; a long connection may have seen many.
-            self.ranges.retain(|dirty| is_registered(dirty.stag));
-        }
-        self.ranges.push(Dirty { stag, start, end });
-    }
-
-    /// Makes durable what was written to the region of `grant`.
-    pub(crate) fn flush(&mut self, grant: &Grant) -> Result<(), Fault> {
-        let mut result = Ok(());
-        self.ranges.retain(|dirty| {
-            if dirty.stag != grant.stag() {
-                return true;
-            }
-            if let Err(e) = sys::make_durable(dirty.start, dirty.end - dirty.start) {
-                let text = std::io::Error::from_raw_os_error(e);
-                log::error!("cannot make {} bytes durable: {text}", dirty.end - dirty.start);
-                result = Err(Fault);
-            }
-            false
-        });
-        result
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{FLUSH_PERSISTENT, LOCAL_WRITE, Region, acquire, deregister, register};
+    use super::super::{LOCAL_WRITE, Region, acquire, deregister, register};
     use super::*;
 
     fn grant_of(buf: &mut [u8], access: u32) -> (u32, Grant) {
@@ -176,31 +117,6 @@ mod tests {
         let (stag, grant) = grant_of(&mut memory, LOCAL_WRITE);
         assert_eq!(place(&grant, 0x1000, &[1; 8]), Err(Fault));
         assert_eq!(fetch(&grant, 0x1000, &mut [0; 4]), Err(Fault));
-        drop(grant);
-        deregister(stag);
-    }
-
-    #[test]
-    fn dirty_ranges_merge_and_are_flushed_once() {
-        let mut memory = vec![0u8; 64 * 1024];
-        let addr = memory.as_mut_ptr() as u64;
-        let (stag, grant) = grant_of(&mut memory, LOCAL_WRITE | FLUSH_PERSISTENT);
-        let mut dirty = DirtyRanges::default();
-        dirty.note(&grant, addr, 8);
-        dirty.note(&grant, addr + 8, 8);
-        assert_eq!(dirty.ranges.len(), 1);
-        for i in 0..100 {
-            dirty.note(&grant, addr + 100 + i * 16, 8);
-        }
-        assert!(dirty.ranges.len() <= DirtyRanges::MAX);
-        dirty.ranges.extend([Dirty { stag: stag ^ 1, start: 0, end: 1 }; 100]);
-        let (other, others_grant) = grant_of(&mut [0; 64], LOCAL_WRITE | FLUSH_PERSISTENT);
-        dirty.note(&others_grant, addr, 8);
-        assert!(dirty.ranges.len() <= DirtyRanges::MAX + 1, "regions that are gone are forgotten");
-        assert_eq!(dirty.flush(&grant), Ok(()));
-        assert_eq!(dirty.ranges.len(), 1);
-        drop(others_grant);
-        deregister(other);
         drop(grant);
         deregister(stag);
     }

@@ -2,12 +2,15 @@
 //! The memory that programs have registered: who may touch which bytes.
 //!
 //! [`table`] holds the one table of memory regions. Every access, of this process's own work requests or of a peer, asks it for a
-//! [`Grant`] first. [`copy`] moves bytes under a grant.
+//! [`Grant`] first. [`copy`] moves bytes under a grant, [`dirty`] remembers which of them a flush must make
+//! durable.
 
 mod copy;
+mod dirty;
 mod table;
 
-pub(crate) use copy::{DirtyRanges, fetch, place, receive};
+pub(crate) use copy::{fetch, place, receive};
+pub(crate) use dirty::{Dirty, DirtyRanges};
 pub(crate) use table::acquire;
 pub(crate) use table::{Denied, Grant, Region, deregister, register};
 

@@ -10,6 +10,7 @@
 //! under `rx` alone, once; a poster or the sending half that meets an error leaves it in `tx.failure` and has the engine look.
 #![forbid(unsafe_code)]
 
+mod durable;
 mod posting;
 pub(crate) mod receive;
 pub(crate) mod rx;
@@ -105,6 +106,8 @@ pub(crate) struct Qp {
     wait_for_receives: AtomicBool,
     /// The sending half left a failure behind, for whoever holds `rx`; set under `tx` only.
     failed: AtomicBool,
+    /// Making a peer's writes durable took long the last time.
+    slow_media: AtomicBool,
     /// The receiving half waits for a receive.
     stalled: AtomicBool,
     /// Requests wait for the next post or poll, to go out with what that brings; changed under `tx` only.
@@ -134,6 +137,7 @@ impl Qp {
             owner: OnceLock::new(),
             wait_for_receives: AtomicBool::new(true),
             failed: AtomicBool::new(false),
+            slow_media: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             polled: AtomicU64::new(0),

@@ -11,6 +11,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::durable::Refused;
 use super::receive::RecvWr;
 use super::send::{Local, Progress};
 use super::{IMMEDIATE_OF_SEND, Qp};
@@ -611,24 +612,24 @@ impl Messages {
         self.wake_tx = true;
     }
 
-    fn read_request(&mut self, qp: &Qp) -> Result<(), End> {
+    fn read_request(&mut self, qp: &Arc<Qp>) -> Result<(), End> {
         let Some(body) = self.body.first_chunk::<{ ReadRequest::LEN }>() else { return Ok(()) };
         let request = ReadRequest::decode(body);
         let refuse = |code: TermCode| {
             log::warn!("connection ended: read refused: {}", code.text().unwrap_or("refused"));
             End::Refused(Some(Terminate::about_read(code, &self.header, &request)))
         };
+        let mut dirty = Vec::new();
         if request.size > 0 {
             let len = u64::from(request.size);
             let grant = memory::acquire(request.src_stag, self.pd, request.src_to, len, memory::REMOTE_READ)
                 .map_err(|denied| refuse(read_denied(denied)))?;
-            if grant.is_persistent() && self.dirty.flush(&grant).is_err() {
-                return Err(End::Refused(Some(Terminate::new(TermCode::LOCAL_CATASTROPHIC))));
-            }
+            dirty = self.dirty.take(&grant);
         }
-        if !lock(&qp.tx).answer(request) {
-            return Err(refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM));
-        }
+        qp.answer_durable(request, dirty).map_err(|refused| match refused {
+            Refused::TooMany => refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM),
+            Refused::NotDurable => End::Refused(Some(Terminate::new(TermCode::LOCAL_CATASTROPHIC))),
+        })?;
         self.wake_tx = true;
         Ok(())
     }

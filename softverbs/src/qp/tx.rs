@@ -33,9 +33,12 @@ const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + MAX_INLINE + 
 
 /// A peer's read that was accepted and is answered in its turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Response {
-    pub request: ReadRequest,
-    pub sent: u32,
+struct Response {
+    number: u64,
+    request: ReadRequest,
+    sent: u32,
+    /// It may go out: what it must find durable is.
+    released: bool,
 }
 
 /// What an FPDU belongs to, and whether it is the last one of it.
@@ -116,6 +119,7 @@ pub(crate) struct Tx {
     link: Option<Link>,
     fpdus: VecDeque<Fpdu>,
     responses: VecDeque<Response>,
+    next_response: u64,
     /// Whether the message under way is an answer to the head of `responses`.
     answering: bool,
     answer_next: bool,
@@ -139,6 +143,7 @@ impl Tx {
             link: None,
             fpdus: VecDeque::new(),
             responses: VecDeque::new(),
+            next_response: 0,
             answering: false,
             answer_next: false,
             taken: 0,
@@ -165,13 +170,28 @@ impl Tx {
         }
     }
 
-    /// Takes a peer's read; false when it has more open than we announced.
-    pub(crate) fn answer(&mut self, request: ReadRequest) -> bool {
+    /// Takes a peer's read, to be answered in its turn but not before it is released; gives its number. Nothing when the peer has more
+    /// open than we announced.
+    pub(crate) fn answer(&mut self, request: ReadRequest, released: bool) -> Option<u64> {
         if self.responses.len() >= usize::from(MAX_READS) {
-            return false;
+            return None;
         }
-        self.responses.push_back(Response { request, sent: 0 });
-        true
+        let number = self.next_response;
+        self.next_response += 1;
+        self.responses.push_back(Response { number, request, sent: 0, released });
+        Some(number)
+    }
+
+    /// Lets an answer go, if the connection is still there to take it.
+    pub(crate) fn release_answer(&mut self, number: u64) {
+        if let Some(response) = self.responses.iter_mut().find(|response| response.number == number) {
+            response.released = true;
+        }
+    }
+
+    /// Leaves a failure for whoever tears down, unless there is one.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
     }
 
     /// A read of ours was answered: the next one, or a fenced request, may go.
@@ -351,12 +371,13 @@ impl Tx {
             return None;
         }
         let in_request = self.taken > 0 || self.stage > 0;
-        if self.answering || (!in_request && self.answer_next && !self.responses.is_empty()) {
+        let answerable = self.responses.front().is_some_and(|response| response.released);
+        if self.answering || (!in_request && self.answer_next && answerable) {
             return self.next_of_response();
         }
         match self.sendable() {
             Some(position) => self.next_of_request(position),
-            None if !self.responses.is_empty() => self.next_of_response(),
+            None if answerable => self.next_of_response(),
             None => None,
         }
     }

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * slow.c -- a medium that takes long to make writes durable: what waits for it, and what does not.
+ *
+ * This program's msync() comes before libc's, so the tests say how long it takes.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SIZE 4096
+#define GIVE_UP_MS 10000
+
+enum medium { QUICK, SLOW, HELD };
+static _Atomic enum medium medium = QUICK;
+static _Atomic unsigned synced;
+static _Atomic unsigned holding;
+
+int
+msync(void *addr, size_t len, int flags)
+{
+	if (flags & MS_SYNC) {
+		if (medium == SLOW)
+			sleep_ms(5);
+		holding++;
+		for (unsigned ms = 0; medium == HELD && ms < GIVE_UP_MS; ms++)
+			sleep_ms(1);
+		holding--;
+		synced++;
+	}
+	return (int)syscall(SYS_msync, addr, len, flags);
+}
+
+static void
+await_hold(void)
+{
+	for (unsigned ms = 0; holding == 0; ms++) {
+		EXPECT(ms < GIVE_UP_MS, "nobody asked the medium to make anything durable");
+		sleep_ms(1);
+	}
+}
+
+/* Two connections: one to memory behind the medium, the other one to plain memory. */
+struct links {
+	struct node node;
+	struct region durable;
+	struct region plain;
+	struct link to_durable;
+	struct link to_plain;
+};
+
+static void
+accept_both(struct links *links, struct side *side)
+{
+	open_target(&links->node, side);
+	region_new(&links->node, &links->durable, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
+	region_new(&links->node, &links->plain, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_READ_SRC);
+	accept_link(&links->node, &links->to_durable, NULL, &links->durable);
+	accept_link(&links->node, &links->to_plain, NULL, &links->plain);
+	/* the first one is waited for where it is asked; from the second one on it is known */
+	medium = SLOW;
+	say(side, 's');
+	hear(side, 's');
+	EXPECT(synced == 1, "%u", synced);
+	medium = HELD;
+	say(side, 'h');
+}
+
+static void
+flush_write(struct links *links, uint32_t seed)
+{
+	fill_pattern(links->durable.ptr, SIZE, seed);
+	OK(rpma_write(links->to_durable.conn, links->to_durable.remote, 0, links->durable.mr, 0, SIZE,
+		RPMA_F_COMPLETION_ON_ERROR, NULL));
+	OK(rpma_flush(links->to_durable.conn, links->to_durable.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
+		RPMA_F_COMPLETION_ALWAYS, (void *)(uintptr_t)seed));
+}
+
+static void
+connect_both(struct links *links, struct side *side)
+{
+	open_initiator(&links->node, side);
+	region_new(&links->node, &links->durable, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	region_new(&links->node, &links->plain, SIZE, RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST);
+	connect_link(&links->node, &links->to_durable, NULL, NULL);
+	connect_link(&links->node, &links->to_plain, NULL, NULL);
+	hear(side, 's');
+	flush_write(links, 1);
+	expect_wc(links->to_durable.cq, 1, IBV_WC_RDMA_READ);
+	say(side, 's');
+	hear(side, 'h');
+}
+
+static void
+close_both(struct links *links)
+{
+	region_free(&links->durable);
+	region_free(&links->plain);
+	close_node(&links->node);
+}
+
+/* While the medium holds one connection's flush back, the other connection's work gets done. */
+static void
+others_target(struct side *side)
+{
+	struct links links;
+
+	accept_both(&links, side);
+	hear(side, 'd');
+	await_hold();
+	say(side, 'd');
+	hear(side, 'o');
+	check_pattern(links.durable.ptr, SIZE, 2, "what waits to become durable");
+	EXPECT(holding == 1 && synced == 1, "%u held, %u synced", holding, synced);
+	medium = QUICK;
+	await_end(&links.to_durable);
+	await_end(&links.to_plain);
+	EXPECT(synced == 2, "%u", synced);
+	close_both(&links);
+}
+
+static void
+others_initiator(struct side *side)
+{
+	struct links links;
+
+	connect_both(&links, side);
+	flush_write(&links, 2);
+	say(side, 'd');
+	hear(side, 'd');
+	for (uint32_t i = 0; i < 20; i++) {
+		fill_pattern(links.plain.ptr, SIZE, 100 + i);
+		write_part(&links.to_plain, 0, &links.plain, 0, SIZE);
+		read_part(&links.to_plain, &links.plain, 0, 0, SIZE);
+		check_pattern(links.plain.ptr, SIZE, 100 + i, "what was read back");
+	}
+	expect_no_wc(links.to_durable.cq);
+	/* a flush behind the one that is held back has its turn after it, with nothing of its own to wait for */
+	OK(rpma_flush(links.to_durable.conn, links.to_durable.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT,
+		RPMA_F_COMPLETION_ALWAYS, (void *)3));
+	expect_no_wc(links.to_durable.cq);
+	say(side, 'o');
+	expect_wc(links.to_durable.cq, 2, IBV_WC_RDMA_READ);
+	expect_wc(links.to_durable.cq, 3, IBV_WC_RDMA_READ);
+	end_link(&links.to_durable);
+	end_link(&links.to_plain);
+	close_both(&links);
+}
+
+/* The connection ends, and everything of it is deleted, while the medium still holds its flush. */
+static void
+ended_target(struct side *side)
+{
+	struct links links;
+
+	accept_both(&links, side);
+	hear(side, 'd');
+	await_hold();
+	say(side, 'd');
+	await_end(&links.to_durable);
+	region_free(&links.durable);
+	EXPECT(holding == 1, "%u", holding);
+	say(side, 'e');
+	hear(side, 'o');
+	medium = QUICK;
+	await_end(&links.to_plain);
+	region_free(&links.plain);
+	close_node(&links.node);
+}
+
+static void
+ended_initiator(struct side *side)
+{
+	struct links links;
+	struct ibv_wc wc;
+
+	connect_both(&links, side);
+	flush_write(&links, 2);
+	say(side, 'd');
+	hear(side, 'd');
+	OK(rpma_conn_disconnect(links.to_durable.conn));
+	next_wc(links.to_durable.cq, &wc);
+	EXPECT(wc.wr_id == 2 && wc.status == IBV_WC_WR_FLUSH_ERR, "%u", wc.status);
+	expect_event(&links.to_durable, RPMA_CONN_CLOSED);
+	delete_link(&links.to_durable);
+	hear(side, 'e');
+	read_part(&links.to_plain, &links.plain, 0, 0, SIZE);
+	say(side, 'o');
+	end_link(&links.to_plain);
+	close_both(&links);
+}
+
+const struct test slow_tests[] = {
+	{"flush-held-back-delays-nobody-else", others_target, others_initiator},
+	{"flush-held-back-when-the-connection-ends", ended_target, ended_initiator},
+	{.name = NULL},
+};
