@@ -20,7 +20,7 @@ mod watch;
 
 use once_cell::sync::Lazy;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,9 @@ pub(crate) const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
 
 /// A poll this recent means that the program is polling.
 const POLLING: Duration = Duration::from_micros(50);
+/// So many polls that found nothing since bytes last came in mean that the program waits by polling. One that looks at its queue now and
+/// then, and waits for its memory to change, must not have the engine leave.
+const BUSY_POLLS: u32 = 4;
 /// A poll this old means that the program has stopped.
 const POLLED: Duration = Duration::from_micros(500);
 
@@ -114,6 +117,8 @@ pub(crate) struct Qp {
     deferred: AtomicBool,
     /// When a program that does not wait for events last polled, in nanoseconds since [`now`]'s beginning; 0: never.
     polled: AtomicU64,
+    /// Such polls since the engine last saw bytes come in.
+    polls: AtomicU32,
 }
 
 fn now() -> u64 {
@@ -141,6 +146,7 @@ impl Qp {
             stalled: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             polled: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
         });
         qp.send_cq.attach(&qp);
         if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
@@ -306,6 +312,7 @@ impl Qp {
         }
         if !sleeps {
             self.polled.store(now(), Ordering::Relaxed);
+            self.polls.fetch_add(1, Ordering::Relaxed);
         }
         if let Ok(mut rx) = self.rx.try_lock() {
             self.serve(&mut rx);
@@ -345,7 +352,10 @@ impl Qp {
     /// Leaves the socket to a program that polls, if one does.
     fn lease(self: &Arc<Self>) -> bool {
         let polled = self.polled.load(Ordering::Relaxed);
-        if polled == 0 || now().saturating_sub(polled) > POLLING.as_nanos() as u64 {
+        if self.polls.swap(0, Ordering::Relaxed) < BUSY_POLLS
+            || polled == 0
+            || now().saturating_sub(polled) > POLLING.as_nanos() as u64
+        {
             return false;
         }
         let Some(engine) = self.watch.engine() else { return false };
