@@ -22,16 +22,16 @@ use crate::rpma::utils;
 /// # Parameters
 /// * addr - in: an IPv4 or IPv6 address or a host name
 /// * type - in: which end of a connection the address is
-/// * ibv_ctx_ptr - out: the context; it belongs to the provider and must not be closed. With "rdma-core" it can be
-///   NULL if the address can be bound but no device has it.
+/// * ibv_ctx_ptr - out: the context; it belongs to the provider and must not be closed
 ///
 /// # Return value
 /// 0, or a negative error code with the output left as it was.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - addr or ibv_ctx_ptr is NULL, or type is neither of its values
-/// * RPMA_E_PROVIDER - the address cannot be translated, bound, or resolved within RPMA_DEFAULT_TIMEOUT_MS;
-///   RPMA_PROVIDER has an unknown value or names a provider that this build was made without
+/// * RPMA_E_PROVIDER - the address cannot be translated, bound, or resolved within RPMA_DEFAULT_TIMEOUT_MS; with
+///   "rdma-core", no RDMA device serves it, and the log says what is missing; RPMA_PROVIDER has an unknown value or
+///   names a provider that this build was made without
 ///
 /// # Threads
 /// Not thread safe.

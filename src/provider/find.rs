@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::ptr;
 
+use libc::ENODEV;
 use rdma_sys::ibv_context;
 
 use super::Api;
@@ -39,20 +40,42 @@ pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
 
 fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
-    let ctx = from(api, addr, end)?;
-    if ctx.is_null() {
-        // A caller that insists on devices gets what librdmacm says: no error, and no device.
-        log_warning!("no RDMA device serves {}: rdma_cm_id has no verbs context", Lossy(addr.to_bytes()));
+    // Not looked for beforehand: whoever insists on devices is also heard of what the libraries have to say.
+    match ask(api, addr, end) {
+        Ok(ctx) if !ctx.is_null() => Ok(ctx),
+        // The address is bound, to no device, as 0.0.0.0 is. librpma of the C releases gives NULL and success here, and
+        // rpma_peer_new refuses NULL: nothing can be done with it, and this is the place that knows why.
+        Ok(_) => {
+            log_error!(
+                "no RDMA device serves {}: it can be bound, but is no address of a device",
+                Lossy(addr.to_bytes())
+            );
+            Err(Error::Provider)
+        }
+        Err(failed) => {
+            let reason = match missing() {
+                Some(missing) => Some(Reason::Missing(missing)),
+                None if failed.raw_errno() == Some(ENODEV) => Some(Reason::NotServed),
+                None => None,
+            };
+            let addr = Lossy(addr.to_bytes());
+            Err(match reason {
+                Some(reason) => {
+                    log_error!("{}(addr={addr}) failed: {}; {reason}", failed.call, failed.why);
+                    Error::Provider
+                }
+                None => provider_error!(failed, "addr={addr}"),
+            })
+        }
     }
-    Ok(ctx)
 }
 
 /// A device if one serves the address, otherwise software, which is said in the log.
 fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
-    let found = match rdma_core() {
-        None => Err(Reason::LeftOut),
-        Some(_) if !has_device() => Err(Reason::NoDevice),
-        Some(api) => match ask(api, addr, end) {
+    let found = match (rdma_core(), missing()) {
+        (None, _) => Err(Reason::LeftOut),
+        (_, Some(missing)) => Err(Reason::Missing(missing)),
+        (Some(api), None) => match ask(api, addr, end) {
             Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
             Ok(ctx) => Ok(ctx),
             Err(failed) => Err(Reason::Failed(failed)),
@@ -71,7 +94,7 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
 /// Why an address is not served by a device.
 enum Reason {
     LeftOut,
-    NoDevice,
+    Missing(Missing),
     NotServed,
     Failed(Failed),
 }
@@ -80,7 +103,7 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reason::LeftOut => f.write_str("this build has no provider rdma-core"),
-            Reason::NoDevice => f.write_str("this system has no RDMA device"),
+            Reason::Missing(missing) => missing.fmt(f),
             Reason::NotServed => f.write_str("no RDMA device serves this address"),
             Reason::Failed(failed) => {
                 write!(f, "no RDMA device serves this address ({}: {})", failed.call, failed.why)
@@ -123,13 +146,15 @@ fn rdma_core() -> Option<Api> {
 }
 
 #[cfg(feature = "rdma-core")]
-fn has_device() -> bool {
-    super::rdma_core::has_device()
-}
+use super::rdma_core::{Missing, missing};
+
+/// A build without the provider does not look for what it lacks.
+#[cfg(not(feature = "rdma-core"))]
+type Missing = std::convert::Infallible;
 
 #[cfg(not(feature = "rdma-core"))]
-fn has_device() -> bool {
-    false
+fn missing() -> Option<Missing> {
+    None
 }
 
 #[cfg(feature = "soft")]

@@ -97,6 +97,8 @@ macro_rules! provider_trait {
             fn has_flush_access(&self) -> bool;
             /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
             fn pins_memory(&self) -> bool;
+            /// Why a connection probably did not come about, for the log, if this event and its status tell.
+            fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>;
             /// `ibv_advise_mr`; with the domain's context, because the domain itself is not looked into.
             ///
             /// # Safety

@@ -45,6 +45,11 @@ impl Provider for Soft {
         false
     }
 
+    /// softverbs has logged it, with what only it knows.
+    fn likely_reason(&self, _event: rdma_cm_event_type::Type, _status: c_int) -> Option<&'static str> {
+        None
+    }
+
     unsafe fn ibv_advise_mr(
         &self,
         _ctx: *mut ibv_context,

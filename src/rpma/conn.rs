@@ -219,7 +219,12 @@ impl Conn {
         })?;
         match translate(kind) {
             Some(event) => {
-                log_notice!("{}", Lossy(conn_event_text(event as c_int).to_bytes()));
+                let text = Lossy(conn_event_text(event as c_int).to_bytes());
+                match self.api.likely_reason(kind, status) {
+                    // A program that only sees "rejected" cannot know that the two ends are on different transports.
+                    Some(reason) => log_warning!("{text}: {reason}"),
+                    None => log_notice!("{text}"),
+                }
                 Ok(event)
             }
             None => {

@@ -2,6 +2,7 @@
 //! The active side: from the TCP connection to the peer's MPA Reply.
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub(super) struct Attempt {
     pub request: Vec<u8>,
     pub ord: u16,
     pub wait_for_receives: bool,
+    /// Whom it is to.
+    pub dst: SocketAddr,
     /// Time for the TCP connection.
     pub timeout: Duration,
 }
@@ -127,14 +130,29 @@ impl Outgoing {
     }
 
     fn fail(&self, Failed(kind, status, private_data): Failed) {
-        if self.take().is_none() {
-            return;
-        }
+        let Some(state) = self.take() else { return };
         let Some(id) = self.id.upgrade() else { return };
-        log::info!("connect failed: {}", std::io::Error::from_raw_os_error(-status));
+        self.log_failure(&state.stage, -status);
         let mut event = Event::new(0, kind, status);
         event.private_data = private_data;
         id.raise(event);
+    }
+
+    /// What the event's number alone does not tell whoever looks for the reason.
+    fn log_failure(&self, stage: &Stage, errno: Errno) {
+        let dst = self.attempt.dst;
+        let text = std::io::Error::from_raw_os_error(errno);
+        match (stage, errno) {
+            (Stage::Connecting, libc::ECONNREFUSED) => log::warn!(
+                "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
+            ),
+            (Stage::Connecting, _) => log::warn!("no TCP connection to {dst}: {text}"),
+            (Stage::AwaitingReply, libc::ETIMEDOUT) => {
+                log::warn!("{dst} takes TCP connections, but did not answer the request for one: {text}");
+            }
+            // The program there may have said no, which is not worth more.
+            (Stage::AwaitingReply, _) => log::info!("{dst} did not accept: {text}"),
+        }
     }
 
     /// Does what can be done; `Ok(Some(_))` when the reply is there.

@@ -520,8 +520,8 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
                 None => sys::tcp_socket(addr::family(&dst))?,
             };
             let connected = addr::connect(&socket, &dst);
-            let attempt =
-                Attempt { qp, request, ord: param.ord, wait_for_receives: param.wait_for_receives, timeout };
+            let wait_for_receives = param.wait_for_receives;
+            let attempt = Attempt { qp, request, ord: param.ord, wait_for_receives, dst, timeout };
             Outgoing::start(own, socket, connected, attempt)
         })();
         let mut state = own.state();

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The provider for RDMA devices, soft-RoCE and soft-iWARP of the kernel included: libibverbs and librdmacm.
 
+mod devices;
 mod ext;
+mod refused;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::path::Path;
 
 use libc::sockaddr;
 use rdma_sys::*;
 
 use super::{Api, Provider, control_path, forward};
+pub use devices::{Missing, missing};
 
 struct RdmaCore;
 
@@ -44,6 +46,10 @@ impl Provider for RdmaCore {
         true
     }
 
+    fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str> {
+        refused::likely_reason(event, status)
+    }
+
     unsafe fn ibv_advise_mr(
         &self,
         ctx: *mut ibv_context,
@@ -58,41 +64,4 @@ impl Provider for RdmaCore {
     }
 
     control_path!(forward calls);
-}
-
-/// Whether this system has an RDMA device that a program could open. Looks only at file names: without a device
-/// the libraries must not be called, because they say so on stderr.
-pub fn has_device() -> bool {
-    has_device_in(Path::new("/sys/class/infiniband_verbs"), Path::new("/dev/infiniband"))
-}
-
-/// A device is an entry of the class directory with a device node; a container may see the one without the other.
-fn has_device_in(class: &Path, nodes: &Path) -> bool {
-    let Ok(entries) = class.read_dir() else { return false };
-    entries.flatten().any(|entry| {
-        entry.file_name().as_encoded_bytes().starts_with(b"uverbs") && nodes.join(entry.file_name()).exists()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    #[test]
-    fn a_device_needs_a_class_entry_and_a_node() {
-        let root = std::env::temp_dir().join(format!("rpma-has-device-{}", std::process::id()));
-        let (class, nodes) = (root.join("class"), root.join("nodes"));
-        fs::create_dir_all(&class).unwrap();
-        fs::create_dir_all(&nodes).unwrap();
-        assert!(!has_device_in(&root.join("absent"), &nodes));
-        fs::write(class.join("abi_version"), "6").unwrap();
-        fs::write(nodes.join("rdma_cm"), "").unwrap();
-        assert!(!has_device_in(&class, &nodes));
-        fs::create_dir(class.join("uverbs0")).unwrap();
-        assert!(!has_device_in(&class, &nodes));
-        fs::write(nodes.join("uverbs0"), "").unwrap();
-        assert!(has_device_in(&class, &nodes));
-        fs::remove_dir_all(&root).unwrap();
-    }
 }
