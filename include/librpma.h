@@ -393,7 +393,8 @@ const char *rpma_err_2str(int ret);
  * - RPMA_E_INVAL: a pointer is NULL
  * - RPMA_E_NOMEM: out of memory
  * - RPMA_E_PROVIDER: the device cannot be queried, or gives no protection
- *   domain
+ *   domain; or RPMA_NATIVE in the environment is not what librpma_providers(7)
+ *   says
  * - RPMA_E_UNKNOWN: the device gives no protection domain and no reason
  *
  * THREADS
@@ -1939,7 +1940,8 @@ int rpma_write_with_imm(struct rpma_conn *conn,
  * - src: in: the 8 bytes; copied, no registration needed
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
  * - op_context: in: comes back as wr_id of the completion, whose opcode is
- *   IBV_WC_RDMA_WRITE
+ *   IBV_WC_RDMA_WRITE, or IBV_WC_ATOMIC_WRITE where native atomic write was
+ *   asked for (see librpma_providers(7))
  *
  * RETURN VALUE
  * 0 if the operation was started, or a negative error code.
@@ -1967,7 +1969,8 @@ int rpma_atomic_write(struct rpma_conn *conn,
  * connection before it, to anywhere in the region, has reached what type says.
  * It is carried out as a read of 8 bytes at dst_offset and completes with the
  * opcode IBV_WC_RDMA_READ. What persistence means at which target is in
- * librpma(7).
+ * librpma(7). Where native flush was asked for (see librpma_providers(7)) it is
+ * about the given range only, and its opcode is IBV_WC_FLUSH.
  *
  * PARAMETERS
  * - conn: in: the connection
@@ -1985,7 +1988,8 @@ int rpma_atomic_write(struct rpma_conn *conn,
  * 0 if the operation was started, or a negative error code.
  *
  * ERRORS
- * - RPMA_E_INVAL: conn or dst is NULL, or flags is 0
+ * - RPMA_E_INVAL: conn or dst is NULL, or flags is 0; or the flush is native
+ *   and len more than 32 bits
  * - RPMA_E_NOSUPP: the region is not registered for this type of flush; or the
  *   type is RPMA_FLUSH_TYPE_PERSISTENT and the remote peer has not declared
  *   direct write to persistent memory (see rpma_conn_apply_remote_peer_cfg)

@@ -4,6 +4,7 @@
 //! | variable | values | default | what it does |
 //! |---|---|---|---|
 //! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | which provider `rpma_utils_get_ibv_context` asks for a device |
+//! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | which operations the connections of a peer carry out natively where the device can |
 
 use std::ffi::CStr;
 use std::fmt::Write;
@@ -27,16 +28,47 @@ pub const PROVIDER_VALUES: &str = "auto, rdma-core, soft";
 /// As much of a value as a message shows.
 pub type Shown = Text<64>;
 
-/// The value of `RPMA_PROVIDER`, or the text that is not one.
-pub fn provider() -> Result<ProviderChoice, Shown> {
+/// Operations that newer devices carry out themselves, where others need reads and writes for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NativeOps {
+    /// The write of 8 bytes.
+    pub atomic_write: bool,
+    /// The flush to visibility.
+    pub flush_visibility: bool,
+    /// The flush to persistence.
+    pub flush_persistent: bool,
+}
+
+/// The allowed words, for messages.
+pub const NATIVE_WORDS: &str = "atomic-write, flush, flush-visibility, flush-persistent";
+
+/// Gives the value of a variable, which is empty if there is none, to `parse`.
+fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     // Not through std, which would allocate.
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which a
     // program with several threads must not do while this library looks at it.
-    let value = unsafe {
-        let value = libc::getenv(c"RPMA_PROVIDER".as_ptr());
+    parse(unsafe {
+        let value = libc::getenv(name.as_ptr());
         if value.is_null() { c"" } else { CStr::from_ptr(value) }
-    };
-    parse_provider(value)
+    })
+}
+
+/// The value of `RPMA_PROVIDER`, or the text that is not one.
+pub fn provider() -> Result<ProviderChoice, Shown> {
+    value_of(c"RPMA_PROVIDER", parse_provider)
+}
+
+/// The value of `RPMA_NATIVE`, or the word in it that is not one.
+pub fn native() -> Result<NativeOps, Shown> {
+    value_of(c"RPMA_NATIVE", parse_native)
+}
+
+/// As much of a text as a message shows.
+fn shown(text: &[u8]) -> Shown {
+    let mut shown = Shown::new();
+    // Text never fails; what does not fit is cut.
+    let _ = write!(shown, "{}", Lossy(text));
+    shown
 }
 
 fn parse_provider(value: &CStr) -> Result<ProviderChoice, Shown> {
@@ -44,13 +76,25 @@ fn parse_provider(value: &CStr) -> Result<ProviderChoice, Shown> {
         b"" | b"auto" => Ok(ProviderChoice::Auto),
         b"rdma-core" => Ok(ProviderChoice::RdmaCore),
         b"soft" => Ok(ProviderChoice::Soft),
-        other => {
-            let mut shown = Shown::new();
-            // Text never fails; what does not fit is cut.
-            let _ = write!(shown, "{}", Lossy(other));
-            Err(shown)
+        other => Err(shown(other)),
+    }
+}
+
+fn parse_native(value: &CStr) -> Result<NativeOps, Shown> {
+    let mut ops = NativeOps::default();
+    if value.is_empty() {
+        return Ok(ops);
+    }
+    for word in value.to_bytes().split(|byte| *byte == b',') {
+        match word {
+            b"atomic-write" => ops.atomic_write = true,
+            b"flush-visibility" => ops.flush_visibility = true,
+            b"flush-persistent" => ops.flush_persistent = true,
+            b"flush" => (ops.flush_visibility, ops.flush_persistent) = (true, true),
+            other => return Err(shown(other)),
         }
     }
+    Ok(ops)
 }
 
 #[cfg(test)]
@@ -70,6 +114,36 @@ mod tests {
         for value in [c"Soft", c"verbs", c"soft "] {
             let shown = parse_provider(value).err().unwrap();
             assert_eq!(shown.as_bytes(), value.to_bytes());
+        }
+    }
+
+    #[test]
+    fn native_words() {
+        let ops = |atomic_write, flush_visibility, flush_persistent| NativeOps {
+            atomic_write,
+            flush_visibility,
+            flush_persistent,
+        };
+        for (value, expected) in [
+            (c"", ops(false, false, false)),
+            (c"atomic-write", ops(true, false, false)),
+            (c"flush-visibility", ops(false, true, false)),
+            (c"flush-persistent", ops(false, false, true)),
+            (c"flush", ops(false, true, true)),
+            (c"flush,atomic-write", ops(true, true, true)),
+            (c"flush-visibility,flush-visibility,atomic-write", ops(true, true, false)),
+        ] {
+            assert_eq!(parse_native(value).ok(), Some(expected), "{value:?}");
+        }
+        for (value, word) in [
+            (c"all", "all"),
+            (c"flush,", ""),
+            (c",flush", ""),
+            (c"flush, atomic-write", " atomic-write"),
+            (c"Flush", "Flush"),
+            (c"1", "1"),
+        ] {
+            assert_eq!(parse_native(value).err().unwrap().as_bytes(), word.as_bytes(), "{value:?}");
         }
     }
 }

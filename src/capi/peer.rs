@@ -21,7 +21,8 @@ use crate::rpma::peer::Peer;
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the device cannot be queried, or gives no protection domain
+/// * RPMA_E_PROVIDER - the device cannot be queried, or gives no protection domain; or RPMA_NATIVE in the environment is
+///   not what librpma_providers(7) says
 /// * RPMA_E_UNKNOWN - the device gives no protection domain and no reason
 ///
 /// # Threads

@@ -165,7 +165,8 @@ pub unsafe extern "C" fn rpma_write_with_imm(
 ///   remote address must be aligned too.
 /// * src - in: the 8 bytes; copied, no registration needed
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as wr_id of the completion, whose opcode is IBV_WC_RDMA_WRITE
+/// * op_context - in: comes back as wr_id of the completion, whose opcode is IBV_WC_RDMA_WRITE, or IBV_WC_ATOMIC_WRITE
+///   where native atomic write was asked for (see librpma_providers(7))
 ///
 /// # Return value
 /// 0 if the operation was started, or a negative error code.
@@ -206,7 +207,8 @@ pub unsafe extern "C" fn rpma_atomic_write(
 ///
 /// When the flush has completed, everything that was written over this connection before it, to anywhere in the region,
 /// has reached what type says. It is carried out as a read of 8 bytes at dst_offset and completes with the opcode
-/// IBV_WC_RDMA_READ. What persistence means at which target is in librpma(7).
+/// IBV_WC_RDMA_READ. What persistence means at which target is in librpma(7). Where native flush was asked for (see
+/// librpma_providers(7)) it is about the given range only, and its opcode is IBV_WC_FLUSH.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -221,7 +223,7 @@ pub unsafe extern "C" fn rpma_atomic_write(
 /// 0 if the operation was started, or a negative error code.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn or dst is NULL, or flags is 0
+/// * RPMA_E_INVAL - conn or dst is NULL, or flags is 0; or the flush is native and len more than 32 bits
 /// * RPMA_E_NOSUPP - the region is not registered for this type of flush; or the type is RPMA_FLUSH_TYPE_PERSISTENT and
 ///   the remote peer has not declared direct write to persistent memory (see rpma_conn_apply_remote_peer_cfg)
 /// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
@@ -242,9 +244,5 @@ pub unsafe extern "C" fn rpma_flush(
     op_context: *const c_void,
 ) -> c_int {
     // SAFETY: the caller's promises.
-    status(|| unsafe {
-        // A flush that is carried out as a read has no length.
-        let _ = len;
-        post::flush(given(conn)?, given(dst)?, dst_offset, r#type, flags, op_context)
-    })
+    status(|| unsafe { post::flush(given(conn)?, given(dst)?, dst_offset, len, r#type, flags, op_context) })
 }

@@ -4,7 +4,7 @@
 //! [`Provider`] is the control path only, with the names, signatures and errno habits of libibverbs and librdmacm:
 //! pointers are NULL with errno set, `ibv_*` numbers are 0 or a positive errno (`ibv_get_cq_event`: 0 or -1 with
 //! errno), `rdma_*` numbers are 0 or -1 with errno, `rdma_getaddrinfo` is 0 or an `EAI_*`. The data path does not
-//! come through here: it is [`hot`] for every provider.
+//! come through here: it is [`hot`] for every provider, and [`native`] for what only newer devices have.
 //!
 //! Which provider an address gets is decided in [`find_context`], and whose a context is in [`of_context`]. Both
 //! are asked once; every object keeps the provider of what it was made from.
@@ -12,6 +12,7 @@
 pub mod handles;
 pub mod hot;
 mod layout;
+pub mod native;
 #[cfg(feature = "rdma-core")]
 mod rdma_core;
 #[cfg(feature = "soft")]
@@ -93,7 +94,7 @@ macro_rules! provider_trait {
         pub trait Provider: Sync {
             /// The name that `RPMA_PROVIDER` selects it by.
             fn name(&self) -> &'static str;
-            /// Whether registrations take the FLUSH access bits, and mean them.
+            /// Whether registrations take the FLUSH access bits whatever the attributes of the device say.
             fn has_flush_access(&self) -> bool;
             /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
             fn pins_memory(&self) -> bool;
@@ -107,6 +108,11 @@ macro_rules! provider_trait {
                 &self, ctx: *mut ibv_context, pd: *mut ibv_pd, advice: c_uint, flags: u32, sg_list: *mut ibv_sge,
                 num_sge: u32,
             ) -> c_int;
+            /// `ibv_qp_to_qp_ex`: the extended form of a queue pair, NULL if it has none.
+            ///
+            /// # Safety
+            /// As for the other methods.
+            unsafe fn ibv_qp_to_qp_ex(&self, qp: *mut ibv_qp) -> *mut ibv_qp_ex;
             $( unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)?; )*
         }
     };

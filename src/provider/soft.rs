@@ -63,6 +63,10 @@ impl Provider for Soft {
         unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
     }
 
+    unsafe fn ibv_qp_to_qp_ex(&self, _qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+        std::ptr::null_mut()
+    }
+
     control_path!(forward calls);
 }
 

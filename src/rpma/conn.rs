@@ -12,6 +12,7 @@ use rdma_sys::{ibv_qp, rdma_cm_event_type, rdma_conn_param};
 use super::bounce::Bounce;
 use super::cq::Cq;
 use super::flush::Flush;
+use super::native::NativeFlush;
 use super::peer::Domain;
 use super::peer_cfg::PeerCfg;
 use super::private_data::PrivateData;
@@ -23,6 +24,7 @@ use crate::error::{Error, Result, first_error};
 use crate::log::Lossy;
 use crate::provider::Api;
 use crate::provider::handles::{CmEvent, CmId, EventChannel, cm_event_name, next_cq_event, provider_error};
+use crate::provider::native::NativeQp;
 
 /// A connection to a remote peer.
 // The order of the fields is the order of tear-down.
@@ -31,17 +33,28 @@ pub struct Conn {
     /// What the remote end declared about itself.
     direct_write_to_pmem: AtomicBool,
     flush: Flush,
-    bounce: Option<Bounce>,
+    atomic_write: AtomicWrite,
+    native_flush: Option<NativeFlush>,
     res: Resources,
     events: EventChannel,
     pdata: Mutex<Option<PrivateData>>,
     api: Api,
 }
 
+/// How a connection writes 8 bytes atomically.
+pub enum AtomicWrite {
+    /// By a write whose data the queue pair takes inline.
+    Inline,
+    /// By a write from registered memory, where it takes none.
+    Bounce(Bounce),
+    /// By the operation of that name.
+    Native(NativeQp),
+}
+
 /// What a connection needs beyond the resources of its request; complete, so that nothing can fail any more.
 pub struct Parts {
     flush: Flush,
-    bounce: Option<Bounce>,
+    atomic_write: AtomicWrite,
     events: EventChannel,
     room: Slot<Conn>,
 }
@@ -54,22 +67,27 @@ impl Parts {
     pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Parts> {
         let migrated = Migrated::new(&res.id)?;
         // SAFETY: by contract.
-        let (flush, bounce) = unsafe {
+        let (flush, atomic_write) = unsafe {
             let flush = Flush::new(domain)?;
-            let bounce = if res.inline { None } else { Some(Bounce::new(domain, res.max_send_wr)?) };
-            (flush, bounce)
+            let atomic_write = match res.native.atomic_write {
+                Some(qp) => AtomicWrite::Native(qp),
+                None if res.inline => AtomicWrite::Inline,
+                None => AtomicWrite::Bounce(Bounce::new(domain, res.max_send_wr)?),
+            };
+            (flush, atomic_write)
         };
         let room = Slot::new()?;
-        Ok(Parts { flush, bounce, events: migrated.keep(), room })
+        Ok(Parts { flush, atomic_write, events: migrated.keep(), room })
     }
 
     pub fn assemble(self, res: Resources, pdata: Option<PrivateData>) -> Box<Conn> {
-        let Parts { flush, bounce, events, room } = self;
+        let Parts { flush, atomic_write, events, room } = self;
         room.fill(Conn {
             qp: res.id.queue_pair(),
             direct_write_to_pmem: AtomicBool::new(false),
             flush,
-            bounce,
+            atomic_write,
+            native_flush: res.native.flush,
             api: res.id.api(),
             res,
             events,
@@ -141,9 +159,12 @@ impl Conn {
 
     /// Releases everything, whatever fails; gives the first error.
     pub fn close(self) -> Result<()> {
-        let Conn { flush, bounce, res, events, pdata, .. } = self;
+        let Conn { flush, atomic_write, res, events, pdata, .. } = self;
         let flush = flush.close();
-        let bounce = bounce.map_or(Ok(()), Bounce::close);
+        let bounce = match atomic_write {
+            AtomicWrite::Bounce(bounce) => bounce.close(),
+            AtomicWrite::Inline | AtomicWrite::Native(_) => Ok(()),
+        };
         let res = res.close();
         drop(events);
         drop(pdata);
@@ -177,10 +198,16 @@ impl Conn {
         &self.flush
     }
 
-    /// Present if the queue pair takes no inline data.
+    /// How an atomic write is carried out.
     #[inline(always)]
-    pub fn bounce(&self) -> Option<&Bounce> {
-        self.bounce.as_ref()
+    pub fn atomic_write(&self) -> &AtomicWrite {
+        &self.atomic_write
+    }
+
+    /// Present if some kind of flush is carried out natively.
+    #[inline(always)]
+    pub fn native_flush(&self) -> Option<&NativeFlush> {
+        self.native_flush.as_ref()
     }
 
     pub fn apply_remote_peer_cfg(&self, cfg: &PeerCfg) {

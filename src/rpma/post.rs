@@ -11,7 +11,7 @@ use std::ptr;
 
 use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_wr_opcode};
 
-use super::conn::Conn;
+use super::conn::{AtomicWrite, Conn};
 use super::conn_req::ConnReq;
 use super::mr::{MrLocal, MrRemote};
 use super::srq::Srq;
@@ -19,6 +19,7 @@ use crate::abi::arg::FlushTypeArg;
 use crate::abi::*;
 use crate::error::{Errno, Error, Result};
 use crate::provider::hot;
+use crate::provider::native::{FlushKind, NativeQp};
 
 /// The bit of `RPMA_F_COMPLETION_ALWAYS` that asks for a completion also on success.
 const COMPLETION_ON_SUCCESS: c_int = RPMA_F_COMPLETION_ALWAYS & !RPMA_F_COMPLETION_ON_ERROR;
@@ -242,14 +243,37 @@ pub unsafe fn atomic_write(
         let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
         post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
     };
-    match conn.bounce() {
+    match conn.atomic_write() {
         // The provider copies inline data before the post returns, and needs no key for it.
-        None => post(flags | INLINE, ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 }),
-        Some(bounce) => {
+        AtomicWrite::Inline => {
+            post(flags | INLINE, ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 })
+        }
+        // SAFETY: readable by contract.
+        AtomicWrite::Native(qp) => unsafe { native_atomic_write(*qp, remote, src, flags, op_context) },
+        AtomicWrite::Bounce(bounce) => {
             let post_copy: &dyn Fn(ibv_sge) -> Result<()> = &|range| post(flags, range);
             // SAFETY: readable by contract.
             unsafe { bounce.post(src, post_copy) }
         }
+    }
+}
+
+/// An atomic write that the device carries out itself, with the fence of the others: a flush by reading may be before it.
+///
+/// # Safety
+/// `src` must be readable for 8 bytes, and the queue pair alive and for this.
+#[inline(never)]
+unsafe fn native_atomic_write(
+    qp: NativeQp,
+    remote: Remote,
+    src: *const u8,
+    flags: u32,
+    op_context: *const c_void,
+) -> Result<()> {
+    // SAFETY: by contract.
+    match unsafe { qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src) } {
+        0 => Ok(()),
+        ret => Err(post_failed("ibv_wr_atomic_write", ret)),
     }
 }
 
@@ -277,6 +301,7 @@ pub fn flush(
     conn: &Conn,
     dst: &MrRemote,
     dst_offset: usize,
+    len: usize,
     kind: FlushTypeArg,
     flags: c_int,
     op_context: *const c_void,
@@ -296,9 +321,42 @@ pub fn flush(
         _ => {}
     }
     let remote = Remote { addr: dst.addr(dst_offset), rkey: dst.rkey() };
+    if let Some(native) = conn.native_flush() {
+        let kind = match kind {
+            PERSISTENT if native.persistent => Some(FlushKind::Persistent),
+            VISIBILITY if native.visibility => Some(FlushKind::Visibility),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            // SAFETY: the queue pair is alive as long as the connection.
+            return unsafe { native_flush(native.qp, remote, len, kind, flags, op_context) };
+        }
+    }
+    // A read stands for any length.
     let range = conn.flush().target();
     let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
     post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+}
+
+/// A flush that the remote device carries out itself.
+///
+/// # Safety
+/// The queue pair must be alive and for this.
+#[inline(never)]
+unsafe fn native_flush(
+    qp: NativeQp,
+    remote: Remote,
+    len: usize,
+    kind: FlushKind,
+    flags: u32,
+    op_context: *const c_void,
+) -> Result<()> {
+    let len = request_len(len)?;
+    // SAFETY: by contract.
+    match unsafe { qp.flush(op_context as u64, flags, remote.rkey, remote.addr, len, kind) } {
+        0 => Ok(()),
+        ret => Err(post_failed("ibv_wr_flush", ret)),
+    }
 }
 
 /// Why a flush is not possible.

@@ -5,6 +5,7 @@ use std::ptr;
 
 use super::conn_cfg::ConnCfg;
 use super::cq::Cq;
+use super::native::{self, Native};
 use super::peer::Domain;
 use crate::error::{Error, Result, first_error};
 use crate::provider::handles::{CmId, CompChannel, Failed, QpCaps, QueuePair, provider_error};
@@ -24,6 +25,8 @@ pub struct Resources {
     pub max_send_wr: u32,
     /// Whether the queue pair takes [`INLINE_SIZE`] bytes inline.
     pub inline: bool,
+    /// What the queue pair carries out natively.
+    pub native: Native,
 }
 
 impl Resources {
@@ -61,18 +64,25 @@ impl Resources {
         };
         let recv_cq = srq_rcq.or(rcq.as_deref()).unwrap_or(&cq);
         let srq_ptr = srq.map_or(ptr::null_mut(), |srq| srq.as_ptr());
-        let mut caps =
-            QpCaps { max_send_wr: cfg.sq_size(), max_recv_wr: cfg.rq_size(), max_inline_data: INLINE_SIZE };
+        let sizes = (cfg.sq_size(), cfg.rq_size());
         // SAFETY: the domain and the queues are alive; the queues are declared after the queue pair.
         let create = |caps: &mut QpCaps| unsafe {
             id.create_queue_pair(domain.pd, cq.as_ptr(), recv_cq.as_ptr(), srq_ptr, caps)
         };
-        let qp = match create(&mut caps) {
-            Ok(qp) => qp,
-            Err(first) => without_inline(first, &mut caps, create)?,
-        };
-        let QpCaps { max_send_wr, max_inline_data, .. } = caps;
-        Ok(Resources { qp, rcq, cq, id, channel, max_send_wr, inline: max_inline_data == INLINE_SIZE })
+        let (qp, caps) = queue_pair(sizes, native::ops(domain.native), create)?;
+        let QpCaps { max_send_wr, max_inline_data, native_ops, .. } = caps;
+        // SAFETY: the queue pair was just created, with these operations.
+        let native = unsafe { Native::of(&id, native_ops, domain.native) };
+        Ok(Resources {
+            qp,
+            rcq,
+            cq,
+            id,
+            channel,
+            max_send_wr,
+            inline: max_inline_data == INLINE_SIZE,
+            native,
+        })
     }
 
     /// Releases everything, whatever fails; gives the first error.
@@ -90,19 +100,35 @@ impl Resources {
     }
 }
 
-/// A second attempt for devices that take no inline data. The first failure is the one that is reported.
-fn without_inline(
-    first: Failed,
-    caps: &mut QpCaps,
-    create: impl FnOnce(&mut QpCaps) -> std::result::Result<QueuePair, Failed>,
-) -> Result<QueuePair> {
-    caps.max_inline_data = 0;
-    create(caps).inspect(|_| log_info!("the queue pair takes no inline data: {}", first.why)).map_err(|_| {
+/// Creates a queue pair that takes the data of an atomic write inline and has the native operations. Devices may refuse
+/// either: then without inline data, without the operations, without both. The first failure is the one that is reported.
+fn queue_pair(
+    (max_send_wr, max_recv_wr): (u32, u32),
+    wanted: u64,
+    create: impl Fn(&mut QpCaps) -> std::result::Result<QueuePair, Failed>,
+) -> Result<(QueuePair, QpCaps)> {
+    let attempt = |native_ops, max_inline_data| {
+        let mut caps = QpCaps { max_send_wr, max_recv_wr, max_inline_data, native_ops };
+        create(&mut caps).map(|qp| (qp, caps))
+    };
+    let inline_or_not = |ops| attempt(ops, INLINE_SIZE).or_else(|first| attempt(ops, 0).map_err(|_| first));
+    let made = match inline_or_not(wanted) {
+        Err(first) if wanted != 0 => inline_or_not(0).map_err(|_| first).inspect(|_| {
+            log_notice!(
+                "there is no queue pair with native operations, which are done without: {}",
+                first.why
+            );
+        }),
+        made => made,
+    };
+    let (qp, caps) = made.map_err(|first| {
         provider_error!(
             first,
-            "max_send_wr={}, max_recv_wr={}, max_inline_data={INLINE_SIZE}",
-            caps.max_send_wr,
-            caps.max_recv_wr
+            "max_send_wr={max_send_wr}, max_recv_wr={max_recv_wr}, max_inline_data={INLINE_SIZE}"
         )
-    })
+    })?;
+    if caps.max_inline_data == 0 {
+        log_info!("the queue pair takes no inline data");
+    }
+    Ok((qp, caps))
 }

@@ -3,13 +3,14 @@
 
 use std::ffi::{CStr, c_int};
 
-use rdma_sys::{ibv_context, ibv_odp_general_caps, ibv_odp_transport_cap_bits};
+use rdma_sys::ibv_context;
 
+use super::device::Abilities;
 use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use crate::abi::{rpma_conn_event, rpma_util_ibv_context_type};
 use crate::error::{Error, Result};
-use crate::provider::handles::{End, provider_error, query_device};
-use crate::provider::{self, Api};
+use crate::provider;
+use crate::provider::handles::End;
 
 /// Which end of a connection the C argument names.
 fn end(which: IbvContextTypeArg) -> Result<End> {
@@ -32,26 +33,11 @@ pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_con
 /// Whether a device can page registered memory on demand for reads and writes of reliable connections.
 ///
 /// # Safety
-/// `ctx` must be a live context of `api`.
-pub unsafe fn odp_capable(api: Api, ctx: *mut ibv_context) -> Result<bool> {
-    const GENERAL: u64 = ibv_odp_general_caps::IBV_ODP_SUPPORT.0 as u64;
-    const RC: u32 = ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_WRITE.0
-        | ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_READ.0;
-    // SAFETY: by contract.
-    let attr =
-        unsafe { query_device(api, ctx) }.map_err(|failed| provider_error!(failed, "context={ctx:p}"))?;
-    let caps = attr.odp_caps;
-    Ok(caps.general_caps & GENERAL != 0 && caps.per_transport_caps.rc_odp_caps & RC == RC)
-}
-
-/// As [`odp_capable`], for a context of whichever provider.
-///
-/// # Safety
 /// `ctx` must be a live context.
 pub unsafe fn is_odp_capable(ctx: *mut ibv_context) -> Result<bool> {
     let api = provider::of_context(ctx)?;
     // SAFETY: by contract.
-    unsafe { odp_capable(api, ctx) }
+    Ok(unsafe { Abilities::of(api, ctx) }?.odp)
 }
 
 /// The text for a connection event; `event` may be any number.

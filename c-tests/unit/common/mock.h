@@ -51,6 +51,13 @@ extern struct ibv_context *const CTX;
 void mock_transport(enum ibv_transport_type type);
 void mock_odp(uint64_t general_caps, uint32_t rc_caps);
 
+/* device_cap_flags_ex: what the device does natively. */
+#define MOCK_DEVICE_FLUSH_GLOBAL ((uint64_t)1 << 38)
+#define MOCK_DEVICE_ALL_NATIVE ((uint64_t)7 << 38)
+void mock_device_caps(uint64_t caps);
+/* Queue pairs that were made for native operations have none. */
+void mock_native_missing(void);
+
 /* From now on, binding and resolving an address select no device. */
 void mock_no_device(void);
 

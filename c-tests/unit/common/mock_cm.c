@@ -3,6 +3,7 @@
 /* The functions of librdmacm. */
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 
 #include "mock_impl.h"
 
@@ -257,9 +258,14 @@ int rdma_disconnect(struct rdma_cm_id *id)
 
 int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 {
-	int err = mock_call("rdma_create_qp_ex(%s, %s, mask 0x%x, ctx %s, cq %s %s, srq %s, wr %u %u, "
+	uint64_t ops = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? a->send_ops_flags : 0;
+	char ops_text[32] = "";
+
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		snprintf(ops_text, sizeof(ops_text), " ops 0x%" PRIx64, ops);
+	int err = mock_call("rdma_create_qp_ex(%s, %s, mask 0x%x%s, ctx %s, cq %s %s, srq %s, wr %u %u, "
 			"sge %u %u, inline %u, %s, sig_all %d)", nm(id), nm(a->pd), a->comp_mask,
-			nm(a->qp_context), nm(a->send_cq), nm(a->recv_cq), nm(a->srq), a->cap.max_send_wr,
+			ops_text, nm(a->qp_context), nm(a->send_cq), nm(a->recv_cq), nm(a->srq), a->cap.max_send_wr,
 			a->cap.max_recv_wr, a->cap.max_send_sge, a->cap.max_recv_sge,
 			a->cap.max_inline_data, a->qp_type == IBV_QPT_RC ? "RC" : "?", a->sq_sig_all);
 
@@ -270,13 +276,15 @@ int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 	if (a->srq != NULL)
 		obj_use(a->srq, "srq");
 	if (err < 0) {
-		struct obj *o = obj_new("qp", sizeof(struct ibv_qp));
+		struct obj *o = obj_new("qp", mock_qp_size());
 		struct ibv_qp *qp = o->ptr;
 		*qp = (struct ibv_qp){.context = id->verbs, .pd = a->pd, .send_cq = a->send_cq,
 			.recv_cq = a->recv_cq, .srq = a->srq, .qp_num = next_qp_num++,
 			.qp_type = a->qp_type};
 		if (qp->context == NULL)
 			qp->context = CTX;
+		if (ops != 0)
+			mock_native_qp(qp, ops);
 		id->qp = qp;
 		obj_ref(qp->pd);
 		obj_ref(qp->send_cq);

@@ -62,4 +62,10 @@ void mock_verbs_reset(void);
 void mock_cm_reset(void);
 struct rdma_cm_id *mock_new_id(struct rdma_event_channel *ch);
 
+/* mock_native.c */
+enum { MOCK_QP_FLUSH = 1 << 11, MOCK_QP_ATOMIC_WRITE = 1 << 12 }; /* send_ops_flags */
+size_t mock_qp_size(void); /* room for the extended form */
+void mock_native_qp(struct ibv_qp *qp, uint64_t ops);
+void mock_native_reset(void);
+
 #endif /* MOCK_IMPL_H */

@@ -16,6 +16,7 @@ struct ibv_context *const CTX = &vctx.context;
 
 static uint64_t odp_general;
 static uint32_t odp_rc;
+static uint64_t device_caps;
 static struct ibv_cq *cq_events[MAX_CQ_EVENTS];
 static int n_cq_events;
 
@@ -35,6 +36,11 @@ void mock_odp(uint64_t general_caps, uint32_t rc_caps)
 	odp_rc = rc_caps;
 }
 
+void mock_device_caps(uint64_t caps)
+{
+	device_caps = caps;
+}
+
 static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,
 		struct ibv_device_attr_ex *attr, size_t attr_size)
 {
@@ -48,6 +54,7 @@ static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_devic
 			break;
 		}
 	if (err < 0) {
+		attr->device_cap_flags_ex = device_caps;
 		attr->odp_caps.general_caps = odp_general;
 		attr->odp_caps.per_transport_caps.rc_odp_caps = odp_rc;
 	}
@@ -82,6 +89,8 @@ void mock_verbs_reset(void)
 	mock_ops(&CTX->ops);
 	mock_ops_reset();
 	mock_odp(0, 0);
+	mock_device_caps(0);
+	mock_native_reset();
 	n_cq_events = 0;
 }
 
@@ -329,12 +338,5 @@ struct ibv_device **ibv_get_device_list(int *num)
 	mock_done(ENOSYS);
 	if (num != NULL)
 		*num = 0;
-	return NULL;
-}
-
-struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
-{
-	mock_call("ibv_qp_to_qp_ex(%s)", nm(qp));
-	mock_done(-1);
 	return NULL;
 }

@@ -11,6 +11,7 @@ use rdma_sys::*;
 use super::{Failed, Why, by_errno, by_pointer, released};
 use crate::error::Errno;
 use crate::provider::Api;
+use crate::provider::native::NativeQp;
 
 /// `RAI_PASSIVE` of `rdma/rdma_cma.h`.
 const RAI_PASSIVE: c_int = 1;
@@ -165,6 +166,8 @@ pub struct QpCaps {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
     pub max_inline_data: u32,
+    /// Native operations, `QP_WITH_*` of [`native`].
+    pub native_ops: u64,
 }
 
 /// An identifier: an endpoint, or one end of a connection.
@@ -211,6 +214,15 @@ impl CmId {
     pub fn queue_pair(&self) -> *mut ibv_qp {
         // SAFETY: as in `context`.
         unsafe { (*self.id).qp }
+    }
+
+    /// The queue pair for native operations, with those of `ops` that it has. It must have been created with them.
+    ///
+    /// # Safety
+    /// There must be a queue pair, and `ops` be what it was created with.
+    pub unsafe fn native_queue_pair(&self, ops: u64) -> Option<(NativeQp, u64)> {
+        // SAFETY: by contract; the extended form is the same object, alive as long.
+        unsafe { NativeQp::with(self.api.ibv_qp_to_qp_ex(self.queue_pair()), ops) }
     }
 
     pub fn bind(&self, to: &AddrInfo) -> Result<(), Failed> {
@@ -294,9 +306,13 @@ impl CmId {
                 max_inline_data: caps.max_inline_data,
             };
             attr.qp_type = ibv_qp_type::IBV_QPT_RC;
-            // Only the domain: with this mask a provider that has no extended creation is asked for a plain one.
+            // With the domain alone in this mask a provider that has no extended creation is asked for a plain one.
             attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
             attr.pd = pd;
+            if caps.native_ops != 0 {
+                attr.comp_mask |= ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+                attr.send_ops_flags = caps.native_ops;
+            }
             (self.api.rdma_create_qp_ex(self.id, &mut attr), attr.cap)
         };
         by_errno("rdma_create_qp_ex", ret)?;

@@ -63,5 +63,10 @@ impl Provider for RdmaCore {
         unsafe { ext::ibv_advise_mr(ctx, pd, advice, flags, sg_list, num_sge) }
     }
 
+    unsafe fn ibv_qp_to_qp_ex(&self, qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+        // SAFETY: the caller keeps the contract of the call that this one is passed on to.
+        unsafe { rdma_sys::ibv_qp_to_qp_ex(qp) }
+    }
+
     control_path!(forward calls);
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What a connection carries out natively.
+
+use super::peer::Words;
+use crate::config::NativeOps;
+use crate::provider::handles::CmId;
+use crate::provider::native::{NativeQp, QP_WITH_ATOMIC_WRITE, QP_WITH_FLUSH};
+
+/// The operations that a queue pair is to be created with.
+pub fn ops(wanted: NativeOps) -> u64 {
+    let NativeOps { atomic_write, flush_visibility, flush_persistent } = wanted;
+    let bit = |is, bit| if is { bit } else { 0 };
+    bit(atomic_write, QP_WITH_ATOMIC_WRITE) | bit(flush_visibility || flush_persistent, QP_WITH_FLUSH)
+}
+
+/// The native operations of a queue pair, each the one to post it with.
+#[derive(Clone, Copy, Default)]
+pub struct Native {
+    pub atomic_write: Option<NativeQp>,
+    pub flush: Option<NativeFlush>,
+}
+
+/// The flushes that are native.
+#[derive(Clone, Copy)]
+pub struct NativeFlush {
+    pub qp: NativeQp,
+    pub visibility: bool,
+    pub persistent: bool,
+}
+
+impl Native {
+    /// # Safety
+    /// The identifier must have a queue pair that was created with exactly these operations, and that outlives this.
+    pub unsafe fn of(id: &CmId, created_with: u64, wanted: NativeOps) -> Native {
+        if created_with == 0 {
+            return Native::default();
+        }
+        // SAFETY: by contract.
+        let Some((qp, has)) = (unsafe { id.native_queue_pair(created_with) }) else {
+            log_notice!("the queue pair has no native operations, which are done without: {}", Words(wanted));
+            return Native::default();
+        };
+        let NativeOps { flush_visibility: visibility, flush_persistent: persistent, .. } = wanted;
+        Native {
+            atomic_write: (has & QP_WITH_ATOMIC_WRITE != 0).then_some(qp),
+            flush: (has & QP_WITH_FLUSH != 0).then_some(NativeFlush { qp, visibility, persistent }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_queue_pairs() {
+        for (atomic_write, flush_visibility, flush_persistent, bits) in [
+            (false, false, false, 0),
+            (true, false, false, 0x1000),
+            (false, true, false, 0x800),
+            (false, false, true, 0x800),
+            (true, true, true, 0x1800),
+        ] {
+            assert_eq!(ops(NativeOps { atomic_write, flush_visibility, flush_persistent }), bits);
+        }
+    }
+}
