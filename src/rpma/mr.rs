@@ -57,10 +57,13 @@ impl MrLocal {
                 Ok(mr) => break mr,
                 Err(failed) => match after_refusal(access, failed.raw_errno(), abilities.odp) {
                     Some(next) => {
-                        log_info!(
-                            "memory of {size} bytes cannot be registered with access {access:#x} ({}), next with {next:#x}",
-                            failed.why
-                        );
+                        if access & !next != 0 {
+                            log_info!(
+                                "memory of {size} bytes cannot be the target of every native flush: access {access:#x} is \
+                                 refused ({}), next is {next:#x}",
+                                failed.why
+                            );
+                        }
                         access = next;
                     }
                     None => {
