@@ -27,10 +27,9 @@ fn is_forbidden(e: Errno) -> bool {
 ///
 /// `_grant` is what allows it: it must have been acquired for writing this range.
 pub(crate) fn place(_grant: &Grant, addr: u64, bytes: &[u8]) -> Result<(), Fault> {
-    if let Ok(word) = <[u8; 8]>::try_from(bytes)
-        && addr % 8 == 0
-        && sys::populate(addr, 8, true).is_ok()
-    {
+    let word =
+        <[u8; 8]>::try_from(bytes).ok().filter(|_| addr % 8 == 0 && sys::populate(addr, 8, true).is_ok());
+    if let Some(word) = word {
         fence(Ordering::Release);
         // SAFETY: the grant allows writing these eight bytes, the kernel has just found them mapped and writable, and the address is
         // aligned. A volatile store of a machine word is one store; no reference to the memory is made.

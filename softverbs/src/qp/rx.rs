@@ -238,11 +238,9 @@ impl Rx {
             self.end = 0;
         }
         let remaining = self.receiver.payload_remaining();
-        if remaining >= DIRECT
-            && self.end == 0
-            && !self.receiver.crc()
-            && let Some((addr, grant)) = self.messages.place_directly(remaining)?
-        {
+        let directly = remaining >= DIRECT && self.end == 0 && !self.receiver.crc();
+        let place = if directly { self.messages.place_directly(remaining)? } else { None };
+        if let Some((addr, grant)) = place {
             let behind = &mut self.buf[..BEHIND_DIRECT];
             let n = match memory::receive(&socket, &grant, addr, remaining, behind) {
                 Ok(n) => n,

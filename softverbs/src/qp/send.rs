@@ -113,6 +113,16 @@ impl SendQueue {
         self.ring[index].as_mut()
     }
 
+    /// The socket has taken the whole of a request.
+    pub(crate) fn sent(&mut self, position: u64) {
+        match self.at(position) {
+            Some(wr) if wr.progress == Progress::Queued => {
+                wr.progress = if wr.is_read() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
+            }
+            _ => {}
+        }
+    }
+
     /// Adds a request; false when the queue is full.
     pub(crate) fn post(&mut self, wr: Wr) -> bool {
         let in_use = (self.tail - self.head) + u64::from(self.unpolled.load(Ordering::Relaxed));

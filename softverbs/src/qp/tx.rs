@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::send::{Local, Op, Progress, SendQueue, Wr};
+use super::send::{Local, Op, SendQueue, Wr};
 use crate::cq::{Cq, status};
 use crate::limits::{MAX_INLINE, MAX_READS};
 use crate::memory::{self, Grant};
@@ -344,11 +344,8 @@ impl Tx {
             }
             n -= left;
             let Some(fpdu) = self.fpdus.pop_front() else { return };
-            if let Origin::Request { position, last: true } = fpdu.origin
-                && let Some(wr) = self.sq.at(position)
-                && wr.progress == Progress::Queued
-            {
-                wr.progress = if wr.is_read() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
+            if let Origin::Request { position, last: true } = fpdu.origin {
+                self.sq.sent(position);
             }
             if let Payload::Copied(bytes) = fpdu.payload {
                 self.spare.push(bytes);
