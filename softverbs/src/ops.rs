@@ -77,7 +77,7 @@ unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<Wr, E
     let imm = match op {
         Op::SendWithImm | Op::WriteWithImm => {
             // SAFETY: the opcode says that the union holds its imm_data member.
-            let imm = unsafe { addr_of!((*wr).imm_data_invalidated_rkey_union.imm_data).read() };
+            let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
             imm.to_ne_bytes()
         }
         _ => [0; 4],
@@ -221,7 +221,7 @@ unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
         addr_of_mut!((*wc).opcode).write(c.opcode);
         addr_of_mut!((*wc).vendor_err).write(0);
         addr_of_mut!((*wc).byte_len).write(c.byte_len);
-        addr_of_mut!((*wc).imm_data_invalidated_rkey_union.imm_data).write(imm);
+        addr_of_mut!((*wc).__bindgen_anon_1.imm_data).write(imm);
         addr_of_mut!((*wc).qp_num).write(c.qp_num);
         addr_of_mut!((*wc).src_qp).write(0);
         addr_of_mut!((*wc).wc_flags).write(if c.imm.is_some() { WC_WITH_IMM } else { 0 });

@@ -21,7 +21,10 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 
 fn aim(wr: &mut ibv_send_wr, mr: *mut ibv_mr, offset: usize) {
     // SAFETY: the region lives in every test.
-    unsafe { wr.wr.rdma = rdma_t { remote_addr: (*mr).addr as u64 + offset as u64, rkey: (*mr).rkey } };
+    unsafe {
+        wr.wr.rdma.remote_addr = (*mr).addr as u64 + offset as u64;
+        wr.wr.rdma.rkey = (*mr).rkey;
+    }
 }
 
 fn write_then_read(host: &std::ffi::CStr, len: usize) {
@@ -66,7 +69,7 @@ fn sends_fill_receives_in_order_with_their_immediate_data() {
     assert_eq!(client.post_recv(12, None), 0);
     assert_eq!(server.post(&mut request(SEND, 1, SIGNALED), Some(&mut sge(source, 0, 500))), 0);
     let mut wr = request(SEND_IMM, 2, SIGNALED);
-    wr.imm_data_invalidated_rkey_union.imm_data = 0x0102_0304u32.to_be();
+    wr.__bindgen_anon_1.imm_data = 0x0102_0304u32.to_be();
     assert_eq!(server.post(&mut wr, Some(&mut sge(source, 500, 99_000))), 0);
     assert_eq!(server.post(&mut request(SEND, 3, 0), None), 0);
     let got = |wr_id, byte_len, imm| Wc { wr_id, status: 0, opcode: 128, byte_len, imm };
@@ -89,7 +92,7 @@ fn a_message_waits_for_its_receive() {
     let target = server.register(&mut to, LOCAL_WRITE | REMOTE_WRITE);
     assert_eq!(client.post(&mut request(SEND, 1, SIGNALED), Some(&mut sge(source, 0, 64))), 0);
     let mut wr = request(WRITE_IMM, 2, SIGNALED);
-    wr.imm_data_invalidated_rkey_union.imm_data = 7u32.to_be();
+    wr.__bindgen_anon_1.imm_data = 7u32.to_be();
     aim(&mut wr, target, 32);
     assert_eq!(client.post(&mut wr, Some(&mut sge(source, 0, 32))), 0);
     assert_eq!((client.poll().wr_id, client.poll().wr_id), (1, 2));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The layouts of the installed verbs headers that this crate relies on, asserted at compile time.
 //!
-//! rdma-sys writes some structs by hand; a mistake there, or a header that moved a field, must not compile.
+//! A header that moved a field, or declarations that misread one, must not compile.
 
 #![forbid(unsafe_code)]
 
@@ -26,10 +26,10 @@ const _: () = {
     assert!(offset_of!(ibv_send_wr, num_sge) == 24);
     assert!(offset_of!(ibv_send_wr, opcode) == 28);
     assert!(offset_of!(ibv_send_wr, send_flags) == 32);
-    assert!(offset_of!(ibv_send_wr, imm_data_invalidated_rkey_union) == 36);
+    assert!(offset_of!(ibv_send_wr, __bindgen_anon_1) == 36);
     assert!(offset_of!(ibv_send_wr, wr) == 40);
-    assert!(offset_of!(rdma_t, remote_addr) == 0);
-    assert!(offset_of!(rdma_t, rkey) == 8);
+    assert!(offset_of!(ibv_send_wr__bindgen_ty_2__bindgen_ty_1, remote_addr) == 0);
+    assert!(offset_of!(ibv_send_wr__bindgen_ty_2__bindgen_ty_1, rkey) == 8);
 };
 
 #[cfg(target_pointer_width = "64")]
@@ -46,7 +46,7 @@ const _: () = {
     assert!(offset_of!(ibv_wc, opcode) == 12);
     assert!(offset_of!(ibv_wc, vendor_err) == 16);
     assert!(offset_of!(ibv_wc, byte_len) == 20);
-    assert!(offset_of!(ibv_wc, imm_data_invalidated_rkey_union) == 24);
+    assert!(offset_of!(ibv_wc, __bindgen_anon_1) == 24);
     assert!(offset_of!(ibv_wc, qp_num) == 28);
     assert!(offset_of!(ibv_wc, wc_flags) == 36);
 };

@@ -85,7 +85,7 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
         (&raw mut (*out).flags).write(wc.wc_flags);
         let received = matches!(op, rpma_op::RPMA_OP_RECV | rpma_op::RPMA_OP_RECV_RDMA_WITH_IMM);
         if received && wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0 {
-            (&raw mut (*out).imm).write(u32::from_be(wc.imm_data_invalidated_rkey_union.imm_data));
+            (&raw mut (*out).imm).write(u32::from_be(wc.__bindgen_anon_1.imm_data));
         }
     }
     Ok(())
@@ -117,7 +117,7 @@ unsafe fn store_0_9(wc: &ibv_wc, out: *mut rpma_completion_0_9) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdma_sys::imm_data_invalidated_rkey_union_t;
+    use rdma_sys::ibv_wc__bindgen_ty_1;
 
     fn wc(status: u32, opcode: u32, wc_flags: u32) -> ibv_wc {
         ibv_wc {
@@ -126,9 +126,7 @@ mod tests {
             opcode,
             vendor_err: 0,
             byte_len: 24,
-            imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t {
-                imm_data: 0x0102_0304_u32.to_be(),
-            },
+            __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: 0x0102_0304_u32.to_be() },
             qp_num: 0,
             src_qp: 0,
             wc_flags,

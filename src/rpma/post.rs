@@ -98,7 +98,7 @@ fn post_send(
         (&raw mut (*p).opcode).write(opcode);
         (&raw mut (*p).send_flags).write(flags);
         if let Some(imm) = imm {
-            (&raw mut (*p).imm_data_invalidated_rkey_union.imm_data).write(imm.to_be());
+            (&raw mut (*p).__bindgen_anon_1.imm_data).write(imm.to_be());
         }
         if let Some(remote) = remote {
             (&raw mut (*p).wr.rdma.remote_addr).write(remote.addr);

@@ -222,10 +222,10 @@ fn new_requested_id(
     c.port_num = 1;
     let (local, peer) = (addr::local(&request.socket), addr::peer(&request.socket));
     if let Ok(local) = local {
-        c.route.addr.src_addr_union.src_storage = addr::to_storage(&local).0;
+        c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(&local).0;
     }
     if let Ok(peer) = peer {
-        c.route.addr.dst_addr_union.dst_storage = addr::to_storage(&peer).0;
+        c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&peer).0;
     }
     let own = Id::new(Some(queue), Phase::Requested(request.fetched()));
     let id = IdObject::create(c, own.clone());
@@ -312,10 +312,10 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
         addr_of_mut!((*id).port_num).write(1);
         let route = addr_of_mut!((*id).route.addr);
         if let Some(src) = src {
-            addr_of_mut!((*route).src_addr_union.src_storage).write(addr::to_storage(src).0);
+            addr_of_mut!((*route).__bindgen_anon_1.src_storage).write(addr::to_storage(src).0);
         }
         if let Some(dst) = dst {
-            addr_of_mut!((*route).dst_addr_union.dst_storage).write(addr::to_storage(dst).0);
+            addr_of_mut!((*route).__bindgen_anon_2.dst_storage).write(addr::to_storage(dst).0);
         }
     }
 }

@@ -114,8 +114,7 @@ impl End {
                     status: wc.status,
                     opcode: wc.opcode,
                     byte_len: wc.byte_len,
-                    imm: (wc.wc_flags & 2 != 0)
-                        .then(|| u32::from_be(wc.imm_data_invalidated_rkey_union.imm_data)),
+                    imm: (wc.wc_flags & 2 != 0).then(|| u32::from_be(wc.__bindgen_anon_1.imm_data)),
                 }),
                 other => panic!("poll_cq: {other}"),
             }
@@ -192,7 +191,7 @@ pub fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut r
         assert_eq!(cm::rdma_bind_addr(id, (*info).ai_src_addr), 0);
         cm::rdma_freeaddrinfo(info);
         assert_eq!(cm::rdma_listen(id, 0), 0);
-        let port = u16::from_be((*id).route.addr.src_addr_union.src_sin.sin_port);
+        let port = u16::from_be((*id).route.addr.__bindgen_anon_1.src_sin.sin_port);
         (id, port)
     }
 }

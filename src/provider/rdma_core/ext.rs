@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The extended inlines of `verbs.h` that we need.
-//!
-//! rdma-sys 0.3.0 has them too, but compares the extended-context marker with a 32-bit maximum: on 64-bit every
-//! context looks old to it and every extended call takes its unsupported path.
+//! The extended inline functions of `verbs.h` that we need: those of a header cannot be linked with.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};

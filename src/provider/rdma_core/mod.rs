@@ -20,7 +20,7 @@ pub fn api() -> Api {
     &RdmaCore
 }
 
-/// The calls of the list by name: the libraries' own, and ours where rdma-sys cannot reach the inline.
+/// The calls of the list by name: the libraries' own, and ours where theirs is inline.
 mod calls {
     pub use super::ext::ibv_query_device_ex;
     pub use rdma_sys::{
