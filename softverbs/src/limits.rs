@@ -30,6 +30,15 @@ pub(crate) const MAX_UNFETCHED: usize = 1024;
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
 /// Seconds an initiator has to send its first FPDU after our Reply.
 pub(crate) const FIRST_FPDU_TIMEOUT_S: u64 = 10;
+/// Milliseconds after which an initiator that has heard nothing sends an empty message; then twice as many, and so on, [`KNOCKS`] times in
+/// all. The kernel's responder is listening after one or two, on a busy machine later.
+pub(crate) const FIRST_KNOCK_MS: u64 = 10;
+/// The last one comes after 10 s.
+pub(crate) const KNOCKS: u32 = 10;
+/// Bytes an initiator sends before it has heard its peer or knocked: half of what a new TCP connection takes unread.
+pub(crate) const UNHEARD_BYTES: usize = 32 * 1024;
+/// Milliseconds a responder waits with its first message for one of an initiator that did not announce any.
+pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
 /// Milliseconds a closing connection waits for the peer's FIN before it is dropped.
 pub(crate) const LINGER_MS: u64 = 2_000;
 /// Bytes taken from one connection before the engine looks at the next one.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::event::Event;
 use super::id::Id;
 use crate::engine::{Engine, Source};
-use crate::qp::{Connection, Owner, Qp};
+use crate::qp::{Connection, Owner, Qp, Role};
 use crate::sys::{self, Errno};
 use crate::wire::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
 use crate::{config, lock};
@@ -222,8 +222,7 @@ impl Outgoing {
             token: Some(self.token),
             crc: frame.crc || crate::qp::wants_crc(),
             ord: u32::from(ord),
-            peer_speaks_first: false,
-            speak_first: enhanced.peer_to_peer,
+            role: if enhanced.peer_to_peer { Role::INITIATOR_ANNOUNCED } else { Role::INITIATOR },
             early,
             wait_for_receives: self.attempt.wait_for_receives,
             owner,

@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::channel::EventQueue;
 use crate::limits::{MAX_PRIVATE_DATA, MAX_READS};
 use crate::object::Object;
-use crate::qp::{Connection, Owner, wants_crc};
+use crate::qp::{Connection, Owner, Role, wants_crc};
 use crate::sys::{self, Errno, set_errno};
 use crate::wire::mpa::{self, Enhanced, Frame, Kind};
 use crate::{config, context, verbs};
@@ -594,8 +594,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
             token: None,
             crc: reply.crc,
             ord: u32::from(ord),
-            peer_speaks_first,
-            speak_first: false,
+            role: if peer_speaks_first { Role::RESPONDER_TOLD } else { Role::RESPONDER },
             early: Vec::new(),
             wait_for_receives: param.wait_for_receives,
             owner,

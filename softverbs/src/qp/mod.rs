@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod durable;
+mod opening;
 mod posting;
 pub(crate) mod receive;
 pub(crate) mod rx;
@@ -30,6 +31,8 @@ use crate::limits::{FIRST_FPDU_TIMEOUT_S, LINGER_MS, RX_BUDGET};
 use crate::sys::{self, Errno};
 use crate::wire::stream;
 use crate::{config, lock};
+use opening::Opening;
+pub(crate) use opening::Role;
 pub(crate) use posting::Posting;
 use receive::{PostError, RecvQueue, RecvWr, Srq};
 use rx::{End, Ran, Rx};
@@ -83,10 +86,7 @@ pub(crate) struct Connection {
     pub crc: bool,
     /// Reads that the peer takes at a time.
     pub ord: u32,
-    /// The peer announced to send the first FPDU: nothing goes out before.
-    pub peer_speaks_first: bool,
-    /// We announced it.
-    pub speak_first: bool,
+    pub role: Role,
     /// What arrived behind the peer's MPA frame.
     pub early: Vec<u8>,
     /// A message without a receive waits for one, instead of ending the connection.
@@ -106,6 +106,9 @@ pub(crate) struct Qp {
     state: AtomicU8,
     watch: Watch,
     owner: OnceLock<Weak<dyn Owner>>,
+    opening: OnceLock<Arc<Opening>>,
+    /// The peer has sent an FPDU; set under `rx`.
+    heard: AtomicBool,
     wait_for_receives: AtomicBool,
     /// The sending half left a failure behind, for whoever holds `rx`; set under `tx` only.
     failed: AtomicBool,
@@ -140,6 +143,8 @@ impl Qp {
             state: AtomicU8::new(INIT),
             watch: Watch::default(),
             owner: OnceLock::new(),
+            opening: OnceLock::new(),
+            heard: AtomicBool::new(false),
             wait_for_receives: AtomicBool::new(true),
             failed: AtomicBool::new(false),
             slow_media: AtomicBool::new(false),
@@ -170,7 +175,8 @@ impl Qp {
         if self.state.compare_exchange(INIT, READY, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return Err(libc::EISCONN);
         }
-        rx.connect(socket.clone(), connection.crc, &connection.early, connection.peer_speaks_first);
+        let role = connection.role;
+        rx.connect(socket.clone(), connection.crc, &connection.early, role == Role::RESPONDER_TOLD);
         let watched = self.watch.begin(&engine, connection.token, fd, self.clone());
         if let Err(e) = watched {
             self.tear_down(&mut rx, End::Socket(e));
@@ -182,15 +188,11 @@ impl Qp {
             crc: connection.crc,
             mulpdu: stream::mulpdu(usize::try_from(mss).unwrap_or(0)),
             ord: connection.ord,
-            hold: connection.peer_speaks_first,
         });
-        if connection.speak_first {
-            tx.queue_ready_to_receive();
-        }
-        self.flush_tx(&mut tx);
+        self.open(&mut tx, &engine, role);
         drop(tx);
         drop(rx);
-        if connection.peer_speaks_first {
+        if role == Role::RESPONDER_TOLD {
             let source: Arc<dyn Source> = self.clone();
             engine.schedule(Duration::from_secs(FIRST_FPDU_TIMEOUT_S), &source);
         }
@@ -272,17 +274,6 @@ impl Qp {
         let mut rq = lock(&self.rq);
         rq.complete(completion);
         rq.deliver(&self.recv_cq);
-    }
-
-    /// The peer has spoken, as it announced: now we may, too.
-    pub(crate) fn first_fpdu(&self) {
-        let mut tx = lock(&self.tx);
-        tx.release();
-        self.flush_tx(&mut tx);
-        drop(tx);
-        if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
-            owner.established();
-        }
     }
 
     // ---- moving bytes --------------------------------------------------------------------------------------------------------------

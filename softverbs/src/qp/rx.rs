@@ -10,6 +10,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::durable::Refused;
 use super::receive::RecvWr;
@@ -293,9 +294,8 @@ impl Rx {
                 Event::Payload(bytes) => messages.payload(bytes)?,
                 Event::SegmentEnd => {
                     messages.segment_end(qp)?;
-                    if self.awaiting_first {
-                        self.awaiting_first = false;
-                        qp.first_fpdu();
+                    if !qp.heard.load(Ordering::Relaxed) {
+                        qp.first_fpdu(std::mem::take(&mut self.awaiting_first));
                     }
                 }
             }

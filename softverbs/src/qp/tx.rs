@@ -108,8 +108,6 @@ pub(crate) struct Link {
     pub mulpdu: usize,
     /// Reads that the peer takes at a time.
     pub ord: u32,
-    /// The peer must speak first (it initiated, and announced that it would).
-    pub hold: bool,
 }
 
 pub(crate) struct Tx {
@@ -129,6 +127,8 @@ pub(crate) struct Tx {
     send_msn: u32,
     read_msn: u32,
     reads_open: u32,
+    /// Bytes that may still be made into FPDUs.
+    allowance: usize,
     /// No new messages: what is queued is sent, then the stream ends.
     closing: bool,
     spare: Vec<Vec<u8>>,
@@ -151,6 +151,7 @@ impl Tx {
             send_msn: FIRST_MSN,
             read_msn: FIRST_MSN,
             reads_open: 0,
+            allowance: usize::MAX,
             closing: false,
             spare: Vec::new(),
         }
@@ -163,11 +164,9 @@ impl Tx {
         self.link = Some(link);
     }
 
-    /// The peer has spoken: nothing holds us back any more.
-    pub(crate) fn release(&mut self) {
-        if let Some(link) = &mut self.link {
-            link.hold = false;
-        }
+    /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no limit.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.allowance = bytes;
     }
 
     /// Takes a peer's read, to be answered in its turn but not before it is released; gives its number. Nothing when the peer has more
@@ -199,10 +198,17 @@ impl Tx {
         self.reads_open -= 1;
     }
 
-    /// A message without payload: tells a waiting responder that we are there.
-    pub(crate) fn queue_ready_to_receive(&mut self) {
+    /// A Write without payload: means nothing but that we are there.
+    pub(crate) fn queue_empty_write(&mut self) {
         let header = Header::Tagged { opcode: Opcode::Write, last: true, stag: NO_MEMORY, to: 0 };
         self.queue_control(&header, &[]);
+    }
+
+    /// Queues an empty Write where that cannot come between the segments of a message. More of a message that has begun serves as well.
+    pub(crate) fn knock(&mut self) {
+        if self.fpdus.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
+            self.queue_empty_write();
+        }
     }
 
     /// Ends the stream: what the socket has begun to take is completed, then `terminate` goes out if there is one, then the end.
@@ -253,7 +259,7 @@ impl Tx {
             }
             let Some(link) = &self.link else { return Flushed::Idle };
             let socket = link.socket.clone();
-            if !link.hold && !self.closing {
+            if !self.closing {
                 self.fill();
             }
             if self.fpdus.is_empty() {
@@ -356,9 +362,10 @@ impl Tx {
     /// Makes FPDUs of what may go out, up to one batch.
     fn fill(&mut self) {
         let mut bytes: usize = self.fpdus.iter().map(Fpdu::len).sum();
-        while self.fpdus.len() < BATCH && bytes < BATCH_BYTES {
+        while self.fpdus.len() < BATCH && bytes < BATCH_BYTES && self.allowance > 0 {
             let Some(fpdu) = self.next_fpdu() else { return };
             bytes += fpdu.len();
+            self.allowance = self.allowance.saturating_sub(fpdu.len());
             self.fpdus.push_back(fpdu);
         }
     }
@@ -395,7 +402,7 @@ impl Tx {
 
     fn next_of_response(&mut self) -> Option<Fpdu> {
         let link = self.link.as_ref()?;
-        let (mulpdu, crc) = (link.mulpdu, link.crc);
+        let (mulpdu, crc) = (link.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), link.crc);
         let response = self.responses.front_mut()?;
         let request = response.request;
         let len = (request.size - response.sent).min(stream::max_tagged_payload(mulpdu) as u32);
@@ -422,7 +429,7 @@ impl Tx {
 
     fn next_of_request(&mut self, position: u64) -> Option<Fpdu> {
         let link = self.link.as_ref()?;
-        let (mulpdu, crc) = (link.mulpdu, link.crc);
+        let (mulpdu, crc) = (link.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), link.crc);
         let wr = *self.sq.at(position)?;
         match (wr.op, self.stage) {
             (Op::Read, _) => self.read_request(&wr, position, crc),

@@ -30,7 +30,8 @@ pub const MAX_CONTROL_BODY: usize =
 /// Most bytes of an FPDU with such a body.
 pub const MAX_CONTROL_FPDU: usize = fpdu_len(UNTAGGED_LEN + MAX_CONTROL_BODY);
 
-const MIN_MULPDU: usize = 128;
+/// Bytes of the largest ULPDU where a TCP segment is smaller than that: the floor of the standard.
+pub const MIN_MULPDU: usize = 128;
 
 /// Pad bytes behind a ULPDU of this length: the FPDU is a multiple of 4.
 #[inline]
