@@ -4,6 +4,7 @@
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
+#   make check-rdma-newer  the same in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-packaging  builds it, then tests install, the tarball and the packages, as root
 #   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
@@ -21,6 +22,7 @@ SONAME := librpma.so.0
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
+NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
 
@@ -74,7 +76,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check check-rdma check-packaging install uninstall header setup-tests vendor dist deb examples clean
+.PHONY: all demo check check-rdma check-rdma-newer check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -149,10 +151,21 @@ check-packaging: all
 	@$(SETUP) $(PACKAGING_PACKAGES)
 	@tools/check-packaging $(VERSION)
 
-check-rdma: examples
-	@$(SETUP) $(VM_PACKAGES)
+# The programs that run in a virtual machine, besides the examples.
+VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c))
+
+vm-programs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
-	@c-tests/vm/check $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm $(PARTS)
+	@$(MAKE) --no-print-directory -s -C c-tests/vm/programs all PREFIX=$(STAGE) OUT=$(STAGE)/vm-programs
+
+check-rdma: vm-programs
+	@$(SETUP) $(VM_PACKAGES)
+	@c-tests/vm/check $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm $(PARTS)
+
+check-rdma-newer: vm-programs
+	@$(SETUP) $(NEWER_PACKAGES)
+	@c-tests/vm/make-root trixie $(STAGE)/vm-newer/cache/trixie
+	@c-tests/vm/check --root $(STAGE)/vm-newer/cache/trixie $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(PARTS)
 
 header:
 	@$(SETUP) $(BUILD_PACKAGES)
