@@ -22,7 +22,7 @@ SONAME := librpma.so.0
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
-NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux
+NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
 
@@ -165,7 +165,8 @@ check-rdma: vm-programs
 check-rdma-newer: vm-programs
 	@$(SETUP) $(NEWER_PACKAGES)
 	@c-tests/vm/make-root trixie $(STAGE)/vm-newer/cache/trixie
-	@c-tests/vm/check --root $(STAGE)/vm-newer/cache/trixie $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(PARTS)
+	@c-tests/vm/build-in-root $(STAGE)/vm-newer/cache/trixie $(STAGE)/vm-newer/built
+	@c-tests/vm/check --root $(STAGE)/vm-newer/cache/trixie --built $(STAGE)/vm-newer/built/lib/librpma.so.0 $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(PARTS)
 
 header:
 	@$(SETUP) $(BUILD_PACKAGES)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Native atomic write and native flush: the two operations of verbs that are posted through an extended queue pair
-//! only, and that came with rdma-core 45.
+//! only. rdma-core 44 has the first of them, rdma-core 45 both.
 //!
 //! Numbers and layout are our own, so that a library built on older headers uses the operations where they are.
 //! Whether they are is known at run time: a device has a capability bit for each, and a provider that does not know
-//! an operation refuses to make a queue pair for it. Only then are the last two members of the extended queue pair
-//! looked at, which an older libibverbs does not have.
+//! an operation refuses to make a queue pair for it. Only for one that was made are the operation's members of the
+//! extended queue pair looked at, which an older libibverbs does not have.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -65,6 +65,13 @@ const _: () = {
     assert!(offset_of!(ExtendedQp, wr_complete) == offset_of!(ibv_qp_ex, wr_complete));
     assert!(offset_of!(ExtendedQp, wr_abort) == offset_of!(ibv_qp_ex, wr_abort));
     assert!(offset_of!(ExtendedQp, wr_atomic_write) == offset_of!(ExtendedQp, wr_abort) + size_of::<usize>());
+    // The header ends in front of the two operations, or between them, or has both.
+    let header = size_of::<ibv_qp_ex>();
+    assert!(
+        header == offset_of!(ExtendedQp, wr_atomic_write)
+            || header == offset_of!(ExtendedQp, wr_flush)
+            || header >= size_of::<ExtendedQp>()
+    );
 };
 
 /// A queue pair that was made for native operations.
@@ -82,8 +89,8 @@ impl NativeQp {
         let this = NativeQp { qp: NonNull::new(qp.cast::<ExtendedQp>())? };
         let qp = this.qp.as_ptr();
         let mut has = 0;
-        // SAFETY: live by contract. A provider that has made a queue pair for one of these operations is of an rdma-core
-        // that knows it, and the two were added together: the object reaches to the last of them.
+        // SAFETY: live by contract. A provider that has made a queue pair for an operation is of an rdma-core that knows
+        // it, so the object reaches to the operation's member.
         unsafe {
             if ops & QP_WITH_ATOMIC_WRITE != 0 && (&raw const (*qp).wr_atomic_write).read().is_some() {
                 has |= QP_WITH_ATOMIC_WRITE;

@@ -9,6 +9,7 @@ use super::native::{self, Native};
 use super::peer::Domain;
 use crate::error::{Error, Result, first_error};
 use crate::provider::handles::{CmId, CompChannel, Failed, QpCaps, QueuePair, provider_error};
+use crate::provider::native::QP_WITH_ATOMIC_WRITE;
 
 /// Inline bytes asked for: enough for an atomic write.
 const INLINE_SIZE: u32 = super::bounce::SIZE as u32;
@@ -100,8 +101,9 @@ impl Resources {
     }
 }
 
-/// Creates a queue pair that takes the data of an atomic write inline and has the native operations. Devices may refuse
-/// either: then without inline data, without the operations, without both. The first failure is the one that is reported.
+/// Creates a queue pair that takes the data of an atomic write inline and has the native operations. Devices and their
+/// drivers may refuse either: then without inline data, and with fewer of the operations, down to none. The first failure
+/// is the one that is reported.
 fn queue_pair(
     (max_send_wr, max_recv_wr): (u32, u32),
     wanted: u64,
@@ -112,15 +114,24 @@ fn queue_pair(
         create(&mut caps).map(|qp| (qp, caps))
     };
     let inline_or_not = |ops| attempt(ops, INLINE_SIZE).or_else(|first| attempt(ops, 0).map_err(|_| first));
-    let made = match inline_or_not(wanted) {
-        Err(first) if wanted != 0 => inline_or_not(0).map_err(|_| first).inspect(|_| {
-            log_notice!(
-                "there is no queue pair with native operations, which are done without: {}",
-                first.why
-            );
-        }),
-        made => made,
-    };
+    let made = inline_or_not(wanted).or_else(|first| {
+        // A driver may know the atomic write, which is older, and not the flush.
+        let mut refused = wanted;
+        for ops in [wanted & QP_WITH_ATOMIC_WRITE, 0] {
+            if ops == refused {
+                continue;
+            }
+            refused = ops;
+            if let Ok(made) = inline_or_not(ops) {
+                log_notice!(
+                    "no queue pair with the native operations {wanted:#x} but with {ops:#x}: {}",
+                    first.why
+                );
+                return Ok(made);
+            }
+        }
+        Err(first)
+    });
     let (qp, caps) = made.map_err(|first| {
         provider_error!(
             first,

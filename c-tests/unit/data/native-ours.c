@@ -223,14 +223,30 @@ static void device_can_do_some(void **state)
 static void provider_refuses(void **state)
 {
 	(void)state;
-	mock_fail("rdma_create_qp_ex", 1, EOPNOTSUPP);
-	mock_fail("rdma_create_qp_ex", 2, EOPNOTSUPP);
+	for (int i = 1; i <= 4; i++)
+		mock_fail("rdma_create_qp_ex", i, EOPNOTSUPP);
 	connect_with("flush,atomic-write", MOCK_DEVICE_ALL_NATIVE);
-	assert_int_equal(queue_pairs(QP_NATIVE("0x41 ops 0x1800", "8") " ! EOPNOTSUPP"), 3);
+	assert_int_equal(queue_pairs(QP_NATIVE("0x41 ops 0x1800", "8") " ! EOPNOTSUPP"), 5);
 	queue_pairs(QP_NATIVE("0x41 ops 0x1800", "0") " ! EOPNOTSUPP");
+	queue_pairs(QP_NATIVE("0x41 ops 0x1000", "8") " ! EOPNOTSUPP");
+	queue_pairs(QP_NATIVE("0x41 ops 0x1000", "0") " ! EOPNOTSUPP");
 	queue_pairs(QP_NATIVE("0x1", "8") " = qp0");
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
 	all_plain();
+}
+
+/* A provider of rdma-core 44: it knows one of the flags. */
+static void provider_refuses_flush(void **state)
+{
+	(void)state;
+	mock_fail("rdma_create_qp_ex", 1, EOPNOTSUPP);
+	mock_fail("rdma_create_qp_ex", 2, EOPNOTSUPP);
+	connect_with("flush,atomic-write", MOCK_DEVICE_ALL_NATIVE);
+	assert_int_equal(queue_pairs(QP_NATIVE("0x41 ops 0x1000", "8") " = qp0"), 3);
+	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
+	fx_forget();
+	flushes(RPMA_FLUSH_TYPE_VISIBILITY, PLAIN_FLUSH);
+	writes(NATIVE_WRITE);
 }
 
 /* Native, but nothing inline: an atomic write needs no memory of the library's own. */
@@ -390,6 +406,7 @@ int main(void)
 		NATIVE_TEST(device_cannot),
 		NATIVE_TEST(device_can_do_some),
 		NATIVE_TEST(provider_refuses),
+		NATIVE_TEST(provider_refuses_flush),
 		NATIVE_TEST(native_without_inline),
 		NATIVE_TEST(provider_refuses_everything),
 		NATIVE_TEST(queue_pair_is_not_extended),
