@@ -191,6 +191,28 @@ fn a_responder_lets_a_moment_pass_before_it_speaks_first() {
     finish(end, peer);
 }
 
+/// An initiator that did not announce a message may be done, and gone, before the responder's program is back from accepting.
+#[test]
+fn a_connection_that_is_over_at_once_was_established_first() {
+    // SAFETY: each is destroyed once.
+    unsafe {
+        let events = cm::rdma_create_event_channel();
+        let (listen_id, port) = listen(events, c"127.0.0.1");
+        for round in 0..300 {
+            let mut peer = Peer::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
+            peer.mpa(Kind::Request, Enhanced { ird: 8, ord: 8, ..Enhanced::default() });
+            peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let (id, _) = take_request(events);
+            let end = accept(id, 16, b"");
+            let seen = (next_event(end.events).0, next_event(end.events).0);
+            assert_eq!(seen, (ESTABLISHED, DISCONNECTED), "round {round}");
+            end.destroy();
+        }
+        assert_eq!(cm::rdma_destroy_id(listen_id), 0);
+        cm::rdma_destroy_event_channel(events);
+    }
+}
+
 #[test]
 fn a_responder_speaks_at_once_when_it_was_spoken_to() {
     for announce in [true, false] {

@@ -34,8 +34,10 @@ pub(super) enum Phase {
     Connecting(Option<Arc<Outgoing>>),
     /// A peer has asked to connect, and the program has not answered.
     Requested(Request),
-    /// The program has accepted; the peer's first FPDU is awaited.
-    Accepting,
+    /// The program has accepted. `awaits`: the peer has announced its first FPDU, and the connection is there when that is.
+    Accepting {
+        awaits: bool,
+    },
     Connected,
     /// The connection broke before the program was told that it is there.
     BrokenEarly,
@@ -141,8 +143,9 @@ impl Owner for Id {
         let mut state = self.state();
         let kind = match state.phase {
             Phase::Connected => RDMA_CM_EVENT_DISCONNECTED,
-            Phase::Accepting => RDMA_CM_EVENT_CONNECT_ERROR,
-            Phase::Connecting(_) => {
+            Phase::Accepting { awaits: true } => RDMA_CM_EVENT_CONNECT_ERROR,
+            // A peer can do all that it came for before we are back from telling it that it may.
+            Phase::Connecting(_) | Phase::Accepting { awaits: false } => {
                 state.phase = Phase::BrokenEarly;
                 return;
             }
@@ -156,4 +159,30 @@ impl Owner for Id {
 /// Whether an event belongs to a listening id and carries a connection.
 pub(super) fn is_connect_request(event: &Event) -> bool {
     event.kind == RDMA_CM_EVENT_CONNECT_REQUEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program gets to see of an accepted connection that breaks, and is established, in this order.
+    fn events(awaits: bool) -> Vec<u32> {
+        let channel = Arc::new(EventQueue::new().unwrap());
+        let id = Id::new(Some(channel.clone()), Phase::Accepting { awaits });
+        id.ended();
+        if !awaits {
+            id.established();
+        }
+        channel.withdraw(|_| true).into_iter().map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn a_peer_that_announced_nothing_is_established_before_it_is_gone() {
+        assert_eq!(events(false), [RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED]);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_come_as_announced_is_an_error() {
+        assert_eq!(events(true), [RDMA_CM_EVENT_CONNECT_ERROR]);
+    }
 }

@@ -557,8 +557,12 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let (qp, request) = {
             let mut state = own.state();
             let qp = state.qp.clone().ok_or(libc::EINVAL)?;
-            match std::mem::replace(&mut state.phase, Phase::Accepting) {
-                Phase::Requested(request) => (qp, request),
+            match std::mem::replace(&mut state.phase, Phase::Ended) {
+                Phase::Requested(request) => {
+                    let awaits = request.frame.enhanced.is_some_and(|e| e.peer_to_peer);
+                    state.phase = Phase::Accepting { awaits };
+                    (qp, request)
+                }
                 other => {
                     state.phase = other;
                     return Err(libc::EINVAL);
@@ -646,7 +650,9 @@ pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let qp = {
         let state = own.state();
         match &state.phase {
-            Phase::Accepting | Phase::Connected | Phase::BrokenEarly | Phase::Ended => state.qp.clone(),
+            Phase::Accepting { .. } | Phase::Connected | Phase::BrokenEarly | Phase::Ended => {
+                state.qp.clone()
+            }
             _ => return finish(Err(libc::EINVAL)),
         }
     };
