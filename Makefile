@@ -5,6 +5,7 @@
 #   make check      builds it, then runs all tests
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  the same in a guest of Debian 13, whose device has native flush and native atomic write
+#   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
 #   make check-packaging  builds it, then tests install, the tarball and the packages, as root
 #   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
@@ -23,6 +24,7 @@ BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs
 TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
+SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
 
@@ -76,7 +78,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check check-rdma check-rdma-newer check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean
+.PHONY: all demo check check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -167,6 +169,10 @@ check-rdma-newer: vm-programs
 	@c-tests/vm/make-root trixie $(STAGE)/vm-newer/cache/trixie
 	@c-tests/vm/build-in-root $(STAGE)/vm-newer/cache/trixie $(STAGE)/vm-newer/built
 	@c-tests/vm/check --root $(STAGE)/vm-newer/cache/trixie --built $(STAGE)/vm-newer/built/lib/librpma.so.0 $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(PARTS)
+
+check-siw: vm-programs
+	@$(SETUP) $(VM_PACKAGES) $(SIW_PACKAGES)
+	@c-tests/vm/check --siw $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
 
 header:
 	@$(SETUP) $(BUILD_PACKAGES)

@@ -198,6 +198,13 @@ post(struct link *link, struct region *local, const struct violation *v, void *c
 	}
 }
 
+/* Whether what is posted while the connection ends completes once if it was taken, and not if it was not; siw does not do that. */
+static bool
+late_posts(void)
+{
+	return getenv("PAIRS_NO_LATE_POSTS") == NULL;
+}
+
 static void
 initiator(struct side *side, const struct violation *v)
 {
@@ -229,8 +236,8 @@ initiator(struct side *side, const struct violation *v)
 		EXPECT(local_fault && ret == RPMA_E_PROVIDER, "%d", ret);
 		expected = 0;
 		OK(rpma_conn_disconnect(bad_link.conn));
-	} else if (rpma_read(bad_link.conn, clean.mr, 0, bad_link.remote, 0, 8, RPMA_F_COMPLETION_ALWAYS,
-		(void *)2) == 0) {
+	} else if (late_posts() &&
+		rpma_read(bad_link.conn, clean.mr, 0, bad_link.remote, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)2) == 0) {
 		expected = 2;
 	}
 	for (unsigned i = 1; i <= expected; i++) {

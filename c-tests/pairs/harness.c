@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +105,26 @@ left_out(const char *name, char *reason, size_t size)
 	return found;
 }
 
+/*
+ * The settings of one side: the provider, which the tests ask for with on_device(), and the file of the network namespace
+ * that it is to be in. By default both sides have the provider PAIRS_PROVIDER and the namespace of this process.
+ */
+static void
+take_side(bool is_target)
+{
+	const char *provider = setting(is_target ? "PAIRS_TARGET_PROVIDER" : "PAIRS_INITIATOR_PROVIDER",
+		setting("PAIRS_PROVIDER", "soft"));
+	const char *netns = getenv(is_target ? "PAIRS_TARGET_NETNS" : "PAIRS_INITIATOR_NETNS");
+
+	setenv("PAIRS_PROVIDER", provider, 1);
+	if (netns != NULL) {
+		int fd = open(netns, O_RDONLY | O_CLOEXEC);
+
+		EXPECT(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, "%s: %s", netns, strerror(errno));
+		close(fd);
+	}
+}
+
 static void
 start(struct process *process, const struct test *test, int sync, int other, bool is_target,
 	const char *port)
@@ -136,10 +157,11 @@ start(struct process *process, const struct test *test, int sync, int other, boo
 	pids[is_target ? 0 : 1] = getpid();
 	close(other);
 	snprintf(side.port, sizeof(side.port), "%s", port);
-	if (!test->raw_env)
-		setenv("RPMA_PROVIDER", setting("PAIRS_PROVIDER", "soft"), 1);
 	dup2(fileno(process->output), STDOUT_FILENO);
 	dup2(fileno(process->output), STDERR_FILENO);
+	take_side(is_target);
+	if (!test->raw_env)
+		setenv("RPMA_PROVIDER", getenv("PAIRS_PROVIDER"), 1);
 	(is_target ? test->target : test->initiator)(&side);
 	exit(0);
 }
