@@ -9,16 +9,18 @@
  *   native server ADDR PORT KINDS      a region for these kinds of flush, for one client; checks what was written
  *   native client ADDR PORT KIND       writes, flushes, writes 8 bytes atomically; prints how each completed
  *
- * KINDS are the letters v (visibility) and p (persistent), and r where the region may be read, too.
+ * KINDS are the letters v (visibility) and p (persistent), and r where the region may be read, too. What is registered is
+ * ordinary memory, or the beginning of the file or device that NATIVE_MEMORY names, for regions for flush.
  */
 
+#include <fcntl.h>
 #include <librpma.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SIZE = 4096, WRITTEN = 1024, COUNTER = 2048, LIMIT_SECONDS = 20 };
+enum { SIZE = 4096, WRITTEN = 1024, COUNTER = 2048, LIMIT_SECONDS = 20, HUGE_PAGE = 2 << 20 };
 
 #define CHECK(call) check((call), #call, __LINE__)
 
@@ -38,6 +40,23 @@ static void *pages(size_t size)
 		perror("mmap");
 		exit(1);
 	}
+	return memory;
+}
+
+/* The memory of a region for flush. A device of persistent memory is mapped in huge pages. */
+static void *target_pages(size_t size)
+{
+	const char *name = getenv("NATIVE_MEMORY");
+
+	if (name == NULL || *name == 0)
+		return pages(size);
+	int fd = open(name, O_RDWR);
+	void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED) {
+		perror(name);
+		exit(1);
+	}
+	memset(memory, 0, size);
 	return memory;
 }
 
@@ -105,7 +124,7 @@ static int do_register(const char *addr, const char *kinds)
 {
 	struct rpma_peer *peer = peer_of(addr, RPMA_UTIL_IBV_CONTEXT_LOCAL);
 	struct rpma_mr_local *mr = NULL;
-	int ret = rpma_mr_reg(peer, pages(SIZE), SIZE, usage_of(kinds), &mr);
+	int ret = rpma_mr_reg(peer, target_pages(SIZE), SIZE, usage_of(kinds), &mr);
 
 	printf("%s\n", ret == 0 ? "registered" : rpma_err_2str(ret));
 	if (ret == 0)
@@ -123,7 +142,7 @@ static int server(const char *addr, const char *port, const char *kinds)
 	struct rpma_conn *conn = NULL;
 	unsigned char descriptor[21];
 	struct rpma_conn_private_data pdata = {descriptor, sizeof(descriptor)};
-	unsigned char *memory = pages(SIZE);
+	unsigned char *memory = target_pages(SIZE);
 	size_t right = 0;
 
 	CHECK(rpma_mr_reg(peer, memory, SIZE, RPMA_MR_USAGE_WRITE_DST | usage_of(kinds), &mr));
