@@ -79,7 +79,8 @@ impl Qp {
         tx.limit(usize::MAX);
         self.flush_tx(&mut tx);
         drop(tx);
-        if announced && let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
+        let owner = if announced { self.owner.get().and_then(Weak::upgrade) } else { None };
+        if let Some(owner) = owner {
             Owner::established(&*owner);
         }
     }
