@@ -154,11 +154,13 @@ check-packaging: all
 	@tools/check-packaging $(VERSION)
 
 # The programs that run in a virtual machine, besides the examples.
-VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c))
+VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c)) \
+	--program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard
 
 vm-programs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/programs all PREFIX=$(STAGE) OUT=$(STAGE)/vm-programs
+	@$(MAKE) --no-print-directory -s -C c-tests/vm/hard all PREFIX=$(STAGE) PAIRS=$(STAGE)/pairs OUT=$(STAGE)/vm-hard
 
 check-rdma: vm-programs
 	@$(SETUP) $(VM_PACKAGES)

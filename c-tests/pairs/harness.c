@@ -20,9 +20,6 @@
 #define DEFAULT_SECONDS 20
 #define GRACE_MS 3000 /* for the other process, once one has failed */
 
-static const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests,
-	connect_tests, end_tests, access_tests, process_tests};
-
 struct process {
 	const char *who;
 	pid_t pid;
@@ -277,7 +274,7 @@ main(int argc, char *argv[])
 	/* a say() to a process that has ended is to fail there, not to kill */
 	signal(SIGPIPE, SIG_IGN);
 
-	for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++)
+	for (size_t t = 0; tables[t] != NULL; t++)
 		for (const struct test *test = tables[t]; test->name != NULL; test++) {
 			bool wanted = argc == 1;
 			char reason[256];

@@ -31,16 +31,8 @@ struct test {
 	bool raw_env; /* leave RPMA_PROVIDER as it was given to the harness */
 };
 
-/* The tables of tests; each ends with an entry that has no name. */
-extern const struct test data_tests[];
-extern const struct test message_tests[];
-extern const struct test flush_tests[];
-extern const struct test slow_tests[];
-extern const struct test queue_tests[];
-extern const struct test connect_tests[];
-extern const struct test end_tests[];
-extern const struct test access_tests[];
-extern const struct test process_tests[];
+/* The tables of tests, up to NULL; each ends with an entry that has no name. */
+extern const struct test *const tables[];
 
 /* Ends this process, and so fails the test, unless the condition holds; a printf format may follow. */
 #define EXPECT(condition, ...)                                                                     \

@@ -75,7 +75,7 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
     let found = match (rdma_core(), missing()) {
         (None, _) => Err(Reason::LeftOut),
         (_, Some(missing)) => Err(Reason::Missing(missing)),
-        (Some(api), None) => match ask(api, addr, end) {
+        (Some(api), None) => match ask(api, addr, whose(api, addr, end)) {
             Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
             Ok(ctx) => Ok(ctx),
             Err(failed) => Err(Reason::Failed(failed)),
@@ -88,6 +88,16 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
             log_notice!("provider {} serves {}: {}", soft.name(), Lossy(addr.to_bytes()), reason);
             Ok(ctx)
         }
+    }
+}
+
+/// Which end to ask about. The kernel's connection manager leads a loopback address to any device it has, but lets nobody listen on the
+/// address there: both ends must come to the same answer, and the listening one's is the one that counts.
+fn whose(api: Api, addr: &CStr, end: End) -> End {
+    // SAFETY: the address is a C string.
+    match unsafe { AddrInfo::get(api, addr.as_ptr(), ptr::null(), end) } {
+        Ok(info) if info.leads_back() => End::Passive,
+        _ => end,
     }
 }
 

@@ -250,6 +250,8 @@ impl Conn {
                 match self.api.likely_reason(kind, status) {
                     // A program that only sees "rejected" cannot know that the two ends are on different transports.
                     Some(reason) => log_warning!("{text}: {reason}"),
+                    // What a device says of it is a number of its own: see the kernel's enum ib_cm_rej_reason.
+                    None if status != 0 => log_notice!("{text}, status {status}"),
                     None => log_notice!("{text}"),
                 }
                 Ok(event)

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
 use libc::sockaddr;
@@ -59,6 +60,30 @@ impl AddrInfo {
     fn source(&self) -> *mut sockaddr {
         // SAFETY: the result is readable until freed, which only drop does.
         unsafe { (*self.info).ai_src_addr }
+    }
+
+    /// Whether the destination is this host's own by being a loopback address.
+    pub fn leads_back(&self) -> bool {
+        let to = self.destination();
+        if to.is_null() {
+            return false;
+        }
+        // SAFETY: the address belongs to the result, which is readable until freed, and is as long as its family says. Its
+        // alignment is nobody's promise.
+        unsafe {
+            match c_int::from((&raw const (*to).sa_family).read_unaligned()) {
+                libc::AF_INET => {
+                    let to = to.cast::<libc::sockaddr_in>().read_unaligned();
+                    Ipv4Addr::from_bits(u32::from_be(to.sin_addr.s_addr)).is_loopback()
+                }
+                libc::AF_INET6 => {
+                    let to =
+                        Ipv6Addr::from(to.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr);
+                    to.is_loopback() || to.to_ipv4_mapped().is_some_and(|to| to.is_loopback())
+                }
+                _ => false,
+            }
+        }
     }
 
     fn destination(&self) -> *mut sockaddr {

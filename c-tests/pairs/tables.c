@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tables.c -- the tests of this program. */
+#include "harness.h"
+
+extern const struct test data_tests[];
+extern const struct test message_tests[];
+extern const struct test flush_tests[];
+extern const struct test slow_tests[];
+extern const struct test queue_tests[];
+extern const struct test connect_tests[];
+extern const struct test end_tests[];
+extern const struct test access_tests[];
+extern const struct test process_tests[];
+extern const struct test overrun_tests[];
+extern const struct test threads_tests[];
+
+const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests, connect_tests, end_tests,
+	access_tests, process_tests, overrun_tests, threads_tests, NULL};
