@@ -151,23 +151,25 @@ pub(crate) fn get_option(fd: &OwnedFd, level: i32, name: i32) -> Result<i32, Err
     Ok(value)
 }
 
-/// Sends the bytes of `parts` without blocking.
+/// Sends the bytes of `parts` without blocking. `ends_segment`: what is sent next does not go into the TCP segment that their end is in.
 ///
 /// The kernel reads the memory and answers EFAULT where there is none, so no address can make this call misbehave; what must not be
 /// sent is for the caller to decide.
-pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec]) -> Result<usize, Errno> {
+pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool) -> Result<usize, Errno> {
     // SAFETY: an all-zero msghdr is a valid one: no address, no control data.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
+    let end = if ends_segment { libc::MSG_EOR } else { 0 };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | end;
     // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads.
-    check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) })
 }
 
 /// Sends bytes without blocking.
 pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    send_parts(fd, &[part])
+    send_parts(fd, &[part], false)
 }
 
 /// Receives bytes without blocking; 0 is the end of the stream.

@@ -169,6 +169,7 @@ impl Qp {
         let socket = Arc::new(connection.socket);
         let fd = socket.as_raw_fd();
         let mss = sys::get_option(&socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
+        let mss = usize::try_from(mss).unwrap_or(0);
         let _ = self.owner.set(connection.owner);
         self.wait_for_receives.store(connection.wait_for_receives, Ordering::Relaxed);
         let mut rx = lock(&self.rx);
@@ -186,7 +187,9 @@ impl Qp {
         tx.connect(Link {
             socket,
             crc: connection.crc,
-            mulpdu: stream::mulpdu(usize::try_from(mss).unwrap_or(0)),
+            mulpdu: stream::mulpdu(mss),
+            // A peer that checks CRCs is an adapter, which is faster so, or a kernel that ends a connection over a CRC field in two parts.
+            segment: connection.crc.then_some(mss),
             ord: connection.ord,
         });
         self.open(&mut tx, &engine, role);

@@ -106,6 +106,8 @@ pub(crate) struct Link {
     pub socket: Arc<OwnedFd>,
     pub crc: bool,
     pub mulpdu: usize,
+    /// Bytes of a TCP segment, if FPDUs are to lie in segments as a whole.
+    pub segment: Option<usize>,
     /// Reads that the peer takes at a time.
     pub ord: u32,
 }
@@ -288,7 +290,13 @@ impl Tx {
         let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH * 3];
         let mut grants: [Option<Grant>; BATCH] = [const { None }; BATCH];
         let mut count = 0;
+        let mut bytes = 0;
+        let segment = self.link.as_ref().and_then(|link| link.segment);
         for (fpdu, grant) in self.fpdus.iter().zip(grants.iter_mut()) {
+            bytes += fpdu.len() - fpdu.sent;
+            if count > 0 && segment.is_some_and(|segment| bytes > segment) {
+                break;
+            }
             let payload = match self.payload_address(fpdu, grant) {
                 Ok(payload) => payload,
                 // What precedes a refused FPDU still goes out: it is in order.
@@ -310,7 +318,7 @@ impl Tx {
                 }
             }
         }
-        let n = match sys::send_parts(socket, &parts[..count]) {
+        let n = match sys::send_parts(socket, &parts[..count], segment.is_some()) {
             Ok(n) => n,
             Err(libc::EFAULT) => return Err(self.fault()),
             Err(e) => return Err(Failure::Socket(e)),

@@ -14,6 +14,10 @@ const PLAIN: &str = include_str!("../../../tests/data/siw-rping-plain.hex");
 const CRC: &str = include_str!("../../../tests/data/siw-rping-crc.hex");
 const TERMINATES: &str = include_str!("../../../tests/data/siw-terminates.hex");
 
+const INITIATOR_CRC: &str = include_str!("../../../tests/data/siw-initiator-crc.hex");
+const INITIATOR_MPA1: &str = include_str!("../../../tests/data/siw-initiator-mpa1.hex");
+const HANDSHAKES: &str = include_str!("../../../tests/data/siw-handshakes.hex");
+
 const CHUNKS: [usize; 7] = [1, 2, 3, 7, 64, 1000, usize::MAX / 2];
 
 /// The frames that one side sent.
@@ -33,12 +37,19 @@ fn handshake(kind: Kind, stream: &[u8], chunk: usize) -> (Frame, usize) {
                 assert!(received < stream.len());
                 received = stream.len().min(received.saturating_add(chunk));
             }
-            Decoded::Frame { frame, private_data, consumed } => {
-                assert!(private_data.is_empty());
-                return (frame, consumed);
-            }
+            Decoded::Frame { frame, consumed, .. } => return (frame, consumed),
         }
     }
+}
+
+/// A frame through decoder and encoder.
+fn mpa_again(kind: Kind, bytes: &[u8]) -> Vec<u8> {
+    let Ok(Decoded::Frame { frame, private_data, .. }) = mpa::decode(kind, bytes) else {
+        panic!("not a frame: {bytes:02x?}");
+    };
+    let mut again = Vec::new();
+    mpa::encode(&frame, private_data, &mut again).unwrap();
+    again
 }
 
 /// Sends one side's stream through the decoders in every chunk size, and back through the encoders.
@@ -47,9 +58,7 @@ fn replay(capture: &str, side: &str, kind: Kind, crc: bool) -> (Frame, Vec<Segme
     let stream = frames.concat();
     let (frame, consumed) = handshake(kind, &stream, usize::MAX / 2);
     assert_eq!(consumed, frames[0].len());
-    let mut again = Vec::new();
-    mpa::encode(&frame, b"", &mut again).unwrap();
-    assert_eq!(again, frames[0]);
+    assert_eq!(mpa_again(kind, &frames[0]), frames[0]);
 
     let segments = receive(&mut Receiver::new(crc), &stream[consumed..], usize::MAX / 2).unwrap();
     for chunk in CHUNKS {
@@ -131,6 +140,63 @@ fn crc_responder() {
     assert_eq!((frame.crc, frame.enhanced), (true, Some(chosen)));
     assert_eq!(opcodes(&segments), [Opcode::ReadRequest, Opcode::Send, Opcode::Write, Opcode::Send]);
     assert_eq!(segments[2].1.len(), 62, "with a pad");
+}
+
+/// siw as initiator, which asks for CRC and announces its first message: an empty Write.
+#[test]
+fn siw_initiator_with_crc() {
+    let (frame, segments) = replay(INITIATOR_CRC, "C ", Kind::Request, true);
+    let asked =
+        Enhanced { peer_to_peer: true, rtr_send: false, rtr_write: true, rtr_read: true, ird: 128, ord: 128 };
+    assert_eq!((frame.crc, frame.enhanced), (true, Some(asked)));
+    assert_eq!(segments[0], (write_header(1, 0), Vec::new()));
+    assert!(opcodes(&segments[1..]).iter().all(|&opcode| opcode == Opcode::ReadRequest));
+    assert_eq!(msns(&segments, 1), [1, 2, 3, 4, 5]);
+}
+
+/// And what softverbs answered it with: bytes that siw took for right.
+#[test]
+fn softverbs_as_its_responder() {
+    let (frame, segments) = replay(INITIATOR_CRC, "S ", Kind::Reply, true);
+    let chosen = frame.enhanced.unwrap();
+    assert!(frame.crc && chosen.peer_to_peer && chosen.rtr_write && !chosen.rtr_read);
+    assert_eq!(segments[0], (write_header(1, 0), Vec::new()));
+    let lengths: Vec<usize> = segments[1..].iter().map(|(_, payload)| payload.len()).collect();
+    assert_eq!(lengths, [1, 2, 3, 4, 5]);
+}
+
+/// Without the enhanced block all private data is the program's.
+#[test]
+fn mpa_1() {
+    for (side, kind) in [("C ", Kind::Request), ("S ", Kind::Reply)] {
+        let (frame, segments) = replay(INITIATOR_MPA1, side, kind, false);
+        assert_eq!((frame.revision, frame.enhanced, frame.crc), (1, None, false));
+        let lengths: Vec<usize> = segments.iter().map(|(_, payload)| payload.len()).collect();
+        assert_eq!(lengths, [1, 3, 7, 8, 9]);
+        let bytes = &frames(INITIATOR_MPA1, side)[0];
+        assert!(matches!(
+            mpa::decode(kind, bytes),
+            Ok(Decoded::Frame { private_data, .. }) if private_data.len() == 22
+        ));
+    }
+}
+
+#[test]
+fn private_data_and_a_rejection() {
+    let sizes = |side, kind| -> Vec<(usize, bool)> {
+        let sizes = frames(HANDSHAKES, side).into_iter().map(|bytes| {
+            assert_eq!(mpa_again(kind, &bytes), bytes);
+            match mpa::decode(kind, &bytes) {
+                Ok(Decoded::Frame { frame, private_data, consumed }) if consumed == bytes.len() => {
+                    (private_data.len(), frame.reject)
+                }
+                other => panic!("{other:?}"),
+            }
+        });
+        sizes.collect()
+    };
+    assert_eq!(sizes("C ", Kind::Request), [(251, false), (1, false), (4, false)]);
+    assert_eq!(sizes("S ", Kind::Reply), [(1, false), (251, false), (0, true)]);
 }
 
 /// CRCs are in both captures' frames, but only one has them right.
