@@ -9,7 +9,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use rdma_sys::ibv_wc_status::Type as ibv_wc_status;
+use verbs_sys::ibv_wc_status::Type as ibv_wc_status;
 
 /// An unknown error occurred.
 pub const RPMA_E_UNKNOWN: c_int = -100000;

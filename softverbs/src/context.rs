@@ -6,9 +6,9 @@
 //! libibverbs exports keep their state behind a context that it opened itself, so they must not be used on this one.
 
 use once_cell::sync::OnceCell;
-use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbs_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
 
 use crate::{ops, verbs};
 

@@ -3,10 +3,10 @@
 //! translates back; errors are positive error numbers, as verbs has them.
 
 use libc::{c_int, c_uint};
-use rdma_sys::{
+use std::ptr::{addr_of, addr_of_mut};
+use verbs_sys::{
     ibv_context_ops, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
 };
-use std::ptr::{addr_of, addr_of_mut};
 
 use crate::cq::Completion;
 use crate::limits::{MAX_INLINE, MAX_MESSAGE};
@@ -269,21 +269,21 @@ pub(crate) fn table() -> ibv_context_ops {
 }
 
 unsafe extern "C" fn no_mw(
-    _: *mut rdma_sys::ibv_pd,
-    _: rdma_sys::ibv_mw_type::Type,
-) -> *mut rdma_sys::ibv_mw {
+    _: *mut verbs_sys::ibv_pd,
+    _: verbs_sys::ibv_mw_type::Type,
+) -> *mut verbs_sys::ibv_mw {
     crate::sys::set_errno(libc::EOPNOTSUPP);
     std::ptr::null_mut()
 }
 
 unsafe extern "C" fn no_bind_mw(
     _: *mut ibv_qp,
-    _: *mut rdma_sys::ibv_mw,
-    _: *mut rdma_sys::ibv_mw_bind,
+    _: *mut verbs_sys::ibv_mw,
+    _: *mut verbs_sys::ibv_mw_bind,
 ) -> c_int {
     libc::EOPNOTSUPP
 }
 
-unsafe extern "C" fn no_dealloc_mw(_: *mut rdma_sys::ibv_mw) -> c_int {
+unsafe extern "C" fn no_dealloc_mw(_: *mut verbs_sys::ibv_mw) -> c_int {
     libc::EOPNOTSUPP
 }

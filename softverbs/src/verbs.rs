@@ -6,13 +6,13 @@
 //! another thread uses it is the program's error, as with any verbs provider. An object that others still need is not destroyed: EBUSY.
 
 use libc::{c_int, c_uint, c_void};
-use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr_ex, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex,
-    ibv_qp_type, ibv_query_device_ex_input, ibv_sge, ibv_srq, ibv_srq_init_attr,
-};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbs_sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr_ex, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_qp_type, ibv_query_device_ex_input, ibv_sge, ibv_srq, ibv_srq_init_attr,
+};
 
 use crate::channel::EventQueue;
 use crate::context::{next_number, owns};
@@ -505,7 +505,7 @@ pub(crate) unsafe fn create_qp(
     qp.handle = num;
     qp.qp_num = num;
     qp.qp_type = given.qp_type;
-    qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
+    qp.state = verbs_sys::ibv_qp_state::IBV_QPS_INIT;
     // SAFETY: the attributes are writable, by the caller's promise.
     unsafe { addr_of_mut!((*attr).cap.max_inline_data).write(MAX_INLINE as u32) };
     log::debug!("queue pair {num}");

@@ -4,7 +4,6 @@
 
 mod common;
 use common::*;
-use rdma_sys::*;
 use softverbs::cm;
 use softverbs::wire::ddp::Header;
 use softverbs::wire::mpa::{self, Decoded, Enhanced, Frame, Kind};
@@ -13,6 +12,7 @@ use softverbs::wire::stream::{self, MAX_CONTROL_FPDU};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+use verbs_sys::*;
 
 const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;

@@ -3,7 +3,6 @@
 
 mod common;
 use common::*;
-use rdma_sys::*;
 use softverbs::cm;
 use softverbs::wire::ddp::Header;
 use softverbs::wire::mpa::{self, Decoded, Enhanced, Frame, Kind};
@@ -12,6 +11,7 @@ use softverbs::wire::stream::{self, Event, MAX_CONTROL_FPDU, Receiver};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+use verbs_sys::*;
 
 const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
 const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;

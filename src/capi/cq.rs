@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use rdma_sys::ibv_wc;
+use verbs_sys::ibv_wc;
 
 use super::convert::{given, out, status};
 use crate::error::Error;

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use rdma_sys::ibv_context;
+use verbs_sys::ibv_context;
 
 use super::convert::{given, out, status, take};
 use crate::rpma::peer::Peer;

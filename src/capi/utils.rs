@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use rdma_sys::ibv_context;
+use verbs_sys::ibv_context;
 
 use super::convert::{given, out, status, string};
 use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use libc::ENODEV;
-use rdma_sys::ibv_context;
+use verbs_sys::ibv_context;
 
 use super::Api;
 use super::handles::{AddrInfo, CmId, End, Failed, provider_error};

@@ -7,7 +7,7 @@
 use std::ffi::c_int;
 
 use libc::EOPNOTSUPP;
-use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+use verbs_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 
 /// `ibv_post_send`: 0 or a positive errno.
 ///

@@ -7,7 +7,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use rdma_sys::*;
+use verbs_sys::*;
 
 #[cfg(target_pointer_width = "64")]
 const _: () = {

@@ -23,7 +23,7 @@ mod find;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::sockaddr;
-use rdma_sys::*;
+use verbs_sys::*;
 
 pub use find::find_context;
 

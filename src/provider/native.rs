@@ -12,7 +12,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use libc::EOPNOTSUPP;
-use rdma_sys::{ibv_qp, ibv_qp_ex};
+use verbs_sys::{ibv_qp, ibv_qp_ex};
 
 /// Bits of `device_cap_flags_ex`: a device can flush to visibility, to persistence, and write 8 bytes atomically.
 pub const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;

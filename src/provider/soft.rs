@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::Once;
 
 use libc::sockaddr;
-use rdma_sys::*;
+use verbs_sys::*;
 
 use super::{Api, Provider, control_path, forward};
 use crate::abi::rpma_log_level;

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 
 use libc::{EINVAL, EOPNOTSUPP};
-use rdma_sys::ibv_access_flags;
+use verbs_sys::ibv_access_flags;
 
 use crate::abi::*;
 use crate::provider::native::{ACCESS_FLUSH_GLOBAL, ACCESS_FLUSH_PERSISTENT};

@@ -9,7 +9,7 @@
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use rdma_sys::ibv_sge;
+use verbs_sys::ibv_sge;
 
 use super::mapping::Mapping;
 use super::mr::MrLocal;

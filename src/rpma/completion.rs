@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
+use verbs_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
 
 use super::cq::Cq;
 use crate::abi::{rpma_completion, rpma_completion_0_9, rpma_op};
@@ -117,7 +117,7 @@ unsafe fn store_0_9(wc: &ibv_wc, out: *mut rpma_completion_0_9) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdma_sys::ibv_wc__bindgen_ty_1;
+    use verbs_sys::ibv_wc__bindgen_ty_1;
 
     fn wc(status: u32, opcode: u32, wc_flags: u32) -> ibv_wc {
         ibv_wc {

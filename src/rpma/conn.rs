@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{EAGAIN, ENODATA};
-use rdma_sys::{ibv_qp, rdma_cm_event_type, rdma_conn_param};
+use verbs_sys::{ibv_qp, rdma_cm_event_type, rdma_conn_param};
 
 use super::bounce::Bounce;
 use super::cq::Cq;
@@ -279,7 +279,7 @@ impl Conn {
         Ok(self.res.cq.fd())
     }
 
-    fn shared_channel(&self) -> Result<*mut rdma_sys::ibv_comp_channel> {
+    fn shared_channel(&self) -> Result<*mut verbs_sys::ibv_comp_channel> {
         self.res.channel.as_ref().map(|channel| channel.as_ptr()).ok_or(Error::NotSharedChnl)
     }
 

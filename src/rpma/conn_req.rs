@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::ptr;
 
-use rdma_sys::{ibv_qp, rdma_conn_param};
+use verbs_sys::{ibv_qp, rdma_conn_param};
 
 use super::conn::{Conn, Parts};
 use super::conn_cfg::ConnCfg;

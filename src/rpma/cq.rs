@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+use verbs_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
 use crate::alloc;
 use crate::error::{Errno, Error, Result, first_error};

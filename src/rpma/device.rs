@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What a device can do, as far as it matters here.
 
-use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_bits};
+use verbs_sys::{ibv_context, ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_bits};
 
 use crate::config::NativeOps;
 use crate::error::Result;

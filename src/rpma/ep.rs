@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+use verbs_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 
 use super::conn::next_cm_event;
 use super::conn_cfg::ConnCfg;

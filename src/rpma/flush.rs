@@ -2,7 +2,7 @@
 //! Flush by reading after writing: what was written before is placed before a read of the same connection is
 //! answered. Each connection has eight bytes of its own for the answer.
 
-use rdma_sys::ibv_sge;
+use verbs_sys::ibv_sge;
 
 use super::mapping::Mapping;
 use super::mr::MrLocal;

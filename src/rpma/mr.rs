@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{EFAULT, EINVAL, ENOTSUP, EOPNOTSUPP};
-use rdma_sys::ibv_sge;
+use verbs_sys::ibv_sge;
 
 use super::access::{Transport, access, after_refusal};
 use super::descriptor::{self, Descriptor, Refused};

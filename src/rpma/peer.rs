@@ -4,7 +4,7 @@
 use std::fmt;
 
 use libc::ENOMEM;
-use rdma_sys::{ibv_context, ibv_pd, ibv_transport_type};
+use verbs_sys::{ibv_context, ibv_pd, ibv_transport_type};
 
 use super::device::Abilities;
 use crate::alloc;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use rdma_sys::ibv_srq;
+use verbs_sys::ibv_srq;
 
 use super::cq::Cq;
 use super::peer::Domain;

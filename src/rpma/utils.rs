@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use rdma_sys::ibv_context;
+use verbs_sys::ibv_context;
 
 use super::device::Abilities;
 use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};

@@ -2,11 +2,11 @@
 //! Addresses: names to addresses, C socket addresses to Rust's and back, and the socket calls that take them.
 
 use libc::{c_char, c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
-use rdma_sys::rdma_addrinfo;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
+use verbs_sys::rdma_addrinfo;
 
 use crate::object::Object;
 use crate::sys::{self, Errno};
@@ -195,9 +195,9 @@ fn make_info(addr: &SocketAddr, passive: bool, qp_type: c_int, port_space: c_int
     // SAFETY: all-zero is a valid rdma_addrinfo.
     let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
     info.ai_family = family(addr);
-    info.ai_qp_type = if qp_type == 0 { rdma_sys::ibv_qp_type::IBV_QPT_RC as c_int } else { qp_type };
+    info.ai_qp_type = if qp_type == 0 { verbs_sys::ibv_qp_type::IBV_QPT_RC as c_int } else { qp_type };
     info.ai_port_space =
-        if port_space == 0 { rdma_sys::rdma_port_space::RDMA_PS_TCP as c_int } else { port_space };
+        if port_space == 0 { verbs_sys::rdma_port_space::RDMA_PS_TCP as c_int } else { port_space };
     if passive {
         info.ai_src_len = len;
         info.ai_src_addr = address;

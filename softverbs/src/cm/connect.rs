@@ -14,7 +14,7 @@ use crate::qp::{Connection, Owner, Qp, Role};
 use crate::sys::{self, Errno};
 use crate::wire::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
 use crate::{config, lock};
-use rdma_sys::rdma_cm_event_type::{
+use verbs_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Events of connection management, as they wait in an event channel.
 
-use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param};
+use verbs_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param};
 
 use super::listen::Request;
 use crate::limits::MAX_PRIVATE_DATA_IN;

@@ -17,7 +17,7 @@ use super::listen::{Listener, Request};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{Owner, Qp};
-use rdma_sys::rdma_cm_event_type::{
+use verbs_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };

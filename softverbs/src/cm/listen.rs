@@ -17,7 +17,7 @@ use crate::limits::{MAX_HALF_OPEN, MAX_UNFETCHED, REQUEST_TIMEOUT_S};
 use crate::lock;
 use crate::sys::{self, Errno};
 use crate::wire::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
-use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+use verbs_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 
 /// How long a listener that has run out of descriptors rests.
 const REST: Duration = Duration::from_millis(100);

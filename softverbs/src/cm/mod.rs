@@ -12,15 +12,15 @@ mod id;
 mod listen;
 
 use libc::{c_char, c_int, c_void, sockaddr};
-use rdma_sys::{
-    ibv_context, ibv_qp_init_attr_ex, rdma_addrinfo, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
-    rdma_conn_param, rdma_event_channel, rdma_port_space,
-};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use verbs_sys::{
+    ibv_context, ibv_qp_init_attr_ex, rdma_addrinfo, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
+    rdma_conn_param, rdma_event_channel, rdma_port_space,
+};
 
 use crate::channel::EventQueue;
 use crate::limits::{MAX_PRIVATE_DATA, MAX_READS};
@@ -207,7 +207,7 @@ fn blank_id(channel: *mut rdma_event_channel, context: *mut c_void, ps: rdma_por
     c.channel = channel;
     c.context = context;
     c.ps = ps;
-    c.qp_type = rdma_sys::ibv_qp_type::IBV_QPT_RC;
+    c.qp_type = verbs_sys::ibv_qp_type::IBV_QPT_RC;
     c
 }
 

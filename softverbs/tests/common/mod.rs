@@ -3,9 +3,9 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use libc::c_int;
-use rdma_sys::*;
 use softverbs::{cm, verbs};
 use std::ptr::{null, null_mut};
+use verbs_sys::*;
 
 pub const LOCAL_WRITE: c_int = 1;
 pub const REMOTE_WRITE: c_int = 2;

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
 use libc::sockaddr;
-use rdma_sys::*;
+use verbs_sys::*;
 
 use super::{Failed, Why, by_errno, by_pointer, released};
 use crate::error::Errno;

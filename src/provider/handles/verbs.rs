@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 
-use rdma_sys::*;
+use verbs_sys::*;
 
 use super::{Failed, by_code, by_pointer, released};
 use crate::provider::{Api, hot};

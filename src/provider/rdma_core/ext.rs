@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 use std::ptr;
 
 use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
-use rdma_sys::{
+use verbs_sys::{
     ibv_context, ibv_device_attr_ex, ibv_pd, ibv_query_device, ibv_query_device_ex_input, ibv_sge,
     verbs_context,
 };

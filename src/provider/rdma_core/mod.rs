@@ -8,7 +8,7 @@ mod refused;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::sockaddr;
-use rdma_sys::*;
+use verbs_sys::*;
 
 use super::{Api, Provider, control_path, forward};
 pub use devices::{Missing, missing};
@@ -23,7 +23,7 @@ pub fn api() -> Api {
 /// The calls of the list by name: the libraries' own, and ours where theirs is inline.
 mod calls {
     pub use super::ext::ibv_query_device_ex;
-    pub use rdma_sys::{
+    pub use verbs_sys::{
         ibv_ack_cq_events, ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
         ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq,
         ibv_get_cq_event, ibv_reg_mr, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_connect,
@@ -65,7 +65,7 @@ impl Provider for RdmaCore {
 
     unsafe fn ibv_qp_to_qp_ex(&self, qp: *mut ibv_qp) -> *mut ibv_qp_ex {
         // SAFETY: the caller keeps the contract of the call that this one is passed on to.
-        unsafe { rdma_sys::ibv_qp_to_qp_ex(qp) }
+        unsafe { verbs_sys::ibv_qp_to_qp_ex(qp) }
     }
 
     control_path!(forward calls);

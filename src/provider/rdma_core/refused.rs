@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use libc::ETIMEDOUT;
-use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type};
+use verbs_sys::rdma_cm_event_type::{RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type};
 
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens there. A program that says no gives another.
 const REJ_INVALID_SERVICE_ID: c_int = 8;
@@ -28,7 +28,7 @@ pub fn likely_reason(event: Type, status: c_int) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+    use verbs_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
 
     #[test]
     fn only_what_the_status_tells() {
