@@ -29,7 +29,8 @@ pub use find::find_context;
 
 use crate::error::Result;
 
-/// The control path, once: the trait and both forwarding implementations are made from this list.
+/// The control path, once: the trait and both forwarding implementations are made from this list. `ibv_advise_mr` has the
+/// domain's context in addition, because the domain itself is not looked into.
 macro_rules! control_path {
     ($make:ident $($arguments:tt)*) => {
         $make! {
@@ -41,6 +42,9 @@ macro_rules! control_path {
             fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
             fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
             fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
+            fn ibv_advise_mr(
+                ctx: *mut ibv_context, pd: *mut ibv_pd, advice: c_uint, flags: u32, sg_list: *mut ibv_sge, num_sge: u32
+            ) -> c_int;
             fn ibv_create_comp_channel(ctx: *mut ibv_context) -> *mut ibv_comp_channel;
             fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
             fn ibv_create_cq(
@@ -76,6 +80,7 @@ macro_rules! control_path {
             fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
             fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int;
             fn rdma_destroy_qp(id: *mut rdma_cm_id);
+            fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex;
             fn rdma_getaddrinfo(
                 node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo,
                 res: *mut *mut rdma_addrinfo
@@ -100,19 +105,6 @@ macro_rules! provider_trait {
             fn pins_memory(&self) -> bool;
             /// Why a connection probably did not come about, for the log, if this event and its status tell.
             fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>;
-            /// `ibv_advise_mr`; with the domain's context, because the domain itself is not looked into.
-            ///
-            /// # Safety
-            /// As for the other methods, with a `pd` of `ctx`.
-            unsafe fn ibv_advise_mr(
-                &self, ctx: *mut ibv_context, pd: *mut ibv_pd, advice: c_uint, flags: u32, sg_list: *mut ibv_sge,
-                num_sge: u32,
-            ) -> c_int;
-            /// `ibv_qp_to_qp_ex`: the extended form of a queue pair, NULL if it has none.
-            ///
-            /// # Safety
-            /// As for the other methods.
-            unsafe fn ibv_qp_to_qp_ex(&self, qp: *mut ibv_qp) -> *mut ibv_qp_ex;
             $( unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)?; )*
         }
     };

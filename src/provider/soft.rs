@@ -26,10 +26,31 @@ pub fn api() -> Api {
     &Soft
 }
 
-/// The calls of the list by name.
+/// The calls of the list by name: softverbs' own, but for two.
 mod calls {
+    use std::ffi::{c_int, c_uint};
+
     pub use softverbs::cm::*;
     pub use softverbs::verbs::*;
+    use verbs_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_ex, ibv_sge};
+
+    /// As softverbs', which needs no context.
+    pub unsafe fn ibv_advise_mr(
+        _: *mut ibv_context,
+        pd: *mut ibv_pd,
+        advice: c_uint,
+        flags: u32,
+        sg_list: *mut ibv_sge,
+        num_sge: u32,
+    ) -> c_int {
+        // SAFETY: by the caller's contract.
+        unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
+    }
+
+    /// No queue pair is an extended one.
+    pub unsafe fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp_ex {
+        std::ptr::null_mut()
+    }
 }
 
 impl Provider for Soft {
@@ -48,23 +69,6 @@ impl Provider for Soft {
     /// softverbs has logged it, with what only it knows.
     fn likely_reason(&self, _event: rdma_cm_event_type::Type, _status: c_int) -> Option<&'static str> {
         None
-    }
-
-    unsafe fn ibv_advise_mr(
-        &self,
-        _ctx: *mut ibv_context,
-        pd: *mut ibv_pd,
-        advice: c_uint,
-        flags: u32,
-        sg_list: *mut ibv_sge,
-        num_sge: u32,
-    ) -> c_int {
-        // SAFETY: the caller keeps the contract of the call that this one is passed on to.
-        unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
-    }
-
-    unsafe fn ibv_qp_to_qp_ex(&self, _qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-        std::ptr::null_mut()
     }
 
     control_path!(forward calls);

@@ -22,14 +22,15 @@ pub fn api() -> Api {
 
 /// The calls of the list by name: the libraries' own, and ours where theirs is inline.
 mod calls {
-    pub use super::ext::ibv_query_device_ex;
+    pub use super::ext::{ibv_advise_mr, ibv_query_device_ex};
     pub use verbs_sys::{
         ibv_ack_cq_events, ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
         ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq,
-        ibv_get_cq_event, ibv_reg_mr, rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_connect,
-        rdma_create_event_channel, rdma_create_id, rdma_create_qp_ex, rdma_destroy_event_channel,
-        rdma_destroy_id, rdma_destroy_qp, rdma_disconnect, rdma_freeaddrinfo, rdma_get_cm_event,
-        rdma_getaddrinfo, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr, rdma_resolve_route,
+        ibv_get_cq_event, ibv_qp_to_qp_ex, ibv_reg_mr, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,
+        rdma_connect, rdma_create_event_channel, rdma_create_id, rdma_create_qp_ex,
+        rdma_destroy_event_channel, rdma_destroy_id, rdma_destroy_qp, rdma_disconnect, rdma_freeaddrinfo,
+        rdma_get_cm_event, rdma_getaddrinfo, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr,
+        rdma_resolve_route,
     };
 }
 
@@ -48,24 +49,6 @@ impl Provider for RdmaCore {
 
     fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str> {
         refused::likely_reason(event, status)
-    }
-
-    unsafe fn ibv_advise_mr(
-        &self,
-        ctx: *mut ibv_context,
-        pd: *mut ibv_pd,
-        advice: c_uint,
-        flags: u32,
-        sg_list: *mut ibv_sge,
-        num_sge: u32,
-    ) -> c_int {
-        // SAFETY: the caller keeps the contract of the call that this one is passed on to.
-        unsafe { ext::ibv_advise_mr(ctx, pd, advice, flags, sg_list, num_sge) }
-    }
-
-    unsafe fn ibv_qp_to_qp_ex(&self, qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-        // SAFETY: the caller keeps the contract of the call that this one is passed on to.
-        unsafe { verbs_sys::ibv_qp_to_qp_ex(qp) }
     }
 
     control_path!(forward calls);
