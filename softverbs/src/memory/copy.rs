@@ -82,14 +82,8 @@ pub(crate) fn receive(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LOCAL_WRITE, Region, acquire, deregister, register};
+    use super::super::{LOCAL_WRITE, deregister, grant_of};
     use super::*;
-
-    fn grant_of(buf: &mut [u8], access: u32) -> (u32, Grant) {
-        let region = Region { addr: buf.as_mut_ptr() as u64, len: buf.len() as u64, access, pd: 1 };
-        let stag = register(region).unwrap();
-        (stag, acquire(stag, 1, region.addr, region.len, 0).ok().unwrap())
-    }
 
     #[test]
     fn bytes_go_in_and_come_out() {

@@ -75,14 +75,8 @@ impl DirtyRanges {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FLUSH_PERSISTENT, LOCAL_WRITE, Region, acquire, deregister, register};
+    use super::super::{FLUSH_PERSISTENT, LOCAL_WRITE, deregister, grant_of};
     use super::*;
-
-    fn grant_of(buf: &mut [u8], access: u32) -> (u32, Grant) {
-        let region = Region { addr: buf.as_mut_ptr() as u64, len: buf.len() as u64, access, pd: 1 };
-        let stag = register(region).unwrap();
-        (stag, acquire(stag, 1, region.addr, region.len, 0).ok().unwrap())
-    }
 
     #[test]
     fn dirty_ranges_merge_and_are_flushed_once() {

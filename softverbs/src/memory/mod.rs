@@ -24,3 +24,11 @@ pub(crate) const REMOTE_READ: u32 = 1 << 2;
 pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
 /// A flush of this region, or a read from it, makes earlier writes durable.
 pub(crate) const FLUSH_PERSISTENT: u32 = 1 << 9;
+
+/// A registered buffer, and the right to do anything with it.
+#[cfg(test)]
+fn grant_of(buf: &mut [u8], access: u32) -> (u32, Grant) {
+    let region = Region { addr: buf.as_mut_ptr() as u64, len: buf.len() as u64, access, pd: 1 };
+    let stag = register(region).unwrap();
+    (stag, acquire(stag, 1, region.addr, region.len, 0).ok().unwrap())
+}
