@@ -14,7 +14,8 @@
 //! * `rpma`: what the functions mean, one noun a file. Owns verbs and connection-manager objects through
 //!   `provider::handles`; knows nothing of sockets or devices.
 //! * `provider`: the control-path trait, the choice between its implementations, the owning handles whose
-//!   field order is the tear-down order, and the five inline calls of the data path.
+//!   field order is the tear-down order, and the data path: five inline calls, and the native operations that only
+//!   newer devices have.
 //! * [`error`], `log`, `config`, `alloc`: one error enum, the logging thresholds and sink, the environment,
 //!   allocation that can fail.
 //!
