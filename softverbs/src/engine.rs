@@ -31,7 +31,7 @@ pub(crate) trait Source: Send + Sync {
         false
     }
     /// The program no longer polls: the engine serves the source again.
-    fn end_lease(&self) {}
+    fn end_lease(self: Arc<Self>) {}
 }
 
 /// How often the engine looks whether a polling program still serves what it has taken over.

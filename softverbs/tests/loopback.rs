@@ -58,6 +58,40 @@ fn a_read_returns_what_was_written() {
     write_then_read(c"::1", 100_000);
 }
 
+/// A small write of a program that polls may wait for what follows it. If it then cannot be sent, that is told although the program has
+/// gone to sleep.
+#[test]
+fn a_deferred_write_that_fails_wakes_who_sleeps() {
+    let (client, server) = pair(c"127.0.0.1", 16);
+    let (mut near, mut far) = (vec![0u8; 8], vec![0u8; 8]);
+    let local = client.register(&mut near, LOCAL_WRITE);
+    let remote = server.register(&mut far, REMOTE_WRITE | LOCAL_WRITE | REMOTE_READ);
+    for i in 0..2000 {
+        let mut wr = request(READ, i, SIGNALED);
+        aim(&mut wr, remote, 0);
+        assert_eq!(client.post(&mut wr, Some(&mut sge(local, 0, 8))), 0);
+        assert_eq!((client.poll().wr_id, client.try_poll()), (i, None));
+    }
+    let mut wr = request(WRITE, 7777, 0);
+    aim(&mut wr, remote, 0);
+    let mut unknown = sge(local, 0, 8);
+    unknown.lkey ^= 1;
+    assert_eq!(client.post(&mut wr, Some(&mut unknown)), 0);
+    // SAFETY: the queue and its channel live.
+    let woken = unsafe {
+        assert_eq!((*(*client.cq).context).ops.req_notify_cq.unwrap()(client.cq, 0), 0);
+        let mut channel = libc::pollfd { fd: (*client.comp).fd, events: libc::POLLIN, revents: 0 };
+        libc::poll(&mut channel, 1, 10_000)
+    };
+    assert_eq!(woken, 1);
+    let wc = client.poll();
+    assert_eq!((wc.wr_id, wc.status), (7777, 4), "IBV_WC_LOC_PROT_ERR");
+    dereg(local);
+    dereg(remote);
+    client.destroy();
+    server.destroy();
+}
+
 #[test]
 fn sends_fill_receives_in_order_with_their_immediate_data() {
     let (client, server) = pair(c"127.0.0.1", 16);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Qp;
-use super::tx::{Failure, Flushed};
+use super::tx::Failure;
 use crate::limits::SLOW_MEDIA_US;
 use crate::memory::Dirty;
 use crate::sys::Errno;
@@ -52,10 +52,7 @@ impl Qp {
             Ok(()) => tx.release_answer(number),
             Err(_) => tx.fail(Failure::Response(TermCode::LOCAL_CATASTROPHIC)),
         }
-        if self.flush_tx(&mut tx) == Flushed::Failed {
-            drop(tx);
-            self.kick();
-        }
+        self.flush_tx(&mut tx);
     }
 
     fn make_durable(&self, dirty: &[Dirty]) -> Result<(), Errno> {

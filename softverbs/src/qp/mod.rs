@@ -282,14 +282,14 @@ impl Qp {
     // ---- moving bytes --------------------------------------------------------------------------------------------------------------
 
     /// Sends what can be sent, and has the engine watch for room when the socket is full, or look at what went wrong.
-    fn flush_tx(&self, tx: &mut MutexGuard<'_, Tx>) -> Flushed {
+    fn flush_tx(self: &Arc<Self>, tx: &mut MutexGuard<'_, Tx>) {
         self.deferred.store(false, Ordering::Relaxed);
         let flushed = tx.flush(&self.send_cq, self.num);
         self.watch.set(BLOCKED, flushed == Flushed::Blocked);
-        if flushed == Flushed::Failed {
-            self.failed.store(true, Ordering::Release);
+        // Not every caller can look at it: most do not hold `rx`.
+        if flushed == Flushed::Failed && !self.failed.swap(true, Ordering::AcqRel) {
+            self.kick();
         }
-        flushed
     }
 
     /// Delivers completions that a full completion queue kept back.
@@ -314,9 +314,9 @@ impl Qp {
     }
 
     /// The program is about to sleep until there is a completion: the engine takes over what its polls have served.
-    pub(crate) fn program_sleeps(&self) {
+    pub(crate) fn program_sleeps(self: &Arc<Self>) {
         self.polled.store(0, Ordering::SeqCst);
-        Source::end_lease(self);
+        self.take_back();
     }
 
     fn serve(self: &Arc<Self>, rx: &mut Rx) {
@@ -356,11 +356,24 @@ impl Qp {
         self.watch.set(LEASED, true);
         // The program may have gone to sleep in between, and then nobody serves it if not the engine.
         if self.polled.load(Ordering::SeqCst) == 0 {
-            Source::end_lease(&**self);
+            self.take_back();
             return false;
         }
         engine.lease(self.clone());
         true
+    }
+
+    /// Has the engine serve the socket again, if a program that polls did.
+    fn take_back(self: &Arc<Self>) {
+        if !self.watch.is(LEASED) {
+            return;
+        }
+        // Under `tx`, as whoever posts decides there whether a poll will come to send what was posted.
+        let mut tx = lock(&self.tx);
+        self.watch.set(LEASED, false);
+        if self.deferred.load(Ordering::Relaxed) {
+            self.flush_tx(&mut tx);
+        }
     }
 
     // ---- the end -------------------------------------------------------------------------------------------------------------------
@@ -408,7 +421,7 @@ impl Qp {
         rq.deliver(&self.recv_cq);
         drop(rq);
         rx.draining = true;
-        self.end_lease();
+        self.take_back();
         self.watch.set(STALLED, false);
         let broken = matches!(end, End::PeerClosed | End::Socket(_) | End::Sending(Failure::Socket(_)));
         if broken || rx.drain() {
@@ -451,7 +464,7 @@ impl Qp {
             rx.draining = true;
         }
         drop(tx);
-        self.end_lease();
+        self.take_back();
         self.watch.set(STALLED, false);
         if before == READY && !rx.drain() {
             self.linger();
@@ -514,16 +527,8 @@ impl Source for Qp {
         now().saturating_sub(self.polled.load(Ordering::Relaxed)) < POLLED.as_nanos() as u64
     }
 
-    fn end_lease(&self) {
-        if !self.watch.is(LEASED) {
-            return;
-        }
-        // Under `tx`, as whoever posts decides there whether a poll will come to send what was posted.
-        let mut tx = lock(&self.tx);
-        self.watch.set(LEASED, false);
-        if self.deferred.load(Ordering::Relaxed) {
-            self.flush_tx(&mut tx);
-        }
+    fn end_lease(self: Arc<Self>) {
+        self.take_back();
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
-use super::tx::{Flushed, Tx};
+use super::tx::Tx;
 use super::{Owner, Qp, READY};
 use crate::engine::{Engine, Source};
 use crate::limits::{FIRST_KNOCK_MS, KNOCKS, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
@@ -70,7 +70,7 @@ impl Qp {
     }
 
     /// The peer's first FPDU is there. `announced`: the peer said that it would come, and the connection waited for it.
-    pub(super) fn first_fpdu(&self, announced: bool) {
+    pub(super) fn first_fpdu(self: &Arc<Self>, announced: bool) {
         self.heard.store(true, Ordering::Relaxed);
         let mut tx = lock(&self.tx);
         if announced {
@@ -110,11 +110,8 @@ impl Source for Opening {
             tx.knock();
         }
         tx.limit(usize::MAX);
-        let flushed = qp.flush_tx(&mut tx);
+        qp.flush_tx(&mut tx);
         drop(tx);
-        if flushed == Flushed::Failed {
-            qp.kick();
-        }
         if self.role.initiator && self.rounds.load(Ordering::Relaxed) < KNOCKS {
             self.wait();
         }

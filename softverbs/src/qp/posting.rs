@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use super::send::{Op, Wr};
-use super::tx::{Flushed, Tx};
+use super::tx::Tx;
 use super::watch::{BLOCKED, LEASED};
 use super::{Qp, READY};
 use crate::sys::Errno;
@@ -63,8 +63,6 @@ impl Drop for Posting<'_> {
             self.qp.deferred.store(true, Ordering::Relaxed);
             return;
         }
-        if self.qp.flush_tx(&mut self.tx) == Flushed::Failed {
-            self.qp.kick();
-        }
+        self.qp.flush_tx(&mut self.tx);
     }
 }
