@@ -554,14 +554,14 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let own = unsafe { IdObject::own(id) };
         // SAFETY: the caller's promise.
         let param = unsafe { read_param(param) }?;
-        let (qp, request) = {
+        let (qp, request, awaits) = {
             let mut state = own.state();
             let qp = state.qp.clone().ok_or(libc::EINVAL)?;
             match std::mem::replace(&mut state.phase, Phase::Ended) {
                 Phase::Requested(request) => {
                     let awaits = request.frame.enhanced.is_some_and(|e| e.peer_to_peer);
                     state.phase = Phase::Accepting { awaits };
-                    (qp, request)
+                    (qp, request, awaits)
                 }
                 other => {
                     state.phase = other;
@@ -570,7 +570,6 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
             }
         };
         let asked = request.frame.enhanced;
-        let peer_speaks_first = asked.is_some_and(|e| e.peer_to_peer);
         let ord = asked.map_or(param.ord, |e| param.ord.min(e.ird));
         let reply = Frame {
             kind: Kind::Reply,
@@ -598,12 +597,12 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
             token: None,
             crc: reply.crc,
             ord: u32::from(ord),
-            role: if peer_speaks_first { Role::RESPONDER_TOLD } else { Role::RESPONDER },
+            role: if awaits { Role::RESPONDER_TOLD } else { Role::RESPONDER },
             early: Vec::new(),
             wait_for_receives: param.wait_for_receives,
             owner,
         })?;
-        if !peer_speaks_first {
+        if !awaits {
             own.established();
         }
         Ok(())

@@ -408,9 +408,14 @@ impl Tx {
         (!waits).then_some(position)
     }
 
-    fn next_of_response(&mut self) -> Option<Fpdu> {
+    /// Bytes that the next ULPDU may have, and whether it gets a CRC.
+    fn framing(&self) -> Option<(usize, bool)> {
         let link = self.link.as_ref()?;
-        let (mulpdu, crc) = (link.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), link.crc);
+        Some((link.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), link.crc))
+    }
+
+    fn next_of_response(&mut self) -> Option<Fpdu> {
+        let (mulpdu, crc) = self.framing()?;
         let response = self.responses.front_mut()?;
         let request = response.request;
         let len = (request.size - response.sent).min(stream::max_tagged_payload(mulpdu) as u32);
@@ -436,8 +441,7 @@ impl Tx {
     }
 
     fn next_of_request(&mut self, position: u64) -> Option<Fpdu> {
-        let link = self.link.as_ref()?;
-        let (mulpdu, crc) = (link.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), link.crc);
+        let (mulpdu, crc) = self.framing()?;
         let wr = *self.sq.at(position)?;
         match (wr.op, self.stage) {
             (Op::Read, _) => self.read_request(&wr, position, crc),
