@@ -7,7 +7,7 @@
 //! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | which operations the connections of a peer carry out natively where the device can |
 
 use std::ffi::CStr;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::log::{Lossy, Text};
 
@@ -41,6 +41,24 @@ pub struct NativeOps {
 
 /// The allowed words, for messages.
 pub const NATIVE_WORDS: &str = "atomic-write, flush, flush-visibility, flush-persistent";
+
+/// The operations in the words of `RPMA_NATIVE`.
+impl fmt::Display for NativeOps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NativeOps { atomic_write, flush_visibility, flush_persistent } = *self;
+        let words = [
+            (atomic_write, "atomic-write"),
+            (flush_visibility, "flush-visibility"),
+            (flush_persistent, "flush-persistent"),
+        ];
+        let mut between = "";
+        for (_, word) in words.into_iter().filter(|(is, _)| *is) {
+            write!(f, "{between}{word}")?;
+            between = ", ";
+        }
+        Ok(())
+    }
+}
 
 /// Gives the value of a variable, which is empty if there is none, to `parse`.
 fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What a connection carries out natively.
 
-use super::peer::Words;
 use crate::config::NativeOps;
 use crate::provider::handles::CmId;
 use crate::provider::native::{NativeQp, QP_WITH_ATOMIC_WRITE, QP_WITH_FLUSH};
@@ -37,7 +36,7 @@ impl Native {
         }
         // SAFETY: by contract.
         let Some((qp, has)) = (unsafe { id.native_queue_pair(created_with) }) else {
-            log_notice!("the queue pair has no native operations, which are done without: {}", Words(wanted));
+            log_notice!("the queue pair has no native operations, which are done without: {}", wanted);
             return Native::default();
         };
         let NativeOps { flush_visibility: visibility, flush_persistent: persistent, .. } = wanted;

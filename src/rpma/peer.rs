@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A peer: a protection domain on a device.
 
-use std::fmt;
-
 use libc::ENOMEM;
 use verbs_sys::{ibv_context, ibv_pd, ibv_transport_type};
 
@@ -55,10 +53,7 @@ impl Peer {
         })?;
         let (native, missing) = meet(wanted, abilities.native);
         if missing != NativeOps::default() {
-            log_notice!(
-                "RPMA_NATIVE asks for what the device cannot do, which is done without: {}",
-                Words(missing)
-            );
+            log_notice!("RPMA_NATIVE asks for what the device cannot do, which is done without: {}", missing);
         }
         alloc::boxed(Peer { pd, abilities, native })
     }
@@ -99,26 +94,6 @@ fn meet(wanted: NativeOps, there: NativeOps) -> (NativeOps, NativeOps) {
     (each(|wanted, there| wanted && there), each(|wanted, there| wanted && !there))
 }
 
-/// The operations in the words of `RPMA_NATIVE`.
-pub struct Words(pub NativeOps);
-
-impl fmt::Display for Words {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NativeOps { atomic_write, flush_visibility, flush_persistent } = self.0;
-        let words = [
-            (atomic_write, "atomic-write"),
-            (flush_visibility, "flush-visibility"),
-            (flush_persistent, "flush-persistent"),
-        ];
-        let mut between = "";
-        for (_, word) in words.into_iter().filter(|(is, _)| *is) {
-            write!(f, "{between}{word}")?;
-            between = ", ";
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +109,6 @@ mod tests {
         let (both, missing) = meet(some, there);
         assert_eq!(both, NativeOps { atomic_write: true, ..none });
         assert_eq!(missing, NativeOps { flush_visibility: true, ..none });
-        assert_eq!(Words(some).to_string(), "atomic-write, flush-visibility");
+        assert_eq!(some.to_string(), "atomic-write, flush-visibility");
     }
 }
