@@ -75,7 +75,7 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
     let found = match (rdma_core(), missing()) {
         (None, _) => Err(Reason::LeftOut),
         (_, Some(missing)) => Err(Reason::Missing(missing)),
-        (Some(api), None) => match ask(api, addr, whose(api, addr, end)) {
+        (Some(api), None) => match ask_for_both(api, addr, end) {
             Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
             Ok(ctx) => Ok(ctx),
             Err(failed) => Err(Reason::Failed(failed)),
@@ -91,14 +91,11 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
     }
 }
 
-/// Which end to ask about. The kernel's connection manager leads a loopback address to any device it has, but lets nobody listen on the
+/// As [`ask`], with the same answer for both ends of a connection. The kernel's connection manager leads a loopback address to any device it has, but lets nobody listen on the
 /// address there: both ends must come to the same answer, and the listening one's is the one that counts.
-fn whose(api: Api, addr: &CStr, end: End) -> End {
-    // SAFETY: the address is a C string.
-    match unsafe { AddrInfo::get(api, addr.as_ptr(), ptr::null(), end) } {
-        Ok(info) if info.leads_back() => End::Passive,
-        _ => end,
-    }
+fn ask_for_both(api: Api, addr: &CStr, end: End) -> Asked {
+    let info = look_up(api, addr, end)?;
+    if info.leads_back() { ask(api, addr, End::Passive) } else { device_of(api, &info, end) }
 }
 
 /// Why an address is not served by a device.
@@ -126,15 +123,24 @@ fn from(api: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
     ask(api, addr, end).map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))
 }
 
-fn ask(api: Api, addr: &CStr, end: End) -> std::result::Result<*mut ibv_context, Failed> {
-    // SAFETY: the address is a C string; without a channel the identifier needs nothing else.
-    let (info, id) = unsafe {
-        let info = AddrInfo::get(api, addr.as_ptr(), ptr::null(), end)?;
-        (info, CmId::create(api, ptr::null_mut())?)
-    };
+/// A context, NULL if the provider has none for the address.
+type Asked = std::result::Result<*mut ibv_context, Failed>;
+
+fn ask(api: Api, addr: &CStr, end: End) -> Asked {
+    device_of(api, &look_up(api, addr, end)?, end)
+}
+
+fn look_up(api: Api, addr: &CStr, end: End) -> std::result::Result<AddrInfo, Failed> {
+    // SAFETY: the address is a C string.
+    unsafe { AddrInfo::get(api, addr.as_ptr(), ptr::null(), end) }
+}
+
+fn device_of(api: Api, info: &AddrInfo, end: End) -> Asked {
+    // SAFETY: without a channel the identifier needs nothing else.
+    let id = unsafe { CmId::create(api, ptr::null_mut()) }?;
     match end {
-        End::Passive => id.bind(&info)?,
-        End::Active => id.resolve_addr(&info, RPMA_DEFAULT_TIMEOUT_MS)?,
+        End::Passive => id.bind(info)?,
+        End::Active => id.resolve_addr(info, RPMA_DEFAULT_TIMEOUT_MS)?,
     }
     // The device is found; an identifier that cannot be destroyed again is logged and changes nothing.
     Ok(id.context())
