@@ -70,9 +70,9 @@ CMAKE_DIR := $(STAGE_LIB)/librpma/cmake
 TEMPLATE = DESTDIR= prefix='$(STAGE)' libdir='$(STAGE_LIB)' includedir='$(STAGE_INCLUDE)' VERSION=$(VERSION) tools/install template
 
 TARBALL := build/dist/librpma-$(VERSION).tar.xz
-CARGO_LIB := $(TARGET_DIR)/release/librpma.a
+CARGO_LIB := $(TARGET_DIR)/release/liblibrpma.a
 WHOLE_LIB := build/obj/librpma-whole.a
-SOURCES := Cargo.toml Cargo.lock $(shell find src softverbs/src softverbs/Cargo.toml -type f)
+SOURCES := Cargo.toml Cargo.lock $(shell find src crates -type f)
 MAN_SOURCES := $(shell find man tools/man -type f)
 LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(PC_DIR)/librpma.pc \
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
@@ -87,7 +87,7 @@ setup-tests:
 
 $(WHOLE_LIB): $(SOURCES)
 	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(BUILD_PACKAGES)
-	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p rpma --lib $(CARGO_FLAGS)
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p librpma --lib $(CARGO_FLAGS)
 	@mkdir -p $(@D)
 	cp $(CARGO_LIB) $@
 

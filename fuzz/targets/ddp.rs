@@ -4,12 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, unused_imports)]
-#[path = "../../softverbs/src/wire/mod.rs"]
-mod wire;
-
-use wire::ddp::{Header, HeaderCopy, MAX_HEADER_LEN};
-use wire::rdmap::{AtomicRequest, AtomicResponse, ReadRequest, Terminate, check_segment};
+use iwarp::ddp::{Header, HeaderCopy, MAX_HEADER_LEN};
+use iwarp::rdmap::{AtomicRequest, AtomicResponse, ReadRequest, Terminate, check_segment};
 
 fuzz_target!(|bytes: &[u8]| {
     let decoded = Header::decode(bytes);

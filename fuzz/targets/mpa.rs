@@ -5,11 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, unused_imports)]
-#[path = "../../softverbs/src/wire/mod.rs"]
-mod wire;
-
-use wire::mpa::{self, Decoded, Kind};
+use iwarp::mpa::{self, Decoded, Kind};
 
 fuzz_target!(|bytes: &[u8]| {
     for kind in [Kind::Request, Kind::Reply] {

@@ -5,13 +5,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, unused_imports)]
-#[path = "../../softverbs/src/wire/mod.rs"]
-mod wire;
-
-use wire::ddp::{Header, MessagePos};
-use wire::stream::{Event, MAX_FPDU, Receiver};
-use wire::{Inbound, WireError};
+use iwarp::ddp::{Header, MessagePos};
+use iwarp::stream::{Event, MAX_FPDU, Receiver};
+use iwarp::{Inbound, WireError};
 
 /// Everything that a stream told: each segment, its place and its payload, and the error that ended it.
 #[derive(Debug, Default, PartialEq)]
@@ -41,7 +37,7 @@ fn with_right_crcs(stream: &[u8], wanted: bool) -> Vec<u8> {
     let mut at = 0;
     while wanted && at + 2 <= stream.len() {
         let ulpdu_len = usize::from(u16::from_be_bytes([stream[at], stream[at + 1]]));
-        let end = at + wire::stream::fpdu_len(ulpdu_len);
+        let end = at + iwarp::stream::fpdu_len(ulpdu_len);
         if end > stream.len() {
             break;
         }

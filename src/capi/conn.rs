@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::convert::{given, out, status, take};
-use crate::abi::{rpma_conn_event, rpma_conn_private_data};
-use crate::rpma::conn::Conn;
-use crate::rpma::cq::Cq;
-use crate::rpma::peer_cfg::PeerCfg;
+use rpma::abi::{rpma_conn_event, rpma_conn_private_data};
+use rpma::conn::Conn;
+use rpma::cq::Cq;
+use rpma::peer_cfg::PeerCfg;
 
 /// Deletes a connection, whether or not it was disconnected before.
 ///

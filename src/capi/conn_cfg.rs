@@ -4,9 +4,9 @@
 use std::ffi::c_int;
 
 use super::convert::{given, out, status, take};
-use crate::error::Error;
-use crate::rpma::conn_cfg::ConnCfg;
-use crate::rpma::srq::Srq;
+use rpma::conn_cfg::ConnCfg;
+use rpma::error::Error;
+use rpma::srq::Srq;
 
 /// Makes a connection configuration.
 ///

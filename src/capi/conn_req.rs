@@ -4,14 +4,14 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::convert::{given, out, status, string, take};
-use crate::abi::rpma_conn_private_data;
-use crate::error::Error;
-use crate::rpma::conn::Conn;
-use crate::rpma::conn_cfg::{self, ConnCfg};
-use crate::rpma::conn_req::ConnReq;
-use crate::rpma::mr::MrLocal;
-use crate::rpma::peer::Peer;
-use crate::rpma::post;
+use rpma::abi::rpma_conn_private_data;
+use rpma::conn::Conn;
+use rpma::conn_cfg::{self, ConnCfg};
+use rpma::conn_req::ConnReq;
+use rpma::error::Error;
+use rpma::mr::MrLocal;
+use rpma::peer::Peer;
+use rpma::post;
 
 /// Makes a request for a connection to a remote peer.
 ///

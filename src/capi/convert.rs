@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
-use crate::error::{Error, Result};
+use rpma::error::{Error, Result};
 
 /// Runs the body of a function and makes its result the C return value.
 #[inline(always)]

@@ -3,11 +3,11 @@
 
 use std::ffi::c_int;
 
-use verbs_sys::ibv_wc;
+use rdma_sys::ibv_wc;
 
 use super::convert::{given, out, status};
-use crate::error::Error;
-use crate::rpma::cq::Cq;
+use rpma::cq::Cq;
+use rpma::error::Error;
 
 /// Tells the descriptor of a completion queue's channel, readable when a completion event waits.
 ///

@@ -4,11 +4,11 @@
 use std::ffi::{c_char, c_int};
 
 use super::convert::{given, out, status, string, take};
-use crate::error::Error;
-use crate::rpma::conn_cfg::{self, ConnCfg};
-use crate::rpma::conn_req::ConnReq;
-use crate::rpma::ep::{Ep, Unacknowledged};
-use crate::rpma::peer::Peer;
+use rpma::conn_cfg::{self, ConnCfg};
+use rpma::conn_req::ConnReq;
+use rpma::ep::{Ep, Unacknowledged};
+use rpma::error::Error;
+use rpma::peer::Peer;
 
 /// Makes an endpoint that listens for connection requests.
 ///

@@ -4,13 +4,13 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, out, status};
-use crate::abi::{rpma_completion, rpma_completion_0_9};
-use crate::error::Error;
-use crate::rpma::completion;
-use crate::rpma::conn::Conn;
-use crate::rpma::cq::Cq;
-use crate::rpma::mr::{MrLocal, MrRemote};
-use crate::rpma::post;
+use rpma::abi::{rpma_completion, rpma_completion_0_9};
+use rpma::completion;
+use rpma::conn::Conn;
+use rpma::cq::Cq;
+use rpma::error::Error;
+use rpma::mr::{MrLocal, MrRemote};
+use rpma::post;
 
 /// Tells the descriptor of the main completion queue's channel. New programs use rpma_conn_get_cq and rpma_cq_get_fd.
 ///

@@ -4,9 +4,9 @@
 use std::ffi::c_int;
 
 use super::convert::{out, status};
-use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
-use crate::abi::rpma_log_level;
-use crate::log;
+use rpma::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
+use rpma::abi::rpma_log_level;
+use rpma::log;
 
 /// Chooses the function that gets the library's messages.
 ///

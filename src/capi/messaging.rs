@@ -4,10 +4,10 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, status};
-use crate::rpma::conn::Conn;
-use crate::rpma::mr::MrLocal;
-use crate::rpma::post::{self, At};
-use crate::rpma::srq::Srq;
+use rpma::conn::Conn;
+use rpma::mr::MrLocal;
+use rpma::post::{self, At};
+use rpma::srq::Srq;
 
 /// Starts sending a message.
 ///

@@ -4,10 +4,10 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, out, status, take};
-use crate::error::Error;
-use crate::rpma::descriptor;
-use crate::rpma::mr::{MrLocal, MrRemote};
-use crate::rpma::peer::Peer;
+use rpma::descriptor;
+use rpma::error::Error;
+use rpma::mr::{MrLocal, MrRemote};
+use rpma::peer::Peer;
 
 /// Registers memory, so that a device may access it as the usage says.
 ///

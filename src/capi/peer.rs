@@ -3,10 +3,10 @@
 
 use std::ffi::c_int;
 
-use verbs_sys::ibv_context;
+use rdma_sys::ibv_context;
 
 use super::convert::{given, out, status, take};
-use crate::rpma::peer::Peer;
+use rpma::peer::Peer;
 
 /// Makes a peer: the object that memory, endpoints and connections on a device are made from.
 ///

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::convert::{given, out, status, take};
-use crate::rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
+use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 
 /// Makes a peer configuration: what one end of a connection declares about itself to the other.
 ///

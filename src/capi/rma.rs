@@ -4,11 +4,11 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::convert::{given, status};
-use crate::abi::arg::FlushTypeArg;
-use crate::error::Error;
-use crate::rpma::conn::Conn;
-use crate::rpma::mr::{MrLocal, MrRemote};
-use crate::rpma::post::{self, At};
+use rpma::abi::arg::FlushTypeArg;
+use rpma::conn::Conn;
+use rpma::error::Error;
+use rpma::mr::{MrLocal, MrRemote};
+use rpma::post::{self, At};
 
 /// Starts reading remote memory into local memory.
 ///

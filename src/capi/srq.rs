@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use std::ptr;
 
 use super::convert::{given, out, status, take};
-use crate::rpma::cq::Cq;
-use crate::rpma::peer::Peer;
-use crate::rpma::srq::{self, Srq, SrqCfg};
+use rpma::cq::Cq;
+use rpma::peer::Peer;
+use rpma::srq::{self, Srq, SrqCfg};
 
 /// Makes a configuration for shared receive queues.
 ///

@@ -3,12 +3,12 @@
 
 use std::ffi::{c_char, c_int};
 
-use verbs_sys::ibv_context;
+use rdma_sys::ibv_context;
 
 use super::convert::{given, out, status, string};
-use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
-use crate::error;
-use crate::rpma::utils;
+use rpma::abi::arg::{ConnEventArg, IbvContextTypeArg};
+use rpma::error;
+use rpma::utils;
 
 /// Finds the device that serves an address.
 ///

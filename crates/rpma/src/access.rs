@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The access rights that a region is registered with.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::c_int;
+
+use libc::{EINVAL, EOPNOTSUPP};
+use rdma_sys::ibv_access_flags;
+
+use crate::abi::*;
+use crate::provider::native::{ACCESS_FLUSH_GLOBAL, ACCESS_FLUSH_PERSISTENT};
+
+const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+const REMOTE_WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
+const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
+
+/// What must be known about a device to choose access rights.
+#[derive(Clone, Copy, Default)]
+pub struct Transport {
+    /// The target of a read must be open to remote writes.
+    pub iwarp: bool,
+    /// The device knows the target of a native flush to visibility.
+    pub flush_visibility: bool,
+    /// The device knows the target of a native flush to persistence.
+    pub flush_persistent: bool,
+}
+
+/// The access rights that a usage needs.
+///
+/// A region for flush is open to both kinds of initiator, wherever the device knows both: to one that flushes by
+/// reading, and to one that flushes natively. An initiator chooses by its own device and cannot know ours.
+pub fn access(usage: c_int, on: Transport) -> u32 {
+    let read_dst = if on.iwarp { LOCAL_WRITE | REMOTE_WRITE } else { LOCAL_WRITE };
+    let flush = |native, bit| if native { REMOTE_READ | bit } else { REMOTE_READ };
+    let rights = [
+        (RPMA_MR_USAGE_READ_SRC, REMOTE_READ),
+        (RPMA_MR_USAGE_READ_DST, read_dst),
+        (RPMA_MR_USAGE_WRITE_SRC, LOCAL_WRITE),
+        (RPMA_MR_USAGE_WRITE_DST, REMOTE_WRITE | LOCAL_WRITE),
+        (RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, flush(on.flush_visibility, ACCESS_FLUSH_GLOBAL)),
+        (RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, flush(on.flush_persistent, ACCESS_FLUSH_PERSISTENT)),
+        (RPMA_MR_USAGE_SEND, 0),
+        (RPMA_MR_USAGE_RECV, LOCAL_WRITE),
+    ];
+    rights.iter().filter(|(bit, _)| usage & bit != 0).fold(0, |all, (_, right)| all | right)
+}
+
+/// Whether memory is paged on demand with these rights.
+pub fn on_demand(access: u32) -> bool {
+    access & ON_DEMAND != 0
+}
+
+/// What to try next when a device has refused memory with these rights and this errno. Each attempt has one bit more
+/// or less than the one before it:
+///
+/// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device can (`odp`);
+/// * a device may take a target of native flush to persistence in persistent memory only, and any device may refuse
+///   such targets: the region is then one for initiators that flush by reading.
+pub fn after_refusal(access: u32, errno: Option<c_int>, odp: bool) -> Option<u32> {
+    let without = |bit: u32| (access & bit != 0).then_some(access & !bit);
+    match errno {
+        Some(EOPNOTSUPP) if odp && !on_demand(access) => Some(access | ON_DEMAND),
+        Some(EOPNOTSUPP | EINVAL) => {
+            without(ACCESS_FLUSH_PERSISTENT).or_else(|| without(ACCESS_FLUSH_GLOBAL))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libc::{EIO, ENOMEM};
+
+    const PLAIN: Transport = Transport { iwarp: false, flush_visibility: false, flush_persistent: false };
+    const IWARP: Transport = Transport { iwarp: true, ..PLAIN };
+    const FLUSH: Transport = Transport { flush_visibility: true, flush_persistent: true, ..PLAIN };
+
+    #[test]
+    fn access_of_each_usage() {
+        let expected = [(1, 4), (2, 1), (4, 1), (8, 3), (16, 4), (32, 4), (64, 0), (128, 1)];
+        for (usage, rights) in expected {
+            assert_eq!(access(usage, PLAIN), rights, "{usage}");
+        }
+    }
+
+    #[test]
+    fn iwarp_opens_the_target_of_a_read() {
+        assert_eq!(access(2, IWARP), 3);
+        for usage in [1, 4, 8, 16, 32, 64, 128] {
+            assert_eq!(access(usage, IWARP), access(usage, PLAIN), "{usage}");
+        }
+    }
+
+    #[test]
+    fn flush_bits_come_on_top_of_remote_read() {
+        assert_eq!(access(16, FLUSH), 256 | 4);
+        assert_eq!(access(32, FLUSH), 512 | 4);
+        assert_eq!(access(8, FLUSH), 3);
+        assert_eq!(access(48, Transport { flush_visibility: true, ..PLAIN }), 256 | 4);
+        assert_eq!(access(48, Transport { flush_persistent: true, ..PLAIN }), 512 | 4);
+    }
+
+    #[test]
+    fn usages_add_up() {
+        assert_eq!(access(0xff, PLAIN), 7);
+        assert_eq!(access(0xff, FLUSH), 7 | 256 | 512);
+    }
+
+    /// All attempts on a device that refuses each with the same errno.
+    fn attempts(first: u32, errno: c_int, odp: bool) -> Vec<u32> {
+        let mut all = vec![first];
+        while let Some(next) = after_refusal(all[all.len() - 1], Some(errno), odp) {
+            all.push(next);
+        }
+        all
+    }
+
+    #[test]
+    fn the_bit_for_persistent_memory_goes_first() {
+        for odp in [false, true] {
+            assert_eq!(attempts(4 | 256 | 512, EINVAL, odp), [4 | 256 | 512, 4 | 256, 4]);
+            assert_eq!(attempts(4 | 512, EINVAL, odp), [4 | 512, 4]);
+            assert_eq!(attempts(7, EINVAL, odp), [7]);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_pinned_is_paged() {
+        assert_eq!(attempts(7, EOPNOTSUPP, true), [7, 7 | 64]);
+        assert_eq!(attempts(7, EOPNOTSUPP, false), [7]);
+        assert_eq!(attempts(4 | 512, EOPNOTSUPP, true), [4 | 512, 4 | 512 | 64, 4 | 64]);
+        assert_eq!(attempts(4 | 512, EOPNOTSUPP, false), [4 | 512, 4]);
+    }
+
+    #[test]
+    fn other_refusals_are_final() {
+        for errno in [EIO, ENOMEM] {
+            assert_eq!(attempts(4 | 256 | 512, errno, true), [4 | 256 | 512]);
+        }
+        assert_eq!(after_refusal(4 | 512, None, true), None);
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A connection.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{EAGAIN, ENODATA};
+use rdma_sys::{ibv_qp, rdma_cm_event_type, rdma_conn_param};
+
+use super::bounce::Bounce;
+use super::cq::Cq;
+use super::flush::Flush;
+use super::native::NativeFlush;
+use super::peer::Domain;
+use super::peer_cfg::PeerCfg;
+use super::private_data::PrivateData;
+use super::resources::Resources;
+use super::utils::conn_event_text;
+use crate::abi::{rpma_conn_event, rpma_conn_private_data};
+use crate::alloc::Slot;
+use crate::error::{Error, Result, first_error};
+use crate::log::Lossy;
+use crate::provider::Api;
+use crate::provider::handles::{CmEvent, CmId, EventChannel, cm_event_name, next_cq_event, provider_error};
+use crate::provider::native::NativeQp;
+
+/// A connection to a remote peer.
+// The order of the fields is the order of tear-down.
+pub struct Conn {
+    qp: *mut ibv_qp,
+    /// What the remote end declared about itself.
+    direct_write_to_pmem: AtomicBool,
+    flush: Flush,
+    atomic_write: AtomicWrite,
+    native_flush: Option<NativeFlush>,
+    res: Resources,
+    events: EventChannel,
+    pdata: Mutex<Option<PrivateData>>,
+    api: Api,
+}
+
+/// How a connection writes 8 bytes atomically.
+pub enum AtomicWrite {
+    /// By a write whose data the queue pair takes inline.
+    Inline,
+    /// By a write from registered memory, where it takes none.
+    Bounce(Bounce),
+    /// By the operation of that name.
+    Native(NativeQp),
+}
+
+/// What a connection needs beyond the resources of its request; complete, so that nothing can fail any more.
+pub struct Parts {
+    flush: Flush,
+    atomic_write: AtomicWrite,
+    events: EventChannel,
+    room: Slot<Conn>,
+}
+
+impl Parts {
+    /// Makes them, and moves the identifier's events to a channel of the connection's own.
+    ///
+    /// # Safety
+    /// The domain's peer must be alive and outlive the connection.
+    pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Parts> {
+        let migrated = Migrated::new(&res.id)?;
+        // SAFETY: by contract.
+        let (flush, atomic_write) = unsafe {
+            let flush = Flush::new(domain)?;
+            let atomic_write = match res.native.atomic_write {
+                Some(qp) => AtomicWrite::Native(qp),
+                None if res.inline => AtomicWrite::Inline,
+                None => AtomicWrite::Bounce(Bounce::new(domain, res.max_send_wr)?),
+            };
+            (flush, atomic_write)
+        };
+        let room = Slot::new()?;
+        Ok(Parts { flush, atomic_write, events: migrated.keep(), room })
+    }
+
+    pub fn assemble(self, res: Resources, pdata: Option<PrivateData>) -> Box<Conn> {
+        let Parts { flush, atomic_write, events, room } = self;
+        room.fill(Conn {
+            qp: res.id.queue_pair(),
+            direct_write_to_pmem: AtomicBool::new(false),
+            flush,
+            atomic_write,
+            native_flush: res.native.flush,
+            api: res.id.api(),
+            res,
+            events,
+            pdata: Mutex::new(pdata),
+        })
+    }
+}
+
+/// An identifier on an event channel of its own, taken off it again when dropped.
+struct Migrated<'a> {
+    id: &'a CmId,
+    events: Option<EventChannel>,
+}
+
+impl<'a> Migrated<'a> {
+    fn new(id: &'a CmId) -> Result<Migrated<'a>> {
+        let events = EventChannel::create(id.api()).map_err(|failed| provider_error!(failed, ""))?;
+        // SAFETY: the channel is alive, and stays so until the identifier is taken off it or destroyed.
+        unsafe { id.migrate(events.as_ptr()) }.map_err(|failed| provider_error!(failed, ""))?;
+        Ok(Migrated { id, events: Some(events) })
+    }
+
+    /// The channel, which from now on is the connection's to keep longer than the identifier.
+    fn keep(mut self) -> EventChannel {
+        // Taken only here, and `self` ends here.
+        self.events.take().unwrap_or_else(|| unreachable!())
+    }
+}
+
+impl Drop for Migrated<'_> {
+    fn drop(&mut self) {
+        if self.events.is_some() {
+            // SAFETY: NULL is always allowed. The caller's error is the one to report.
+            let _ = unsafe { self.id.migrate(ptr::null_mut()) }.map_err(|failed| provider_error!(failed, ""));
+        }
+    }
+}
+
+/// What a connection-manager event means for a connection.
+fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
+    use rdma_cm_event_type::*;
+    use rpma_conn_event::*;
+    Some(match event {
+        RDMA_CM_EVENT_ESTABLISHED => RPMA_CONN_ESTABLISHED,
+        RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_DEVICE_REMOVAL => RPMA_CONN_LOST,
+        RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_TIMEWAIT_EXIT => RPMA_CONN_CLOSED,
+        RDMA_CM_EVENT_REJECTED => RPMA_CONN_REJECTED,
+        RDMA_CM_EVENT_UNREACHABLE => RPMA_CONN_UNREACHABLE,
+        _ => return None,
+    })
+}
+
+/// The next event of a channel. None waiting on a non-blocking descriptor is `Error::NoEvent`, silently.
+pub fn next_cm_event(events: &EventChannel) -> Result<CmEvent> {
+    events.next_event().map_err(|failed| match failed.raw_errno() {
+        Some(ENODATA | EAGAIN) => Error::NoEvent,
+        _ => provider_error!(failed, ""),
+    })
+}
+
+impl Conn {
+    /// # Safety
+    /// The private data of `param` must be readable.
+    pub unsafe fn connect(&self, param: &mut rdma_conn_param) -> Result<()> {
+        // SAFETY: by contract.
+        unsafe { self.res.id.connect(param) }
+            .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
+    }
+
+    /// Releases everything, whatever fails; gives the first error.
+    pub fn close(self) -> Result<()> {
+        let Conn { flush, atomic_write, res, events, pdata, .. } = self;
+        let flush = flush.close();
+        let bounce = match atomic_write {
+            AtomicWrite::Bounce(bounce) => bounce.close(),
+            AtomicWrite::Inline | AtomicWrite::Native(_) => Ok(()),
+        };
+        let res = res.close();
+        drop(events);
+        drop(pdata);
+        first_error([flush, bounce, res])
+    }
+
+    #[inline(always)]
+    pub fn queue_pair(&self) -> *mut ibv_qp {
+        self.qp
+    }
+
+    pub fn qp_num(&self) -> u32 {
+        // SAFETY: the queue pair is alive as long as the connection, and its number is constant.
+        unsafe { (*self.qp).qp_num }
+    }
+
+    pub fn event_fd(&self) -> c_int {
+        self.events.fd()
+    }
+
+    pub fn cq(&self) -> &Cq {
+        &self.res.cq
+    }
+
+    pub fn rcq(&self) -> Option<&Cq> {
+        self.res.rcq.as_deref()
+    }
+
+    #[inline(always)]
+    pub fn flush(&self) -> &Flush {
+        &self.flush
+    }
+
+    /// How an atomic write is carried out.
+    #[inline(always)]
+    pub fn atomic_write(&self) -> &AtomicWrite {
+        &self.atomic_write
+    }
+
+    /// Present if some kind of flush is carried out natively.
+    #[inline(always)]
+    pub fn native_flush(&self) -> Option<&NativeFlush> {
+        self.native_flush.as_ref()
+    }
+
+    pub fn apply_remote_peer_cfg(&self, cfg: &PeerCfg) {
+        self.direct_write_to_pmem.store(cfg.direct_write_to_pmem(), Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    pub fn direct_write_to_pmem(&self) -> bool {
+        self.direct_write_to_pmem.load(Ordering::Relaxed)
+    }
+
+    fn pdata(&self) -> MutexGuard<'_, Option<PrivateData>> {
+        self.pdata.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn private_data(&self) -> rpma_conn_private_data {
+        PrivateData::view(self.pdata().as_ref())
+    }
+
+    pub fn disconnect(&self) -> Result<()> {
+        self.res.id.disconnect().map_err(|failed| provider_error!(failed, ""))?;
+        log_notice!("disconnection requested");
+        Ok(())
+    }
+
+    /// The connection's next event.
+    pub fn next_event(&self) -> Result<rpma_conn_event> {
+        let event = next_cm_event(&self.events)?;
+        let (kind, status) = (event.kind(), event.status());
+        if kind == rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED {
+            self.keep_private_data(&event)?;
+        }
+        event.acknowledge().map_err(|failed| {
+            self.pdata().take();
+            provider_error!(failed, "event={}", cm_event_name(kind))
+        })?;
+        match translate(kind) {
+            Some(event) => {
+                let text = Lossy(conn_event_text(event as c_int).to_bytes());
+                match self.api.likely_reason(kind, status) {
+                    // A program that only sees "rejected" cannot know that the two ends are on different transports.
+                    Some(reason) => log_warning!("{text}: {reason}"),
+                    // What a device says of it is a number of its own: see the kernel's enum ib_cm_rej_reason.
+                    None if status != 0 => log_notice!("{text}, status {status}"),
+                    None => log_notice!("{text}"),
+                }
+                Ok(event)
+            }
+            None => {
+                log_warning!("unexpected connection event {}, status {status}", cm_event_name(kind));
+                Err(Error::Unknown)
+            }
+        }
+    }
+
+    /// The accepting end sends private data with the event; the other end has had its own with the request.
+    fn keep_private_data(&self, event: &CmEvent) -> Result<()> {
+        let mut pdata = self.pdata();
+        if pdata.is_none() {
+            // SAFETY: the event's private data live until it is acknowledged.
+            *pdata = unsafe { PrivateData::copy(event.private_data()) }?;
+        }
+        Ok(())
+    }
+
+    /// The descriptor of the shared completion channel.
+    pub fn compl_fd(&self) -> Result<c_int> {
+        self.shared_channel()?;
+        Ok(self.res.cq.fd())
+    }
+
+    fn shared_channel(&self) -> Result<*mut rdma_sys::ibv_comp_channel> {
+        self.res.channel.as_ref().map(|channel| channel.as_ptr()).ok_or(Error::NotSharedChnl)
+    }
+
+    /// Waits for a completion event of either queue on the shared channel. Tells whether it is the receive queue's,
+    /// and whether that queue could be armed again.
+    pub fn wait(&self) -> Result<(&Cq, bool, Result<()>)> {
+        // SAFETY: the channel is alive as long as the connection.
+        let queue = unsafe { next_cq_event(self.api, self.shared_channel()?) }.ok_or(Error::NoCompletion)?;
+        let (cq, is_rcq) = match self.rcq() {
+            _ if queue == self.cq().as_ptr() => (self.cq(), false),
+            Some(rcq) if queue == rcq.as_ptr() => (rcq, true),
+            _ => {
+                log_error!("a completion event of an unknown completion queue {queue:p}");
+                // SAFETY: the queue that the event was taken of.
+                unsafe { self.api.ibv_ack_cq_events(queue, 1) };
+                return Err(Error::Unknown);
+            }
+        };
+        Ok((cq, is_rcq, cq.rearm()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_manager_event() {
+        use rpma_conn_event::*;
+        let expected = [
+            (6, RPMA_CONN_LOST),
+            (7, RPMA_CONN_UNREACHABLE),
+            (8, RPMA_CONN_REJECTED),
+            (9, RPMA_CONN_ESTABLISHED),
+            (10, RPMA_CONN_CLOSED),
+            (11, RPMA_CONN_LOST),
+            (15, RPMA_CONN_CLOSED),
+        ];
+        for kind in 0..100 {
+            let event = expected.iter().find(|(known, _)| *known == kind).map(|(_, event)| *event);
+            assert_eq!(translate(kind), event, "{kind}");
+        }
+    }
+}

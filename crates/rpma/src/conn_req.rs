@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A connection request: an outgoing one before it is sent, or an incoming one before it is answered.
+
+use std::ffi::CStr;
+use std::ptr;
+
+use rdma_sys::{ibv_qp, rdma_conn_param};
+
+use super::conn::{Conn, Parts};
+use super::conn_cfg::ConnCfg;
+use super::peer::Domain;
+use super::private_data::PrivateData;
+use super::resources::Resources;
+use crate::abi::rpma_conn_private_data;
+use crate::alloc;
+use crate::error::{Error, Result};
+use crate::log::Lossy;
+use crate::provider::handles::{AddrInfo, CmEvent, CmId, End, provider_error};
+
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as the device has.
+const MAX_DEPTH: u8 = 0xff;
+
+/// Attempts until the connection is given up, and 7 for "without end" where the receiver is not ready.
+const RETRIES: u8 = 7;
+
+/// A connection request: made here and not sent yet, or come in and not answered yet.
+// Dropping one that came in tells the remote end no.
+pub struct ConnReq {
+    res: Resources,
+    pdata: Option<PrivateData>,
+    domain: Domain,
+    passive: bool,
+}
+
+impl ConnReq {
+    /// A request to be sent to `addr`:`port`.
+    ///
+    /// # Safety
+    /// The domain's peer and the configured shared receive queue must be alive and outlive the request.
+    pub unsafe fn new(domain: Domain, addr: &CStr, port: &CStr, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
+        let timeout = cfg.timeout();
+        let (to_addr, to_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
+        let failed = |failed| provider_error!(failed, "addr={to_addr}, port={to_port}, timeout_ms={timeout}");
+        // SAFETY: two C strings; without a channel the identifier's calls are synchronous.
+        let (info, id) = unsafe {
+            let info =
+                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Active).map_err(failed)?;
+            let id =
+                CmId::create(domain.api, ptr::null_mut()).map_err(|failed| provider_error!(failed, ""))?;
+            (info, id)
+        };
+        id.resolve_addr(&info, timeout).map_err(failed)?;
+        id.resolve_route(timeout).map_err(failed)?;
+        // SAFETY: by contract.
+        let res = unsafe { Resources::new(domain, id, cfg) }?;
+        let req = alloc::boxed(ConnReq { res, pdata: None, domain, passive: false })?;
+        drop(info);
+        log_notice!("connection request to {to_addr}:{to_port} is ready");
+        Ok(req)
+    }
+
+    /// The request that an event announces. On failure the remote end is told no.
+    ///
+    /// # Safety
+    /// The event must be a connection request of the domain's provider, not taken before; the domain's peer and the
+    /// configured shared receive queue must be alive and outlive the request.
+    pub unsafe fn from_event(domain: Domain, event: &CmEvent, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
+        // SAFETY: the event brings the identifier, and it is taken once; its private data live until acknowledged.
+        unsafe {
+            let id = CmId::of_request(domain.api, event.id());
+            let res = Resources::new(domain, id, cfg)?;
+            let pdata = PrivateData::copy(event.private_data())?;
+            alloc::boxed(ConnReq { res, pdata, domain, passive: true })
+        }
+    }
+
+    pub fn close(self) -> Result<()> {
+        self.res.close()
+    }
+
+    pub fn queue_pair(&self) -> *mut ibv_qp {
+        self.res.id.queue_pair()
+    }
+
+    pub fn private_data(&self) -> rpma_conn_private_data {
+        PrivateData::view(self.pdata.as_ref())
+    }
+
+    /// Sends the request, or accepts it if it came in. The request is used up in any case; one that came in and
+    /// is not even tried, because the private data are not valid, is rejected.
+    ///
+    /// # Safety
+    /// The private data must be readable, and the domain's peer alive and outlive the connection.
+    pub unsafe fn connect(self, pdata: Option<rpma_conn_private_data>) -> Result<Box<Conn>> {
+        if pdata.is_some_and(|pdata| pdata.ptr.is_null() || pdata.len == 0) {
+            return Err(Error::Inval);
+        }
+        let mut param = conn_param(pdata);
+        // SAFETY: by contract.
+        unsafe { if self.passive { self.accept(&mut param) } else { self.send(&mut param) } }
+    }
+
+    /// # Safety
+    /// As for `connect`.
+    unsafe fn send(self, param: &mut rdma_conn_param) -> Result<Box<Conn>> {
+        let ConnReq { res, pdata, domain, .. } = self;
+        // SAFETY: by contract.
+        let parts = unsafe { Parts::new(domain, &res) }?;
+        let conn = parts.assemble(res, pdata);
+        // SAFETY: the private data are readable by contract.
+        unsafe { conn.connect(param) }?;
+        Ok(conn)
+    }
+
+    /// # Safety
+    /// As for `connect`.
+    unsafe fn accept(self, param: &mut rdma_conn_param) -> Result<Box<Conn>> {
+        let ConnReq { mut res, pdata, domain, .. } = self;
+        // SAFETY: the private data are readable by contract.
+        unsafe { res.id.accept(param) }
+            .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))?;
+        // SAFETY: by contract.
+        match unsafe { Parts::new(domain, &res) } {
+            Ok(parts) => Ok(parts.assemble(res, pdata)),
+            Err(error) => {
+                // The remote end believes that it is connected. The first error is the one to report.
+                let _ = res.id.disconnect().map_err(|failed| provider_error!(failed, ""));
+                Err(error)
+            }
+        }
+    }
+}
+
+fn conn_param(pdata: Option<rpma_conn_private_data>) -> rdma_conn_param {
+    let (private_data, private_data_len) =
+        pdata.map_or((ptr::null(), 0), |pdata| (pdata.ptr.cast_const(), pdata.len));
+    rdma_conn_param {
+        private_data,
+        private_data_len,
+        responder_resources: MAX_DEPTH,
+        initiator_depth: MAX_DEPTH,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: RETRIES,
+        srq: 0,
+        qp_num: 0,
+    }
+}

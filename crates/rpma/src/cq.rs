@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A completion queue with its completion channel, its own or a shared one.
+
+use std::ffi::c_int;
+
+use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+
+use crate::alloc;
+use crate::error::{Errno, Error, Result, first_error};
+use crate::provider::Api;
+use crate::provider::handles::{CompChannel, CompQueue, channel_fd, next_cq_event, provider_error};
+
+/// A completion queue.
+pub struct Cq {
+    queue: CompQueue,
+    /// The channel that announces completions; alive as long as this object.
+    channel: *mut ibv_comp_channel,
+    /// The channel's owner, unless the connection owns it for all its queues.
+    own_channel: Option<CompChannel>,
+    api: Api,
+}
+
+impl Cq {
+    /// A queue of `size` entries that is armed once.
+    ///
+    /// # Safety
+    /// `ctx` must be a live context of `api`; a shared channel must be of it and outlive the queue.
+    pub unsafe fn new(
+        api: Api,
+        ctx: *mut ibv_context,
+        size: u32,
+        shared: Option<&CompChannel>,
+    ) -> Result<Box<Cq>> {
+        let cqe = c_int::try_from(size).unwrap_or(c_int::MAX);
+        let own_channel = match shared {
+            Some(_) => None,
+            // SAFETY: by contract.
+            None => Some(
+                unsafe { CompChannel::create(api, ctx) }
+                    .map_err(|failed| provider_error!(failed, "context={ctx:p}"))?,
+            ),
+        };
+        let channel = shared.or(own_channel.as_ref()).map_or(std::ptr::null_mut(), CompChannel::as_ptr);
+        // SAFETY: by contract, and an own channel is a field declared after the queue.
+        let queue = unsafe { CompQueue::create(api, ctx, cqe, channel) }
+            .map_err(|failed| provider_error!(failed, "context={ctx:p}, cqe={cqe}"))?;
+        queue.request_notification().map_err(|failed| provider_error!(failed, ""))?;
+        alloc::boxed(Cq { queue, channel, own_channel, api })
+    }
+
+    pub fn close(self) -> Result<()> {
+        let Cq { queue, own_channel, .. } = self;
+        let queue = queue.close().map_err(|failed| provider_error!(failed, ""));
+        let channel = match own_channel {
+            Some(channel) => channel.close().map_err(|failed| provider_error!(failed, "")),
+            None => Ok(()),
+        };
+        first_error([queue, channel])
+    }
+
+    pub fn as_ptr(&self) -> *mut ibv_cq {
+        self.queue.as_ptr()
+    }
+
+    /// The descriptor that is readable when a completion event waits.
+    pub fn fd(&self) -> c_int {
+        // SAFETY: the channel is alive as long as this object.
+        unsafe { channel_fd(self.channel) }
+    }
+
+    /// Waits for a completion event of this queue's own channel, and arms the queue again.
+    pub fn wait(&self) -> Result<()> {
+        if self.own_channel.is_none() {
+            return Err(Error::SharedChannel);
+        }
+        // SAFETY: the channel is alive as long as this object.
+        unsafe { next_cq_event(self.api, self.channel) }.ok_or(Error::NoCompletion)?;
+        self.rearm()
+    }
+
+    /// Acknowledges one event of this queue and asks for the next.
+    pub fn rearm(&self) -> Result<()> {
+        // SAFETY: the queue is alive, and the caller has taken one event of it.
+        unsafe { self.api.ibv_ack_cq_events(self.as_ptr(), 1) };
+        self.queue.request_notification().map_err(|failed| provider_error!(failed, ""))
+    }
+
+    /// Takes up to `num_entries` completions, at least one; gives their number.
+    ///
+    /// # Safety
+    /// `wc` must have room for `num_entries` completions, which must be positive.
+    #[inline]
+    pub unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> Result<c_int> {
+        // SAFETY: by contract.
+        let got = unsafe { self.queue.poll(num_entries, wc) };
+        // One comparison for 1..=num_entries.
+        if (got.wrapping_sub(1) as u32) < num_entries as u32 {
+            Ok(got)
+        } else {
+            Err(no_completions(got, num_entries))
+        }
+    }
+}
+
+/// What a poll that gave no completions means.
+#[cold]
+fn no_completions(got: c_int, num_entries: c_int) -> Error {
+    if got == 0 {
+        log_debug!("the completion queue is empty");
+        Error::NoCompletion
+    } else if got < 0 {
+        log_error!("ibv_poll_cq(num_entries={num_entries}) failed: {}", Errno(got));
+        Error::Provider
+    } else {
+        log_error!("ibv_poll_cq(num_entries={num_entries}) returned {got} completions");
+        Error::Unknown
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! An endpoint that listens for connection requests.
+
+use std::ffi::{CStr, c_int};
+
+use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
+
+use super::conn::next_cm_event;
+use super::conn_cfg::ConnCfg;
+use super::conn_req::ConnReq;
+use super::peer::Domain;
+use crate::alloc;
+use crate::error::{Error, Result};
+use crate::log::Lossy;
+use crate::provider::handles::{AddrInfo, CmId, End, EventChannel, cm_event_name, provider_error};
+
+/// An endpoint that listens for connection requests.
+// The order of the fields is the order of tear-down.
+pub struct Ep {
+    id: CmId,
+    events: EventChannel,
+    domain: Domain,
+}
+
+/// A request that was complete, but whose event could not be acknowledged; it has been rejected.
+pub struct Unacknowledged;
+
+impl Ep {
+    /// # Safety
+    /// The domain's peer must be alive and outlive the endpoint.
+    pub unsafe fn listen(domain: Domain, addr: &CStr, port: &CStr) -> Result<Box<Ep>> {
+        let (at_addr, at_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
+        let failed = |failed| provider_error!(failed, "addr={at_addr}, port={at_port}");
+        let events = EventChannel::create(domain.api).map_err(|failed| provider_error!(failed, ""))?;
+        // SAFETY: the channel is declared first, so it outlives the identifier; two C strings.
+        let (id, info) = unsafe {
+            let id =
+                CmId::create(domain.api, events.as_ptr()).map_err(|failed| provider_error!(failed, ""))?;
+            let info =
+                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Passive).map_err(failed)?;
+            (id, info)
+        };
+        id.bind(&info).map_err(failed)?;
+        id.listen().map_err(failed)?;
+        let ep = alloc::boxed(Ep { id, events, domain })?;
+        drop(info);
+        log_notice!("listening at {at_addr}:{at_port}");
+        Ok(ep)
+    }
+
+    pub fn close(self) -> Result<()> {
+        let Ep { id, events, .. } = self;
+        let id = id.close().map_err(|failed| provider_error!(failed, ""));
+        drop(events);
+        id
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.events.fd()
+    }
+
+    /// The next connection request.
+    ///
+    /// # Safety
+    /// The endpoint's peer and the configured shared receive queue must be alive and outlive the request.
+    pub unsafe fn next_conn_req(
+        &self,
+        cfg: &ConnCfg,
+    ) -> Result<std::result::Result<Box<ConnReq>, Unacknowledged>> {
+        let event = next_cm_event(&self.events)?;
+        if event.kind() != RDMA_CM_EVENT_CONNECT_REQUEST {
+            log_error!("unexpected event {} on a listening endpoint", cm_event_name(event.kind()));
+            return Err(Error::Inval);
+        }
+        // SAFETY: the event is a request, just taken off the channel; the rest is by contract.
+        let req = unsafe { ConnReq::from_event(self.domain, &event, cfg) }?;
+        Ok(match event.acknowledge() {
+            Ok(()) => Ok(req),
+            Err(failed) => {
+                provider_error!(failed, "");
+                Err(Unacknowledged)
+            }
+        })
+    }
+}

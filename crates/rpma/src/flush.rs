@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Flush by reading after writing: what was written before is placed before a read of the same connection is
+//! answered. Each connection has eight bytes of its own for the answer.
+
+use rdma_sys::ibv_sge;
+
+use super::mapping::Mapping;
+use super::mr::MrLocal;
+use super::peer::Domain;
+use crate::abi::RPMA_MR_USAGE_READ_DST;
+use crate::error::{Result, first_error};
+
+/// Bytes that a flush reads.
+const SIZE: u32 = 8;
+
+/// The target of a connection's flush reads.
+pub struct Flush {
+    mr: Box<MrLocal>,
+    memory: Mapping,
+}
+
+impl Flush {
+    /// # Safety
+    /// The domain's peer must be alive and outlive this object.
+    pub unsafe fn new(domain: Domain) -> Result<Flush> {
+        let memory = Mapping::new(SIZE as usize)?;
+        // SAFETY: by contract, and the memory is a field declared after the region.
+        let mr = unsafe { MrLocal::register(domain, memory.addr(), SIZE as usize, RPMA_MR_USAGE_READ_DST) }?;
+        Ok(Flush { mr, memory })
+    }
+
+    pub fn close(self) -> Result<()> {
+        let Flush { mr, memory } = self;
+        first_error([mr.close(), memory.close()])
+    }
+
+    /// Where the read goes. Its content is never looked at, so flushes may share it.
+    #[inline(always)]
+    pub fn target(&self) -> ibv_sge {
+        self.mr.range(0, SIZE)
+    }
+}

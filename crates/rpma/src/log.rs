@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Logging: two thresholds, one sink, and the macro that the rest of the library logs with.
+//!
+//! Everything is a plain atomic, so any thread may log or change settings at any time. Nothing is formatted
+//! unless the level passes the main threshold. errno is the same after a message as before it. Nothing is allocated:
+//! that memory is short can be logged too.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
+use crate::abi::{rpma_log_level, rpma_log_threshold};
+use crate::error::{Error, Result};
+use crate::log_default;
+
+/// `rpma_log_function` of the C interface.
+type LogFunction = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, *const c_char, ...);
+
+/// Below every level: set when the library is unloaded, so that nothing is logged any more.
+const OFF: i32 = -2;
+
+static MAIN: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_LEVEL_WARNING as i32);
+static AUX: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_DISABLED as i32);
+
+/// The user's function, or null for the built-in one.
+static FUNCTION: AtomicPtr<rpma_log_function> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The longest message in bytes, with its newline and terminator. Longer ones are cut.
+const MESSAGE_SIZE: usize = 1024;
+
+/// Installs the user's function; NULL installs the built-in one.
+pub fn set_function(function: *mut rpma_log_function) {
+    FUNCTION.store(function, Ordering::SeqCst);
+}
+
+fn threshold(which: LogThresholdArg) -> Result<&'static AtomicI32> {
+    const RPMA_MAIN: LogThresholdArg = rpma_log_threshold::RPMA_LOG_THRESHOLD as LogThresholdArg;
+    const RPMA_AUX: LogThresholdArg = rpma_log_threshold::RPMA_LOG_THRESHOLD_AUX as LogThresholdArg;
+    match which {
+        RPMA_MAIN => Ok(&MAIN),
+        RPMA_AUX => Ok(&AUX),
+        _ => Err(Error::Inval),
+    }
+}
+
+/// Sets one of the thresholds.
+pub fn set_threshold(which: LogThresholdArg, level: LogLevelArg) -> Result<()> {
+    let threshold = threshold(which)?;
+    let lowest = rpma_log_level::RPMA_LOG_DISABLED as LogLevelArg;
+    let highest = rpma_log_level::RPMA_LOG_LEVEL_DEBUG as LogLevelArg;
+    if !(lowest..=highest).contains(&level) {
+        return Err(Error::Inval);
+    }
+    threshold.store(level, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Reads one of the thresholds.
+pub fn get_threshold(which: LogThresholdArg) -> Result<rpma_log_level> {
+    Ok(match threshold(which)?.load(Ordering::SeqCst) {
+        0 => rpma_log_level::RPMA_LOG_LEVEL_FATAL,
+        1 => rpma_log_level::RPMA_LOG_LEVEL_ERROR,
+        2 => rpma_log_level::RPMA_LOG_LEVEL_WARNING,
+        3 => rpma_log_level::RPMA_LOG_LEVEL_NOTICE,
+        4 => rpma_log_level::RPMA_LOG_LEVEL_INFO,
+        5 => rpma_log_level::RPMA_LOG_LEVEL_DEBUG,
+        _ => rpma_log_level::RPMA_LOG_DISABLED,
+    })
+}
+
+/// Whether a message of this level goes anywhere.
+#[inline]
+pub fn enabled(level: rpma_log_level) -> bool {
+    level as i32 <= MAIN.load(Ordering::Relaxed)
+}
+
+/// Whether the built-in function prints a message of this level to stderr too.
+pub fn to_stderr(level: rpma_log_level) -> bool {
+    level as i32 <= AUX.load(Ordering::Relaxed)
+}
+
+/// Ends logging for good; for the unload path.
+pub fn switch_off() {
+    MAIN.store(OFF, Ordering::SeqCst);
+}
+
+/// Logs `format_args` at the level named first, with the place and function it stands in.
+macro_rules! log_at {
+    ($level:ident, $($message:tt)+) => {{
+        if $crate::log::enabled($crate::abi::rpma_log_level::$level) {
+            fn here() {}
+            $crate::log::emit(
+                $crate::abi::rpma_log_level::$level,
+                &$crate::log::Place {
+                    file: const { $crate::log::c_literal(concat!(file!(), "\0")) },
+                    line: line!(),
+                    function: $crate::log::function_of(std::any::type_name_of_val(&here)),
+                },
+                format_args!($($message)+),
+            );
+        }
+    }};
+}
+
+/// Logs an error.
+macro_rules! log_error { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_ERROR, $($message)+) }; }
+/// Logs a warning.
+macro_rules! log_warning { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_WARNING, $($message)+) }; }
+/// Logs a significant normal event.
+macro_rules! log_notice { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_NOTICE, $($message)+) }; }
+/// Logs information.
+macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($message)+) }; }
+/// Logs a detail.
+macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
+
+/// Where a message comes from.
+pub struct Place<'a> {
+    /// The source file.
+    pub file: &'a CStr,
+    /// The line in it.
+    pub line: u32,
+    /// The function.
+    pub function: &'a str,
+}
+
+/// The name of the function that an item with this `type_name` stands in.
+pub fn function_of(item: &'static str) -> &'static str {
+    let mut parts = item.rsplit("::").skip(1).filter(|part| !part.starts_with('{'));
+    parts.next().unwrap_or(item)
+}
+
+/// A C string from a literal that ends with NUL; evaluated at compile time.
+pub const fn c_literal(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a literal with exactly one NUL, at its end"),
+    }
+}
+
+/// Bytes that are meant to be text, for messages: what is not UTF-8 is replaced. Allocates nothing.
+pub struct Lossy<'a>(pub &'a [u8]);
+
+impl fmt::Display for Lossy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            if !chunk.invalid().is_empty() {
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Text of bounded length, always a C string: what does not fit is cut.
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Text<N> {
+    /// No text yet.
+    pub fn new() -> Self {
+        Text { bytes: [0; N], len: 0 }
+    }
+
+    /// What was written, without a terminator.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The text, terminated.
+    pub fn as_c_str(&self) -> &CStr {
+        // There is always a NUL: push leaves the last byte alone.
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    fn push(&mut self, more: &[u8], keep_free: usize) {
+        let room = N.saturating_sub(1 + keep_free).saturating_sub(self.len);
+        let n = more.len().min(room);
+        self.bytes[self.len..self.len + n].copy_from_slice(&more[..n]);
+        self.len += n;
+    }
+
+    /// Ends the text with a newline, for which `write_str` has kept room.
+    pub fn end_line(&mut self) {
+        self.push(b"\n", 0);
+    }
+}
+
+impl<const N: usize> Write for Text<N> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.push(s.as_bytes(), 1);
+        Ok(())
+    }
+}
+
+/// Formats a message and gives it to the sink. Out of line: most calls log nothing.
+#[cold]
+#[inline(never)]
+pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_>) {
+    let errno = errno::Saved::new();
+    let mut text = Text::<MESSAGE_SIZE>::new();
+    // Text never fails; a value whose Display fails leaves a shorter message.
+    let _ = text.write_fmt(message);
+    text.end_line();
+    deliver(level, place, &text);
+    drop(errno);
+}
+
+fn deliver(level: rpma_log_level, place: &Place<'_>, text: &Text<MESSAGE_SIZE>) {
+    let function = FUNCTION.load(Ordering::SeqCst);
+    if function.is_null() {
+        log_default::write(level, place, text.as_bytes());
+        return;
+    }
+    let mut name = Text::<128>::new();
+    let _ = name.write_str(place.function);
+    // SAFETY: a non-null pointer was given to rpma_log_set_function as a function of exactly this C type, by a
+    // caller who promised that it stays callable from any thread until it is replaced.
+    let function = unsafe { std::mem::transmute::<*mut rpma_log_function, LogFunction>(function) };
+    // SAFETY: as above; the four strings are terminated and outlive the call, and the format takes one string.
+    unsafe {
+        function(
+            level as c_int,
+            place.file.as_ptr(),
+            place.line as c_int,
+            name.as_c_str().as_ptr(),
+            c"%s".as_ptr(),
+            text.as_c_str().as_ptr(),
+        );
+    }
+}
+
+mod errno {
+    use std::ffi::c_int;
+
+    /// The calling thread's errno, put back when dropped.
+    pub struct Saved(c_int);
+
+    impl Saved {
+        pub fn new() -> Saved {
+            // SAFETY: gives the calling thread's errno, which is always there.
+            Saved(unsafe { *libc::__errno_location() })
+        }
+    }
+
+    impl Drop for Saved {
+        fn drop(&mut self) {
+            // SAFETY: as in `new`.
+            unsafe { *libc::__errno_location() = self.0 }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_function_is_the_last_named_part() {
+        assert_eq!(function_of("rpma::capi::mr::rpma_mr_reg::here"), "rpma_mr_reg");
+        assert_eq!(function_of("rpma::rpma::mr::reg::{{closure}}::here"), "reg");
+    }
+
+    #[test]
+    fn long_text_is_cut_and_still_ends_its_line() {
+        let mut t = Text::<8>::new();
+        t.write_str("0123456789").unwrap();
+        t.end_line();
+        assert_eq!(t.as_bytes(), b"012345\n");
+        assert_eq!(t.as_c_str().to_bytes(), b"012345\n");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        assert_eq!(Lossy(b"a\xff\xfeb").to_string(), "a\u{fffd}\u{fffd}b");
+        assert_eq!(Lossy("\u{e4}".as_bytes()).to_string(), "\u{e4}");
+    }
+
+    #[test]
+    fn thresholds_are_checked() {
+        assert_eq!(set_threshold(2, 0), Err(Error::Inval));
+        assert_eq!(set_threshold(0, -2), Err(Error::Inval));
+        assert_eq!(set_threshold(1, 6), Err(Error::Inval));
+        assert_eq!(get_threshold(7), Err(Error::Inval));
+        assert_eq!(get_threshold(1), Ok(rpma_log_level::RPMA_LOG_DISABLED));
+        assert_eq!(set_threshold(1, 3), Ok(()));
+        assert_eq!(get_threshold(1), Ok(rpma_log_level::RPMA_LOG_LEVEL_NOTICE));
+        assert_eq!(set_threshold(1, -1), Ok(()));
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory regions: the local one, registered with the device, and the remote one, known by its descriptor.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{EFAULT, EINVAL, ENOTSUP, EOPNOTSUPP};
+use rdma_sys::ibv_sge;
+
+use super::access::{Transport, access, after_refusal};
+use super::descriptor::{self, Descriptor, Refused};
+use super::peer::Domain;
+use super::refusal::{Locked, Refusal};
+use crate::abi::*;
+use crate::alloc::{self, Slot};
+use crate::error::{Errno, Error, Result};
+use crate::provider::handles::{MemRegion, provider_error};
+
+/// All the usage bits there are.
+const USAGE_ALL: c_int = 0xff;
+
+/// The usages that allow a kind of flush.
+const USAGE_FLUSH: c_int = RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT;
+
+/// A region of this process's memory that is registered with a device.
+pub struct MrLocal {
+    mr: MemRegion,
+    usage: u8,
+    domain: Domain,
+}
+
+impl MrLocal {
+    /// # Safety
+    /// The domain's peer must be alive and outlive the region; the memory must stay mapped as long as the region.
+    pub unsafe fn register(
+        domain: Domain,
+        addr: *mut c_void,
+        size: usize,
+        usage: c_int,
+    ) -> Result<Box<MrLocal>> {
+        if usage == 0 || usage & !USAGE_ALL != 0 {
+            return Err(Error::Inval);
+        }
+        let slot = Slot::new()?;
+        let Domain { api, pd, abilities, .. } = domain;
+        let always = api.has_flush_access();
+        let mut access = access(
+            usage,
+            Transport {
+                iwarp: usage & RPMA_MR_USAGE_READ_DST != 0 && domain.is_iwarp(),
+                flush_visibility: always || abilities.native.flush_visibility,
+                flush_persistent: always || abilities.native.flush_persistent,
+            },
+        );
+        let mr = loop {
+            // SAFETY: by contract.
+            match unsafe { MemRegion::register(api, pd, addr, size, access as c_int) } {
+                Ok(mr) => break mr,
+                Err(failed) => match after_refusal(access, failed.raw_errno(), abilities.odp) {
+                    Some(next) => {
+                        if access & !next != 0 {
+                            log_info!(
+                                "memory of {size} bytes cannot be the target of every native flush: access {access:#x} is \
+                                 refused ({}), next is {next:#x}",
+                                failed.why
+                            );
+                        }
+                        access = next;
+                    }
+                    None => {
+                        let locked = if api.pins_memory() { Locked::now() } else { None };
+                        let addr = addr as usize;
+                        log_error!("{}", Refusal { failed, addr, size, access, odp: abilities.odp, locked });
+                        return Err(Error::Provider);
+                    }
+                },
+            }
+        };
+        Ok(slot.fill(MrLocal { mr, usage: usage as u8, domain }))
+    }
+
+    pub fn close(self) -> Result<()> {
+        self.mr.close().map_err(|failed| provider_error!(failed, ""))
+    }
+
+    pub fn descriptor(&self) -> [u8; descriptor::SIZE] {
+        Descriptor {
+            addr: self.mr.addr() as u64,
+            size: self.mr.length() as u64,
+            rkey: self.mr.rkey(),
+            usage: self.usage,
+        }
+        .encode()
+    }
+
+    pub fn addr(&self) -> *mut c_void {
+        self.mr.addr()
+    }
+
+    pub fn size(&self) -> usize {
+        self.mr.length()
+    }
+
+    /// The part of the region that a work request names. Whether it is inside is for the device to check.
+    #[inline(always)]
+    pub fn range(&self, offset: usize, len: u32) -> ibv_sge {
+        ibv_sge {
+            addr: (self.mr.addr() as u64).wrapping_add(offset as u64),
+            length: len,
+            lkey: self.mr.lkey(),
+        }
+    }
+
+    pub fn advise(&self, offset: usize, len: usize, advice: c_int, flags: u32) -> Result<()> {
+        let len = u32::try_from(len).map_err(|_| Error::Inval)?;
+        let mut range = self.range(offset, len);
+        let Domain { api, ctx, pd, .. } = self.domain;
+        // SAFETY: context and domain are alive as long as the region; the range outlives the call.
+        let ret = unsafe { api.ibv_advise_mr(ctx, pd, advice as u32, flags, &mut range, 1) };
+        if ret == 0 {
+            return Ok(());
+        }
+        log_error!(
+            "ibv_advise_mr(addr={:#x}, length={len}, advice={advice}, flags={flags:#x}) failed: {}",
+            range.addr,
+            Errno(ret)
+        );
+        Err(match ret {
+            EOPNOTSUPP => Error::NoSupp,
+            EFAULT | EINVAL => Error::Inval,
+            _ => Error::Provider,
+        })
+    }
+}
+
+// Linux has one number for both, so `advise` names it once.
+const _: () = assert!(ENOTSUP == EOPNOTSUPP);
+
+/// A region of a remote peer's memory.
+#[derive(Debug)]
+pub struct MrRemote {
+    region: Descriptor,
+}
+
+impl MrRemote {
+    pub fn from_descriptor(bytes: &[u8]) -> Result<Box<MrRemote>> {
+        let region = Descriptor::decode(bytes).map_err(|refused| {
+            match refused {
+                Refused::TooShort => log_error!(
+                    "a memory region descriptor has {} bytes, this one {}",
+                    descriptor::SIZE,
+                    bytes.len()
+                ),
+                Refused::NoUsage => log_error!("the memory region descriptor declares no usage"),
+                Refused::Wraps => {
+                    log_error!("the memory region of the descriptor runs past the end of the address space")
+                }
+            }
+            Error::Inval
+        })?;
+        let mr = alloc::boxed(MrRemote { region })?;
+        log_debug!(
+            "remote memory region: addr={:#x}, size={}, rkey={:#x}, usage={:#x}",
+            region.addr,
+            region.size,
+            region.rkey,
+            region.usage
+        );
+        Ok(mr)
+    }
+
+    pub fn size(&self) -> usize {
+        self.region.size as usize
+    }
+
+    /// The kinds of flush it may be the target of.
+    pub fn flush_type(&self) -> c_int {
+        c_int::from(self.region.usage) & USAGE_FLUSH
+    }
+
+    /// The remote address of an offset. Whether it is inside is for the remote end to check.
+    #[inline(always)]
+    pub fn addr(&self, offset: usize) -> u64 {
+        self.region.addr.wrapping_add(offset as u64)
+    }
+
+    #[inline(always)]
+    pub fn rkey(&self) -> u32 {
+        self.region.rkey
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_region_tells_size_and_flush_types() {
+        let bytes = Descriptor { addr: 0x1000, size: 77, rkey: 5, usage: 0xff }.encode();
+        let mr = MrRemote::from_descriptor(&bytes).unwrap();
+        assert_eq!((mr.size(), mr.flush_type(), mr.addr(16), mr.rkey()), (77, 48, 0x1010, 5));
+        assert_eq!(MrRemote::from_descriptor(&bytes[..20]).unwrap_err(), Error::Inval);
+    }
+}

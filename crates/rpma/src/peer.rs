@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A peer: a protection domain on a device.
+
+use libc::ENOMEM;
+use rdma_sys::{ibv_context, ibv_pd, ibv_transport_type};
+
+use super::device::Abilities;
+use crate::alloc;
+use crate::config::{self, NativeOps};
+use crate::error::{Error, Result};
+use crate::log::Lossy;
+use crate::provider::handles::{ProtDomain, provider_error};
+use crate::provider::{self, Api};
+
+/// A peer: a protection domain on a device, which everything else is made from.
+pub struct Peer {
+    pd: ProtDomain,
+    abilities: Abilities,
+    native: NativeOps,
+}
+
+/// What objects made from a peer take along: values, so that they never look at the peer again.
+#[derive(Clone, Copy)]
+pub struct Domain {
+    pub api: Api,
+    pub ctx: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    /// What the device can do.
+    pub abilities: Abilities,
+    /// What connections are to carry out natively: asked for, and among the device's abilities.
+    pub native: NativeOps,
+}
+
+impl Peer {
+    /// # Safety
+    /// `ctx` must be a live context and outlive the peer.
+    pub unsafe fn new(ctx: *mut ibv_context) -> Result<Box<Peer>> {
+        let api = provider::of_context(ctx)?;
+        let wanted = config::native().map_err(|word| {
+            log_error!(
+                "RPMA_NATIVE has the word \"{}\"; its words must be of: {}",
+                Lossy(word.as_bytes()),
+                config::NATIVE_WORDS
+            );
+            Error::Provider
+        })?;
+        // SAFETY: the context is live by contract and of this provider.
+        let (abilities, pd) = unsafe { (Abilities::of(api, ctx)?, ProtDomain::alloc(api, ctx)) };
+        let pd = pd.map_err(|failed| match failed.raw_errno() {
+            Some(ENOMEM) => Error::NoMem,
+            Some(0) => Error::Unknown,
+            _ => provider_error!(failed, "context={ctx:p}"),
+        })?;
+        let (native, missing) = meet(wanted, abilities.native);
+        if missing != NativeOps::default() {
+            log_notice!("RPMA_NATIVE asks for what the device cannot do, which is done without: {}", missing);
+        }
+        alloc::boxed(Peer { pd, abilities, native })
+    }
+
+    pub fn domain(&self) -> Domain {
+        Domain {
+            api: self.pd.api(),
+            ctx: self.pd.context(),
+            pd: self.pd.as_ptr(),
+            abilities: self.abilities,
+            native: self.native,
+        }
+    }
+
+    pub fn close(self) -> Result<()> {
+        self.pd.close().map_err(|failed| provider_error!(failed, ""))
+    }
+}
+
+impl Domain {
+    /// Whether the device speaks iWARP, where the target of a read must be open to remote writes.
+    pub fn is_iwarp(&self) -> bool {
+        // SAFETY: the peer's context is live, and its device, if it has one, lives as long.
+        unsafe {
+            let device = (*self.ctx).device;
+            !device.is_null() && (*device).transport_type == ibv_transport_type::IBV_TRANSPORT_IWARP
+        }
+    }
+}
+
+/// What is both wanted and there, and what is wanted only.
+fn meet(wanted: NativeOps, there: NativeOps) -> (NativeOps, NativeOps) {
+    let each = |op: fn(bool, bool) -> bool| NativeOps {
+        atomic_write: op(wanted.atomic_write, there.atomic_write),
+        flush_visibility: op(wanted.flush_visibility, there.flush_visibility),
+        flush_persistent: op(wanted.flush_persistent, there.flush_persistent),
+    };
+    (each(|wanted, there| wanted && there), each(|wanted, there| wanted && !there))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_needs_to_be_wanted_and_there() {
+        let some = NativeOps { atomic_write: true, flush_visibility: true, flush_persistent: false };
+        let none = NativeOps::default();
+        assert_eq!(meet(none, some), (none, none));
+        assert_eq!(meet(some, some), (some, none));
+        assert_eq!(meet(some, none), (none, some));
+        let there = NativeOps { atomic_write: true, flush_visibility: false, flush_persistent: true };
+        let (both, missing) = meet(some, there);
+        assert_eq!(both, NativeOps { atomic_write: true, ..none });
+        assert_eq!(missing, NativeOps { flush_visibility: true, ..none });
+        assert_eq!(some.to_string(), "atomic-write, flush-visibility");
+    }
+}

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Posting work: reads, writes, flushes, messages. No lock, no allocation, no formatting unless a post fails.
+//!
+//! A request is not cleared first: only the fields are set that its opcode and flags make a provider read.
+//! Offsets and lengths are for the devices to check against the regions; a length that a request cannot express
+//! is refused here.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_wr_opcode};
+
+use super::conn::{AtomicWrite, Conn};
+use super::conn_req::ConnReq;
+use super::mr::{MrLocal, MrRemote};
+use super::srq::Srq;
+use crate::abi::arg::FlushTypeArg;
+use crate::abi::*;
+use crate::error::{Errno, Error, Result};
+use crate::provider::hot;
+use crate::provider::native::{FlushKind, NativeQp};
+
+/// The bit of `RPMA_F_COMPLETION_ALWAYS` that asks for a completion also on success.
+const COMPLETION_ON_SUCCESS: c_int = RPMA_F_COMPLETION_ALWAYS & !RPMA_F_COMPLETION_ON_ERROR;
+
+const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
+const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
+const INLINE: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
+/// The length of an atomic write.
+const ATOMIC_SIZE: u32 = RPMA_ATOMIC_WRITE_ALIGNMENT as u32;
+
+/// The send flags for completion flags, which must not be 0.
+#[inline(always)]
+fn send_flags(flags: c_int) -> Result<u32> {
+    if flags == 0 {
+        return Err(Error::Inval);
+    }
+    Ok(if flags & COMPLETION_ON_SUCCESS != 0 { SIGNALED } else { 0 })
+}
+
+/// A length as a work request can express it.
+#[inline(always)]
+fn request_len(len: usize) -> Result<u32> {
+    u32::try_from(len).map_err(|_| Error::Inval)
+}
+
+/// The range of a message, or nothing for an empty one.
+#[inline(always)]
+fn message(mr: Option<&MrLocal>, offset: usize, len: usize) -> Result<Option<ibv_sge>> {
+    match mr {
+        Some(mr) => Ok(Some(mr.range(offset, request_len(len)?))),
+        None if offset | len == 0 => Ok(None),
+        None => Err(Error::Inval),
+    }
+}
+
+/// Where a one-sided operation goes.
+#[derive(Clone, Copy)]
+struct Remote {
+    addr: u64,
+    rkey: u32,
+}
+
+/// Posts one send request. `remote` must be given for one-sided opcodes, `imm` for those with immediate data.
+#[inline(always)]
+fn post_send(
+    qp: *mut ibv_qp,
+    opcode: ibv_wr_opcode::Type,
+    flags: u32,
+    range: Option<ibv_sge>,
+    remote: Option<Remote>,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
+    let mut sge = MaybeUninit::<ibv_sge>::uninit();
+    let mut wr = MaybeUninit::<ibv_send_wr>::uninit();
+    let mut bad_wr = MaybeUninit::<*mut ibv_send_wr>::uninit();
+    let p = wr.as_mut_ptr();
+    // SAFETY: every write is to a field of our own request, through its address. The queue pair is alive as long
+    // as its connection or request, which the caller has. The provider reads only fields that belong to the
+    // opcode, all of which are set, and keeps no address of the request or the range.
+    let ret = unsafe {
+        (&raw mut (*p).wr_id).write(op_context as u64);
+        (&raw mut (*p).next).write(ptr::null_mut());
+        match range {
+            Some(range) => {
+                sge.write(range);
+                (&raw mut (*p).sg_list).write(sge.as_mut_ptr());
+                (&raw mut (*p).num_sge).write(1);
+            }
+            None => {
+                (&raw mut (*p).sg_list).write(ptr::null_mut());
+                (&raw mut (*p).num_sge).write(0);
+            }
+        }
+        (&raw mut (*p).opcode).write(opcode);
+        (&raw mut (*p).send_flags).write(flags);
+        if let Some(imm) = imm {
+            (&raw mut (*p).__bindgen_anon_1.imm_data).write(imm.to_be());
+        }
+        if let Some(remote) = remote {
+            (&raw mut (*p).wr.rdma.remote_addr).write(remote.addr);
+            (&raw mut (*p).wr.rdma.rkey).write(remote.rkey);
+        }
+        hot::post_send(qp, p, bad_wr.as_mut_ptr())
+    };
+    if ret == 0 { Ok(()) } else { Err(post_failed("ibv_post_send", ret)) }
+}
+
+/// Builds a receive request and posts it with `post`.
+#[inline(always)]
+fn post_recv_with(
+    call: &'static str,
+    range: Option<ibv_sge>,
+    op_context: *const c_void,
+    post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+) -> Result<()> {
+    let mut sge = MaybeUninit::<ibv_sge>::uninit();
+    let (sg_list, num_sge) = match range {
+        Some(range) => (ptr::from_mut(sge.write(range)), 1),
+        None => (ptr::null_mut(), 0),
+    };
+    let mut wr = ibv_recv_wr { wr_id: op_context as u64, next: ptr::null_mut(), sg_list, num_sge };
+    let mut bad_wr = MaybeUninit::<*mut ibv_recv_wr>::uninit();
+    let ret = post(&mut wr, bad_wr.as_mut_ptr());
+    if ret == 0 { Ok(()) } else { Err(post_failed(call, ret)) }
+}
+
+#[inline(always)]
+fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
+    post_recv_with("ibv_post_recv", range, op_context, |wr, bad_wr| {
+        // SAFETY: the queue pair is alive as long as its connection or request, which the caller has.
+        unsafe { hot::post_recv(qp, wr, bad_wr) }
+    })
+}
+
+#[inline(always)]
+fn post_srq_recv(srq: *mut ibv_srq, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
+    post_recv_with("ibv_post_srq_recv", range, op_context, |wr, bad_wr| {
+        // SAFETY: the queue is alive as long as its owner, which the caller has.
+        unsafe { hot::post_srq_recv(srq, wr, bad_wr) }
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn post_failed(call: &'static str, ret: c_int) -> Error {
+    log_error!("{call}() failed: {}", Errno(ret));
+    Error::Provider
+}
+
+/// Which part of which region an operation works on.
+pub struct At<'a, M> {
+    pub mr: Option<&'a M>,
+    pub offset: usize,
+}
+
+/// A read or write: between a range and a remote address, or of nothing at all.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
+fn one_sided(
+    conn: &Conn,
+    opcode: ibv_wr_opcode::Type,
+    local: At<'_, MrLocal>,
+    remote: At<'_, MrRemote>,
+    len: usize,
+    flags: c_int,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
+    // In this order the compiler needs the fewest registers; every failure is the same error.
+    let request_len = request_len(len)?;
+    let flags = send_flags(flags)?;
+    let (range, remote) = match (local.mr, remote.mr) {
+        (Some(local_mr), Some(remote_mr)) => (
+            Some(local_mr.range(local.offset, request_len)),
+            Remote { addr: remote_mr.addr(remote.offset), rkey: remote_mr.rkey() },
+        ),
+        (None, None) if local.offset | remote.offset | len == 0 => (None, Remote { addr: 0, rkey: 0 }),
+        _ => return Err(Error::Inval),
+    };
+    post_send(conn.queue_pair(), opcode, flags, range, Some(remote), imm, op_context)
+}
+
+/// Reads remote memory.
+#[inline(always)]
+pub fn read(
+    conn: &Conn,
+    dst: At<'_, MrLocal>,
+    src: At<'_, MrRemote>,
+    len: usize,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Result<()> {
+    one_sided(conn, ibv_wr_opcode::IBV_WR_RDMA_READ, dst, src, len, flags, None, op_context)
+}
+
+/// Writes remote memory, with immediate data if there are some.
+#[inline(always)]
+pub fn write(
+    conn: &Conn,
+    dst: At<'_, MrRemote>,
+    src: At<'_, MrLocal>,
+    len: usize,
+    flags: c_int,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
+    let opcode = match imm {
+        Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+        None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+    };
+    one_sided(conn, opcode, src, dst, len, flags, imm, op_context)
+}
+
+/// The aligned remote end of an atomic write.
+#[inline(always)]
+fn atomic_target(dst: &MrRemote, offset: usize) -> Result<Remote> {
+    if offset % RPMA_ATOMIC_WRITE_ALIGNMENT as usize != 0 {
+        return Err(Error::Inval);
+    }
+    Ok(Remote { addr: dst.addr(offset), rkey: dst.rkey() })
+}
+
+/// Writes 8 bytes of plain memory, after everything that was posted before.
+///
+/// # Safety
+/// `src` must be readable for 8 bytes.
+#[inline(always)]
+pub unsafe fn atomic_write(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    src: *const u8,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Result<()> {
+    let flags = send_flags(flags)? | FENCE;
+    let remote = atomic_target(dst, dst_offset)?;
+    let post = |flags, range| {
+        let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+        post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+    };
+    match conn.atomic_write() {
+        // The provider copies inline data before the post returns, and needs no key for it.
+        AtomicWrite::Inline => {
+            post(flags | INLINE, ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 })
+        }
+        // SAFETY: readable by contract.
+        AtomicWrite::Native(qp) => unsafe { native_atomic_write(*qp, remote, src, flags, op_context) },
+        AtomicWrite::Bounce(bounce) => {
+            let post_copy: &dyn Fn(ibv_sge) -> Result<()> = &|range| post(flags, range);
+            // SAFETY: readable by contract.
+            unsafe { bounce.post(src, post_copy) }
+        }
+    }
+}
+
+/// An atomic write that the device carries out itself, with the fence of the others: a flush by reading may be before it.
+///
+/// # Safety
+/// `src` must be readable for 8 bytes, and the queue pair alive and for this.
+#[inline(never)]
+unsafe fn native_atomic_write(
+    qp: NativeQp,
+    remote: Remote,
+    src: *const u8,
+    flags: u32,
+    op_context: *const c_void,
+) -> Result<()> {
+    // SAFETY: by contract.
+    match unsafe { qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src) } {
+        0 => Ok(()),
+        ret => Err(post_failed("ibv_wr_atomic_write", ret)),
+    }
+}
+
+/// Writes 8 bytes of a local region, after everything that was posted before.
+#[inline(always)]
+pub fn write_atomic(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    src: &MrLocal,
+    src_offset: usize,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Result<()> {
+    let flags = send_flags(flags)? | FENCE;
+    let remote = atomic_target(dst, dst_offset)?;
+    let range = src.range(src_offset, ATOMIC_SIZE);
+    let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+}
+
+/// Flushes what was written to remote memory before.
+#[inline(always)]
+pub fn flush(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    len: usize,
+    kind: FlushTypeArg,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Result<()> {
+    const PERSISTENT: FlushTypeArg = rpma_flush_type::RPMA_FLUSH_TYPE_PERSISTENT as FlushTypeArg;
+    const VISIBILITY: FlushTypeArg = rpma_flush_type::RPMA_FLUSH_TYPE_VISIBILITY as FlushTypeArg;
+    let flags = send_flags(flags)?;
+    let allowed = dst.flush_type();
+    match kind {
+        PERSISTENT if !conn.direct_write_to_pmem() => return Err(flush_refused(Refused::NoDirectWrite)),
+        PERSISTENT if allowed & RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT == 0 => {
+            return Err(flush_refused(Refused::NotPersistent));
+        }
+        VISIBILITY if allowed & RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY == 0 => {
+            return Err(flush_refused(Refused::NotVisible));
+        }
+        _ => {}
+    }
+    let remote = Remote { addr: dst.addr(dst_offset), rkey: dst.rkey() };
+    if let Some(native) = conn.native_flush() {
+        let kind = match kind {
+            PERSISTENT if native.persistent => Some(FlushKind::Persistent),
+            VISIBILITY if native.visibility => Some(FlushKind::Visibility),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            // SAFETY: the queue pair is alive as long as the connection.
+            return unsafe { native_flush(native.qp, remote, len, kind, flags, op_context as u64) };
+        }
+    }
+    // A read stands for any length.
+    let range = conn.flush().target();
+    let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
+    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+}
+
+/// A flush that the remote device carries out itself.
+///
+/// # Safety
+/// The queue pair must be alive and for this.
+#[inline(never)]
+unsafe fn native_flush(
+    qp: NativeQp,
+    remote: Remote,
+    len: usize,
+    kind: FlushKind,
+    flags: u32,
+    wr_id: u64,
+) -> Result<()> {
+    let len = request_len(len)?;
+    // SAFETY: by contract.
+    match unsafe { qp.flush(wr_id, flags, remote.rkey, remote.addr, len, kind) } {
+        0 => Ok(()),
+        ret => Err(post_failed("ibv_wr_flush", ret)),
+    }
+}
+
+/// Why a flush is not possible.
+enum Refused {
+    NoDirectWrite,
+    NotPersistent,
+    NotVisible,
+}
+
+#[cold]
+#[inline(never)]
+fn flush_refused(why: Refused) -> Error {
+    match why {
+        Refused::NoDirectWrite => log_error!(
+            "flush to persistence: the remote peer has not declared direct write to persistent memory"
+        ),
+        Refused::NotPersistent => {
+            log_error!("flush to persistence: the remote region is not registered for it")
+        }
+        Refused::NotVisible => log_error!("flush to visibility: the remote region is not registered for it"),
+    }
+    Error::NoSupp
+}
+
+/// Sends a message, with immediate data if there are some.
+#[inline(always)]
+pub fn send(
+    conn: &Conn,
+    src: At<'_, MrLocal>,
+    len: usize,
+    flags: c_int,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
+    let flags = send_flags(flags)?;
+    let range = message(src.mr, src.offset, len)?;
+    let opcode = match imm {
+        Some(_) => ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
+        None => ibv_wr_opcode::IBV_WR_SEND,
+    };
+    post_send(conn.queue_pair(), opcode, flags, range, None, imm, op_context)
+}
+
+/// Posts a receive on a connection.
+#[inline(always)]
+pub fn recv(conn: &Conn, dst: At<'_, MrLocal>, len: usize, op_context: *const c_void) -> Result<()> {
+    let range = message(dst.mr, dst.offset, len)?;
+    post_recv(conn.queue_pair(), range, op_context)
+}
+
+/// Posts a receive on a request, so that it is there before the connection is.
+pub fn req_recv(
+    req: &ConnReq,
+    dst: &MrLocal,
+    offset: usize,
+    len: usize,
+    op_context: *const c_void,
+) -> Result<()> {
+    post_recv(req.queue_pair(), Some(dst.range(offset, request_len(len)?)), op_context)
+}
+
+/// Posts a receive on a shared receive queue.
+#[inline(always)]
+pub fn srq_recv(srq: &Srq, dst: At<'_, MrLocal>, len: usize, op_context: *const c_void) -> Result<()> {
+    let range = message(dst.mr, dst.offset, len)?;
+    post_srq_recv(srq.as_ptr(), range, op_context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_flags() {
+        assert_eq!(send_flags(0), Err(Error::Inval));
+        assert_eq!(send_flags(RPMA_F_COMPLETION_ON_ERROR), Ok(0));
+        assert_eq!(send_flags(RPMA_F_COMPLETION_ALWAYS), Ok(2));
+        assert_eq!(send_flags(2), Ok(2));
+        assert_eq!(send_flags(4), Ok(0));
+        assert_eq!(send_flags(-1), Ok(2));
+    }
+
+    #[test]
+    fn lengths() {
+        assert_eq!(request_len(0), Ok(0));
+        assert_eq!(request_len(u32::MAX as usize), Ok(u32::MAX));
+        assert_eq!(request_len(u32::MAX as usize + 1), Err(Error::Inval));
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which provider, and which of its devices, serves an address.
+
+use std::ffi::CStr;
+use std::ptr;
+
+use libc::ENODEV;
+use rdma_sys::ibv_context;
+
+use super::Api;
+use super::handles::{AddrInfo, CmId, End, Failed, provider_error};
+use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
+use crate::config::{self, ProviderChoice};
+use crate::error::{Error, Result};
+use crate::log::Lossy;
+
+/// The context of the device that serves an address: this host's for [`End::Passive`], the way to another host
+/// for [`End::Active`].
+pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    let choice = config::provider().map_err(|value| {
+        log_error!(
+            "RPMA_PROVIDER is \"{}\"; it must be one of: {}",
+            Lossy(value.as_bytes()),
+            config::PROVIDER_VALUES
+        );
+        Error::Provider
+    })?;
+    match choice {
+        ProviderChoice::RdmaCore => from_rdma_core(addr, end),
+        ProviderChoice::Soft => match soft() {
+            Some(api) => from(api, addr, end),
+            None => Err(left_out("soft")),
+        },
+        ProviderChoice::Auto => match soft() {
+            Some(soft) => from_device_or(soft, addr, end),
+            None => from_rdma_core(addr, end),
+        },
+    }
+}
+
+fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
+    // Not looked for beforehand: whoever insists on devices is also heard of what the libraries have to say.
+    match ask(api, addr, end) {
+        Ok(ctx) if !ctx.is_null() => Ok(ctx),
+        // The address is bound, to no device, as 0.0.0.0 is. librpma of the C releases gives NULL and success here, and
+        // rpma_peer_new refuses NULL: nothing can be done with it, and this is the place that knows why.
+        Ok(_) => {
+            log_error!(
+                "no RDMA device serves {}: it can be bound, but is no address of a device",
+                Lossy(addr.to_bytes())
+            );
+            Err(Error::Provider)
+        }
+        Err(failed) => {
+            let reason = match missing() {
+                Some(missing) => Some(Reason::Missing(missing)),
+                None if failed.raw_errno() == Some(ENODEV) => Some(Reason::NotServed),
+                None => None,
+            };
+            let addr = Lossy(addr.to_bytes());
+            Err(match reason {
+                Some(reason) => {
+                    log_error!("{}(addr={addr}) failed: {}; {reason}", failed.call, failed.why);
+                    Error::Provider
+                }
+                None => provider_error!(failed, "addr={addr}"),
+            })
+        }
+    }
+}
+
+/// A device if one serves the address, otherwise software, which is said in the log.
+fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    let found = match (rdma_core(), missing()) {
+        (None, _) => Err(Reason::LeftOut),
+        (_, Some(missing)) => Err(Reason::Missing(missing)),
+        (Some(api), None) => match ask_for_both(api, addr, end) {
+            Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
+            Ok(ctx) => Ok(ctx),
+            Err(failed) => Err(Reason::Failed(failed)),
+        },
+    };
+    match found {
+        Ok(ctx) => Ok(ctx),
+        Err(reason) => {
+            let ctx = from(soft, addr, end)?;
+            log_notice!("provider {} serves {}: {}", soft.name(), Lossy(addr.to_bytes()), reason);
+            Ok(ctx)
+        }
+    }
+}
+
+/// As [`ask`], with the same answer for both ends of a connection. The kernel's connection manager leads a loopback address to any device it has, but lets nobody listen on the
+/// address there: both ends must come to the same answer, and the listening one's is the one that counts.
+fn ask_for_both(api: Api, addr: &CStr, end: End) -> Asked {
+    let info = look_up(api, addr, end)?;
+    if info.leads_back() { ask(api, addr, End::Passive) } else { device_of(api, &info, end) }
+}
+
+/// Why an address is not served by a device.
+enum Reason {
+    LeftOut,
+    Missing(Missing),
+    NotServed,
+    Failed(Failed),
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::LeftOut => f.write_str("this build has no provider rdma-core"),
+            Reason::Missing(missing) => missing.fmt(f),
+            Reason::NotServed => f.write_str("no RDMA device serves this address"),
+            Reason::Failed(failed) => {
+                write!(f, "no RDMA device serves this address ({}: {})", failed.call, failed.why)
+            }
+        }
+    }
+}
+
+fn from(api: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
+    ask(api, addr, end).map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))
+}
+
+/// A context, NULL if the provider has none for the address.
+type Asked = std::result::Result<*mut ibv_context, Failed>;
+
+fn ask(api: Api, addr: &CStr, end: End) -> Asked {
+    device_of(api, &look_up(api, addr, end)?, end)
+}
+
+fn look_up(api: Api, addr: &CStr, end: End) -> std::result::Result<AddrInfo, Failed> {
+    // SAFETY: the address is a C string.
+    unsafe { AddrInfo::get(api, addr.as_ptr(), ptr::null(), end) }
+}
+
+fn device_of(api: Api, info: &AddrInfo, end: End) -> Asked {
+    // SAFETY: without a channel the identifier needs nothing else.
+    let id = unsafe { CmId::create(api, ptr::null_mut()) }?;
+    match end {
+        End::Passive => id.bind(info)?,
+        End::Active => id.resolve_addr(info, RPMA_DEFAULT_TIMEOUT_MS)?,
+    }
+    // The device is found; an identifier that cannot be destroyed again is logged and changes nothing.
+    Ok(id.context())
+}
+
+fn left_out(name: &str) -> Error {
+    log_error!("RPMA_PROVIDER asks for {name}, which this build was made without");
+    Error::Provider
+}
+
+#[cfg(feature = "rdma-core")]
+fn rdma_core() -> Option<Api> {
+    Some(super::rdma_core::api())
+}
+
+#[cfg(not(feature = "rdma-core"))]
+fn rdma_core() -> Option<Api> {
+    None
+}
+
+#[cfg(feature = "rdma-core")]
+use super::rdma_core::{Missing, missing};
+
+/// A build without the provider does not look for what it lacks.
+#[cfg(not(feature = "rdma-core"))]
+type Missing = std::convert::Infallible;
+
+#[cfg(not(feature = "rdma-core"))]
+fn missing() -> Option<Missing> {
+    None
+}
+
+#[cfg(feature = "soft")]
+fn soft() -> Option<Api> {
+    Some(super::soft::api())
+}
+
+#[cfg(not(feature = "soft"))]
+fn soft() -> Option<Api> {
+    None
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Owners of connection-manager objects.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ptr;
+
+use libc::sockaddr;
+use rdma_sys::*;
+
+use super::{Failed, Why, by_errno, by_pointer, released};
+use crate::error::Errno;
+use crate::provider::Api;
+use crate::provider::native::NativeQp;
+
+/// `RAI_PASSIVE` of `rdma/rdma_cma.h`.
+const RAI_PASSIVE: c_int = 1;
+
+/// Which end of a connection an address is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// This host: bind and listen.
+    Passive,
+    /// The other host: resolve and connect.
+    Active,
+}
+
+/// A translated address.
+pub struct AddrInfo {
+    api: Api,
+    info: *mut rdma_addrinfo,
+}
+
+impl AddrInfo {
+    /// # Safety
+    /// `node` must be a C string; `service` a C string or NULL.
+    pub unsafe fn get(
+        api: Api,
+        node: *const c_char,
+        service: *const c_char,
+        end: End,
+    ) -> Result<AddrInfo, Failed> {
+        let mut info = ptr::null_mut();
+        // SAFETY: all zero is a value of the hints; hints and result outlive the call, the strings are by contract.
+        let ret = unsafe {
+            let mut hints = MaybeUninit::<rdma_addrinfo>::zeroed().assume_init();
+            hints.ai_flags = if end == End::Passive { RAI_PASSIVE } else { 0 };
+            hints.ai_qp_type = ibv_qp_type::IBV_QPT_RC as c_int;
+            hints.ai_port_space = rdma_port_space::RDMA_PS_TCP as c_int;
+            api.rdma_getaddrinfo(node, service, &hints, &mut info)
+        };
+        match ret {
+            0 => Ok(AddrInfo { api, info }),
+            -1 | libc::EAI_SYSTEM => Err(Failed::errno("rdma_getaddrinfo", Errno::last())),
+            code => Err(Failed { call: "rdma_getaddrinfo", why: Why::AddrInfo(code) }),
+        }
+    }
+
+    fn source(&self) -> *mut sockaddr {
+        // SAFETY: the result is readable until freed, which only drop does.
+        unsafe { (*self.info).ai_src_addr }
+    }
+
+    /// Whether the destination is this host's own by being a loopback address.
+    pub fn leads_back(&self) -> bool {
+        let to = self.destination();
+        if to.is_null() {
+            return false;
+        }
+        // SAFETY: the address belongs to the result, which is readable until freed, and is as long as its family says. Its
+        // alignment is nobody's promise.
+        unsafe {
+            match c_int::from((&raw const (*to).sa_family).read_unaligned()) {
+                libc::AF_INET => {
+                    let to = to.cast::<libc::sockaddr_in>().read_unaligned();
+                    Ipv4Addr::from_bits(u32::from_be(to.sin_addr.s_addr)).is_loopback()
+                }
+                libc::AF_INET6 => {
+                    let to =
+                        Ipv6Addr::from(to.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr);
+                    to.is_loopback() || to.to_ipv4_mapped().is_some_and(|to| to.is_loopback())
+                }
+                _ => false,
+            }
+        }
+    }
+
+    fn destination(&self) -> *mut sockaddr {
+        // SAFETY: as in `source`.
+        unsafe { (*self.info).ai_dst_addr }
+    }
+}
+
+impl Drop for AddrInfo {
+    fn drop(&mut self) {
+        // SAFETY: the result is ours and freed once.
+        unsafe { self.api.rdma_freeaddrinfo(self.info) };
+    }
+}
+
+/// A channel of connection events.
+pub struct EventChannel {
+    api: Api,
+    channel: *mut rdma_event_channel,
+}
+
+impl EventChannel {
+    pub fn create(api: Api) -> Result<EventChannel, Failed> {
+        // SAFETY: no arguments.
+        let channel = by_pointer("rdma_create_event_channel", unsafe { api.rdma_create_event_channel() })?;
+        Ok(EventChannel { api, channel })
+    }
+
+    pub fn as_ptr(&self) -> *mut rdma_event_channel {
+        self.channel
+    }
+
+    /// The descriptor that is readable when an event waits.
+    pub fn fd(&self) -> c_int {
+        // SAFETY: the channel is readable until destroyed, which only drop does; its descriptor is constant.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// The next event; blocks unless the descriptor was made non-blocking.
+    pub fn next_event(&self) -> Result<CmEvent, Failed> {
+        let mut event = ptr::null_mut();
+        // SAFETY: the channel is alive; the pointer outlives the call.
+        by_errno("rdma_get_cm_event", unsafe { self.api.rdma_get_cm_event(self.channel, &mut event) })?;
+        Ok(CmEvent { api: self.api, event })
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: the channel is ours and destroyed once; what used it is declared before it.
+        unsafe { self.api.rdma_destroy_event_channel(self.channel) };
+    }
+}
+
+/// A connection event, not acknowledged yet.
+pub struct CmEvent {
+    api: Api,
+    event: *mut rdma_cm_event,
+}
+
+impl CmEvent {
+    pub fn kind(&self) -> rdma_cm_event_type::Type {
+        // SAFETY: an event is readable until acknowledged.
+        unsafe { (*self.event).event }
+    }
+
+    pub fn status(&self) -> c_int {
+        // SAFETY: as in `kind`.
+        unsafe { (*self.event).status }
+    }
+
+    pub fn id(&self) -> *mut rdma_cm_id {
+        // SAFETY: as in `kind`.
+        unsafe { (*self.event).id }
+    }
+
+    /// Address and length of the private data, which live as long as the event.
+    pub fn private_data(&self) -> (*const c_void, u8) {
+        // SAFETY: as in `kind`; the connection part of the parameters starts like every other part, and any bits
+        // are a value of these two fields.
+        unsafe {
+            let conn = &raw const (*self.event).param.conn;
+            ((*conn).private_data, (*conn).private_data_len)
+        }
+    }
+
+    pub fn acknowledge(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        // SAFETY: acknowledged once: `acknowledge` forgets it, otherwise drop is the last use.
+        by_errno("rdma_ack_cm_event", unsafe { self.api.rdma_ack_cm_event(self.event) })
+    }
+}
+
+impl Drop for CmEvent {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}
+
+/// What a queue pair is asked for, and what it got.
+pub struct QpCaps {
+    pub max_send_wr: u32,
+    pub max_recv_wr: u32,
+    pub max_inline_data: u32,
+    /// Native operations, `QP_WITH_*` of [`native`].
+    pub native_ops: u64,
+}
+
+/// An identifier: an endpoint, or one end of a connection.
+pub struct CmId {
+    api: Api,
+    id: *mut rdma_cm_id,
+    /// The remote end waits for an answer to its request: say no before destroying the identifier.
+    unanswered: bool,
+}
+
+impl CmId {
+    /// A new identifier; with a NULL channel its calls are synchronous.
+    ///
+    /// # Safety
+    /// `channel` must be NULL or a live channel of `api` that outlives the identifier.
+    pub unsafe fn create(api: Api, channel: *mut rdma_event_channel) -> Result<CmId, Failed> {
+        let mut id = ptr::null_mut();
+        // SAFETY: by contract, and the pointer outlives the call.
+        let ret =
+            unsafe { api.rdma_create_id(channel, &mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP) };
+        by_errno("rdma_create_id", ret)?;
+        Ok(CmId { api, id, unanswered: false })
+    }
+
+    /// The identifier of a connection request, which the remote end waits to be answered.
+    ///
+    /// # Safety
+    /// `id` must be live, of `api`, and nobody else's.
+    pub unsafe fn of_request(api: Api, id: *mut rdma_cm_id) -> CmId {
+        CmId { api, id, unanswered: true }
+    }
+
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// The context of the device that the address selected; NULL if it selected none.
+    pub fn context(&self) -> *mut ibv_context {
+        // SAFETY: the identifier is readable until destroyed.
+        unsafe { (*self.id).verbs }
+    }
+
+    /// The queue pair, once created.
+    pub fn queue_pair(&self) -> *mut ibv_qp {
+        // SAFETY: as in `context`.
+        unsafe { (*self.id).qp }
+    }
+
+    /// The queue pair for native operations, with those of `ops` that it has. It must have been created with them.
+    ///
+    /// # Safety
+    /// There must be a queue pair, and `ops` be what it was created with.
+    pub unsafe fn native_queue_pair(&self, ops: u64) -> Option<(NativeQp, u64)> {
+        // SAFETY: by contract; the extended form is the same object, alive as long.
+        unsafe { NativeQp::with(self.api.ibv_qp_to_qp_ex(self.queue_pair()), ops) }
+    }
+
+    pub fn bind(&self, to: &AddrInfo) -> Result<(), Failed> {
+        // SAFETY: both are alive, and the address belongs to the translation.
+        by_errno("rdma_bind_addr", unsafe { self.api.rdma_bind_addr(self.id, to.source()) })
+    }
+
+    pub fn resolve_addr(&self, to: &AddrInfo, timeout_ms: c_int) -> Result<(), Failed> {
+        // SAFETY: both are alive, and the addresses belong to the translation.
+        let ret = unsafe { self.api.rdma_resolve_addr(self.id, to.source(), to.destination(), timeout_ms) };
+        by_errno("rdma_resolve_addr", ret)
+    }
+
+    pub fn resolve_route(&self, timeout_ms: c_int) -> Result<(), Failed> {
+        // SAFETY: the identifier is alive.
+        by_errno("rdma_resolve_route", unsafe { self.api.rdma_resolve_route(self.id, timeout_ms) })
+    }
+
+    pub fn listen(&self) -> Result<(), Failed> {
+        // SAFETY: the identifier is alive. Backlog 0 is the provider's default.
+        by_errno("rdma_listen", unsafe { self.api.rdma_listen(self.id, 0) })
+    }
+
+    /// Asks the remote end for a connection.
+    ///
+    /// # Safety
+    /// The private data that `param` points to must be readable.
+    pub unsafe fn connect(&self, param: &mut rdma_conn_param) -> Result<(), Failed> {
+        // SAFETY: the identifier is alive; the rest is by contract.
+        by_errno("rdma_connect", unsafe { self.api.rdma_connect(self.id, param) })
+    }
+
+    /// Accepts the remote end's request. Also a failed attempt counts as an answer.
+    ///
+    /// # Safety
+    /// The private data that `param` points to must be readable.
+    pub unsafe fn accept(&mut self, param: &mut rdma_conn_param) -> Result<(), Failed> {
+        self.unanswered = false;
+        // SAFETY: the identifier is alive; the rest is by contract.
+        by_errno("rdma_accept", unsafe { self.api.rdma_accept(self.id, param) })
+    }
+
+    pub fn disconnect(&self) -> Result<(), Failed> {
+        // SAFETY: the identifier is alive.
+        by_errno("rdma_disconnect", unsafe { self.api.rdma_disconnect(self.id) })
+    }
+
+    /// Moves the identifier's events to another channel; NULL makes it synchronous.
+    ///
+    /// # Safety
+    /// `channel` must be NULL or a live channel of the same provider, alive as long as it is the identifier's.
+    pub unsafe fn migrate(&self, channel: *mut rdma_event_channel) -> Result<(), Failed> {
+        // SAFETY: the identifier is alive; the channel is by contract.
+        by_errno("rdma_migrate_id", unsafe { self.api.rdma_migrate_id(self.id, channel) })
+    }
+
+    /// Creates the identifier's queue pair: reliable connection, one range a request, completions on request.
+    /// `caps` is updated to what the provider gives.
+    ///
+    /// # Safety
+    /// The protection domain and queues must be live, of the identifier's device, and outlive the queue pair.
+    pub unsafe fn create_queue_pair(
+        &self,
+        pd: *mut ibv_pd,
+        send_cq: *mut ibv_cq,
+        recv_cq: *mut ibv_cq,
+        srq: *mut ibv_srq,
+        caps: &mut QpCaps,
+    ) -> Result<QueuePair, Failed> {
+        // SAFETY: all zero is a value of the attributes, which outlive the call; the objects are by contract.
+        let (ret, cap) = unsafe {
+            let mut attr = MaybeUninit::<ibv_qp_init_attr_ex>::zeroed().assume_init();
+            attr.send_cq = send_cq;
+            attr.recv_cq = recv_cq;
+            attr.srq = srq;
+            attr.cap = ibv_qp_cap {
+                max_send_wr: caps.max_send_wr,
+                max_recv_wr: caps.max_recv_wr,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: caps.max_inline_data,
+            };
+            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+            // With the domain alone in this mask a provider that has no extended creation is asked for a plain one.
+            attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
+            attr.pd = pd;
+            if caps.native_ops != 0 {
+                attr.comp_mask |= ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+                attr.send_ops_flags = caps.native_ops;
+            }
+            (self.api.rdma_create_qp_ex(self.id, &mut attr), attr.cap)
+        };
+        by_errno("rdma_create_qp_ex", ret)?;
+        caps.max_send_wr = cap.max_send_wr;
+        caps.max_recv_wr = cap.max_recv_wr;
+        Ok(QueuePair { api: self.api, id: self.id })
+    }
+
+    /// Answers an unanswered request with no, and destroys the identifier. Both are attempted.
+    pub fn close(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        let rejected = if self.unanswered {
+            // SAFETY: the identifier is alive until the next call.
+            by_errno("rdma_reject", unsafe { self.api.rdma_reject(self.id, ptr::null(), 0) })
+        } else {
+            Ok(())
+        };
+        // SAFETY: the identifier is ours and destroyed once: `close` forgets it, otherwise drop is the last use.
+        let destroyed = by_errno("rdma_destroy_id", unsafe { self.api.rdma_destroy_id(self.id) });
+        match (rejected, destroyed) {
+            (Err(first), later) => {
+                released(later);
+                Err(first)
+            }
+            (Ok(()), destroyed) => destroyed,
+        }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}
+
+/// The queue pair of an identifier; destroyed when dropped. Its identifier must be declared after it.
+pub struct QueuePair {
+    api: Api,
+    id: *mut rdma_cm_id,
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: the owner keeps the identifier alive longer, and its queue pair is destroyed once.
+        unsafe { self.api.rdma_destroy_qp(self.id) };
+    }
+}
+
+/// The name of a connection-manager event, for messages.
+pub fn cm_event_name(event: rdma_cm_event_type::Type) -> &'static str {
+    use rdma_cm_event_type::*;
+    match event {
+        RDMA_CM_EVENT_ADDR_RESOLVED => "RDMA_CM_EVENT_ADDR_RESOLVED",
+        RDMA_CM_EVENT_ADDR_ERROR => "RDMA_CM_EVENT_ADDR_ERROR",
+        RDMA_CM_EVENT_ROUTE_RESOLVED => "RDMA_CM_EVENT_ROUTE_RESOLVED",
+        RDMA_CM_EVENT_ROUTE_ERROR => "RDMA_CM_EVENT_ROUTE_ERROR",
+        RDMA_CM_EVENT_CONNECT_REQUEST => "RDMA_CM_EVENT_CONNECT_REQUEST",
+        RDMA_CM_EVENT_CONNECT_RESPONSE => "RDMA_CM_EVENT_CONNECT_RESPONSE",
+        RDMA_CM_EVENT_CONNECT_ERROR => "RDMA_CM_EVENT_CONNECT_ERROR",
+        RDMA_CM_EVENT_UNREACHABLE => "RDMA_CM_EVENT_UNREACHABLE",
+        RDMA_CM_EVENT_REJECTED => "RDMA_CM_EVENT_REJECTED",
+        RDMA_CM_EVENT_ESTABLISHED => "RDMA_CM_EVENT_ESTABLISHED",
+        RDMA_CM_EVENT_DISCONNECTED => "RDMA_CM_EVENT_DISCONNECTED",
+        RDMA_CM_EVENT_DEVICE_REMOVAL => "RDMA_CM_EVENT_DEVICE_REMOVAL",
+        RDMA_CM_EVENT_MULTICAST_JOIN => "RDMA_CM_EVENT_MULTICAST_JOIN",
+        RDMA_CM_EVENT_MULTICAST_ERROR => "RDMA_CM_EVENT_MULTICAST_ERROR",
+        RDMA_CM_EVENT_ADDR_CHANGE => "RDMA_CM_EVENT_ADDR_CHANGE",
+        RDMA_CM_EVENT_TIMEWAIT_EXIT => "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        _ => "unknown",
+    }
+}

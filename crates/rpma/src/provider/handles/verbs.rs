@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Owners of verbs objects.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
+
+use rdma_sys::*;
+
+use super::{Failed, by_code, by_pointer, released};
+use crate::provider::{Api, hot};
+
+/// Asks a device for its attributes.
+///
+/// # Safety
+/// `ctx` must be a live context of `api`.
+pub unsafe fn query_device(api: Api, ctx: *mut ibv_context) -> Result<ibv_device_attr_ex, Failed> {
+    let mut attr = MaybeUninit::<ibv_device_attr_ex>::zeroed();
+    // SAFETY: the context is live by contract; the attributes are ours, and all zero is a value of them.
+    unsafe {
+        by_code("ibv_query_device_ex", api.ibv_query_device_ex(ctx, ptr::null(), attr.as_mut_ptr()))?;
+        Ok(attr.assume_init())
+    }
+}
+
+/// A protection domain.
+pub struct ProtDomain {
+    api: Api,
+    ctx: *mut ibv_context,
+    pd: *mut ibv_pd,
+}
+
+impl ProtDomain {
+    /// # Safety
+    /// `ctx` must be a live context of `api` and outlive the domain.
+    pub unsafe fn alloc(api: Api, ctx: *mut ibv_context) -> Result<ProtDomain, Failed> {
+        // A provider may fail without a reason; then there must not be an older one in errno.
+        // SAFETY: errno of the calling thread; the context is live by contract.
+        let pd = unsafe {
+            *libc::__errno_location() = 0;
+            by_pointer("ibv_alloc_pd", api.ibv_alloc_pd(ctx))?
+        };
+        Ok(ProtDomain { api, ctx, pd })
+    }
+
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    pub fn context(&self) -> *mut ibv_context {
+        self.ctx
+    }
+
+    pub fn as_ptr(&self) -> *mut ibv_pd {
+        self.pd
+    }
+
+    pub fn close(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        // SAFETY: the domain is ours and released once: `close` forgets it, otherwise drop is the last use.
+        by_code("ibv_dealloc_pd", unsafe { self.api.ibv_dealloc_pd(self.pd) })
+    }
+}
+
+impl Drop for ProtDomain {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}
+
+/// A registered memory region.
+pub struct MemRegion {
+    mr: *mut ibv_mr,
+    api: Api,
+}
+
+impl MemRegion {
+    /// # Safety
+    /// `pd` must be a live protection domain of `api`, and the memory registrable by the caller.
+    pub unsafe fn register(
+        api: Api,
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> Result<MemRegion, Failed> {
+        // SAFETY: by contract.
+        let mr = by_pointer("ibv_reg_mr", unsafe { api.ibv_reg_mr(pd, addr, length, access) })?;
+        Ok(MemRegion { mr, api })
+    }
+
+    /// The region's base address.
+    #[inline]
+    pub fn addr(&self) -> *mut c_void {
+        // SAFETY: a region that is not deregistered is readable, and its fields are constant.
+        unsafe { (*self.mr).addr }
+    }
+
+    /// The region's length in bytes.
+    #[inline]
+    pub fn length(&self) -> usize {
+        // SAFETY: as in `addr`.
+        unsafe { (*self.mr).length }
+    }
+
+    /// The key for local use.
+    #[inline]
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: as in `addr`.
+        unsafe { (*self.mr).lkey }
+    }
+
+    /// The key for remote use.
+    #[inline]
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: as in `addr`.
+        unsafe { (*self.mr).rkey }
+    }
+
+    pub fn close(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        // SAFETY: the region is ours and released once: `close` forgets it, otherwise drop is the last use.
+        by_code("ibv_dereg_mr", unsafe { self.api.ibv_dereg_mr(self.mr) })
+    }
+}
+
+impl Drop for MemRegion {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}
+
+/// A completion channel.
+pub struct CompChannel {
+    api: Api,
+    channel: *mut ibv_comp_channel,
+}
+
+impl CompChannel {
+    /// # Safety
+    /// `ctx` must be a live context of `api` and outlive the channel.
+    pub unsafe fn create(api: Api, ctx: *mut ibv_context) -> Result<CompChannel, Failed> {
+        // SAFETY: by contract.
+        let channel = by_pointer("ibv_create_comp_channel", unsafe { api.ibv_create_comp_channel(ctx) })?;
+        Ok(CompChannel { api, channel })
+    }
+
+    pub fn as_ptr(&self) -> *mut ibv_comp_channel {
+        self.channel
+    }
+
+    pub fn close(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        // SAFETY: the channel is ours and released once: `close` forgets it, otherwise drop is the last use.
+        by_code("ibv_destroy_comp_channel", unsafe { self.api.ibv_destroy_comp_channel(self.channel) })
+    }
+}
+
+impl Drop for CompChannel {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}
+
+/// The descriptor that is readable when a completion event waits.
+///
+/// # Safety
+/// `channel` must be a live completion channel.
+pub unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: live by contract, and its descriptor is constant.
+    unsafe { (*channel).fd }
+}
+
+/// The queue of the next completion event; blocks unless the descriptor was made non-blocking. There is nothing
+/// to tell a caller apart by when there is none.
+///
+/// # Safety
+/// `channel` must be a live completion channel of `api`.
+pub unsafe fn next_cq_event(api: Api, channel: *mut ibv_comp_channel) -> Option<*mut ibv_cq> {
+    let mut cq = ptr::null_mut();
+    let mut cq_context = ptr::null_mut();
+    // SAFETY: by contract, and both pointers outlive the call.
+    let ret = unsafe { api.ibv_get_cq_event(channel, &mut cq, &mut cq_context) };
+    (ret == 0).then_some(cq)
+}
+
+/// A completion queue.
+pub struct CompQueue {
+    cq: *mut ibv_cq,
+    api: Api,
+}
+
+impl CompQueue {
+    /// # Safety
+    /// `ctx` must be a live context of `api` and `channel` one of its channels; both must outlive the queue.
+    pub unsafe fn create(
+        api: Api,
+        ctx: *mut ibv_context,
+        cqe: c_int,
+        channel: *mut ibv_comp_channel,
+    ) -> Result<CompQueue, Failed> {
+        // SAFETY: by contract.
+        let cq = unsafe { api.ibv_create_cq(ctx, cqe, ptr::null_mut(), channel, 0) };
+        Ok(CompQueue { cq: by_pointer("ibv_create_cq", cq)?, api })
+    }
+
+    #[inline]
+    pub fn as_ptr(&self) -> *mut ibv_cq {
+        self.cq
+    }
+
+    /// Takes up to `num_entries` completions; gives their number or something negative.
+    ///
+    /// # Safety
+    /// `wc` must have room for `num_entries` completions.
+    #[inline(always)]
+    pub unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+        // SAFETY: the queue is alive as long as its owner; the rest is by contract.
+        unsafe { hot::poll_cq(self.cq, num_entries, wc) }
+    }
+
+    /// Asks for an event at the next completion.
+    pub fn request_notification(&self) -> Result<(), Failed> {
+        // SAFETY: the queue is alive as long as its owner.
+        by_code("ibv_req_notify_cq", unsafe { hot::req_notify_cq(self.cq, 0) })
+    }
+
+    pub fn close(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        // SAFETY: the queue is ours and released once: `close` forgets it, otherwise drop is the last use.
+        by_code("ibv_destroy_cq", unsafe { self.api.ibv_destroy_cq(self.cq) })
+    }
+}
+
+impl Drop for CompQueue {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}
+
+/// A shared receive queue.
+pub struct SharedRecvQueue {
+    srq: *mut ibv_srq,
+    api: Api,
+}
+
+impl SharedRecvQueue {
+    /// # Safety
+    /// `pd` must be a live protection domain of `api` and outlive the queue.
+    pub unsafe fn create(api: Api, pd: *mut ibv_pd, max_wr: u32) -> Result<SharedRecvQueue, Failed> {
+        let mut attr = ibv_srq_init_attr {
+            srq_context: ptr::null_mut(),
+            attr: ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 },
+        };
+        // SAFETY: by contract, and the attributes outlive the call.
+        let srq = by_pointer("ibv_create_srq", unsafe { api.ibv_create_srq(pd, &mut attr) })?;
+        Ok(SharedRecvQueue { srq, api })
+    }
+
+    #[inline]
+    pub fn as_ptr(&self) -> *mut ibv_srq {
+        self.srq
+    }
+
+    pub fn close(self) -> Result<(), Failed> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), Failed> {
+        // SAFETY: the queue is ours and released once: `close` forgets it, otherwise drop is the last use.
+        by_code("ibv_destroy_srq", unsafe { self.api.ibv_destroy_srq(self.srq) })
+    }
+}
+
+impl Drop for SharedRecvQueue {
+    fn drop(&mut self) {
+        released(self.release());
+    }
+}

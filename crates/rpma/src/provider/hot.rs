@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The data path: the five inline calls of `verbs.h`, through the operations of the object's context.
+//!
+//! They are the same for every provider, and nothing else is here. A context without the operation (which no
+//! provider makes) gives EOPNOTSUPP.
+
+use std::ffi::c_int;
+
+use libc::EOPNOTSUPP;
+use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+
+/// `ibv_post_send`: 0 or a positive errno.
+///
+/// # Safety
+/// `qp` must be a live queue pair, `wr` a request whose fields that its opcode reads are set, `bad_wr` writable.
+#[inline(always)]
+pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: a live queue pair has a live context; the rest is the caller's promise.
+    unsafe {
+        match (*(*qp).context).ops.post_send {
+            Some(post_send) => post_send(qp, wr, bad_wr),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_post_recv`: 0 or a positive errno.
+///
+/// # Safety
+/// `qp` must be a live queue pair, `wr` a complete request, `bad_wr` writable.
+#[inline(always)]
+pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: as in `post_send`.
+    unsafe {
+        match (*(*qp).context).ops.post_recv {
+            Some(post_recv) => post_recv(qp, wr, bad_wr),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_post_srq_recv`: 0 or a positive errno.
+///
+/// # Safety
+/// `srq` must be a live shared receive queue, `wr` a complete request, `bad_wr` writable.
+#[inline(always)]
+pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: a live queue has a live context; the rest is the caller's promise.
+    unsafe {
+        match (*(*srq).context).ops.post_srq_recv {
+            Some(post_srq_recv) => post_srq_recv(srq, wr, bad_wr),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_poll_cq`: the number of completions, or negative.
+///
+/// # Safety
+/// `cq` must be a live completion queue and `wc` have room for `num_entries` completions.
+#[inline(always)]
+pub unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: a live queue has a live context; the rest is the caller's promise.
+    unsafe {
+        match (*(*cq).context).ops.poll_cq {
+            Some(poll_cq) => poll_cq(cq, num_entries, wc),
+            None => -EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_req_notify_cq`: 0 or a positive errno.
+///
+/// # Safety
+/// `cq` must be a live completion queue.
+#[inline(always)]
+pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live queue has a live context.
+    unsafe {
+        match (*(*cq).context).ops.req_notify_cq {
+            Some(req_notify_cq) => req_notify_cq(cq, solicited_only),
+            None => EOPNOTSUPP,
+        }
+    }
+}

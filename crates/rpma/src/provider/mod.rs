@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The seam between librpma's semantics and what carries them out.
+//!
+//! [`Provider`] is the control path only, with the names, signatures and errno habits of libibverbs and librdmacm:
+//! pointers are NULL with errno set, `ibv_*` numbers are 0 or a positive errno (`ibv_get_cq_event`: 0 or -1 with
+//! errno), `rdma_*` numbers are 0 or -1 with errno, `rdma_getaddrinfo` is 0 or an `EAI_*`. The data path does not
+//! come through here: it is [`hot`] for every provider, and [`native`] for what only newer devices have.
+//!
+//! Which provider an address gets is decided in [`find_context`], and whose a context is in [`of_context`]. Both
+//! are asked once; every object keeps the provider of what it was made from.
+
+pub mod handles;
+pub mod hot;
+mod layout;
+pub mod native;
+#[cfg(feature = "rdma-core")]
+mod rdma_core;
+#[cfg(feature = "soft")]
+mod soft;
+
+mod find;
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::sockaddr;
+use rdma_sys::*;
+
+pub use find::find_context;
+
+use crate::error::Result;
+
+/// The control path, once: the trait and both forwarding implementations are made from this list. `ibv_advise_mr` has the
+/// domain's context in addition, because the domain itself is not looked into.
+macro_rules! control_path {
+    ($make:ident $($arguments:tt)*) => {
+        $make! {
+            [$($arguments)*]
+            fn ibv_query_device_ex(
+                ctx: *mut ibv_context, input: *const ibv_query_device_ex_input, attr: *mut ibv_device_attr_ex
+            ) -> c_int;
+            fn ibv_alloc_pd(ctx: *mut ibv_context) -> *mut ibv_pd;
+            fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+            fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
+            fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int;
+            fn ibv_advise_mr(
+                ctx: *mut ibv_context, pd: *mut ibv_pd, advice: c_uint, flags: u32, sg_list: *mut ibv_sge, num_sge: u32
+            ) -> c_int;
+            fn ibv_create_comp_channel(ctx: *mut ibv_context) -> *mut ibv_comp_channel;
+            fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+            fn ibv_create_cq(
+                ctx: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel,
+                comp_vector: c_int
+            ) -> *mut ibv_cq;
+            fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+            fn ibv_get_cq_event(
+                channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
+            ) -> c_int;
+            fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
+            fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+            fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+            fn rdma_create_event_channel() -> *mut rdma_event_channel;
+            fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
+            fn rdma_create_id(
+                channel: *mut rdma_event_channel, id: *mut *mut rdma_cm_id, context: *mut c_void,
+                ps: rdma_port_space::Type
+            ) -> c_int;
+            fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
+            fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
+            fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
+            fn rdma_resolve_addr(
+                id: *mut rdma_cm_id, src: *mut sockaddr, dst: *mut sockaddr, timeout_ms: c_int
+            ) -> c_int;
+            fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
+            fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
+            fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int;
+            fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int;
+            fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int;
+            fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
+            fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int;
+            fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
+            fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int;
+            fn rdma_destroy_qp(id: *mut rdma_cm_id);
+            fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex;
+            fn rdma_getaddrinfo(
+                node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo,
+                res: *mut *mut rdma_addrinfo
+            ) -> c_int;
+            fn rdma_freeaddrinfo(res: *mut rdma_addrinfo);
+        }
+    };
+}
+
+macro_rules! provider_trait {
+    ([] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
+        /// What an implementation of verbs and connection management offers. Thread-safe as verbs are.
+        ///
+        /// # Safety
+        /// The methods have the contracts of the verbs man pages; objects must come from the same provider.
+        pub trait Provider: Sync {
+            /// The name that `RPMA_PROVIDER` selects it by.
+            fn name(&self) -> &'static str;
+            /// Whether registrations take the FLUSH access bits whatever the attributes of the device say.
+            fn has_flush_access(&self) -> bool;
+            /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
+            fn pins_memory(&self) -> bool;
+            /// Why a connection probably did not come about, for the log, if this event and its status tell.
+            fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>;
+            $( unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)?; )*
+        }
+    };
+}
+control_path!(provider_trait);
+
+/// Makes the forwarding methods of a [`Provider`] implementation from the functions of a module.
+macro_rules! forward {
+    ([$module:ident] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
+        $(
+            unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)? {
+                // SAFETY: the caller keeps the contract of the call that this one is passed on to.
+                unsafe { $module::$call($($arg),*) }
+            }
+        )*
+    };
+}
+use {control_path, forward};
+
+/// A provider. All of them live as long as the process.
+pub type Api = &'static dyn Provider;
+
+/// The provider that a context belongs to, told by the context's address alone.
+pub fn of_context(ctx: *mut ibv_context) -> Result<Api> {
+    #[cfg(feature = "soft")]
+    if softverbs::owns(ctx) {
+        return Ok(soft::api());
+    }
+    #[cfg(feature = "rdma-core")]
+    {
+        #[cfg(not(feature = "soft"))]
+        let _ = ctx;
+        Ok(rdma_core::api())
+    }
+    #[cfg(not(feature = "rdma-core"))]
+    {
+        log_error!("the context {ctx:p} is not of the soft provider, and this build has no other");
+        Err(crate::error::Error::Provider)
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Native atomic write and native flush: the two operations of verbs that are posted through an extended queue pair
+//! only. rdma-core 44 has the first of them, rdma-core 45 both.
+//!
+//! Numbers and layout are our own, so that a library built on older headers uses the operations where they are.
+//! Whether they are is known at run time: a device has a capability bit for each, and a provider that does not know
+//! an operation refuses to make a queue pair for it. Only for one that was made are the operation's members of the
+//! extended queue pair looked at, which an older libibverbs does not have.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::offset_of;
+use std::ptr::NonNull;
+
+use libc::EOPNOTSUPP;
+use rdma_sys::{ibv_qp, ibv_qp_ex};
+
+/// Bits of `device_cap_flags_ex`: a device can flush to visibility, to persistence, and write 8 bytes atomically.
+pub const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+pub const DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
+pub const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
+/// Access rights of a region: the target of a native flush to visibility, to persistence.
+pub const ACCESS_FLUSH_GLOBAL: u32 = 1 << 8;
+pub const ACCESS_FLUSH_PERSISTENT: u32 = 1 << 9;
+
+/// Bits of `send_ops_flags`: a queue pair for the operation.
+pub const QP_WITH_FLUSH: u64 = 1 << 11;
+pub const QP_WITH_ATOMIC_WRITE: u64 = 1 << 12;
+
+/// What a flush reaches: `IBV_FLUSH_GLOBAL` or `IBV_FLUSH_PERSISTENT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FlushKind {
+    Visibility = 1,
+    Persistent = 2,
+}
+
+/// `IBV_FLUSH_RANGE`: of a region, only the range that is named.
+const FLUSH_RANGE: u8 = 0;
+
+type AtomicWrite = unsafe extern "C" fn(*mut ExtendedQp, u32, u64, *const c_void);
+type Flush = unsafe extern "C" fn(*mut ExtendedQp, u32, u64, usize, u8, u8);
+
+/// `struct ibv_qp_ex` as far as it is used here, which goes further than the installed header may.
+#[repr(C)]
+struct ExtendedQp {
+    qp_base: ibv_qp,
+    comp_mask: u64,
+    wr_id: u64,
+    wr_flags: c_uint,
+    /// Operations that are not called.
+    others: [Option<unsafe extern "C" fn()>; 17],
+    wr_start: Option<unsafe extern "C" fn(*mut ExtendedQp)>,
+    wr_complete: Option<unsafe extern "C" fn(*mut ExtendedQp) -> c_int>,
+    wr_abort: Option<unsafe extern "C" fn(*mut ExtendedQp)>,
+    wr_atomic_write: Option<AtomicWrite>,
+    wr_flush: Option<Flush>,
+}
+
+const _: () = {
+    assert!(offset_of!(ExtendedQp, wr_id) == offset_of!(ibv_qp_ex, wr_id));
+    assert!(offset_of!(ExtendedQp, wr_flags) == offset_of!(ibv_qp_ex, wr_flags));
+    assert!(offset_of!(ExtendedQp, others) == offset_of!(ibv_qp_ex, wr_atomic_cmp_swp));
+    assert!(offset_of!(ExtendedQp, wr_start) == offset_of!(ibv_qp_ex, wr_start));
+    assert!(offset_of!(ExtendedQp, wr_complete) == offset_of!(ibv_qp_ex, wr_complete));
+    assert!(offset_of!(ExtendedQp, wr_abort) == offset_of!(ibv_qp_ex, wr_abort));
+    assert!(offset_of!(ExtendedQp, wr_atomic_write) == offset_of!(ExtendedQp, wr_abort) + size_of::<usize>());
+    // The header ends in front of the two operations, or between them, or has both.
+    let header = size_of::<ibv_qp_ex>();
+    assert!(
+        header == offset_of!(ExtendedQp, wr_atomic_write)
+            || header == offset_of!(ExtendedQp, wr_flush)
+            || header >= size_of::<ExtendedQp>()
+    );
+};
+
+/// A queue pair that was made for native operations.
+#[derive(Clone, Copy)]
+pub struct NativeQp {
+    qp: NonNull<ExtendedQp>,
+}
+
+impl NativeQp {
+    /// With the operations of `ops` (`QP_WITH_*`) that the queue pair really has; nothing if it has none.
+    ///
+    /// # Safety
+    /// `qp` must be NULL or a live extended queue pair that was created with `ops` in its `send_ops_flags`.
+    pub unsafe fn with(qp: *mut ibv_qp_ex, ops: u64) -> Option<(NativeQp, u64)> {
+        let this = NativeQp { qp: NonNull::new(qp.cast::<ExtendedQp>())? };
+        let qp = this.qp.as_ptr();
+        let mut has = 0;
+        // SAFETY: live by contract. A provider that has made a queue pair for an operation is of an rdma-core that knows
+        // it, so the object reaches to the operation's member.
+        unsafe {
+            if ops & QP_WITH_ATOMIC_WRITE != 0 && (&raw const (*qp).wr_atomic_write).read().is_some() {
+                has |= QP_WITH_ATOMIC_WRITE;
+            }
+            if ops & QP_WITH_FLUSH != 0 && (&raw const (*qp).wr_flush).read().is_some() {
+                has |= QP_WITH_FLUSH;
+            }
+        }
+        (has != 0).then_some((this, has))
+    }
+
+    /// Posts one request that `add` makes. 0 or a positive errno.
+    ///
+    /// # Safety
+    /// The queue pair must be alive, and `add` make one request.
+    #[inline(always)]
+    unsafe fn post(self, wr_id: u64, flags: u32, add: impl FnOnce(*mut ExtendedQp)) -> c_int {
+        let qp = self.qp.as_ptr();
+        // SAFETY: alive by contract. From start to completion the provider keeps other threads out, so the two fields
+        // are this thread's.
+        unsafe {
+            let (Some(start), Some(complete)) =
+                ((&raw const (*qp).wr_start).read(), (&raw const (*qp).wr_complete).read())
+            else {
+                return EOPNOTSUPP;
+            };
+            start(qp);
+            (&raw mut (*qp).wr_id).write(wr_id);
+            (&raw mut (*qp).wr_flags).write(flags);
+            add(qp);
+            complete(qp)
+        }
+    }
+
+    /// Writes 8 bytes to `addr`. 0 or a positive errno.
+    ///
+    /// # Safety
+    /// The queue pair must be alive and have the operation; `value` must be readable for 8 bytes.
+    pub unsafe fn atomic_write(
+        self,
+        wr_id: u64,
+        flags: u32,
+        rkey: u32,
+        addr: u64,
+        value: *const u8,
+    ) -> c_int {
+        // SAFETY: by contract; the provider copies the value before it returns.
+        unsafe {
+            let Some(atomic_write) = (&raw const (*self.qp.as_ptr()).wr_atomic_write).read() else {
+                return EOPNOTSUPP;
+            };
+            self.post(wr_id, flags, |qp| atomic_write(qp, rkey, addr, value.cast()))
+        }
+    }
+
+    /// Flushes `len` bytes at `addr`. 0 or a positive errno.
+    ///
+    /// # Safety
+    /// The queue pair must be alive and have the operation.
+    pub unsafe fn flush(
+        self,
+        wr_id: u64,
+        flags: u32,
+        rkey: u32,
+        addr: u64,
+        len: u32,
+        kind: FlushKind,
+    ) -> c_int {
+        // SAFETY: by contract.
+        unsafe {
+            let Some(flush) = (&raw const (*self.qp.as_ptr()).wr_flush).read() else { return EOPNOTSUPP };
+            self.post(wr_id, flags, |qp| flush(qp, rkey, addr, len as usize, kind as u8, FLUSH_RANGE))
+        }
+    }
+}

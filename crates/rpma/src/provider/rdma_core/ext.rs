@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The extended inline functions of `verbs.h` that we need: those of a header cannot be linked with.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::{offset_of, size_of};
+use std::ptr;
+
+use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
+use rdma_sys::{
+    ibv_context, ibv_device_attr_ex, ibv_pd, ibv_query_device, ibv_query_device_ex_input, ibv_sge,
+    verbs_context,
+};
+
+/// What `abi_compat` of an extended context holds.
+const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
+
+/// The extended context around `ctx`, if it has one that reaches back to the operation at `op_offset`.
+///
+/// # Safety
+/// `ctx` must be a live context.
+unsafe fn extended(ctx: *mut ibv_context, op_offset: usize) -> Option<*mut verbs_context> {
+    // SAFETY: live by contract; the marker says that the context is the last member of an extended one, whose size
+    // field stands right in front of it.
+    unsafe {
+        if (*ctx).abi_compat != EXTENDED {
+            return None;
+        }
+        let extended = ctx.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
+        ((*extended).sz >= size_of::<verbs_context>() - op_offset).then_some(extended)
+    }
+}
+
+/// `ibv_query_device_ex`: 0 or a positive errno. A context without the operation answers with the plain query.
+///
+/// # Safety
+/// `ctx` must be a live context, `input` NULL or readable, `attr` writable.
+pub unsafe fn ibv_query_device_ex(
+    ctx: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+) -> c_int {
+    // SAFETY: by contract; the operation is only read where the extended context reaches.
+    unsafe {
+        if !input.is_null() && (*input).comp_mask != 0 {
+            return EINVAL;
+        }
+        let op = extended(ctx, offset_of!(verbs_context, query_device_ex)).and_then(|x| (*x).query_device_ex);
+        if let Some(query_device_ex) = op {
+            let ret = query_device_ex(ctx, input, attr, size_of::<ibv_device_attr_ex>());
+            if ret != EOPNOTSUPP && ret != ENOSYS {
+                return ret;
+            }
+        }
+        attr.write_bytes(0, 1);
+        ibv_query_device(ctx, &raw mut (*attr).orig_attr)
+    }
+}
+
+/// `ibv_advise_mr`: 0 or a positive errno. The context is the protection domain's.
+///
+/// # Safety
+/// `ctx` must be a live context, `pd` one of its protection domains, `sg_list` hold `num_sge` ranges.
+pub unsafe fn ibv_advise_mr(
+    ctx: *mut ibv_context,
+    pd: *mut ibv_pd,
+    advice: c_uint,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    // SAFETY: by contract; the operation is only read where the extended context reaches.
+    unsafe {
+        match extended(ctx, offset_of!(verbs_context, advise_mr)).and_then(|x| (*x).advise_mr) {
+            Some(advise_mr) => advise_mr(pd, advice, flags, sg_list, num_sge),
+            None => EOPNOTSUPP,
+        }
+    }
+}

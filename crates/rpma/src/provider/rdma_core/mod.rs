@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The provider for RDMA devices, soft-RoCE and soft-iWARP of the kernel included: libibverbs and librdmacm.
+
+mod devices;
+mod ext;
+mod refused;
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::sockaddr;
+use rdma_sys::*;
+
+use super::{Api, Provider, control_path, forward};
+pub use devices::{Missing, missing};
+
+struct RdmaCore;
+
+/// This provider.
+pub fn api() -> Api {
+    &RdmaCore
+}
+
+/// The calls of the list by name: the libraries' own, and ours where theirs is inline.
+mod calls {
+    pub use super::ext::{ibv_advise_mr, ibv_query_device_ex};
+    pub use rdma_sys::{
+        ibv_ack_cq_events, ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
+        ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq,
+        ibv_get_cq_event, ibv_qp_to_qp_ex, ibv_reg_mr, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,
+        rdma_connect, rdma_create_event_channel, rdma_create_id, rdma_create_qp_ex,
+        rdma_destroy_event_channel, rdma_destroy_id, rdma_destroy_qp, rdma_disconnect, rdma_freeaddrinfo,
+        rdma_get_cm_event, rdma_getaddrinfo, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr,
+        rdma_resolve_route,
+    };
+}
+
+impl Provider for RdmaCore {
+    fn name(&self) -> &'static str {
+        "rdma-core"
+    }
+
+    fn has_flush_access(&self) -> bool {
+        false
+    }
+
+    fn pins_memory(&self) -> bool {
+        true
+    }
+
+    fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str> {
+        refused::likely_reason(event, status)
+    }
+
+    control_path!(forward calls);
+}

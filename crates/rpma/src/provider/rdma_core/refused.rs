@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Why a connection did not come about, as far as the event of a device tells.
+#![forbid(unsafe_code)]
+
+use std::ffi::c_int;
+
+use libc::ETIMEDOUT;
+use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type};
+
+/// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens there. A program that says no gives another.
+const REJ_INVALID_SERVICE_ID: c_int = 8;
+
+/// The likely reason, for the log; none for events that say all there is.
+pub fn likely_reason(event: Type, status: c_int) -> Option<&'static str> {
+    match (event, status) {
+        (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID) => Some(
+            "no program listens on this port of the RDMA device there; one that uses provider soft listens on TCP \
+             only, and is reached with RPMA_PROVIDER=soft",
+        ),
+        (RDMA_CM_EVENT_UNREACHABLE, status) if status == -ETIMEDOUT => Some(
+            "no answer: the host is down or has no RDMA device with this address; a program there that uses provider \
+             soft is reached with RPMA_PROVIDER=soft",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+
+    #[test]
+    fn only_what_the_status_tells() {
+        let says = |event, status| likely_reason(event, status).unwrap_or_default();
+        assert!(says(RDMA_CM_EVENT_REJECTED, 8).starts_with("no program listens"));
+        assert!(says(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT).starts_with("no answer"));
+        // 28 is what a program's own rejection gives
+        for (event, status) in [
+            (RDMA_CM_EVENT_REJECTED, 28),
+            (RDMA_CM_EVENT_REJECTED, 0),
+            (RDMA_CM_EVENT_UNREACHABLE, 0),
+            (RDMA_CM_EVENT_ESTABLISHED, -ETIMEDOUT),
+        ] {
+            assert_eq!(likely_reason(event, status), None, "{event} {status}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The provider for machines without an RDMA device: the softverbs crate.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt::Write;
+use std::sync::Once;
+
+use libc::sockaddr;
+use rdma_sys::*;
+
+use super::{Api, Provider, control_path, forward};
+use crate::abi::rpma_log_level;
+use crate::log as rpma_log;
+
+struct Soft;
+
+/// This provider. The first call connects softverbs' messages to this library's log.
+pub fn api() -> Api {
+    static CONNECT_LOG: Once = Once::new();
+    CONNECT_LOG.call_once(|| {
+        // A Rust program that has its own logger keeps it.
+        if log::set_logger(&ForwardLog).is_ok() {
+            log::set_max_level(log::LevelFilter::Debug);
+        }
+    });
+    &Soft
+}
+
+/// The calls of the list by name: softverbs' own, but for two.
+mod calls {
+    use std::ffi::{c_int, c_uint};
+
+    use rdma_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_ex, ibv_sge};
+    pub use softverbs::cm::*;
+    pub use softverbs::verbs::*;
+
+    /// As softverbs', which needs no context.
+    pub unsafe fn ibv_advise_mr(
+        _: *mut ibv_context,
+        pd: *mut ibv_pd,
+        advice: c_uint,
+        flags: u32,
+        sg_list: *mut ibv_sge,
+        num_sge: u32,
+    ) -> c_int {
+        // SAFETY: by the caller's contract.
+        unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
+    }
+
+    /// No queue pair is an extended one.
+    pub unsafe fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp_ex {
+        std::ptr::null_mut()
+    }
+}
+
+impl Provider for Soft {
+    fn name(&self) -> &'static str {
+        "soft"
+    }
+
+    fn has_flush_access(&self) -> bool {
+        true
+    }
+
+    fn pins_memory(&self) -> bool {
+        false
+    }
+
+    /// softverbs has logged it, with what only it knows.
+    fn likely_reason(&self, _event: rdma_cm_event_type::Type, _status: c_int) -> Option<&'static str> {
+        None
+    }
+
+    control_path!(forward calls);
+}
+
+/// Hands what softverbs logs to this library's log function and thresholds.
+struct ForwardLog;
+
+impl log::Log for ForwardLog {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        rpma_log::enabled(level(metadata.level()))
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let level = level(record.level());
+        if rpma_log::enabled(level) {
+            let mut file = rpma_log::Text::<128>::new();
+            // Text never fails; what does not fit is cut.
+            let _ = file.write_str(record.file().unwrap_or(record.target()));
+            // A record does not know its function; the module says nearly as much.
+            let function = record.module_path().and_then(|path| path.rsplit("::").next());
+            let place = rpma_log::Place {
+                file: file.as_c_str(),
+                line: record.line().unwrap_or(0),
+                function: function.unwrap_or(record.target()),
+            };
+            rpma_log::emit(level, &place, *record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn level(level: log::Level) -> rpma_log_level {
+    match level {
+        log::Level::Error => rpma_log_level::RPMA_LOG_LEVEL_ERROR,
+        log::Level::Warn => rpma_log_level::RPMA_LOG_LEVEL_WARNING,
+        log::Level::Info => rpma_log_level::RPMA_LOG_LEVEL_INFO,
+        log::Level::Debug | log::Level::Trace => rpma_log_level::RPMA_LOG_LEVEL_DEBUG,
+    }
+}

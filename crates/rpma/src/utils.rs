@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Device look-up, device abilities, and texts.
+
+use std::ffi::{CStr, c_int};
+
+use rdma_sys::ibv_context;
+
+use super::device::Abilities;
+use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
+use crate::abi::{rpma_conn_event, rpma_util_ibv_context_type};
+use crate::error::{Error, Result};
+use crate::provider;
+use crate::provider::handles::End;
+
+/// Which end of a connection the C argument names.
+fn end(which: IbvContextTypeArg) -> Result<End> {
+    const LOCAL: IbvContextTypeArg =
+        rpma_util_ibv_context_type::RPMA_UTIL_IBV_CONTEXT_LOCAL as IbvContextTypeArg;
+    const REMOTE: IbvContextTypeArg =
+        rpma_util_ibv_context_type::RPMA_UTIL_IBV_CONTEXT_REMOTE as IbvContextTypeArg;
+    match which {
+        LOCAL => Ok(End::Passive),
+        REMOTE => Ok(End::Active),
+        _ => Err(Error::Inval),
+    }
+}
+
+/// The device that serves an address.
+pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_context> {
+    provider::find_context(addr, end(which)?)
+}
+
+/// Whether a device can page registered memory on demand for reads and writes of reliable connections.
+///
+/// # Safety
+/// `ctx` must be a live context.
+pub unsafe fn is_odp_capable(ctx: *mut ibv_context) -> Result<bool> {
+    let api = provider::of_context(ctx)?;
+    // SAFETY: by contract.
+    Ok(unsafe { Abilities::of(api, ctx) }?.odp)
+}
+
+/// The text for a connection event; `event` may be any number.
+pub fn conn_event_text(event: ConnEventArg) -> &'static CStr {
+    use rpma_conn_event::*;
+    const TEXTS: [(rpma_conn_event, &CStr); 6] = [
+        (RPMA_CONN_UNDEFINED, c"Undefined connection event"),
+        (RPMA_CONN_ESTABLISHED, c"Connection established"),
+        (RPMA_CONN_CLOSED, c"Connection closed"),
+        (RPMA_CONN_LOST, c"Connection lost"),
+        (RPMA_CONN_REJECTED, c"Connection rejected"),
+        (RPMA_CONN_UNREACHABLE, c"Connection unreachable"),
+    ];
+    let text = TEXTS.iter().find(|(known, _)| *known as c_int == event);
+    text.map_or(c"Unsupported connection event", |(_, text)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_texts_are_the_interface_literals() {
+        let expected = [
+            (-2, "Unsupported connection event"),
+            (-1, "Undefined connection event"),
+            (0, "Connection established"),
+            (1, "Connection closed"),
+            (2, "Connection lost"),
+            (3, "Connection rejected"),
+            (4, "Connection unreachable"),
+            (5, "Unsupported connection event"),
+        ];
+        for (event, literal) in expected {
+            assert_eq!(conn_event_text(event).to_str().unwrap(), literal, "{event}");
+        }
+    }
+
+    #[test]
+    fn only_two_ends_exist() {
+        assert_eq!(end(0), Ok(End::Passive));
+        assert_eq!(end(1), Ok(End::Active));
+        assert_eq!(end(2), Err(Error::Inval));
+        assert_eq!(end(u32::MAX), Err(Error::Inval));
+    }
+}

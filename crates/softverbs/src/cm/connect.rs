@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The active side: from the TCP connection to the peer's MPA Reply.
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use super::event::Event;
+use super::id::Id;
+use crate::engine::{Engine, Source};
+use crate::qp::{Connection, Owner, Qp, Role};
+use crate::sys::{self, Errno};
+use crate::{config, lock};
+use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
+use rdma_sys::rdma_cm_event_type::{
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+};
+
+const READ: u32 = libc::EPOLLIN as u32;
+const WRITE: u32 = libc::EPOLLOUT as u32;
+
+/// What the program asked for.
+pub(super) struct Attempt {
+    pub qp: Arc<Qp>,
+    /// The MPA Request, ready to be sent.
+    pub request: Vec<u8>,
+    pub ord: u16,
+    pub wait_for_receives: bool,
+    /// Whom it is to.
+    pub dst: SocketAddr,
+    /// Time for the TCP connection.
+    pub timeout: Duration,
+}
+
+enum Stage {
+    /// TCP is connecting.
+    Connecting,
+    /// The request is out.
+    AwaitingReply,
+}
+
+struct State {
+    socket: OwnedFd,
+    stage: Stage,
+    deadline: Instant,
+    received: Vec<u8>,
+}
+
+/// A connection that the program has asked for and that is not established.
+pub(crate) struct Outgoing {
+    id: Weak<Id>,
+    engine: Arc<Engine>,
+    token: u64,
+    attempt: Attempt,
+    state: Mutex<Option<State>>,
+}
+
+/// The peer's reply, and what came behind it.
+struct Replied {
+    frame: Frame,
+    private_data: Vec<u8>,
+    early: Vec<u8>,
+}
+
+/// How an attempt failed: event, negative error number, private data of the peer.
+struct Failed(u32, i32, Vec<u8>);
+
+impl Failed {
+    fn from_errno(e: Errno) -> Self {
+        let kind = match e {
+            libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE => RDMA_CM_EVENT_REJECTED,
+            libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => {
+                RDMA_CM_EVENT_UNREACHABLE
+            }
+            _ => RDMA_CM_EVENT_CONNECT_ERROR,
+        };
+        Self(kind, -e, Vec::new())
+    }
+}
+
+impl Outgoing {
+    /// Takes over a socket on which `connect` was called; `connected` says with what result.
+    pub(super) fn start(
+        id: &Arc<Id>,
+        socket: OwnedFd,
+        connected: Result<(), Errno>,
+        attempt: Attempt,
+    ) -> Result<Arc<Self>, Errno> {
+        let engine = Engine::get()?;
+        let (fd, timeout) = (socket.as_raw_fd(), attempt.timeout);
+        let state = State {
+            socket,
+            stage: Stage::Connecting,
+            deadline: Instant::now() + timeout,
+            received: Vec::new(),
+        };
+        let outgoing = Arc::new(Self {
+            id: Arc::downgrade(id),
+            token: engine.token(),
+            engine: engine.clone(),
+            attempt,
+            state: Mutex::new(Some(state)),
+        });
+        let source: Arc<dyn Source> = outgoing.clone();
+        match connected {
+            Ok(()) | Err(libc::EINPROGRESS) => {
+                engine.add(outgoing.token, fd, WRITE, source.clone())?;
+                engine.schedule(timeout, &source);
+            }
+            // The result is an event in any case: a program waits for one.
+            Err(e) => {
+                let refused = outgoing.clone();
+                engine.kick(Arc::new(Refused { outgoing: refused, errno: e }));
+            }
+        }
+        Ok(outgoing)
+    }
+
+    /// Gives up: the program does not want the connection any more.
+    pub(super) fn cancel(&self) {
+        self.take();
+    }
+
+    fn take(&self) -> Option<State> {
+        let state = lock(&self.state).take()?;
+        self.engine.remove(self.token, state.socket.as_raw_fd());
+        Some(state)
+    }
+
+    fn fail(&self, Failed(kind, status, private_data): Failed) {
+        let Some(state) = self.take() else { return };
+        let Some(id) = self.id.upgrade() else { return };
+        self.log_failure(&state.stage, -status);
+        let mut event = Event::new(0, kind, status);
+        event.private_data = private_data;
+        id.raise(event);
+    }
+
+    /// What the event's number alone does not tell whoever looks for the reason.
+    fn log_failure(&self, stage: &Stage, errno: Errno) {
+        let dst = self.attempt.dst;
+        let text = std::io::Error::from_raw_os_error(errno);
+        match (stage, errno) {
+            (Stage::Connecting, libc::ECONNREFUSED) => log::warn!(
+                "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
+            ),
+            (Stage::Connecting, _) => log::warn!("no TCP connection to {dst}: {text}"),
+            (Stage::AwaitingReply, libc::ETIMEDOUT) => {
+                log::warn!("{dst} takes TCP connections, but did not answer the request for one: {text}");
+            }
+            // The program there may have said no, which is not worth more.
+            (Stage::AwaitingReply, _) => log::info!("{dst} did not accept: {text}"),
+        }
+    }
+
+    /// Does what can be done; `Ok(Some(_))` when the reply is there.
+    fn step(self: &Arc<Self>) -> Result<Option<Replied>, Failed> {
+        let mut guard = lock(&self.state);
+        let Some(state) = &mut *guard else { return Ok(None) };
+        if matches!(state.stage, Stage::Connecting) {
+            match sys::get_option(&state.socket, libc::SOL_SOCKET, libc::SO_ERROR) {
+                Ok(0) => {}
+                Ok(e) | Err(e) => return Err(Failed::from_errno(e)),
+            }
+            super::prepare(&state.socket);
+            // A new connection takes far more than one frame.
+            sys::send(&state.socket, &self.attempt.request).map_err(Failed::from_errno)?;
+            state.stage = Stage::AwaitingReply;
+            let limit = config::get().reply_timeout;
+            state.deadline = Instant::now() + limit;
+            let fd = state.socket.as_raw_fd();
+            self.engine.watch(self.token, fd, READ).map_err(Failed::from_errno)?;
+            let source: Arc<dyn Source> = self.clone();
+            self.engine.schedule(limit, &source);
+            return Ok(None);
+        }
+        let mut chunk = [0; MAX_FRAME_LEN];
+        match sys::recv(&state.socket, &mut chunk) {
+            // No reply, but the end: that is how a listener says no without a word.
+            Ok(0) => return Err(Failed::from_errno(libc::ECONNRESET)),
+            Ok(n) => state.received.extend_from_slice(&chunk[..n]),
+            Err(libc::EAGAIN) => return Ok(None),
+            Err(e) => return Err(Failed::from_errno(e)),
+        }
+        match mpa::decode(Kind::Reply, &state.received) {
+            Ok(Decoded::Need(_)) => Ok(None),
+            Ok(Decoded::Frame { frame, private_data, consumed }) => {
+                let private_data = private_data.to_vec();
+                Ok(Some(Replied { frame, private_data, early: state.received[consumed..].to_vec() }))
+            }
+            Err(e) => {
+                log::warn!("connect failed: {e}");
+                Err(Failed(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, Vec::new()))
+            }
+        }
+    }
+
+    fn replied(&self, Replied { frame, private_data, early }: Replied) {
+        if frame.reject {
+            return self.fail(Failed(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
+        }
+        if frame.markers {
+            log::warn!("connect failed: the peer asks for markers, which are not supported");
+            return self.fail(Failed(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
+        }
+        let enhanced = frame.enhanced.unwrap_or_default();
+        if enhanced.peer_to_peer && !enhanced.rtr_write {
+            log::warn!("connect failed: the peer allows no first message that softverbs sends");
+            return self.fail(Failed(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data));
+        }
+        let Some(id) = self.id.upgrade() else { return };
+        let ord = match frame.enhanced {
+            Some(enhanced) => self.attempt.ord.min(enhanced.ird),
+            None => self.attempt.ord,
+        };
+        let Some(state) = lock(&self.state).take() else { return };
+        let owner: Weak<dyn Owner> = self.id.clone();
+        let connected = self.attempt.qp.connect(Connection {
+            socket: state.socket,
+            token: Some(self.token),
+            crc: frame.crc || crate::qp::wants_crc(),
+            ord: u32::from(ord),
+            role: if enhanced.peer_to_peer { Role::INITIATOR_ANNOUNCED } else { Role::INITIATOR },
+            early,
+            wait_for_receives: self.attempt.wait_for_receives,
+            owner,
+        });
+        let mut event = match connected {
+            Ok(()) => Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0),
+            Err(e) => Event::new(0, RDMA_CM_EVENT_CONNECT_ERROR, -e),
+        };
+        event.private_data = private_data;
+        event.responder_resources = u8::try_from(enhanced.ord).unwrap_or(u8::MAX);
+        event.initiator_depth = u8::try_from(enhanced.ird).unwrap_or(u8::MAX);
+        id.raise(event);
+    }
+}
+
+impl Source for Outgoing {
+    fn ready(self: Arc<Self>, _events: u32) {
+        match self.step() {
+            Ok(None) => {}
+            Ok(Some(replied)) => self.replied(replied),
+            Err(failed) => self.fail(failed),
+        }
+    }
+
+    fn timeout(self: Arc<Self>) {
+        let late = lock(&self.state).as_ref().is_some_and(|state| state.deadline <= Instant::now());
+        if late {
+            self.fail(Failed::from_errno(libc::ETIMEDOUT));
+        }
+    }
+}
+
+/// A connection attempt that the kernel refused at once.
+struct Refused {
+    outgoing: Arc<Outgoing>,
+    errno: Errno,
+}
+
+impl Source for Refused {
+    fn ready(self: Arc<Self>, _events: u32) {
+        self.outgoing.fail(Failed::from_errno(self.errno));
+    }
+}

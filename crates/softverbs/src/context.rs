@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The device `soft0` and its context: one for the life of the process, made when a program first asks.
+//!
+//! The context is a genuine extended one, with libibverbs' marker and size, so that the inline functions of `verbs.h` work on it: the
+//! data path finds our calls in `ops`, and an optional feature finds an empty slot, which means "not supported" to it. The functions that
+//! libibverbs exports keep their state behind a context that it opened itself, so they must not be used on this one.
+
+use once_cell::sync::OnceCell;
+use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
+use std::ptr::{addr_of, addr_of_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{ops, verbs};
+
+/// The marker by which `verbs.h` tells an extended context: all bits set.
+const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
+
+/// The context, and through it its device. Never freed: a program may keep it for ever, as it may one of librdmacm's.
+struct Soft {
+    context: *mut verbs_context,
+}
+
+// SAFETY: the address is written once, before the value is shared. What it points to is changed by nobody after that, but for the mutex
+// in the context, which is the program's to use.
+unsafe impl Send for Soft {}
+// SAFETY: as above.
+unsafe impl Sync for Soft {}
+
+static SOFT: OnceCell<Soft> = OnceCell::new();
+
+// The inline functions of verbs.h find the extended context by the distance of `context` from its start.
+const _: () = assert!(
+    std::mem::offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>()
+);
+
+fn name_into<const N: usize>(field: &mut [libc::c_char; N], name: &[u8]) {
+    for (to, from) in field.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+}
+
+fn make() -> Soft {
+    // SAFETY: all-zero is a valid ibv_device: no operations, empty names.
+    let mut device: Box<ibv_device> = Box::new(unsafe { std::mem::zeroed() });
+    device.node_type = ibv_node_type::IBV_NODE_RNIC;
+    device.transport_type = ibv_transport_type::IBV_TRANSPORT_IWARP;
+    name_into(&mut device.name, b"soft0");
+    name_into(&mut device.dev_name, b"soft0");
+    // SAFETY: all-zero is a valid verbs_context: every slot empty.
+    let mut context: Box<verbs_context> = Box::new(unsafe { std::mem::zeroed() });
+    context.sz = size_of::<verbs_context>();
+    context.query_device_ex = Some(verbs::query_device_slot);
+    context.context.device = Box::into_raw(device);
+    context.context.ops = ops::table();
+    context.context.cmd_fd = -1;
+    context.context.async_fd = -1;
+    context.context.num_comp_vectors = 1;
+    context.context.abi_compat = EXTENDED;
+    Soft { context: Box::into_raw(context) }
+}
+
+/// The context of the process's one software device. It costs some memory, and no descriptor or thread.
+///
+/// Source: the `ibv_context` of ibv_open_device(3).
+pub fn context() -> *mut ibv_context {
+    let soft = SOFT.get_or_init(make);
+    // SAFETY: the context lives for ever; only an address is computed.
+    unsafe { addr_of_mut!((*soft.context).context) }
+}
+
+/// Whether `context` is the software device's. Decided by address alone: what it points to is not touched.
+pub fn owns(context: *const ibv_context) -> bool {
+    // SAFETY: as above.
+    SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))
+}
+
+/// A number for an object, unique in the process.
+pub(crate) fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_known_by_its_address() {
+        let soft = context();
+        assert!(owns(soft));
+        assert_eq!(soft, context());
+        assert!(!owns(std::ptr::null()));
+        assert!(!owns(0x10 as *const ibv_context), "never dereferenced");
+    }
+
+    #[test]
+    fn the_context_says_what_it_is() {
+        let soft = SOFT.get_or_init(make);
+        // SAFETY: the device and the context live for ever and nobody writes them.
+        unsafe {
+            let device = (*soft.context).context.device;
+            assert_eq!((*device).transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
+            assert_eq!((*soft.context).context.abi_compat, EXTENDED);
+            assert!((*soft.context).context.ops.post_send.is_some());
+        }
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The data path: the five calls that a program reaches through `ibv_context.ops`. Each reads the C structures, calls one function, and
+//! translates back; errors are positive error numbers, as verbs has them.
+
+use libc::{c_int, c_uint};
+use rdma_sys::{
+    ibv_context_ops, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
+};
+use std::ptr::{addr_of, addr_of_mut};
+
+use crate::cq::Completion;
+use crate::limits::{MAX_INLINE, MAX_MESSAGE};
+use crate::qp::receive::{PostError, RecvWr};
+use crate::qp::send::{Local, Op, Progress, Wr};
+use crate::sys::Errno;
+use crate::verbs::{CqObject, QpObject, SrqObject};
+
+const SEND_FENCE: c_uint = 1;
+const SEND_SIGNALED: c_uint = 1 << 1;
+const SEND_SOLICITED: c_uint = 1 << 2;
+const SEND_INLINE: c_uint = 1 << 3;
+const WC_WITH_IMM: c_uint = 1 << 1;
+
+/// The opcodes of `enum ibv_wr_opcode` that a work request may have; what is not listed is refused.
+const OPCODES: [(ibv_wr_opcode::Type, Op); 5] = [
+    (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
+    (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
+    (ibv_wr_opcode::IBV_WR_SEND, Op::Send),
+    (ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, Op::SendWithImm),
+    (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
+];
+
+/// The one scatter/gather entry of a work request, or nothing at all.
+///
+/// # Safety
+///
+/// `list` must point to `count` entries.
+unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), Errno> {
+    match count {
+        0 => Ok((0, 0, 0)),
+        1 if !list.is_null() => {
+            // SAFETY: there is one entry, by the caller's promise; copied, not referenced.
+            let sge = unsafe { list.read() };
+            Ok((sge.addr, sge.length, sge.lkey))
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// Reads a work request: only the fields that its opcode uses.
+///
+/// # Safety
+///
+/// `wr` must point to a work request as ibv_post_send(3) describes it.
+unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<Wr, Errno> {
+    // SAFETY: the caller's promise; fields are copied one by one, and unions only as their opcode says.
+    let (wr_id, opcode, flags, list, count) = unsafe {
+        (
+            addr_of!((*wr).wr_id).read(),
+            addr_of!((*wr).opcode).read(),
+            addr_of!((*wr).send_flags).read(),
+            addr_of!((*wr).sg_list).read(),
+            addr_of!((*wr).num_sge).read(),
+        )
+    };
+    let (_, op) = OPCODES.into_iter().find(|(number, _)| *number == opcode).ok_or(libc::EINVAL)?;
+    // SAFETY: the caller's promise.
+    let (addr, len, lkey) = unsafe { entry(list, count) }?;
+    if len > MAX_MESSAGE {
+        return Err(libc::EINVAL);
+    }
+    let (remote_addr, rkey) = match op {
+        Op::Send | Op::SendWithImm => (0, 0),
+        // SAFETY: the opcode says that the union holds its rdma member.
+        _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
+    };
+    let imm = match op {
+        Op::SendWithImm | Op::WriteWithImm => {
+            // SAFETY: the opcode says that the union holds its imm_data member.
+            let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
+            imm.to_ne_bytes()
+        }
+        _ => [0; 4],
+    };
+    let local = if flags & SEND_INLINE != 0 && op != Op::Read {
+        if len as usize > MAX_INLINE {
+            return Err(libc::EINVAL);
+        }
+        let mut bytes = [0u8; MAX_INLINE];
+        // SAFETY: inline data is the program's own readable memory, of the length given, and its key is not looked at; it is copied
+        // before the call returns.
+        unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), len as usize) };
+        Local::Inline(bytes)
+    } else {
+        Local::Memory { addr, lkey }
+    };
+    Ok(Wr {
+        wr_id,
+        op,
+        signaled: signal_all || flags & SEND_SIGNALED != 0,
+        fence: flags & SEND_FENCE != 0,
+        solicited: flags & SEND_SOLICITED != 0,
+        imm,
+        local,
+        len,
+        remote_addr,
+        rkey,
+        progress: Progress::Queued,
+        received: 0,
+    })
+}
+
+/// # Safety
+///
+/// As for ibv_post_send(3), for a queue pair of softverbs.
+unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    mut wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { QpObject::own(qp) };
+    let result = (|| {
+        let mut posting = qp.posting()?;
+        while !wr.is_null() {
+            // SAFETY: the caller's promise: a list of work requests that ends with NULL.
+            let request = unsafe { read_send_wr(wr, qp.signal_all) }?;
+            posting.post(request)?;
+            // SAFETY: as above.
+            wr = unsafe { addr_of!((*wr).next).read() };
+        }
+        Ok(())
+    })();
+    // SAFETY: bad_wr is writable, by the caller's promise.
+    report(result, || unsafe { bad_wr.write(wr) })
+}
+
+/// Walks a list of receives.
+///
+/// # Safety
+///
+/// As for ibv_post_recv(3).
+unsafe fn post_receives(
+    mut wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+    mut post: impl FnMut(RecvWr) -> Result<(), Errno>,
+) -> c_int {
+    let result = (|| {
+        while !wr.is_null() {
+            // SAFETY: the caller's promise: a list of work requests that ends with NULL.
+            let (wr_id, list, count, next) = unsafe {
+                (
+                    addr_of!((*wr).wr_id).read(),
+                    addr_of!((*wr).sg_list).read(),
+                    addr_of!((*wr).num_sge).read(),
+                    addr_of!((*wr).next).read(),
+                )
+            };
+            // SAFETY: the caller's promise.
+            let (addr, len, lkey) = unsafe { entry(list, count) }?;
+            post(RecvWr { wr_id, addr, len, lkey })?;
+            wr = next;
+        }
+        Ok(())
+    })();
+    // SAFETY: bad_wr is writable, by the caller's promise.
+    report(result, || unsafe { bad_wr.write(wr) })
+}
+
+fn report(result: Result<(), Errno>, bad: impl FnOnce()) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(e) => {
+            bad();
+            e
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for ibv_post_recv(3), for a queue pair of softverbs.
+unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { QpObject::own(qp) };
+    // SAFETY: the caller's promise. A queue pair with a shared receive queue has no receive queue of its own.
+    unsafe {
+        post_receives(wr, bad_wr, |wr| if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) })
+    }
+}
+
+/// # Safety
+///
+/// As for ibv_post_srq_recv(3), for a shared receive queue of softverbs.
+unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let srq = unsafe { SrqObject::own(srq) };
+    // SAFETY: the caller's promise.
+    unsafe { post_receives(wr, bad_wr, |wr| srq.post(wr).map_err(|PostError::Full| libc::ENOMEM)) }
+}
+
+/// Writes a completion to the program's memory.
+///
+/// # Safety
+///
+/// `wc` must be writable.
+unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
+    let imm = c.imm.map_or(0, u32::from_ne_bytes);
+    // SAFETY: the caller's promise; fields are written one by one, the memory may be uninitialised.
+    unsafe {
+        addr_of_mut!((*wc).wr_id).write(c.wr_id);
+        addr_of_mut!((*wc).status).write(c.status);
+        addr_of_mut!((*wc).opcode).write(c.opcode);
+        addr_of_mut!((*wc).vendor_err).write(0);
+        addr_of_mut!((*wc).byte_len).write(c.byte_len);
+        addr_of_mut!((*wc).__bindgen_anon_1.imm_data).write(imm);
+        addr_of_mut!((*wc).qp_num).write(c.qp_num);
+        addr_of_mut!((*wc).src_qp).write(0);
+        addr_of_mut!((*wc).wc_flags).write(if c.imm.is_some() { WC_WITH_IMM } else { 0 });
+        addr_of_mut!((*wc).pkey_index).write(0);
+        addr_of_mut!((*wc).slid).write(0);
+        addr_of_mut!((*wc).sl).write(0);
+        addr_of_mut!((*wc).dlid_path_bits).write(0);
+    }
+}
+
+/// # Safety
+///
+/// As for ibv_poll_cq(3), for a completion queue of softverbs.
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
+    // SAFETY: the caller's promise.
+    let cq = unsafe { CqObject::own(cq) };
+    // SAFETY: there is room for `max` entries, by the caller's promise, and the index is below that.
+    cq.queue.poll(max, |i, completion| unsafe { write_wc(wc.add(i), completion) }) as c_int
+}
+
+/// # Safety
+///
+/// As for ibv_req_notify_cq(3), for a completion queue of softverbs.
+unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { CqObject::own(cq) }.queue.arm(solicited_only != 0);
+    0
+}
+
+/// The operations of a soft context. Slots that stay empty belong to functions that libibverbs exports, or to objects that there are
+/// not (memory windows).
+pub(crate) fn table() -> ibv_context_ops {
+    // SAFETY: all-zero is a valid table: every slot empty.
+    let mut ops: ibv_context_ops = unsafe { std::mem::zeroed() };
+    ops.alloc_mw = Some(no_mw);
+    ops.bind_mw = Some(no_bind_mw);
+    ops.dealloc_mw = Some(no_dealloc_mw);
+    ops.poll_cq = Some(poll_cq);
+    ops.post_recv = Some(post_recv);
+    ops.post_send = Some(post_send);
+    ops.post_srq_recv = Some(post_srq_recv);
+    ops.req_notify_cq = Some(req_notify_cq);
+    ops
+}
+
+unsafe extern "C" fn no_mw(
+    _: *mut rdma_sys::ibv_pd,
+    _: rdma_sys::ibv_mw_type::Type,
+) -> *mut rdma_sys::ibv_mw {
+    crate::sys::set_errno(libc::EOPNOTSUPP);
+    std::ptr::null_mut()
+}
+
+unsafe extern "C" fn no_bind_mw(
+    _: *mut ibv_qp,
+    _: *mut rdma_sys::ibv_mw,
+    _: *mut rdma_sys::ibv_mw_bind,
+) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+unsafe extern "C" fn no_dealloc_mw(_: *mut rdma_sys::ibv_mw) -> c_int {
+    libc::EOPNOTSUPP
+}

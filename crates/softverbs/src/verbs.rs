@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue pairs.
+//!
+//! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and so on): calls that make
+//! something return NULL and set errno, the others return 0 or a positive error number. All are thread-safe; destroying an object while
+//! another thread uses it is the program's error, as with any verbs provider. An object that others still need is not destroyed: EBUSY.
+
+use libc::{c_int, c_uint, c_void};
+use rdma_sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr_ex, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_qp_type, ibv_query_device_ex_input, ibv_sge, ibv_srq, ibv_srq_init_attr,
+};
+use std::ptr::{addr_of, addr_of_mut, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::channel::EventQueue;
+use crate::context::{next_number, owns};
+use crate::cq::Cq;
+use crate::limits::*;
+use crate::memory::{self, Region};
+use crate::object::Object;
+use crate::qp::receive::Srq;
+use crate::qp::{Parts, Qp};
+use crate::sys::{self, Errno, set_errno};
+
+pub(crate) struct PdOwn {
+    pub(crate) number: u32,
+    users: AtomicU32,
+}
+
+pub(crate) struct MrOwn {
+    pd: *mut ibv_pd,
+    stag: u32,
+}
+
+pub(crate) struct ChannelOwn {
+    queue: Arc<EventQueue<usize>>,
+    users: AtomicU32,
+}
+
+pub(crate) struct CqOwn {
+    pub(crate) queue: Arc<Cq>,
+    channel: *mut ibv_comp_channel,
+}
+
+pub(crate) type PdObject = Object<ibv_pd, PdOwn>;
+pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
+pub(crate) type ChannelObject = Object<ibv_comp_channel, ChannelOwn>;
+pub(crate) type CqObject = Object<ibv_cq, CqOwn>;
+pub(crate) type SrqObject = Object<ibv_srq, Arc<Srq>>;
+pub(crate) type QpObject = Object<ibv_qp, Arc<Qp>>;
+
+/// The program's rights on a region that verbs knows.
+const ACCESS_KNOWN: u32 = 0x3ff;
+/// Rights that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
+const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
+
+fn null_with<T>(e: Errno) -> *mut T {
+    set_errno(e);
+    null_mut()
+}
+
+fn or_null<T>(result: Result<*mut T, Errno>) -> *mut T {
+    result.unwrap_or_else(null_with)
+}
+
+// ---- the device --------------------------------------------------------------------------------------------------------------------
+
+/// The slot of the extended context, for the inline `ibv_query_device_ex` of `verbs.h`.
+///
+/// # Safety
+///
+/// As for ibv_query_device_ex(3); `size` is the size of what `attr` points to.
+pub(crate) unsafe extern "C" fn query_device_slot(
+    _context: *mut ibv_context,
+    _input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    let full = device_attributes();
+    let size = size.min(size_of::<ibv_device_attr_ex>());
+    // SAFETY: `attr` has room for `size` bytes, by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
+    0
+}
+
+/// Describes the device: limits, on-demand paging (memory is never pinned), no atomics. Always 0; EINVAL for an extended input.
+///
+/// # Safety
+///
+/// As for ibv_query_device_ex(3).
+pub unsafe fn ibv_query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+) -> c_int {
+    // SAFETY: the input, if any, is readable, by the caller's promise.
+    if !input.is_null() && unsafe { addr_of!((*input).comp_mask).read() } != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
+}
+
+fn device_attributes() -> ibv_device_attr_ex {
+    // SAFETY: all-zero is a valid set of attributes: nothing is supported.
+    let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    let orig = &mut attr.orig_attr;
+    for (to, from) in orig.fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
+        *to = from as libc::c_char;
+    }
+    orig.max_mr_size = u64::MAX;
+    orig.page_size_cap = sys::page_size();
+    orig.max_qp = MAX_MR as c_int;
+    orig.max_qp_wr = MAX_QP_WR as c_int;
+    orig.max_sge = MAX_SGE as c_int;
+    orig.max_sge_rd = MAX_SGE as c_int;
+    orig.max_cq = MAX_MR as c_int;
+    orig.max_cqe = MAX_CQE as c_int;
+    orig.max_mr = MAX_MR as c_int;
+    orig.max_pd = MAX_MR as c_int;
+    orig.max_qp_rd_atom = c_int::from(MAX_READS);
+    orig.max_qp_init_rd_atom = c_int::from(MAX_READS);
+    orig.max_srq = MAX_MR as c_int;
+    orig.max_srq_wr = MAX_SRQ_WR as c_int;
+    orig.max_srq_sge = MAX_SGE as c_int;
+    orig.phys_port_cnt = 1;
+    attr.odp_caps.general_caps = 1;
+    // SEND, RECV, WRITE, READ and SRQ_RECV, not ATOMIC.
+    attr.odp_caps.per_transport_caps.rc_odp_caps = 0b10_1111;
+    attr
+}
+
+// ---- protection domains ------------------------------------------------------------------------------------------------------------
+
+/// Makes a protection domain. EINVAL when the context is not the software device's.
+///
+/// # Safety
+///
+/// As for ibv_alloc_pd(3).
+pub unsafe fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    if !owns(context) {
+        return null_with(libc::EINVAL);
+    }
+    let number = next_number();
+    PdObject::create(ibv_pd { context, handle: number }, PdOwn { number, users: AtomicU32::new(0) })
+}
+
+/// Frees a protection domain. EBUSY while it has regions, queue pairs or shared receive queues.
+///
+/// # Safety
+///
+/// As for ibv_dealloc_pd(3).
+pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { PdObject::own(pd) }.users.load(Ordering::Acquire) != 0 {
+        return libc::EBUSY;
+    }
+    // SAFETY: the caller's promise, and nothing of ours points to it.
+    unsafe { PdObject::free(pd) };
+    0
+}
+
+// ---- memory regions ----------------------------------------------------------------------------------------------------------------
+
+/// Registers `length` bytes at `addr`. Nothing is pinned or copied. `lkey` and `rkey` are the same STag.
+///
+/// EINVAL: no bytes, a range past the end of the address space, unknown rights, or remote writing without local writing. EFAULT: not
+/// all of the range is mapped (but for IBV_ACCESS_ON_DEMAND). ENOMEM: no keys are left.
+///
+/// # Safety
+///
+/// As for ibv_reg_mr(3): until the region is deregistered the rights given let this process's work requests and its peers touch the
+/// range, as far as it is mapped.
+pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+    const ON_DEMAND: u32 = 1 << 6;
+    let (start, len, access) = (addr as u64, length as u64, access as u32);
+    let remote = memory::REMOTE_WRITE | memory::REMOTE_ATOMIC;
+    if len == 0
+        || start.checked_add(len).is_none()
+        || access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) != 0
+        || (access & remote != 0 && access & memory::LOCAL_WRITE == 0)
+    {
+        return null_with(libc::EINVAL);
+    }
+    if access & ON_DEMAND == 0 && !sys::is_mapped(start, len) {
+        return null_with(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    let own = unsafe { PdObject::own(pd) };
+    let stag = match memory::register(Region { addr: start, len, access, pd: own.number }) {
+        Ok(stag) => stag,
+        Err(e) => return null_with(e),
+    };
+    own.users.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: the protection domain lives, by the caller's promise.
+    let context = unsafe { addr_of!((*pd).context).read() };
+    let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
+    MrObject::create(mr, MrOwn { pd, stag })
+}
+
+/// Ends a registration. When it returns, no work request and no peer touches the range any more.
+///
+/// # Safety
+///
+/// As for ibv_dereg_mr(3).
+pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: the caller's promise; the protection domain outlives its regions because it counts them.
+    unsafe {
+        let own = MrObject::own(mr);
+        memory::deregister(own.stag);
+        PdObject::own(own.pd).users.fetch_sub(1, Ordering::AcqRel);
+        MrObject::free(mr);
+    }
+    0
+}
+
+/// Faults in parts of registered memory before they are used: for reading (advice 0), for writing (1), or only tells the kernel (2).
+///
+/// EINVAL: unknown advice or flags, no entries, or an entry that is not in a region of this protection domain. EFAULT: the memory is not
+/// mapped, or not writable.
+///
+/// # Safety
+///
+/// As for ibv_advise_mr(3).
+pub unsafe fn ibv_advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    const FLAG_FLUSH: u32 = 1;
+    if advice > 2 || flags & !FLAG_FLUSH != 0 || num_sge == 0 || sg_list.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promise.
+    let pd = unsafe { PdObject::own(pd) }.number;
+    for i in 0..num_sge as usize {
+        // SAFETY: the list has `num_sge` entries, by the caller's promise.
+        let sge = unsafe { sg_list.add(i).read() };
+        let len = u64::from(sge.length);
+        let rights = if advice == 1 { memory::LOCAL_WRITE } else { 0 };
+        let Ok(_grant) = memory::acquire(sge.lkey, pd, sge.addr, len, rights) else { return libc::EINVAL };
+        if len == 0 {
+            continue;
+        }
+        let done = match advice {
+            2 => sys::will_need(sge.addr, len),
+            _ => sys::populate(sge.addr, len, advice == 1),
+        };
+        match done {
+            Ok(()) => {}
+            // A kernel, or memory, that cannot be asked: it is advice.
+            Err(libc::EINVAL) => {}
+            Err(_) => return libc::EFAULT,
+        }
+    }
+    0
+}
+
+// ---- completion channels and queues ------------------------------------------------------------------------------------------------
+
+/// Makes a completion channel; its descriptor is readable while an event is there to take, and may be set O_NONBLOCK. EMFILE, ENFILE.
+///
+/// # Safety
+///
+/// As for ibv_create_comp_channel(3).
+pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    if !owns(context) {
+        return null_with(libc::EINVAL);
+    }
+    or_null(EventQueue::new().map(|queue| {
+        let channel = ibv_comp_channel { context, fd: queue.fd(), refcnt: 0 };
+        ChannelObject::create(channel, ChannelOwn { queue: Arc::new(queue), users: AtomicU32::new(0) })
+    }))
+}
+
+/// Closes a completion channel. EBUSY while completion queues use it.
+///
+/// # Safety
+///
+/// As for ibv_destroy_comp_channel(3).
+pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { ChannelObject::own(channel) }.users.load(Ordering::Acquire) != 0 {
+        return libc::EBUSY;
+    }
+    // SAFETY: the caller's promise, and nothing of ours points to it.
+    unsafe { ChannelObject::free(channel) };
+    0
+}
+
+/// Makes a completion queue for `cqe` entries (1 to 2^20), with events on `channel` unless that is NULL. EINVAL.
+///
+/// # Safety
+///
+/// As for ibv_create_cq(3).
+pub unsafe fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    let entries = u32::try_from(cqe).unwrap_or(0);
+    if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
+        return null_with(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let events = (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) });
+    let queue = Arc::new(Cq::new(entries, events.map(|own| own.queue.clone())));
+    // SAFETY: all-zero is a valid ibv_cq: an unlocked mutex, no events.
+    let mut cq: ibv_cq = unsafe { std::mem::zeroed() };
+    cq.context = context;
+    cq.channel = channel;
+    cq.cq_context = cq_context;
+    cq.handle = next_number();
+    cq.cqe = cqe;
+    let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel });
+    queue.set_handle(cq as usize);
+    if let Some(own) = events {
+        own.users.fetch_add(1, Ordering::AcqRel);
+    }
+    cq
+}
+
+/// Destroys a completion queue and withdraws its events from the channel. EBUSY while queue pairs use it.
+///
+/// # Safety
+///
+/// As for ibv_destroy_cq(3).
+pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: the caller's promise.
+    let own = unsafe { CqObject::own(cq) };
+    if !own.queue.is_unused() {
+        return libc::EBUSY;
+    }
+    if let Some(channel) = own.queue.channel() {
+        channel.withdraw(|handle| *handle == cq as usize);
+        // SAFETY: a channel outlives its queues because it counts them.
+        unsafe { ChannelObject::own(own.channel) }.users.fetch_sub(1, Ordering::AcqRel);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CqObject::free(cq) };
+    0
+}
+
+/// Takes the next event of a channel: the completion queue and its context. -1 and errno EAGAIN or EINTR, as a read of the descriptor
+/// would have it.
+///
+/// # Safety
+///
+/// As for ibv_get_cq_event(3).
+pub unsafe fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { ChannelObject::own(channel) }.queue.take() {
+        Ok(handle) => {
+            let from = handle as *mut ibv_cq;
+            // SAFETY: both outputs are writable, by the caller's promise; events of a destroyed queue were withdrawn.
+            unsafe {
+                cq.write(from);
+                cq_context.write(addr_of!((*from).cq_context).read());
+            }
+            0
+        }
+        Err(e) => {
+            set_errno(e);
+            -1
+        }
+    }
+}
+
+/// Acknowledges events of a completion queue.
+///
+/// # Safety
+///
+/// As for ibv_ack_cq_events(3).
+pub unsafe fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    // SAFETY: the queue lives, by the caller's promise; the count belongs to the mutex beside it, as in libibverbs.
+    unsafe {
+        let mutex: *mut libc::pthread_mutex_t = addr_of_mut!((*cq).mutex).cast();
+        let cond: *mut libc::pthread_cond_t = addr_of_mut!((*cq).cond).cast();
+        libc::pthread_mutex_lock(mutex);
+        let count = addr_of_mut!((*cq).comp_events_completed);
+        count.write(count.read().wrapping_add(nevents));
+        libc::pthread_cond_signal(cond);
+        libc::pthread_mutex_unlock(mutex);
+    }
+}
+
+// ---- shared receive queues ---------------------------------------------------------------------------------------------------------
+
+/// Makes a shared receive queue. EINVAL: more than 2^20 receives or more than one scatter/gather entry.
+///
+/// # Safety
+///
+/// As for ibv_create_srq(3).
+pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: the caller's promise.
+    let (srq_context, max_wr, max_sge) = unsafe {
+        (
+            addr_of!((*attr).srq_context).read(),
+            addr_of!((*attr).attr.max_wr).read(),
+            addr_of!((*attr).attr.max_sge).read(),
+        )
+    };
+    if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge > MAX_SGE {
+        return null_with(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let own = unsafe { PdObject::own(pd) };
+    own.users.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: all-zero is a valid ibv_srq.
+    let mut srq: ibv_srq = unsafe { std::mem::zeroed() };
+    // SAFETY: the protection domain lives, by the caller's promise.
+    srq.context = unsafe { addr_of!((*pd).context).read() };
+    srq.srq_context = srq_context;
+    srq.pd = pd;
+    srq.handle = next_number();
+    SrqObject::create(srq, Arc::new(Srq::new(own.number, max_wr)))
+}
+
+/// Destroys a shared receive queue. EBUSY while queue pairs use it.
+///
+/// # Safety
+///
+/// As for ibv_destroy_srq(3).
+pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: the caller's promise.
+    if !unsafe { SrqObject::own(srq) }.is_unused() {
+        return libc::EBUSY;
+    }
+    // SAFETY: the caller's promise; the protection domain outlives its shared receive queues because it counts them.
+    unsafe {
+        let pd = addr_of!((*srq).pd).read();
+        PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);
+        SrqObject::free(srq);
+    }
+    0
+}
+
+// ---- queue pairs -------------------------------------------------------------------------------------------------------------------
+
+/// Makes a queue pair for an id. EINVAL: not RC, no completion queue or protection domain, more than one scatter/gather entry, or a
+/// queue longer than [`MAX_QP_WR`]. The capabilities in `attr` become those the queue pair has.
+///
+/// # Safety
+///
+/// `attr` must be as for rdma_create_qp_ex(3), its objects those of softverbs.
+pub(crate) unsafe fn create_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Errno> {
+    const MASK_PD: u32 = 1;
+    // SAFETY: the caller's promise: the attributes are readable. Copied; the structure holds only integers and addresses.
+    let given = unsafe { attr.read() };
+    let cap = given.cap;
+    let refused = given.qp_type != ibv_qp_type::IBV_QPT_RC
+        || given.comp_mask & MASK_PD == 0
+        || given.pd.is_null()
+        || given.send_cq.is_null()
+        || given.recv_cq.is_null()
+        || cap.max_send_wr > MAX_QP_WR
+        || cap.max_recv_wr > MAX_QP_WR
+        || cap.max_send_sge > MAX_SGE
+        || cap.max_recv_sge > MAX_SGE
+        || cap.max_inline_data as usize > MAX_INLINE;
+    if refused {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the objects live, by the caller's promise.
+    let (pd, send_cq, recv_cq) =
+        unsafe { (PdObject::own(given.pd), CqObject::own(given.send_cq), CqObject::own(given.recv_cq)) };
+    // SAFETY: as above.
+    let srq = (!given.srq.is_null()).then(|| unsafe { SrqObject::own(given.srq) }.clone());
+    if srq.as_ref().is_some_and(|srq| srq.pd != pd.number) {
+        return Err(libc::EINVAL);
+    }
+    let num = next_number();
+    let inner = Qp::new(Parts {
+        num,
+        pd: pd.number,
+        send_cq: send_cq.queue.clone(),
+        recv_cq: recv_cq.queue.clone(),
+        srq,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: if given.srq.is_null() { cap.max_recv_wr } else { 0 },
+        signal_all: given.sq_sig_all != 0,
+    });
+    pd.users.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: all-zero is a valid ibv_qp.
+    let mut qp: ibv_qp = unsafe { std::mem::zeroed() };
+    qp.context = context;
+    qp.qp_context = given.qp_context;
+    qp.pd = given.pd;
+    qp.send_cq = given.send_cq;
+    qp.recv_cq = given.recv_cq;
+    qp.srq = given.srq;
+    qp.handle = num;
+    qp.qp_num = num;
+    qp.qp_type = given.qp_type;
+    qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
+    // SAFETY: the attributes are writable, by the caller's promise.
+    unsafe { addr_of_mut!((*attr).cap.max_inline_data).write(MAX_INLINE as u32) };
+    log::debug!("queue pair {num}");
+    Ok(QpObject::create(qp, inner))
+}
+
+/// Destroys a queue pair: nothing completes any more. A connection that is still up is closed.
+///
+/// # Safety
+///
+/// `qp` must come from [`create_qp`] and not be used afterwards.
+pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
+    // SAFETY: the caller's promise; the protection domain outlives its queue pairs because it counts them.
+    unsafe {
+        QpObject::own(qp).destroy();
+        let pd = addr_of!((*qp).pd).read();
+        PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);
+        QpObject::free(qp);
+    }
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Two connected ends in one process, made with the calls a program makes.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use libc::c_int;
+use rdma_sys::*;
+use softverbs::{cm, verbs};
+use std::ptr::{null, null_mut};
+
+pub const LOCAL_WRITE: c_int = 1;
+pub const REMOTE_WRITE: c_int = 2;
+pub const REMOTE_READ: c_int = 4;
+pub const SIGNALED: u32 = 2;
+
+/// One end of a connection, with a completion queue that has a channel.
+pub struct End {
+    pub pd: *mut ibv_pd,
+    pub comp: *mut ibv_comp_channel,
+    pub cq: *mut ibv_cq,
+    pub id: *mut rdma_cm_id,
+    pub events: *mut rdma_event_channel,
+    pub qp: *mut ibv_qp,
+}
+
+/// What a completion said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wc {
+    pub wr_id: u64,
+    pub status: u32,
+    pub opcode: u32,
+    pub byte_len: u32,
+    pub imm: Option<u32>,
+}
+
+unsafe fn attributes(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> ibv_qp_init_attr_ex {
+    // SAFETY: all-zero attributes are valid.
+    let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+    attr.send_cq = cq;
+    attr.recv_cq = cq;
+    attr.cap.max_send_wr = depth;
+    attr.cap.max_recv_wr = depth;
+    attr.cap.max_send_sge = 1;
+    attr.cap.max_recv_sge = 1;
+    attr.cap.max_inline_data = 8;
+    attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+    attr.comp_mask = 1;
+    attr.pd = pd;
+    attr
+}
+
+pub fn param(private_data: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: private_data.len() as u8,
+        responder_resources: 255,
+        initiator_depth: 255,
+        flow_control: 1,
+        retry_count: 7,
+        rnr_retry_count: 7,
+        srq: 0,
+        qp_num: 0,
+    }
+}
+
+/// Takes the next event of a channel: kind, status, private data.
+pub fn next_event(events: *mut rdma_event_channel) -> (u32, i32, Vec<u8>) {
+    // SAFETY: the channel lives; the event is given back once.
+    unsafe {
+        let mut event = null_mut();
+        assert_eq!(cm::rdma_get_cm_event(events, &mut event), 0);
+        let conn = (*event).param.conn;
+        let mut data = vec![0; usize::from(conn.private_data_len)];
+        std::ptr::copy_nonoverlapping(conn.private_data.cast(), data.as_mut_ptr(), data.len());
+        let seen = ((*event).event, (*event).status, data);
+        cm::rdma_ack_cm_event(event);
+        seen
+    }
+}
+
+impl End {
+    pub fn new(depth: u32) -> (Self, ibv_qp_init_attr_ex) {
+        // SAFETY: the calls are made with objects that were just made.
+        unsafe {
+            let context = softverbs::context();
+            let pd = verbs::ibv_alloc_pd(context);
+            let comp = verbs::ibv_create_comp_channel(context);
+            let cq = verbs::ibv_create_cq(context, depth as c_int * 2, null_mut(), comp, 0);
+            let events = cm::rdma_create_event_channel();
+            assert!(!pd.is_null() && !cq.is_null() && !events.is_null());
+            let attr = attributes(pd, cq, depth);
+            (Self { pd, comp, cq, id: null_mut(), events, qp: null_mut() }, attr)
+        }
+    }
+
+    /// Polls until there is a completion; a second without one is a failure.
+    pub fn poll(&self) -> Wc {
+        for _ in 0..10_000_000u64 {
+            if let Some(wc) = self.try_poll() {
+                return wc;
+            }
+        }
+        panic!("no completion");
+    }
+
+    pub fn try_poll(&self) -> Option<Wc> {
+        // SAFETY: the queue lives; the entry is read only if the poll says that there is one.
+        unsafe {
+            let poll = (*(*self.cq).context).ops.poll_cq.unwrap();
+            let mut wc: ibv_wc = std::mem::zeroed();
+            match poll(self.cq, 1, &mut wc) {
+                0 => None,
+                1 => Some(Wc {
+                    wr_id: wc.wr_id,
+                    status: wc.status,
+                    opcode: wc.opcode,
+                    byte_len: wc.byte_len,
+                    imm: (wc.wc_flags & 2 != 0).then(|| u32::from_be(wc.__bindgen_anon_1.imm_data)),
+                }),
+                other => panic!("poll_cq: {other}"),
+            }
+        }
+    }
+
+    pub fn register(&self, memory: &mut [u8], access: c_int) -> *mut ibv_mr {
+        // SAFETY: the memory outlives the region in every test.
+        let mr = unsafe { verbs::ibv_reg_mr(self.pd, memory.as_mut_ptr().cast(), memory.len(), access) };
+        assert!(!mr.is_null());
+        mr
+    }
+
+    pub fn post(&self, wr: &mut ibv_send_wr, sge: Option<&mut ibv_sge>) -> c_int {
+        if let Some(sge) = sge {
+            wr.sg_list = sge;
+            wr.num_sge = 1;
+        }
+        let mut bad = null_mut();
+        // SAFETY: the queue pair lives, the request and its entry are valid for the call.
+        unsafe { (*(*self.qp).context).ops.post_send.unwrap()(self.qp, wr, &mut bad) }
+    }
+
+    pub fn post_recv(&self, wr_id: u64, sge: Option<&mut ibv_sge>) -> c_int {
+        let mut sge = sge;
+        let mut wr = ibv_recv_wr {
+            wr_id,
+            next: null_mut(),
+            num_sge: c_int::from(sge.is_some()),
+            sg_list: sge.as_mut().map_or(null_mut(), |sge| *sge as *mut ibv_sge),
+        };
+        let mut bad = null_mut();
+        // SAFETY: as above.
+        unsafe { (*(*self.qp).context).ops.post_recv.unwrap()(self.qp, &mut wr, &mut bad) }
+    }
+
+    pub fn destroy(self) {
+        // SAFETY: each object is destroyed once, in the order that their uses ask for.
+        unsafe {
+            cm::rdma_destroy_qp(self.id);
+            assert_eq!(cm::rdma_destroy_id(self.id), 0);
+            assert_eq!(verbs::ibv_destroy_cq(self.cq), 0);
+            assert_eq!(verbs::ibv_destroy_comp_channel(self.comp), 0);
+            cm::rdma_destroy_event_channel(self.events);
+            assert_eq!(verbs::ibv_dealloc_pd(self.pd), 0);
+        }
+    }
+}
+
+pub fn request(opcode: u32, wr_id: u64, flags: u32) -> ibv_send_wr {
+    // SAFETY: an all-zero work request is a valid one.
+    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    wr.opcode = opcode;
+    wr.wr_id = wr_id;
+    wr.send_flags = flags;
+    wr
+}
+
+pub fn sge(mr: *mut ibv_mr, offset: usize, length: usize) -> ibv_sge {
+    // SAFETY: the region lives in every test.
+    unsafe { ibv_sge { addr: (*mr).addr as u64 + offset as u64, length: length as u32, lkey: (*mr).lkey } }
+}
+
+/// A listening id on a free port of the loopback address, and that port.
+pub fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut rdma_cm_id, u16) {
+    // SAFETY: the calls are made with objects that were just made; a bound id has an address.
+    unsafe {
+        let mut id = null_mut();
+        assert_eq!(cm::rdma_create_id(events, &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
+        let mut hints: rdma_addrinfo = std::mem::zeroed();
+        hints.ai_flags = 1;
+        let mut info = null_mut();
+        assert_eq!(cm::rdma_getaddrinfo(host.as_ptr(), null(), &hints, &mut info), 0);
+        assert_eq!(cm::rdma_bind_addr(id, (*info).ai_src_addr), 0);
+        cm::rdma_freeaddrinfo(info);
+        assert_eq!(cm::rdma_listen(id, 0), 0);
+        let port = u16::from_be((*id).route.addr.__bindgen_anon_1.src_sin.sin_port);
+        (id, port)
+    }
+}
+
+/// Resolves and asks for a connection. The end that may become one, without waiting for it.
+pub fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]) -> End {
+    let (mut end, mut attr) = End::new(depth);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(cm::rdma_create_id(null_mut(), &mut end.id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
+        let service = std::ffi::CString::new(port.to_string()).unwrap();
+        let mut info = null_mut();
+        assert_eq!(cm::rdma_getaddrinfo(host.as_ptr(), service.as_ptr(), null(), &mut info), 0);
+        assert_eq!(cm::rdma_resolve_addr(end.id, null_mut(), (*info).ai_dst_addr, 1000), 0);
+        cm::rdma_freeaddrinfo(info);
+        assert_eq!(cm::rdma_resolve_route(end.id, 1000), 0);
+        assert_eq!(cm::rdma_create_qp_ex(end.id, &mut attr), 0);
+        end.qp = (*end.id).qp;
+        assert_eq!(cm::rdma_migrate_id(end.id, end.events), 0);
+        assert_eq!(cm::rdma_connect(end.id, &mut param(private_data)), 0);
+    }
+    end
+}
+
+/// Takes a connect request and its private data.
+pub fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma_cm_id, Vec<u8>) {
+    // SAFETY: the channel lives; the event is given back once.
+    unsafe {
+        let mut event = null_mut();
+        assert_eq!(cm::rdma_get_cm_event(listen_events, &mut event), 0);
+        assert_eq!((*event).event, rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+        let conn = (*event).param.conn;
+        let mut data = vec![0; usize::from(conn.private_data_len)];
+        std::ptr::copy_nonoverlapping(conn.private_data.cast(), data.as_mut_ptr(), data.len());
+        let id = (*event).id;
+        cm::rdma_ack_cm_event(event);
+        (id, data)
+    }
+}
+
+/// Accepts a request. The end, without waiting for it to be established.
+pub fn accept(id: *mut rdma_cm_id, depth: u32, private_data: &[u8]) -> End {
+    let (mut end, mut attr) = End::new(depth);
+    // SAFETY: as above.
+    unsafe {
+        end.id = id;
+        assert_eq!(cm::rdma_create_qp_ex(id, &mut attr), 0);
+        end.qp = (*id).qp;
+        assert_eq!(cm::rdma_accept(id, &mut param(private_data)), 0);
+        assert_eq!(cm::rdma_migrate_id(id, end.events), 0);
+    }
+    end
+}
+
+/// Two established ends: the connecting one, and the accepting one.
+pub fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
+    // SAFETY: the listener is destroyed once.
+    unsafe {
+        let listen_events = cm::rdma_create_event_channel();
+        let (listen_id, port) = listen(listen_events, host);
+        let client = connect(host, port, depth, b"from the client");
+        let (id, data) = take_request(listen_events);
+        assert_eq!(data, b"from the client");
+        let server = accept(id, depth, b"from the server");
+        let established = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+        assert_eq!(next_event(client.events), (established, 0, b"from the server".to_vec()));
+        assert_eq!(next_event(server.events), (established, 0, vec![]));
+        assert_eq!(cm::rdma_destroy_id(listen_id), 0);
+        cm::rdma_destroy_event_channel(listen_events);
+        (client, server)
+    }
+}
+
+pub fn dereg(mr: *mut ibv_mr) {
+    // SAFETY: each region is deregistered once.
+    assert_eq!(unsafe { verbs::ibv_dereg_mr(mr) }, 0);
+}
