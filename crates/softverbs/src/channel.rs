@@ -49,6 +49,14 @@ impl<T> EventQueue<T> {
         }
     }
 
+    /// Takes the oldest event if there is one, whatever the descriptor's flags.
+    pub(crate) fn try_take(&self) -> Option<T> {
+        let event = lock(&self.events).pop_front()?;
+        // Another reader may have its count already; that one finds no event and waits on.
+        sys::event_try_take(&self.counter);
+        Some(event)
+    }
+
     /// Withdraws the events that `of` selects and returns them, oldest first.
     pub(crate) fn withdraw(&self, mut of: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut events = lock(&self.events);

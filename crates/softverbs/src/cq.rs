@@ -6,44 +6,30 @@
 //! was raised are announced at the moment of arming, so that a program that waits before it polls is not left waiting, and two threads
 //! that share a queue both wake up; a completion that an event already stands for is not announced twice.
 //!
-//! Locks: `ring` is a leaf. `qps` is held while a poll moves the bytes of the queue's own connections, so it comes before every lock of
-//! a queue pair.
+//! A queue knows its connections only as something to be driven, and the watches behind which their sockets are.
+//!
+//! Locks: `ring` is a leaf. `connections` is held while a poll moves the bytes of the queue's own connections, so it comes before the lock
+//! of a connection, which only the holder of its turn takes.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::channel::EventQueue;
+use crate::conn::reason;
+use crate::conn::wr::{Completion, status};
+use crate::limits::POLL_DIRECTLY;
 use crate::lock;
-use crate::qp::Qp;
+use crate::progress::engine::Engine;
+use crate::progress::watch::Watch;
+use crate::progress::{By, Driven};
+use crate::sys::Errno;
 
-/// Status of a completion: the values of `enum ibv_wc_status`.
-pub(crate) mod status {
-    pub(crate) const SUCCESS: u32 = 0;
-    pub(crate) const LOC_LEN_ERR: u32 = 1;
-    pub(crate) const LOC_QP_OP_ERR: u32 = 2;
-    pub(crate) const LOC_PROT_ERR: u32 = 4;
-    pub(crate) const WR_FLUSH_ERR: u32 = 5;
-    pub(crate) const REM_ACCESS_ERR: u32 = 10;
-    pub(crate) const REM_OP_ERR: u32 = 11;
-}
+/// Empty polls in a row that found all connections being driven by others, before the poller gives up its processor: one of them may need
+/// just that.
+const BUSY_POLLS: u32 = 8;
 
-/// What a program learns of a work request that has ended.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Completion {
-    pub wr_id: u64,
-    pub status: u32,
-    pub opcode: u32,
-    pub byte_len: u32,
-    /// Immediate data as it was on the wire, if there was any.
-    pub imm: Option<[u8; 4]>,
-    pub qp_num: u32,
-    /// The sender asked for a solicited event.
-    pub solicited: bool,
-}
-
-/// A completion in the ring, and the send-queue account that it holds a place of until it is polled.
+/// A completion in the ring, and whose place in the send queue it holds until it is polled.
 #[derive(Clone, Default)]
 struct Entry {
     completion: Completion,
@@ -73,7 +59,12 @@ pub(crate) struct Cq {
     /// The address of the C object, which is what the channel's reader is given.
     handle: AtomicUsize,
     channel: Option<Arc<EventQueue<usize>>>,
-    qps: Mutex<Vec<Arc<Qp>>>,
+    connections: Mutex<Vec<Arc<dyn Driven>>>,
+    /// Where the sockets of connections are that receive into this queue.
+    home: Mutex<Option<Arc<Watch>>>,
+    /// Where the sockets of all its connections are.
+    watches: Mutex<Vec<Arc<Watch>>>,
+    busy: AtomicU32,
     /// A queue pair keeps completions back because the ring was full.
     waiting: AtomicBool,
 }
@@ -85,7 +76,10 @@ impl Cq {
             ring: Mutex::new(Ring { entries, taken: 0, put: 0, announced: 0, armed: Armed::No }),
             handle: AtomicUsize::new(0),
             channel,
-            qps: Mutex::new(Vec::new()),
+            connections: Mutex::default(),
+            home: Mutex::default(),
+            watches: Mutex::default(),
+            busy: AtomicU32::new(0),
             waiting: AtomicBool::new(false),
         }
     }
@@ -99,31 +93,54 @@ impl Cq {
         self.channel.as_ref()
     }
 
-    /// Adds a queue pair whose bytes a poll of this queue moves.
-    pub(crate) fn attach(&self, qp: &Arc<Qp>) {
-        lock(&self.qps).push(qp.clone());
+    /// Adds a connection whose bytes a poll of this queue moves.
+    pub(crate) fn attach(&self, connection: Arc<dyn Driven>) {
+        lock(&self.connections).push(connection);
     }
 
-    /// Takes a queue pair off.
-    pub(crate) fn detach(&self, qp: &Arc<Qp>) {
-        lock(&self.qps).retain(|other| !Arc::ptr_eq(other, qp));
+    /// Takes a connection off.
+    pub(crate) fn detach(&self, connection: &dyn Driven) {
+        let same = |other: &Arc<dyn Driven>| std::ptr::addr_eq(Arc::as_ptr(other), connection);
+        lock(&self.connections).retain(|other| !same(other));
     }
 
     /// Whether no queue pair uses this queue.
     pub(crate) fn is_unused(&self) -> bool {
-        lock(&self.qps).is_empty()
+        lock(&self.connections).is_empty()
     }
 
-    /// Puts a completion; false when the ring is full: the caller keeps it and is asked again ([`Qp::deliver_kept`]) after a poll.
+    /// The watch for sockets of connections that receive into this queue, made by the first of them.
+    pub(crate) fn home(&self, engine: &Arc<Engine>) -> Result<Arc<Watch>, Errno> {
+        let mut home = lock(&self.home);
+        if let Some(watch) = &*home {
+            return Ok(watch.clone());
+        }
+        let watch = Watch::new(engine.clone())?;
+        *home = Some(watch.clone());
+        self.look_at(&watch);
+        Ok(watch)
+    }
+
+    /// Adds a watch that connections of this queue have their sockets behind.
+    pub(crate) fn look_at(&self, watch: &Arc<Watch>) {
+        let mut watches = lock(&self.watches);
+        if !watches.iter().any(|known| Arc::ptr_eq(known, watch)) {
+            watches.push(watch.clone());
+        }
+    }
+
+    /// The watches behind which the sockets of its connections are.
+    pub(crate) fn watches(&self) -> Vec<Arc<Watch>> {
+        lock(&self.watches).clone()
+    }
+
+    /// Puts a completion, which keeps its place in `account` until it is polled; false when the ring is full: the caller keeps it, and is driven with [`reason::ROOM`] after a poll.
     pub(crate) fn push(&self, completion: Completion, account: Option<&Arc<AtomicU32>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;
         if ring.put - ring.taken == capacity {
             self.waiting.store(true, Ordering::Release);
             return false;
-        }
-        if let Some(account) = account {
-            account.fetch_add(1, Ordering::Relaxed);
         }
         let at = (ring.put % capacity) as usize;
         ring.entries[at] = Entry { completion, account: account.cloned() };
@@ -155,8 +172,8 @@ impl Cq {
             got = self.take(max, &mut out);
         }
         if got > 0 && self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
-            for qp in lock(&self.qps).iter() {
-                qp.deliver_kept();
+            for connection in lock(&self.connections).iter() {
+                connection.drive(reason::ROOM, By::Program);
             }
         }
         got
@@ -181,12 +198,24 @@ impl Cq {
 
     fn progress(&self) {
         // A second poller of the same queue has nothing to add to the first one's work.
-        let Ok(qps) = self.qps.try_lock() else { return };
-        if qps.len() <= crate::limits::POLL_QPS {
-            let sleeps = lock(&self.ring).armed != Armed::No;
-            for qp in qps.iter() {
-                qp.progress_by_poller(sleeps);
+        let Ok(connections) = self.connections.try_lock() else { return };
+        if connections.len() > POLL_DIRECTLY {
+            // Whatever has something is found there, at the cost of one call.
+            if let [watch] = lock(&self.watches).as_slice() {
+                watch.look(By::Poller);
             }
+            return;
+        }
+        let mut stepped = connections.is_empty();
+        for connection in connections.iter() {
+            stepped |= connection.drive(reason::READABLE | reason::WRITABLE, By::Poller);
+        }
+        drop(connections);
+        if stepped {
+            self.busy.store(0, Ordering::Relaxed);
+        } else if self.busy.fetch_add(1, Ordering::Relaxed) + 1 >= BUSY_POLLS {
+            self.busy.store(0, Ordering::Relaxed);
+            std::thread::yield_now();
         }
     }
 
@@ -200,8 +229,16 @@ impl Cq {
                 ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
             }
         }
-        for qp in lock(&self.qps).iter() {
-            qp.program_sleeps();
+        for watch in lock(&self.watches).iter() {
+            watch.arm();
+        }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        if let Some(watch) = lock(&self.home).take() {
+            watch.close();
         }
     }
 }
@@ -227,7 +264,7 @@ mod tests {
     #[test]
     fn completions_come_out_in_order_and_a_full_queue_refuses() {
         let cq = Cq::new(2, None);
-        let account = Arc::new(AtomicU32::new(0));
+        let account = Arc::new(AtomicU32::new(1));
         assert!(cq.push(done(1), Some(&account)));
         assert!(cq.push(done(2), None));
         assert!(!cq.push(done(3), Some(&account)));

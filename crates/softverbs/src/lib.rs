@@ -6,38 +6,39 @@
 //! can be the other side.
 //!
 //! ```text
-//! verbs, cm (C signatures)      the objects a program holds: context, pd, mr, cq, srq, qp; ids, events
-//!   │            ops            the five data-path calls, reached through ibv_context.ops
-//!   ▼             ▼
-//! cq, channel   qp ── tx, rx    queues; requests become FPDUs, FPDUs become placed bytes and completions
-//!   │             │  └─ memory  who may touch which bytes
-//!   ▼             ▼
-//! engine        wire            one thread that moves bytes while the program sleeps; bytes in, events out
-//! worker                        one thread that waits for a disk, once a flush has met one
+//! ffi, cm                       the objects a program holds: context, pd, mr, cq, srq, qp; ids, events; the calls of ibv_context.ops
+//!   │
+//!   ▼
+//! qp ──▶ conn                   one reliable connection as a state machine: requests and bytes in, bytes and completions out
+//!  │ └─▶ progress               who drives it: turn, rings, watches, the engine's thread
+//!  ├───▶ link                   what carries its bytes: a TCP socket
+//!  ├───▶ memory                 who may touch which bytes; placing them; making them durable
+//!  └───▶ cq, srq, channel       completions, shared receives, events
 //! ```
 //!
-//! Locks, outermost first: a completion queue's list of queue pairs, a queue pair's `rx`, `tx`, `rq`, then the leaves: an id's state and
-//! the channel it raises events in, a completion ring and its channel, the engine's tables, a shared receive queue, the memory table's
-//! free list. The engine calls its sources without any lock of its own held.
+//! Locks, outermost first: a completion queue's list of connections, the session of a connection (taken only by the holder of its turn), then
+//! the leaves: an id's state and the channel it raises events in, a completion ring and its channel, a watch, the engine's tables, a
+//! shared receive queue, the memory table's free list. The engine calls its sources without any lock of its own held.
 //!
 //! Trouble that a program cannot learn from an error number alone is reported through the [`log`] facade, target `softverbs`.
 
+mod access;
 mod channel;
 pub mod cm;
 pub mod config;
-mod context;
+mod conn;
 mod cq;
-mod engine;
+mod ffi;
 mod limits;
+mod link;
 mod memory;
-mod object;
-mod ops;
+mod progress;
 mod qp;
+mod srq;
 mod sys;
-pub mod verbs;
-mod worker;
 
-pub use context::{context, owns};
+pub use ffi::context::{context, owns};
+pub use ffi::verbs;
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -41,10 +41,32 @@ pub(crate) const UNHEARD_BYTES: usize = 32 * 1024;
 pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
 /// Milliseconds a closing connection waits for the peer's FIN before it is dropped.
 pub(crate) const LINGER_MS: u64 = 2_000;
-/// Bytes taken from one connection before the engine looks at the next one.
-pub(crate) const RX_BUDGET: usize = 1 << 20;
-/// Connections whose bytes one empty poll of a completion queue moves; the rest is left to the engine.
-pub(crate) const POLL_QPS: usize = 4;
-
-/// Microseconds to make writes durable beyond which a medium is waited for by a thread of its own: about what a large write costs.
-pub(crate) const SLOW_MEDIA_US: u64 = 100;
+/// Bytes that the engine moves for one connection, each way, before it looks at the next one.
+pub(crate) const ENGINE_BUDGET: usize = 1 << 20;
+/// Bytes that a call of the program moves for one connection, each way, before it leaves the rest to the engine: about 100 us.
+pub(crate) const PROGRAM_BUDGET: usize = 512 << 10;
+/// Times that a call of the program looks again because others have left work, before it leaves that to the engine.
+pub(crate) const PROGRAM_ROUNDS: u32 = 8;
+/// Connections that an empty poll of a completion queue looks at one by one; with more it asks the kernel which of them are ready.
+pub(crate) const POLL_DIRECTLY: usize = 4;
+/// Completion queues' sockets that a thread which sleeps on a channel waits for itself; with more it leaves them to the engine.
+pub(crate) const SLEEP_SETS: usize = 8;
+/// Placements carried out in one call: the kernel takes up to 1024, and each has to have its place in an array on the stack.
+pub(crate) const PLACE_BATCH: usize = 128;
+/// Microseconds between the engine's looks at sockets that the program serves by polling: what a program that stops polling without a
+/// word may wait for its next message, once.
+pub(crate) const TICK_US: u64 = 200;
+/// Polls in a row that must move bytes before the engine leaves the sockets to them; doubled up to the other each time that was wrong.
+pub(crate) const MIN_TRUST: u32 = 4;
+pub(crate) const MAX_TRUST: u32 = 1024;
+/// Milliseconds that messages of a peer that has ended wait for the next receive.
+pub(crate) const STALLED_END_MS: u64 = 1_000;
+/// Unsignalled small writes in a row, each posted within [`BURST_NS`] of the one before, that go out at once; what follows goes out
+/// together. Nothing is gained by waiting for the engine before.
+pub(crate) const BURST_AFTER: u32 = 4;
+/// Nanoseconds between posts of one burst: well below a system call.
+pub(crate) const BURST_NS: u64 = 1_000;
+/// Requests of a burst that are sent together at most.
+pub(crate) const BURST: u64 = 32;
+/// What is small: a write that costs less to copy than to send on its own.
+pub(crate) const SMALL: u32 = 4096;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// A positive error number.
 pub(crate) type Errno = i32;
@@ -94,12 +95,34 @@ impl Epoll {
         let _ = self.ctl(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
-    /// Waits up to `timeout_ms` (-1: for ever) and returns how many of `events` were filled.
-    pub(crate) fn wait(&self, events: &mut [libc::epoll_event], timeout_ms: i32) -> usize {
+    /// Its descriptor, readable while one of its descriptors is ready.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Waits up to `timeout` (`None`: for ever) and returns how many of `events` were filled.
+    pub(crate) fn wait(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> usize {
+        let (fd, len) = (self.0.as_raw_fd(), events.len() as i32);
+        if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
+            let time = libc::timespec {
+                tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            let no_mask: *const libc::sigset_t = std::ptr::null();
+            // SAFETY: the slice is writable and its length is passed along; the time is a valid timespec, and no mask is given.
+            let n = unsafe {
+                libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), len, &raw const time, no_mask, 8usize)
+            };
+            if n >= 0 || errno() != libc::ENOSYS {
+                return usize::try_from(n).unwrap_or(0);
+            }
+        }
+        // Before Linux 5.11: milliseconds, rounded up, so that what is waited for has come when the wait ends.
+        let timeout = timeout.map_or(-1, |timeout| {
+            i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+        });
         // SAFETY: the slice is writable and its length is passed along.
-        let n = unsafe {
-            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout_ms)
-        };
+        let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), len, timeout) };
         usize::try_from(n).unwrap_or(0)
     }
 }
@@ -246,26 +269,151 @@ pub(crate) fn make_durable(addr: u64, len: u64) -> Result<(), Errno> {
     check(unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_SYNC) }).map(drop)
 }
 
-/// Copies bytes to memory of this process through the kernel, which answers EFAULT where a plain copy would fault.
+/// Has the kernel find the eight bytes at an aligned address writable, faulting them in; the error is EFAULT or ENOMEM where they are not.
+pub(crate) fn make_writable(addr: u64) -> Result<(), Errno> {
+    match populate(addr, 8, true) {
+        Err(libc::EINVAL) => modify_nothing(addr),
+        result => result,
+    }
+}
+
+/// As [`make_writable`], where the kernel (before 5.14) or the mapping knows no populating: an atomic "or" of nothing by futex(2).
+fn modify_nothing(addr: u64) -> Result<(), Errno> {
+    // FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)
+    const OR_NOTHING: u32 = 2 << 28;
+    let here = 0u32;
+    // SAFETY: the first address is ours and nobody waits there; at the second one the kernel changes nothing, and fails with EFAULT where
+    // there is no writable memory.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            &raw const here,
+            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            0usize,
+            addr as *mut u32,
+            OR_NOTHING,
+        )
+    };
+    if ret < 0 { Err(errno()) } else { Ok(()) }
+}
+
+/// This process, for copies to its own memory. After a fork the child must ask anew.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process(libc::pid_t);
+
+impl Process {
+    pub(crate) fn own() -> Self {
+        // SAFETY: getpid takes no pointers.
+        Self(unsafe { libc::getpid() })
+    }
+}
+
+/// Copies bytes to memory of this process through the kernel, in order, and says how many; fewer than all where a plain copy would have
+/// faulted next. At most 1024 pieces. EFAULT: none at all.
 ///
 /// # Safety
 ///
-/// The caller must hold a grant to write the range.
-pub(crate) unsafe fn copy_to(bytes: &[u8], addr: u64) -> Result<(), Errno> {
-    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: `local` is only read; the caller answers for the range behind `remote`, the kernel for its existence.
-    let n = check_len(unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) })?;
-    if n == bytes.len() { Ok(()) } else { Err(libc::EFAULT) }
+/// The caller must hold grants to write all the ranges.
+pub(crate) unsafe fn copy_to<'a>(
+    process: Process,
+    pieces: impl Iterator<Item = (&'a [u8], u64)>,
+) -> Result<usize, Errno> {
+    const MOST: usize = crate::limits::PLACE_BATCH;
+    let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let (mut local, mut remote) = ([empty; MOST], [empty; MOST]);
+    let (mut locals, mut remotes) = (0usize, 0usize);
+    for (bytes, addr) in pieces.take(MOST) {
+        local[locals] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        locals += 1;
+        // Neighbours become one element: the kernel looks for the pages of each.
+        let last = remotes.checked_sub(1).map(|last| &mut remote[last]);
+        match last.filter(|last| last.iov_base as u64 + last.iov_len as u64 == addr) {
+            Some(last) => last.iov_len += bytes.len(),
+            None => {
+                remote[remotes] = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes.len() };
+                remotes += 1;
+            }
+        }
+    }
+    // SAFETY: the local elements are slices that are only read; the caller answers for the ranges behind the remote ones, the kernel for
+    // their existence.
+    check_len(unsafe {
+        libc::process_vm_writev(process.0, local.as_ptr(), locals as u64, remote.as_ptr(), remotes as u64, 0)
+    })
 }
 
 /// Copies bytes from memory of this process through the kernel, which answers EFAULT where a plain copy would fault.
-pub(crate) fn copy_from(addr: u64, into: &mut [u8]) -> Result<(), Errno> {
+pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: into.len() };
     // SAFETY: `local` is writable for its length; what is behind `remote` is only read, by the kernel.
-    let n = check_len(unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) })?;
+    let n = check_len(unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) })?;
     if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
+}
+
+/// Waits until one of the descriptors is readable; EINTR.
+pub(crate) fn wait_readable(fds: &mut [libc::pollfd]) -> Result<(), Errno> {
+    // SAFETY: the slice is writable and its length is passed along.
+    check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) }).map(drop)
+}
+
+/// Whether reading a descriptor never blocks.
+pub(crate) fn is_non_blocking(fd: RawFd) -> bool {
+    // SAFETY: F_GETFL takes no further argument.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Whether a read would go on after any signal that the program handles: all its handlers restart system calls. poll(2), which waits in
+/// its place, is never restarted by the kernel.
+pub(crate) fn handlers_restart() -> bool {
+    (1..=64).filter(|signal| !(32..=33).contains(signal)).all(|signal| {
+        // SAFETY: an all-zero sigaction is a valid object to fill.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: nothing is changed, only the present action is read.
+        let known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } == 0;
+        let handled = known && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        !handled || action.sa_flags & libc::SA_RESTART != 0
+    })
+}
+
+/// Lets this thread run where the process's first thread may, not where the thread that started it was pinned.
+pub(crate) fn run_where_the_process_may() {
+    // SAFETY: an all-zero set is a valid object to fill; both calls are given its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &mut set) == 0 {
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+        }
+    }
+}
+
+/// Asks for the shortest time slices that the scheduler gives an ordinary thread (Linux 6.12; without effect before).
+pub(crate) fn ask_for_short_slices() {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SHORTEST_NS: u64 = 100_000;
+    let size = size_of::<Attr>() as u32;
+    let mut attr = Attr::default();
+    // SAFETY: the kernel fills at most `size` bytes; thread 0 is this one. What is set is what was read, but for the slice; a refusal
+    // leaves everything as it was.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
+            attr.runtime = SHORTEST_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+        }
+    }
 }
 
 /// Runs `f` with all signals blocked in this thread, so that a thread it starts never runs the program's signal handlers.
@@ -286,8 +434,58 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Anonymous memory of whole pages.
+    pub(crate) struct Mapping {
+        addr: *mut libc::c_void,
+        len: usize,
+    }
+
+    impl Mapping {
+        pub(crate) fn new(len: usize) -> Self {
+            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: a new mapping where the kernel likes it.
+            let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
+            assert_ne!(addr, libc::MAP_FAILED);
+            Self { addr, len }
+        }
+
+        pub(crate) fn addr(&self) -> u64 {
+            self.addr as u64
+        }
+
+        /// Removes pages from it.
+        pub(crate) fn unmap(&self, at: usize, len: usize) {
+            assert!(at + len <= self.len);
+            // SAFETY: a part of our own mapping, to which there are no references.
+            unsafe { libc::munmap(self.addr.byte_add(at), len) };
+        }
+    }
+
+    impl Drop for Mapping {
+        fn drop(&mut self) {
+            // SAFETY: our own mapping; pages that are gone already do not matter.
+            unsafe { libc::munmap(self.addr, self.len) };
+        }
+    }
+
+    #[test]
+    fn both_ways_to_ask_for_a_writable_word_agree() {
+        let page = page_size();
+        let map = Mapping::new(2 * page as usize);
+        map.unmap(page as usize, page as usize);
+        for ask in [make_writable, modify_nothing] {
+            assert_eq!(ask(map.addr() + 8), Ok(()));
+            assert!(ask(map.addr() + page).is_err());
+        }
+        // SAFETY: our own mapping, made read-only.
+        unsafe { libc::mprotect(map.addr() as *mut libc::c_void, page as usize, libc::PROT_READ) };
+        for ask in [make_writable, modify_nothing] {
+            assert!(ask(map.addr()).is_err());
+        }
+    }
 
     #[test]
     fn pages_cover_the_range() {
@@ -313,8 +511,9 @@ mod tests {
     fn memory_that_is_not_there_is_an_error_and_not_a_signal() {
         assert!(!is_mapped(page_size(), page_size()));
         assert!(populate(page_size(), 1, true).is_err());
+        let own = Process::own();
         // SAFETY: nothing is mapped there, so nothing can change.
-        assert_eq!(unsafe { copy_to(&[1, 2, 3], page_size()) }, Err(libc::EFAULT));
-        assert_eq!(copy_from(page_size(), &mut [0; 3]), Err(libc::EFAULT));
+        assert_eq!(unsafe { copy_to(own, [(&[1u8, 2, 3][..], page_size())].into_iter()) }, Err(libc::EFAULT));
+        assert_eq!(copy_from(own, page_size(), &mut [0; 3]), Err(libc::EFAULT));
     }
 }

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
-use crate::object::Object;
+use crate::ffi::object::Object;
 use crate::sys::{self, Errno};
 
 /// Room for an address of any family that we know.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::event::Event;
 use super::id::Id;
-use crate::engine::{Engine, Source};
-use crate::qp::{Connection, Owner, Qp, Role};
+use crate::progress::engine::{Engine, Source};
+use crate::conn::Role;
+use crate::qp::{ConnObserver, Qp, Stream};
 use crate::sys::{self, Errno};
 use crate::{config, lock};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
@@ -215,17 +216,16 @@ impl Outgoing {
             Some(enhanced) => self.attempt.ord.min(enhanced.ird),
             None => self.attempt.ord,
         };
-        let Some(state) = lock(&self.state).take() else { return };
-        let owner: Weak<dyn Owner> = self.id.clone();
-        let connected = self.attempt.qp.connect(Connection {
+        let Some(state) = self.take() else { return };
+        let observer: Weak<dyn ConnObserver> = self.id.clone();
+        let connected = self.attempt.qp.connect(Stream {
             socket: state.socket,
-            token: Some(self.token),
-            crc: frame.crc || crate::qp::wants_crc(),
+            crc: frame.crc || config::get().crc,
             ord: u32::from(ord),
             role: if enhanced.peer_to_peer { Role::INITIATOR_ANNOUNCED } else { Role::INITIATOR },
             early,
             wait_for_receives: self.attempt.wait_for_receives,
-            owner,
+            observer,
         });
         let mut event = match connected {
             Ok(()) => Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0),

@@ -5,7 +5,7 @@ use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param};
 
 use super::listen::Request;
 use crate::limits::MAX_PRIVATE_DATA_IN;
-use crate::object::Object;
+use crate::ffi::object::Object;
 
 /// What has happened.
 pub(crate) struct Event {

@@ -16,7 +16,7 @@ use super::event::Event;
 use super::listen::{Listener, Request};
 use crate::channel::EventQueue;
 use crate::lock;
-use crate::qp::{Owner, Qp};
+use crate::qp::{ConnObserver, Qp};
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
@@ -134,7 +134,7 @@ impl Id {
     }
 }
 
-impl Owner for Id {
+impl ConnObserver for Id {
     fn established(&self) {
         self.raise(Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0));
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::event::Event;
 use super::id::Id;
-use crate::engine::{Engine, Source};
+use crate::progress::engine::{Engine, Source};
 use crate::limits::{MAX_HALF_OPEN, MAX_UNFETCHED, REQUEST_TIMEOUT_S};
 use crate::lock;
 use crate::sys::{self, Errno};

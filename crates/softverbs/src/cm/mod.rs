@@ -24,10 +24,12 @@ use std::time::Duration;
 
 use crate::channel::EventQueue;
 use crate::limits::{MAX_PRIVATE_DATA, MAX_READS};
-use crate::object::Object;
-use crate::qp::{Connection, Owner, Role, wants_crc};
+use crate::ffi::object::Object;
+use crate::conn::Role;
+use crate::qp::{ConnObserver, Stream};
 use crate::sys::{self, Errno, set_errno};
-use crate::{config, context, verbs};
+use crate::config;
+use crate::ffi::{context, verbs};
 use connect::{Attempt, Outgoing};
 use event::{Event, EventObject};
 use id::{Channel, Id, Phase};
@@ -499,7 +501,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         let frame = Frame {
             kind: Kind::Request,
             markers: false,
-            crc: wants_crc(),
+            crc: config::get().crc,
             reject: false,
             revision: mpa::REVISION,
             enhanced: Some(Enhanced {
@@ -574,7 +576,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let reply = Frame {
             kind: Kind::Reply,
             markers: false,
-            crc: request.frame.crc || wants_crc(),
+            crc: request.frame.crc || config::get().crc,
             reject: false,
             revision: request.frame.revision,
             enhanced: asked.map(|e| Enhanced {
@@ -591,16 +593,15 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
             return Err(libc::ECONNRESET);
         }
         let weak: Weak<Id> = Arc::downgrade(own);
-        let owner: Weak<dyn Owner> = weak;
-        qp.connect(Connection {
+        let observer: Weak<dyn ConnObserver> = weak;
+        qp.connect(Stream {
             socket: request.socket,
-            token: None,
             crc: reply.crc,
             ord: u32::from(ord),
             role: if awaits { Role::RESPONDER_TOLD } else { Role::RESPONDER },
             early: Vec::new(),
             wait_for_receives: param.wait_for_receives,
-            owner,
+            observer,
         })?;
         if !awaits {
             own.established();

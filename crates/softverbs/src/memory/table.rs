@@ -14,6 +14,7 @@ use once_cell::sync::{Lazy, OnceCell};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::access::{Access, Denied, FLUSH_PERSISTENT};
 use crate::limits::MAX_MR;
 use crate::sys::Errno;
 
@@ -31,21 +32,6 @@ pub(crate) struct Region {
     pub pd: u32,
 }
 
-/// Why an access was refused, in the order in which the checks are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
-    /// No region has this STag.
-    Stag,
-    /// The region belongs to another protection domain.
-    Pd,
-    /// The region was registered without the right.
-    Rights,
-    /// The end of the range does not fit in 64 bits.
-    Wrap,
-    /// The range leaves the region.
-    Bounds,
-}
-
 #[derive(Default)]
 struct Slot {
     /// `VALID` and the number of grants held.
@@ -61,18 +47,13 @@ struct Slot {
 /// block.
 pub(crate) struct Grant {
     slot: &'static Slot,
-    stag: u32,
 }
 
 impl Grant {
-    /// Whether a flush of this region makes it durable.
-    pub(crate) fn is_persistent(&self) -> bool {
-        self.slot.access.load(Ordering::Relaxed) & super::FLUSH_PERSISTENT != 0
-    }
-
-    /// The STag that the grant was asked for.
-    pub(crate) fn stag(&self) -> u32 {
-        self.stag
+    /// The region's start and length, if a flush of it must make it durable.
+    pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
+        let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
+        is.then(|| (self.slot.addr.load(Ordering::Relaxed), self.slot.len.load(Ordering::Relaxed)))
     }
 }
 
@@ -155,20 +136,13 @@ pub(crate) fn deregister(stag: u32) {
     crate::lock(&TABLE.free).slots.push_back(stag >> 8);
 }
 
-/// Whether a region has this STag now.
-pub(super) fn is_registered(stag: u32) -> bool {
-    TABLE.slot(stag >> 8).is_some_and(|slot| {
-        slot.state.load(Ordering::Acquire) & VALID != 0 && slot.key.load(Ordering::Relaxed) == stag & 0xff
-    })
-}
-
-/// Asks for `len` bytes at `addr` of the region `stag`, on behalf of protection domain `pd`, for an access that needs all of `rights`
-/// (0: reading by the program's own work requests).
+/// Asks for an access, on behalf of protection domain `pd`.
 #[inline]
-pub(crate) fn acquire(stag: u32, pd: u32, addr: u64, len: u64, rights: u32) -> Result<Grant, Denied> {
+pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
+    let Access { stag, addr, len, rights } = access;
     let slot = TABLE.slot(stag >> 8).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
-    let grant = Grant { slot, stag };
+    let grant = Grant { slot };
     if before & VALID == 0 || slot.key.load(Ordering::Relaxed) != stag & 0xff {
         return Err(Denied::Stag);
     }
@@ -178,7 +152,7 @@ pub(crate) fn acquire(stag: u32, pd: u32, addr: u64, len: u64, rights: u32) -> R
     if slot.access.load(Ordering::Relaxed) & rights != rights {
         return Err(Denied::Rights);
     }
-    let end = addr.checked_add(len).ok_or(Denied::Wrap)?;
+    let end = addr.checked_add(len as u64).ok_or(Denied::Wrap)?;
     let start = slot.addr.load(Ordering::Relaxed);
     if addr < start || end > start + slot.len.load(Ordering::Relaxed) {
         return Err(Denied::Bounds);
@@ -188,15 +162,15 @@ pub(crate) fn acquire(stag: u32, pd: u32, addr: u64, len: u64, rights: u32) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
     use super::*;
+    use crate::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
     fn region() -> Region {
         Region { addr: 0x1000, len: 0x100, access: LOCAL_WRITE | REMOTE_WRITE, pd: 7 }
     }
 
-    fn denied(stag: u32, pd: u32, addr: u64, len: u64, rights: u32) -> Option<Denied> {
-        acquire(stag, pd, addr, len, rights).err()
+    fn denied(stag: u32, pd: u32, addr: u64, len: usize, rights: u32) -> Option<Denied> {
+        acquire(Access { stag, addr, len, rights }, pd).err()
     }
 
     #[test]
@@ -229,7 +203,7 @@ mod tests {
     #[test]
     fn deregistration_waits_for_a_grant() {
         let stag = register(region()).unwrap();
-        let grant = acquire(stag, 7, 0x1000, 1, 0).ok().unwrap();
+        let grant = acquire(Access { stag, addr: 0x1000, len: 1, rights: 0 }, 7).ok().unwrap();
         let done = std::sync::Arc::new(AtomicU32::new(0));
         let seen = done.clone();
         let thread = std::thread::spawn(move || {

@@ -1,88 +1,65 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Queue pairs: one reliable connection each, from the first posted receive to the last completion.
+//! Queue pairs: a connection, its turn, and the rings that the program posts to.
 //!
-//! Three threads may move the bytes of a queue pair: one that posts (sends at once what the socket takes), one that polls its completion
-//! queue (receives and sends), and the engine (both, when nobody polls). While a program polls, it holds a *lease*: the engine stops
-//! watching the socket, so that no thread switch and no contention stands between the socket and the poller; it takes over again within
-//! two milliseconds of the last poll, and at once when the program arms its queue to sleep.
-//!
-//! Locks, in this order: `rx`, `tx`, `rq`, then the leaves (`watch`, completion ring, channel). The end of a connection is decided
-//! under `rx` alone, once; a poster or the sending half that meets an error leaves it in `tx.failure` and has the engine look.
+//! Everything that happens to a connection is a reason to drive it. Whoever brings one, be it a thread that posts, one that polls, one that
+//! sleeps for completions, or the engine, tries to take the turn ([`crate::progress::turn`]) and then steps the connection
+//! ([`crate::conn`]) until nothing is left. The lock around the connection is there for safe code: the turn says whose it is.
 #![forbid(unsafe_code)]
 
-mod durable;
-mod opening;
+mod driver;
 mod posting;
-pub(crate) mod receive;
-pub(crate) mod rx;
-pub(crate) mod send;
-pub(crate) mod tx;
-mod watch;
 
 use once_cell::sync::Lazy;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Instant;
 
-use crate::cq::{Completion, Cq, status};
-use crate::engine::{Engine, Source};
-use crate::limits::{FIRST_FPDU_TIMEOUT_S, LINGER_MS, RX_BUDGET};
-use crate::sys::{self, Errno};
-use crate::{config, lock};
+use crate::conn::wr::{RecvWr, SendWr};
+use crate::conn::{Conn, Framing, Micros, Role, Sizes, Terms, reason};
+use crate::cq::Cq;
+use crate::lock;
+use crate::memory::Batch;
+use crate::progress::engine::{Engine, Source};
+use crate::progress::ring::Ring;
+use crate::progress::turn::{REASONS, Turn};
+use crate::progress::watch::Watch;
+use crate::progress::{By, Driven};
+use crate::srq::SharedSrq;
+use crate::sys::{self, Errno, Process};
+use driver::Host;
 use iwarp::stream;
-use opening::Opening;
-pub(crate) use opening::Role;
-pub(crate) use posting::Posting;
-use receive::{PostError, RecvQueue, RecvWr, Srq};
-use rx::{End, Ran, Rx};
-use send::Progress;
-use tx::{Failure, Flushed, Link, Tx};
-use watch::{BLOCKED, END_EVENTS, LEASED, STALLED, WRITE_EVENT, Watch};
+use posting::Burst;
 
-/// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows immediate data only as a
-/// message of its own (it completes a receive); verbs know a Send with immediate data, which completes one receive and not two.
-/// Adapters leave these bytes zero.
-pub(crate) const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
-
-/// A poll this recent means that the program is polling.
-const POLLING: Duration = Duration::from_micros(50);
-/// So many polls that found nothing since bytes last came in mean that the program waits by polling. One that looks at its queue now and
-/// then, and waits for its memory to change, must not have the engine leave.
-const BUSY_POLLS: u32 = 4;
-/// A poll this old means that the program has stopped.
-const POLLED: Duration = Duration::from_micros(500);
+const _: () = assert!(reason::ALL & !REASONS == 0);
 
 /// Who learns of the beginning and the end of a connection.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait ConnObserver: Send + Sync {
     /// The connection can be used.
     fn established(&self);
-    /// The connection is over; told once.
+    /// The connection is over; called once.
     fn ended(&self);
 }
 
 const INIT: u8 = 0;
-const READY: u8 = 1;
-const ERROR: u8 = 2;
-const DESTROYED: u8 = 3;
+const CONNECTED: u8 = 1;
+const DESTROYED: u8 = 2;
 
 /// What a queue pair is made of.
-pub(crate) struct Parts {
+pub(crate) struct Attributes {
     pub num: u32,
     pub pd: u32,
     pub send_cq: Arc<Cq>,
     pub recv_cq: Arc<Cq>,
-    pub srq: Option<Arc<Srq>>,
+    pub srq: Option<SharedSrq>,
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
     pub signal_all: bool,
 }
 
-/// A connection that is ready for FPDUs.
-pub(crate) struct Connection {
+/// A TCP connection that is ready for FPDUs.
+pub(crate) struct Stream {
     pub socket: OwnedFd,
-    /// The socket's token, if the engine watches it already.
-    pub token: Option<u64>,
     pub crc: bool,
     /// Reads that the peer takes at a time.
     pub ord: u32,
@@ -91,71 +68,79 @@ pub(crate) struct Connection {
     pub early: Vec<u8>,
     /// A message without a receive waits for one, instead of ending the connection.
     pub wait_for_receives: bool,
-    pub owner: Weak<dyn Owner>,
+    pub observer: Weak<dyn ConnObserver>,
+}
+
+/// What only the holder of the turn touches.
+struct Session {
+    conn: Conn,
+    link: Option<crate::link::Tcp>,
+    batch: Batch,
+    process: Process,
+    /// When the engine was asked to look at the time.
+    timer: Option<Micros>,
 }
 
 pub(crate) struct Qp {
+    this: Weak<Qp>,
     pub(crate) num: u32,
-    pub(crate) send_cq: Arc<Cq>,
-    pub(crate) recv_cq: Arc<Cq>,
-    pub(crate) srq: Option<Arc<Srq>>,
+    pd: u32,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<SharedSrq>,
     pub(crate) signal_all: bool,
-    pub(crate) tx: Mutex<Tx>,
-    rx: Mutex<Rx>,
-    rq: Mutex<RecvQueue>,
     state: AtomicU8,
-    watch: Watch,
-    owner: OnceLock<Weak<dyn Owner>>,
-    opening: OnceLock<Arc<Opening>>,
-    /// The peer has sent an FPDU; set under `rx`.
-    heard: AtomicBool,
-    wait_for_receives: AtomicBool,
-    /// The sending half left a failure behind, for whoever holds `rx`; set under `tx` only.
-    failed: AtomicBool,
-    /// Making a peer's writes durable took long the last time.
-    slow_media: AtomicBool,
-    /// The receiving half waits for a receive.
-    stalled: AtomicBool,
-    /// Requests wait for the next post or poll, to go out with what that brings; changed under `tx` only.
-    deferred: AtomicBool,
-    /// When a program that does not wait for events last polled, in nanoseconds since [`now`]'s beginning; 0: never.
-    polled: AtomicU64,
-    /// Such polls since the engine last saw bytes come in.
-    polls: AtomicU32,
+    turn: Turn,
+    sends: Ring<SendWr>,
+    receives: Ring<RecvWr>,
+    /// Places of the send queue in use: by requests that are not over, and by completions that the program has not polled, as on an
+    /// adapter. So a program whose completion queue is as long as its send queue can never overrun it.
+    in_use: Arc<AtomicU32>,
+    max_send_wr: u32,
+    burst: Burst,
+    session: Mutex<Session>,
+    /// Flushes to persistence that have ended, by number, and whether they did what they should.
+    flushed: Mutex<Vec<(u64, bool)>>,
+    engine: OnceLock<Arc<Engine>>,
+    watch: OnceLock<Arc<Watch>>,
+    observer: OnceLock<Weak<dyn ConnObserver>>,
 }
 
-fn now() -> u64 {
+fn now() -> Micros {
     static START: Lazy<Instant> = Lazy::new(Instant::now);
-    START.elapsed().as_nanos() as u64 + 1
+    START.elapsed().as_micros() as Micros
 }
 
 impl Qp {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let qp = Arc::new(Self {
-            num: parts.num,
-            send_cq: parts.send_cq,
-            recv_cq: parts.recv_cq,
-            srq: parts.srq,
-            signal_all: parts.signal_all,
-            tx: Mutex::new(Tx::new(parts.max_send_wr, parts.pd)),
-            rx: Mutex::new(Rx::new(parts.pd)),
-            rq: Mutex::new(RecvQueue::new(parts.max_recv_wr)),
+    pub(crate) fn new(attributes: Attributes) -> Arc<Self> {
+        let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, signal_all } = attributes;
+        let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default());
+        let session =
+            Session { conn, link: None, batch: Batch::new(), process: Process::own(), timer: None };
+        let qp = Arc::new_cyclic(|this: &Weak<Qp>| Self {
+            this: this.clone(),
+            num,
+            pd,
+            send_cq,
+            recv_cq,
+            srq,
+            signal_all,
             state: AtomicU8::new(INIT),
-            watch: Watch::default(),
-            owner: OnceLock::new(),
-            opening: OnceLock::new(),
-            heard: AtomicBool::new(false),
-            wait_for_receives: AtomicBool::new(true),
-            failed: AtomicBool::new(false),
-            slow_media: AtomicBool::new(false),
-            stalled: AtomicBool::new(false),
-            deferred: AtomicBool::new(false),
-            polled: AtomicU64::new(0),
-            polls: AtomicU32::new(0),
+            turn: Turn::new(),
+            sends: Ring::new(max_send_wr),
+            receives: Ring::new(max_recv_wr),
+            in_use: Arc::default(),
+            max_send_wr,
+            burst: Burst::default(),
+            session: Mutex::new(session),
+            flushed: Mutex::default(),
+            engine: OnceLock::new(),
+            watch: OnceLock::new(),
+            observer: OnceLock::new(),
         });
-        qp.send_cq.attach(&qp);
+        qp.send_cq.attach(qp.clone());
         if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
-            qp.recv_cq.attach(&qp);
+            qp.recv_cq.attach(qp.clone());
         }
         if let Some(srq) = &qp.srq {
             srq.add_user(1);
@@ -164,371 +149,96 @@ impl Qp {
     }
 
     /// Begins to move messages over a connection. Whatever the error, the queue pair is then in the state of a connection that ended.
-    pub(crate) fn connect(self: &Arc<Self>, connection: Connection) -> Result<(), Errno> {
-        let engine = Engine::get()?;
-        let socket = Arc::new(connection.socket);
-        let fd = socket.as_raw_fd();
-        let mss = sys::get_option(&socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
-        let mss = usize::try_from(mss).unwrap_or(0);
-        let _ = self.owner.set(connection.owner);
-        self.wait_for_receives.store(connection.wait_for_receives, Ordering::Relaxed);
-        let mut rx = lock(&self.rx);
-        if self.state.compare_exchange(INIT, READY, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    pub(crate) fn connect(&self, stream: Stream) -> Result<(), Errno> {
+        if self.state.compare_exchange(INIT, CONNECTED, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return Err(libc::EISCONN);
         }
-        let role = connection.role;
-        rx.connect(socket.clone(), connection.crc, &connection.early, role == Role::RESPONDER_TOLD);
-        let watched = self.watch.begin(&engine, connection.token, fd, self.clone());
-        if let Err(e) = watched {
-            self.tear_down(&mut rx, End::Socket(e));
-            return Err(e);
-        }
-        let mut tx = lock(&self.tx);
-        tx.connect(Link {
-            socket,
-            crc: connection.crc,
-            mulpdu: stream::mulpdu(mss),
-            // A peer that checks CRCs is an adapter, which is faster so, or a kernel that ends a connection over a CRC field in two parts.
-            segment: connection.crc.then_some(mss),
-            ord: connection.ord,
-        });
-        self.open(&mut tx, &engine, role);
-        drop(tx);
-        drop(rx);
-        if role == Role::RESPONDER_TOLD {
-            let source: Arc<dyn Source> = self.clone();
-            engine.schedule(Duration::from_secs(FIRST_FPDU_TIMEOUT_S), &source);
-        }
-        if !connection.early.is_empty() {
-            engine.kick(self.clone());
-        }
-        Ok(())
+        let _ = self.observer.set(stream.observer.clone());
+        // Nobody has had a reason to drive this connection before.
+        self.turn.enter(reason::READABLE);
+        let opened = self.open(&mut lock(&self.session), stream);
+        self.run(By::Program);
+        opened
     }
 
-    /// A completion with what all completions of this queue pair share.
-    pub(crate) fn completion(&self) -> Completion {
-        Completion { qp_num: self.num, ..Completion::default() }
-    }
-
-    fn flushed_receive(&self, wr: &RecvWr) -> Completion {
-        Completion { wr_id: wr.wr_id, status: status::WR_FLUSH_ERR, opcode: 128, ..self.completion() }
-    }
-
-    // ---- posting -------------------------------------------------------------------------------------------------------------------
-
-    /// Begins to post to the send queue; EINVAL before there is a connection.
-    pub(crate) fn posting(self: &Arc<Self>) -> Result<Posting<'_>, Errno> {
-        let tx = lock(&self.tx);
-        match self.state.load(Ordering::Acquire) {
-            INIT | DESTROYED => Err(libc::EINVAL),
-            _ => Ok(Posting::new(self, tx)),
+    fn open(&self, session: &mut Session, stream: Stream) -> Result<(), Errno> {
+        let mss = sys::get_option(&stream.socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
+        let mss = usize::try_from(mss).unwrap_or(0);
+        let link = (|| {
+            let engine = Engine::get()?;
+            let watch = self.recv_cq.home(&engine)?;
+            self.send_cq.look_at(&watch);
+            let engine = self.engine.get_or_init(|| engine).clone();
+            let watch = self.watch.get_or_init(|| watch).clone();
+            let this = self.this.upgrade().ok_or(libc::EINVAL)?;
+            crate::link::Tcp::open(stream.socket, watch, engine, self.pd, this)
+        })();
+        let Session { conn, .. } = session;
+        match link {
+            Ok(link) => {
+                let framing = Framing {
+                    crc: stream.crc,
+                    mulpdu: stream::mulpdu(mss),
+                    // A peer that checks CRCs is an adapter, which is faster so, or a kernel that ends a connection over a CRC field in
+                    // two parts.
+                    segment: stream.crc.then_some(mss),
+                    ord: stream.ord,
+                };
+                let terms = Terms {
+                    framing,
+                    role: stream.role,
+                    wait_for_receives: stream.wait_for_receives,
+                    early: &stream.early,
+                };
+                conn.open(terms, now());
+                session.link = Some(link);
+                Ok(())
+            }
+            Err(e) => {
+                let (conn, mut host) = self.host(session);
+                conn.lose(&mut host, e);
+                Err(e)
+            }
         }
     }
 
     /// Posts a receive; ENOMEM when the queue is full.
-    pub(crate) fn post_receive(self: &Arc<Self>, wr: RecvWr) -> Result<(), Errno> {
-        {
-            let mut rq = lock(&self.rq);
-            rq.post(wr, |wr| self.flushed_receive(wr)).map_err(|PostError::Full| libc::ENOMEM)?;
-            rq.deliver(&self.recv_cq);
+    pub(crate) fn post_receive(&self, wr: RecvWr) -> Result<(), Errno> {
+        self.receives.push(wr).map_err(|_| libc::ENOMEM)?;
+        if self.turn.awaits_receive() {
+            self.drive(reason::RECEIVE, By::Program);
         }
-        self.receive_posted();
         Ok(())
     }
 
-    /// A receive was posted: a message that waits for one can go on.
-    pub(crate) fn receive_posted(self: &Arc<Self>) {
-        if self.stalled.load(Ordering::SeqCst) && self.stalled.swap(false, Ordering::SeqCst) {
-            self.kick();
-        }
-    }
-
-    fn kick(self: &Arc<Self>) {
-        if let Some(engine) = self.watch.engine() {
-            engine.kick(self.clone());
-        }
-    }
-
-    // ---- what the receiving half calls ---------------------------------------------------------------------------------------------
-
-    pub(crate) fn waits_for_receives(&self) -> bool {
-        self.wait_for_receives.load(Ordering::Relaxed)
-    }
-
-    /// Takes the next posted receive. When there is none, the next one to be posted has the engine continue.
-    pub(crate) fn take_posted_receive(self: &Arc<Self>) -> Option<RecvWr> {
-        let take = || match &self.srq {
-            Some(srq) => srq.take(self),
-            None => lock(&self.rq).take(),
-        };
-        if let Some(wr) = take() {
-            return Some(wr);
-        }
-        // A receive posted before the flag was up would go unnoticed, one posted after it is not.
-        self.stalled.store(true, Ordering::SeqCst);
-        let wr = take();
-        if wr.is_some() {
-            self.stalled.store(false, Ordering::SeqCst);
-        }
-        wr
-    }
-
-    pub(crate) fn complete_receive(&self, completion: Completion) {
-        let mut rq = lock(&self.rq);
-        rq.complete(completion);
-        rq.deliver(&self.recv_cq);
-    }
-
-    // ---- moving bytes --------------------------------------------------------------------------------------------------------------
-
-    /// Sends what can be sent, and has the engine watch for room when the socket is full, or look at what went wrong.
-    fn flush_tx(self: &Arc<Self>, tx: &mut MutexGuard<'_, Tx>) {
-        self.deferred.store(false, Ordering::Relaxed);
-        let flushed = tx.flush(&self.send_cq, self.num);
-        self.watch.set(BLOCKED, flushed == Flushed::Blocked);
-        // Not every caller can look at it: most do not hold `rx`.
-        if flushed == Flushed::Failed && !self.failed.swap(true, Ordering::AcqRel) {
-            self.kick();
-        }
-    }
-
-    /// Delivers completions that a full completion queue kept back.
-    pub(crate) fn deliver_kept(&self) {
-        lock(&self.tx).sq.retire(&self.send_cq, self.num);
-        lock(&self.rq).deliver(&self.recv_cq);
-    }
-
-    /// A poll of a completion queue found nothing: move the bytes of this connection. `sleeps` says that the program waits for events,
-    /// so that this poll does not mean more to come.
-    pub(crate) fn progress_by_poller(self: &Arc<Self>, sleeps: bool) {
-        if self.state.load(Ordering::Acquire) != READY {
-            return;
-        }
-        if !sleeps {
-            self.polled.store(now(), Ordering::Relaxed);
-            self.polls.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Ok(mut rx) = self.rx.try_lock() {
-            self.serve(&mut rx);
-        }
-    }
-
-    /// The program is about to sleep until there is a completion: the engine takes over what its polls have served.
-    pub(crate) fn program_sleeps(self: &Arc<Self>) {
-        self.polled.store(0, Ordering::SeqCst);
-        self.take_back();
-    }
-
-    fn serve(self: &Arc<Self>, rx: &mut Rx) {
-        if rx.draining {
-            if rx.drain() {
-                self.let_go(rx);
-            }
-            return;
-        }
-        if self.state.load(Ordering::Acquire) != READY {
-            return;
-        }
-        let ran = rx.run(self, RX_BUDGET);
-        let waiting = self.deferred.load(Ordering::Relaxed) || self.watch.is(BLOCKED);
-        if rx.take_wake_tx() || waiting {
-            let mut tx = lock(&self.tx);
-            self.flush_tx(&mut tx);
-        }
-        let failure = if self.failed.load(Ordering::Acquire) { lock(&self.tx).failure } else { None };
-        match (ran, failure) {
-            (Err(end), _) => self.tear_down(rx, end),
-            (Ok(_), Some(failure)) => self.tear_down(rx, End::Sending(failure)),
-            (Ok(ran), None) => self.watch.set(STALLED, ran == Ran::Stalled),
-        }
-    }
-
-    /// Leaves the socket to a program that polls, if one does.
-    fn lease(self: &Arc<Self>) -> bool {
-        let polled = self.polled.load(Ordering::Relaxed);
-        if self.polls.swap(0, Ordering::Relaxed) < BUSY_POLLS
-            || polled == 0
-            || now().saturating_sub(polled) > POLLING.as_nanos() as u64
-        {
-            return false;
-        }
-        let Some(engine) = self.watch.engine() else { return false };
-        self.watch.set(LEASED, true);
-        // The program may have gone to sleep in between, and then nobody serves it if not the engine.
-        if self.polled.load(Ordering::SeqCst) == 0 {
-            self.take_back();
-            return false;
-        }
-        engine.lease(self.clone());
-        true
-    }
-
-    /// Has the engine serve the socket again, if a program that polls did.
-    fn take_back(self: &Arc<Self>) {
-        if !self.watch.is(LEASED) {
-            return;
-        }
-        // Under `tx`, as whoever posts decides there whether a poll will come to send what was posted.
-        let mut tx = lock(&self.tx);
-        self.watch.set(LEASED, false);
-        if self.deferred.load(Ordering::Relaxed) {
-            self.flush_tx(&mut tx);
-        }
-    }
-
-    // ---- the end -------------------------------------------------------------------------------------------------------------------
-
     /// Ends the connection on behalf of the program: outstanding work requests complete with a flush error.
-    pub(crate) fn disconnect(self: &Arc<Self>) {
-        let mut rx = lock(&self.rx);
-        self.tear_down(&mut rx, End::Local);
-    }
-
-    fn tear_down(self: &Arc<Self>, rx: &mut Rx, end: End) {
-        if self.state.compare_exchange(READY, ERROR, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            return;
-        }
-        log_end(self.num, &end);
-        let mut terminate = None;
-        let mut tx = lock(&self.tx);
-        match end {
-            End::Refused(message) => terminate = message,
-            End::Terminated(message) => {
-                if let (Some(status), Some((_, wr))) = (rx::status_of(&message), tx.sq.oldest_read()) {
-                    wr.progress = Progress::Done(status);
-                }
-            }
-            End::Sending(Failure::Request { position, status }) => {
-                if let Some(wr) = tx.sq.at(position) {
-                    wr.progress = Progress::Done(status);
-                }
-            }
-            End::Sending(Failure::Response(code)) => {
-                terminate = Some(iwarp::terminate::Terminate::new(code));
-            }
-            _ => {}
-        }
-        tx.sq.fail_all();
-        tx.close(terminate);
-        self.flush_tx(&mut tx);
-        drop(tx);
-        let current = rx.take_receive();
-        let mut rq = lock(&self.rq);
-        if let Some(wr) = current {
-            rq.complete(self.flushed_receive(&wr));
-        }
-        rq.fail(|wr| self.flushed_receive(wr));
-        rq.deliver(&self.recv_cq);
-        drop(rq);
-        rx.draining = true;
-        self.take_back();
-        self.watch.set(STALLED, false);
-        let broken = matches!(end, End::PeerClosed | End::Socket(_) | End::Sending(Failure::Socket(_)));
-        if broken || rx.drain() {
-            self.let_go(rx);
-        } else {
-            // The peer reads what was sent before it sees the end; closing now could take that from it.
-            self.linger();
-        }
-        if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
-            owner.ended();
-        }
-    }
-
-    fn linger(self: &Arc<Self>) {
-        if let Some(engine) = self.watch.engine() {
-            let source: Arc<dyn Source> = self.clone();
-            engine.schedule(Duration::from_millis(LINGER_MS), &source);
-        }
-    }
-
-    /// Closes the socket.
-    fn let_go(&self, rx: &mut Rx) {
-        self.watch.end();
-        lock(&self.tx).disconnect();
-        rx.socket = None;
+    pub(crate) fn disconnect(&self) {
+        self.drive(reason::DISCONNECT, By::Program);
     }
 
     /// Takes the queue pair out of service: nothing completes any more. A connection that is still up is closed.
-    pub(crate) fn destroy(self: &Arc<Self>) {
+    pub(crate) fn destroy(&self) {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
-        let mut rx = lock(&self.rx);
-        let before = self.state.swap(DESTROYED, Ordering::AcqRel);
-        lock(&self.rq).discard();
-        let mut tx = lock(&self.tx);
-        tx.sq.discard();
-        if before == READY {
-            tx.close(None);
-            self.flush_tx(&mut tx);
-            rx.draining = true;
-        }
-        drop(tx);
-        self.take_back();
-        self.watch.set(STALLED, false);
-        if before == READY && !rx.drain() {
-            self.linger();
-        } else if before == READY {
-            self.let_go(&mut rx);
-        }
-        drop(rx);
+        self.state.store(DESTROYED, Ordering::Release);
+        self.turn.close();
+        // Whoever is stepping now finishes the step; nobody begins another one.
+        let mut session = lock(&self.session);
+        let (conn, mut host) = self.host(&mut session);
+        conn.abandon(&mut host);
+        drop(session);
         if let Some(srq) = &self.srq {
             srq.add_user(-1);
         }
     }
 }
 
-fn log_end(num: u32, end: &End) {
-    match end {
-        End::Local | End::PeerClosed => log::debug!("queue pair {num}: connection closed: {end:?}"),
-        End::Terminated(message) => {
-            log::warn!("queue pair {num}: the peer ended the connection: {}", rx::describe(message));
-        }
-        End::Refused(_) => log::warn!("queue pair {num}: connection ended because of what the peer sent"),
-        End::Socket(e) => {
-            log::warn!("queue pair {num}: connection lost: {}", std::io::Error::from_raw_os_error(*e));
-        }
-        End::Sending(failure) => log::warn!("queue pair {num}: connection ended: {failure:?}"),
-    }
-}
-
 impl Source for Qp {
-    fn ready(self: Arc<Self>, events: u32) {
-        let ending = events & END_EVENTS != 0;
-        if events != 0 && !ending && self.lease() {
-            return;
-        }
-        if events & WRITE_EVENT != 0 {
-            let mut tx = lock(&self.tx);
-            self.flush_tx(&mut tx);
-            drop(tx);
-            if events == WRITE_EVENT {
-                return;
-            }
-        }
-        let mut rx = lock(&self.rx);
-        if ending && self.stalled.load(Ordering::SeqCst) {
-            self.tear_down(&mut rx, End::PeerClosed);
-        }
-        self.serve(&mut rx);
-    }
+    /// No descriptor leads here.
+    fn ready(self: Arc<Self>, _events: u32) {}
 
-    /// A time limit has come: for the peer's first FPDU, or for its end of a connection that is over.
     fn timeout(self: Arc<Self>) {
-        let mut rx = lock(&self.rx);
-        if rx.draining {
-            self.let_go(&mut rx);
-        } else if rx.awaiting_first {
-            self.tear_down(&mut rx, End::Socket(libc::ETIMEDOUT));
-        }
-    }
-
-    fn is_polled(&self) -> bool {
-        now().saturating_sub(self.polled.load(Ordering::Relaxed)) < POLLED.as_nanos() as u64
-    }
-
-    fn end_lease(self: Arc<Self>) {
-        self.take_back();
+        self.drive(reason::TIME, By::Engine);
     }
 }
 
@@ -538,7 +248,10 @@ impl std::fmt::Debug for Qp {
     }
 }
 
-/// Whether the settings ask for a CRC on every connection.
-pub(crate) fn wants_crc() -> bool {
-    config::get().crc
+/// The queue pair as the host of its connection.
+impl Qp {
+    fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Host<'a>) {
+        let Session { conn, link, batch, process, .. } = session;
+        (conn, Host { qp: self, link, batch, process: *process })
+    }
 }

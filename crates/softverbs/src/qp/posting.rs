@@ -1,68 +1,111 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Posting to the send queue, and which requests wait to go out with others.
+//! Posting to the send queue, and which requests go out together.
+//!
+//! A post drives its connection, so a request is with the kernel when the call returns. An unsignalled small write that comes right behind
+//! others of its kind need not be: in a burst one call for each would be most of the time. From the fifth on such a write is left in the
+//! ring and the engine is asked to send what it finds there; the next request that is not of this kind, or a full batch, is faster. So what
+//! is left waits for the engine to wake up, which takes about as long as a call would have, whatever the program does next.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use once_cell::sync::Lazy;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
-use super::send::{Op, Wr};
-use super::tx::Tx;
-use super::watch::{BLOCKED, LEASED};
-use super::{Qp, READY};
+use super::{CONNECTED, Qp};
+use crate::conn::reason;
+use crate::conn::wr::{Op, SendWr};
+use crate::limits::{BURST, BURST_AFTER, BURST_NS, SMALL};
+use crate::progress::{By, Driven};
 use crate::sys::Errno;
 
-/// Unsignalled requests of one small write each that may wait for the next post or poll.
-const MAX_DEFERRED: u32 = 16;
-/// What is small: a write that costs less to copy than to send on its own.
-const SMALL: u32 = 4096;
+/// Nanoseconds since a moment of its own.
+fn clock() -> u64 {
+    static START: Lazy<Instant> = Lazy::new(Instant::now);
+    START.elapsed().as_nanos() as u64
+}
+
+/// How closely posts have followed one another. Only a guess rests on it, so it needs no order among threads.
+#[derive(Default)]
+pub(super) struct Burst {
+    /// When the last post returned.
+    returned: AtomicU64,
+    length: AtomicU32,
+}
+
+impl Burst {
+    /// A post begins: whether it continues a burst.
+    fn goes_on(&self) -> bool {
+        let close = clock().saturating_sub(self.returned.load(Ordering::Relaxed)) < BURST_NS;
+        let length = if close { self.length.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        self.length.store(length, Ordering::Relaxed);
+        length >= BURST_AFTER
+    }
+
+    fn post_returns(&self) {
+        self.returned.store(clock(), Ordering::Relaxed);
+    }
+}
 
 /// Work requests on their way into the send queue; sent when dropped.
-///
-/// Small unsignalled writes of a program that polls are sent with the next post or poll, in one call and mostly in one TCP segment; the
-/// end of the lease sends them, too. So they are at most as late as the engine is in noticing that the program has stopped polling.
 pub(crate) struct Posting<'a> {
-    qp: &'a Arc<Qp>,
-    tx: MutexGuard<'a, Tx>,
+    qp: &'a Qp,
+    posted: bool,
     urgent: bool,
 }
 
-impl<'a> Posting<'a> {
-    pub(super) fn new(qp: &'a Arc<Qp>, tx: MutexGuard<'a, Tx>) -> Self {
-        Self { qp, tx, urgent: false }
+impl Qp {
+    /// Begins to post to the send queue; EINVAL before there is a connection.
+    pub(crate) fn posting(&self) -> Result<Posting<'_>, Errno> {
+        match self.state.load(Ordering::Acquire) {
+            CONNECTED => Ok(Posting { qp: self, posted: false, urgent: false }),
+            _ => Err(libc::EINVAL),
+        }
     }
 
-    /// Adds one request; ENOMEM when the queue is full.
-    pub(crate) fn post(&mut self, wr: Wr) -> Result<(), Errno> {
-        self.urgent |= wr.signaled || wr.len > SMALL || wr.op != Op::Write;
-        if self.tx.sq.post(wr) {
-            return Ok(());
+    /// Takes a place in the send queue, which a signalled request keeps until its completion has been polled.
+    fn take_place(&self) -> bool {
+        let before = self.in_use.fetch_add(1, Ordering::Acquire);
+        if before >= self.max_send_wr {
+            self.in_use.fetch_sub(1, Ordering::Relaxed);
         }
-        // Requests that were only deferred still have their places.
-        if self.qp.deferred.load(Ordering::Relaxed) {
-            self.qp.flush_tx(&mut self.tx);
-            if self.tx.sq.post(wr) {
-                return Ok(());
+        before < self.max_send_wr
+    }
+}
+
+impl Posting<'_> {
+    /// Adds one request; ENOMEM when the queue is full.
+    pub(crate) fn post(&mut self, wr: SendWr) -> Result<(), Errno> {
+        self.urgent |= wr.signaled || wr.len > SMALL || wr.op != Op::Write;
+        let qp = self.qp;
+        if !qp.take_place() {
+            // Requests that were only left in the ring, or that another thread is sending now, still have their places.
+            if !qp.drive(reason::POSTED, By::Program) {
+                std::thread::yield_now();
+            }
+            if !qp.take_place() {
+                return Err(libc::ENOMEM);
             }
         }
-        Err(libc::ENOMEM)
+        self.posted = true;
+        qp.sends.push(wr).map_err(|_| {
+            qp.in_use.fetch_sub(1, Ordering::Relaxed);
+            libc::ENOMEM
+        })
     }
 }
 
 impl Drop for Posting<'_> {
     fn drop(&mut self) {
-        if self.qp.state.load(Ordering::Acquire) != READY {
-            self.tx.sq.fail_all();
-            self.tx.sq.retire(&self.qp.send_cq, self.qp.num);
+        if !self.posted {
             return;
         }
-        // A full socket is watched by the engine, or asked by the poller; asking it again would only cost a call.
-        if self.qp.watch.is(BLOCKED) {
-            return;
+        let qp = self.qp;
+        let left = !self.urgent && qp.burst.goes_on() && qp.sends.len() < BURST;
+        if !left {
+            qp.drive(reason::POSTED, By::Program);
+        } else if qp.turn.defer(reason::POSTED) {
+            qp.list();
         }
-        if !self.urgent && self.qp.watch.is(LEASED) && self.tx.sq.waiting() < MAX_DEFERRED {
-            self.qp.deferred.store(true, Ordering::Relaxed);
-            return;
-        }
-        self.qp.flush_tx(&mut self.tx);
+        qp.burst.post_returns();
     }
 }

@@ -4,19 +4,25 @@
 //! It is started by the first socket that needs it, never at load time, so a program that forks before that has an engine in both
 //! processes; after a fork the child starts one of its own. It blocks all signals.
 //!
-//! A [`Source`] is a descriptor with something to do when it is ready: a listening socket, a connection being set up, a queue pair.
-//! Sources are called on the engine thread without any lock of the engine held, so they may add and remove sources themselves.
+//! A [`Source`] is a descriptor with something to do when it is ready: a listening socket, a connection being set up, the sockets of a
+//! completion queue. Sources are called on the engine thread without any lock of the engine held, so they may add and remove sources.
 //!
-//! Locks, all leaves: `sources`, `timers`, `kicked`, `leased`. None is held across a call of a source.
-#![forbid(unsafe_code)]
+//! It is a guest in somebody's process. It sleeps unless `SOFTVERBS_SPIN_US` says otherwise, runs where the process may run and not where
+//! the thread that happened to start it was pinned, and asks the scheduler for short slices: a thread that wakes up with a shorter slice
+//! than the one that is running gets the processor at once, which matters when the program spins on its memory.
+//!
+//! Locks, all leaves: `sources`, `timers`, `listed`, `ticking`. None is held across a call of a source.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::Driven;
+use super::watch::{Tick, Watch};
+use crate::limits::TICK_US;
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock};
 
@@ -26,17 +32,10 @@ pub(crate) trait Source: Send + Sync {
     fn ready(self: Arc<Self>, events: u32);
     /// The time given to [`Engine::schedule`] has come. It may no longer matter: the source looks for itself.
     fn timeout(self: Arc<Self>) {}
-    /// Whether a polling program still serves this source; asked about once a millisecond after [`Engine::lease`].
-    fn is_polled(&self) -> bool {
-        false
-    }
-    /// The program no longer polls: the engine serves the source again.
-    fn end_lease(self: Arc<Self>) {}
 }
 
-/// How often the engine looks whether a polling program still serves what it has taken over.
-const LEASE_CHECK: Duration = Duration::from_millis(1);
 const WAKE: u64 = 0;
+const TICK: Duration = Duration::from_micros(TICK_US);
 
 /// Sources to be called at a time, by that time and a number of their own.
 #[derive(Default)]
@@ -48,11 +47,14 @@ struct Timers {
 pub(crate) struct Engine {
     epoll: Epoll,
     wake: OwnedFd,
+    /// The thread is about to sleep, or sleeps: who has work for it raises `wake`.
+    sleeping: AtomicBool,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
     next_token: AtomicU64,
     timers: Mutex<Timers>,
     kicked: Mutex<Vec<Arc<dyn Source>>>,
-    leased: Mutex<Vec<Arc<dyn Source>>>,
+    listed: Mutex<VecDeque<Arc<dyn Driven>>>,
+    ticking: Mutex<Vec<Arc<Watch>>>,
 }
 
 static ENGINE: Mutex<Option<(u32, Arc<Engine>)>> = Mutex::new(None);
@@ -84,17 +86,19 @@ impl Engine {
         let engine = Self {
             epoll: Epoll::new()?,
             wake: sys::event_flag()?,
+            sleeping: AtomicBool::new(false),
             sources: Mutex::default(),
             next_token: AtomicU64::new(WAKE + 1),
             timers: Mutex::default(),
             kicked: Mutex::default(),
-            leased: Mutex::default(),
+            listed: Mutex::default(),
+            ticking: Mutex::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         Ok(engine)
     }
 
-    /// A token for a source that is about to be added.
+    /// A token for a source that is about to be added; never given out twice.
     pub(crate) fn token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }
@@ -114,18 +118,6 @@ impl Engine {
         })
     }
 
-    /// Gives the descriptor of `token` to another source, without a moment in which nobody watches it.
-    pub(crate) fn replace(
-        &self,
-        token: u64,
-        fd: RawFd,
-        events: u32,
-        source: Arc<dyn Source>,
-    ) -> Result<(), Errno> {
-        lock(&self.sources).insert(token, source);
-        self.watch(token, fd, events)
-    }
-
     /// Changes the events that are watched for.
     pub(crate) fn watch(&self, token: u64, fd: RawFd, events: u32) -> Result<(), Errno> {
         self.epoll.modify(fd, events, token)
@@ -139,10 +131,30 @@ impl Engine {
         drop(source);
     }
 
+    /// Wakes the thread if it sleeps; at most one system call a sleep. What it is to find must be in its list already.
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+            sys::event_raise(&self.wake);
+        }
+    }
+
     /// Has `source` called with no events, on the engine thread, soon.
     pub(crate) fn kick(&self, source: Arc<dyn Source>) {
         lock(&self.kicked).push(source);
-        sys::event_raise(&self.wake);
+        self.wake();
+    }
+
+    /// Puts a connection on the run list. Its turn says that it is there, so it is there once.
+    pub(crate) fn list(&self, connection: Arc<dyn Driven>) {
+        lock(&self.listed).push_back(connection);
+        self.wake();
+    }
+
+    /// Looks at a completion queue's sockets with each tick, until its watch has had enough.
+    pub(crate) fn tick(&self, watch: Arc<Watch>) {
+        lock(&self.ticking).push(watch);
+        self.wake();
     }
 
     /// Has `source.timeout()` called after `delay`, if the source still lives then.
@@ -152,23 +164,21 @@ impl Engine {
         timers.queue.push(Reverse((Instant::now() + delay, id)));
         timers.sources.insert(id, Arc::downgrade(source));
         drop(timers);
-        sys::event_raise(&self.wake);
-    }
-
-    /// Notes that a polling program serves `source` for now.
-    pub(crate) fn lease(&self, source: Arc<dyn Source>) {
-        lock(&self.leased).push(source);
+        self.wake();
     }
 
     fn run(&self) {
+        sys::run_where_the_process_may();
+        sys::ask_for_short_slices();
         let spin = config::get().spin;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let mut last_work = Instant::now();
-        let mut last_lease_check = Instant::now();
+        let mut last_tick = Instant::now();
         loop {
             let now = Instant::now();
-            let timeout = if now.duration_since(last_work) < spin { 0 } else { self.sleep_ms(now) };
+            let timeout = self.rest(now, last_tick, now.duration_since(last_work) < spin);
             let count = self.epoll.wait(&mut events, timeout);
+            self.sleeping.store(false, Ordering::Relaxed);
             for event in &events[..count] {
                 let (token, flags) = (event.u64, event.events);
                 if token == WAKE {
@@ -181,35 +191,50 @@ impl Engine {
                     source.ready(flags);
                 }
             }
-            let kicked = std::mem::take(&mut *lock(&self.kicked));
-            let worked = count > 0 || !kicked.is_empty();
-            for source in kicked {
-                source.ready(0);
-            }
+            let worked = self.run_lists() || count > 0;
             let now = Instant::now();
             if worked {
                 last_work = now;
             }
             self.run_timers(now);
-            if now.duration_since(last_lease_check) >= LEASE_CHECK {
-                last_lease_check = now;
-                self.check_leases();
+            if now.duration_since(last_tick) >= TICK {
+                last_tick = now;
+                self.run_ticks();
             }
         }
     }
 
-    /// Milliseconds to sleep: until the next timer, or a millisecond while a polling program has to be looked after.
-    fn sleep_ms(&self, now: Instant) -> i32 {
-        if !lock(&self.leased).is_empty() {
-            return LEASE_CHECK.as_millis() as i32;
+    /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until something happens.
+    fn rest(&self, now: Instant, last_tick: Instant, spin: bool) -> Option<Duration> {
+        if spin {
+            return Some(Duration::ZERO);
         }
-        match lock(&self.timers).queue.peek() {
-            None => -1,
-            Some(Reverse((at, _))) => {
-                // Rounded up, so that the timer has come when the wait ends.
-                i32::try_from(at.saturating_duration_since(now).as_millis() + 1).unwrap_or(i32::MAX)
-            }
+        self.sleeping.store(true, Ordering::Relaxed);
+        // Whoever has put something on a list before this sees us asleep, or we see it.
+        fence(Ordering::SeqCst);
+        if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
+            return Some(Duration::ZERO);
         }
+        let timer = lock(&self.timers).queue.peek().map(|Reverse((at, _))| at.saturating_duration_since(now));
+        let tick = (!lock(&self.ticking).is_empty()).then(|| (last_tick + TICK).saturating_duration_since(now));
+        match (timer, tick) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Calls who was kicked and steps what is listed, each once; what lists itself again has its turn after the others.
+    fn run_lists(&self) -> bool {
+        let kicked = std::mem::take(&mut *lock(&self.kicked));
+        let listed = std::mem::take(&mut *lock(&self.listed));
+        let worked = !kicked.is_empty() || !listed.is_empty();
+        for source in kicked {
+            source.ready(0);
+        }
+        for connection in listed {
+            connection.drive_listed();
+        }
+        worked
     }
 
     fn run_timers(&self, now: Instant) {
@@ -229,13 +254,11 @@ impl Engine {
         }
     }
 
-    fn check_leases(&self) {
-        let leased = std::mem::take(&mut *lock(&self.leased));
-        for source in leased {
-            if source.is_polled() {
-                self.lease(source);
-            } else {
-                source.end_lease();
+    fn run_ticks(&self) {
+        let ticking = std::mem::take(&mut *lock(&self.ticking));
+        for watch in ticking {
+            if watch.tick() == Tick::Again {
+                lock(&self.ticking).push(watch);
             }
         }
     }

@@ -8,12 +8,11 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, addr_of_mut};
 
-use crate::cq::Completion;
+use super::verbs::{CqObject, QpObject, SrqObject};
+use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr};
 use crate::limits::{MAX_INLINE, MAX_MESSAGE};
-use crate::qp::receive::{PostError, RecvWr};
-use crate::qp::send::{Local, Op, Progress, Wr};
+use crate::srq::Full;
 use crate::sys::Errno;
-use crate::verbs::{CqObject, QpObject, SrqObject};
 
 const SEND_FENCE: c_uint = 1;
 const SEND_SIGNALED: c_uint = 1 << 1;
@@ -52,7 +51,7 @@ unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), E
 /// # Safety
 ///
 /// `wr` must point to a work request as ibv_post_send(3) describes it.
-unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<Wr, Errno> {
+unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
     // SAFETY: the caller's promise; fields are copied one by one, and unions only as their opcode says.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
@@ -94,7 +93,7 @@ unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<Wr, E
     } else {
         Local::Memory { addr, lkey }
     };
-    Ok(Wr {
+    Ok(SendWr {
         wr_id,
         op,
         signaled: signal_all || flags & SEND_SIGNALED != 0,
@@ -105,8 +104,6 @@ unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<Wr, E
         len,
         remote_addr,
         rkey,
-        progress: Progress::Queued,
-        received: 0,
     })
 }
 
@@ -204,7 +201,7 @@ unsafe extern "C" fn post_srq_recv(
     // SAFETY: the caller's promise.
     let srq = unsafe { SrqObject::own(srq) };
     // SAFETY: the caller's promise.
-    unsafe { post_receives(wr, bad_wr, |wr| srq.post(wr).map_err(|PostError::Full| libc::ENOMEM)) }
+    unsafe { post_receives(wr, bad_wr, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
 }
 
 /// Writes a completion to the program's memory.

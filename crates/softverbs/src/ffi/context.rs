@@ -10,7 +10,7 @@ use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{ops, verbs};
+use super::{ops, verbs};
 
 /// The marker by which `verbs.h` tells an extended context: all bits set.
 const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;

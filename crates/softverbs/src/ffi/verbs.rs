@@ -11,17 +11,20 @@ use rdma_sys::{
     ibv_qp_type, ibv_query_device_ex_input, ibv_sge, ibv_srq, ibv_srq_init_attr,
 };
 use std::ptr::{addr_of, addr_of_mut, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::context::{next_number, owns};
+use super::object::Object;
+use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::channel::EventQueue;
-use crate::context::{next_number, owns};
 use crate::cq::Cq;
 use crate::limits::*;
+use crate::lock;
 use crate::memory::{self, Region};
-use crate::object::Object;
-use crate::qp::receive::Srq;
-use crate::qp::{Parts, Qp};
+use crate::progress::sleep;
+use crate::qp::{Attributes, Qp};
+use crate::srq::Srq;
 use crate::sys::{self, Errno, set_errno};
 
 pub(crate) struct PdOwn {
@@ -36,7 +39,8 @@ pub(crate) struct MrOwn {
 
 pub(crate) struct ChannelOwn {
     queue: Arc<EventQueue<usize>>,
-    users: AtomicU32,
+    /// The completion queues whose events it takes.
+    users: Mutex<Vec<Arc<Cq>>>,
 }
 
 pub(crate) struct CqOwn {
@@ -176,11 +180,11 @@ pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
     const ON_DEMAND: u32 = 1 << 6;
     let (start, len, access) = (addr as u64, length as u64, access as u32);
-    let remote = memory::REMOTE_WRITE | memory::REMOTE_ATOMIC;
+    let remote = REMOTE_WRITE | REMOTE_ATOMIC;
     if len == 0
         || start.checked_add(len).is_none()
         || access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) != 0
-        || (access & remote != 0 && access & memory::LOCAL_WRITE == 0)
+        || (access & remote != 0 && access & LOCAL_WRITE == 0)
     {
         return null_with(libc::EINVAL);
     }
@@ -241,8 +245,9 @@ pub unsafe fn ibv_advise_mr(
         // SAFETY: the list has `num_sge` entries, by the caller's promise.
         let sge = unsafe { sg_list.add(i).read() };
         let len = u64::from(sge.length);
-        let rights = if advice == 1 { memory::LOCAL_WRITE } else { 0 };
-        let Ok(_grant) = memory::acquire(sge.lkey, pd, sge.addr, len, rights) else { return libc::EINVAL };
+        let rights = if advice == 1 { LOCAL_WRITE } else { 0 };
+        let access = Access { stag: sge.lkey, addr: sge.addr, len: sge.length as usize, rights };
+        let Ok(_grant) = memory::acquire(access, pd) else { return libc::EINVAL };
         if len == 0 {
             continue;
         }
@@ -273,7 +278,7 @@ pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     }
     or_null(EventQueue::new().map(|queue| {
         let channel = ibv_comp_channel { context, fd: queue.fd(), refcnt: 0 };
-        ChannelObject::create(channel, ChannelOwn { queue: Arc::new(queue), users: AtomicU32::new(0) })
+        ChannelObject::create(channel, ChannelOwn { queue: Arc::new(queue), users: Mutex::default() })
     }))
 }
 
@@ -284,7 +289,7 @@ pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
 /// As for ibv_destroy_comp_channel(3).
 pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the caller's promise.
-    if unsafe { ChannelObject::own(channel) }.users.load(Ordering::Acquire) != 0 {
+    if !lock(&unsafe { ChannelObject::own(channel) }.users).is_empty() {
         return libc::EBUSY;
     }
     // SAFETY: the caller's promise, and nothing of ours points to it.
@@ -321,7 +326,7 @@ pub unsafe fn ibv_create_cq(
     let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel });
     queue.set_handle(cq as usize);
     if let Some(own) = events {
-        own.users.fetch_add(1, Ordering::AcqRel);
+        lock(&own.users).push(queue);
     }
     cq
 }
@@ -340,7 +345,7 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     if let Some(channel) = own.queue.channel() {
         channel.withdraw(|handle| *handle == cq as usize);
         // SAFETY: a channel outlives its queues because it counts them.
-        unsafe { ChannelObject::own(own.channel) }.users.fetch_sub(1, Ordering::AcqRel);
+        lock(&unsafe { ChannelObject::own(own.channel) }.users).retain(|user| !Arc::ptr_eq(user, &own.queue));
     }
     // SAFETY: the caller's promise.
     unsafe { CqObject::free(cq) };
@@ -359,7 +364,12 @@ pub unsafe fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { ChannelObject::own(channel) }.queue.take() {
+    let own = unsafe { ChannelObject::own(channel) };
+    let watches: Vec<_> = lock(&own.users).iter().flat_map(|cq| cq.watches()).collect();
+    // With more than a few sets the engine is the better sleeper.
+    let taken =
+        if watches.len() <= SLEEP_SETS { sleep::take(&own.queue, &watches) } else { own.queue.take() };
+    match taken {
         Ok(handle) => {
             let from = handle as *mut ibv_cq;
             // SAFETY: both outputs are writable, by the caller's promise; events of a destroyed queue were withdrawn.
@@ -483,7 +493,7 @@ pub(crate) unsafe fn create_qp(
         return Err(libc::EINVAL);
     }
     let num = next_number();
-    let inner = Qp::new(Parts {
+    let inner = Qp::new(Attributes {
         num,
         pd: pd.number,
         send_cq: send_cq.queue.clone(),

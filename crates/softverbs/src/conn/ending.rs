@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The end of a connection: why, and what the peer and the work requests are told.
+
+use iwarp::rdmap::TermCode;
+use iwarp::terminate::Terminate;
+
+use super::host::Errno;
+use super::send::Failure;
+use super::wr::status;
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    /// The program asked for it.
+    Local,
+    /// The peer closed its side.
+    PeerClosed,
+    /// The peer refused something of ours.
+    Terminated(Terminate),
+    /// Something of the peer is refused; it is told why, where there is a code for it.
+    Refused(Option<Terminate>),
+    /// The link failed, or the peer did not keep a time limit.
+    Link(Errno),
+    /// A work request of our own is wrong: its position and the status it gets.
+    Request { position: u64, status: u32 },
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Request { position, status } => End::Request { position, status },
+            Failure::Response(code) => End::Refused(Some(Terminate::new(code))),
+            Failure::Link(e) => End::Link(e),
+        }
+    }
+}
+
+impl End {
+    /// Whether there is nobody left to send anything to.
+    pub(super) fn is_without_link(&self) -> bool {
+        matches!(self, End::PeerClosed | End::Link(_))
+    }
+
+    pub(super) fn log(&self, num: u32) {
+        match self {
+            End::Local | End::PeerClosed => log::debug!("queue pair {num}: connection closed: {self:?}"),
+            End::Terminated(message) => {
+                let text = message.term_code().text().unwrap_or("a code that no standard defines");
+                log::warn!("queue pair {num}: the peer ended the connection: {text}");
+            }
+            End::Refused(_) => log::warn!("queue pair {num}: connection ended because of what the peer sent"),
+            End::Link(e) => {
+                log::warn!("queue pair {num}: connection lost: {}", std::io::Error::from_raw_os_error(*e));
+            }
+            End::Request { status, .. } => {
+                log::warn!("queue pair {num}: connection ended: a work request failed with status {status}");
+            }
+        }
+    }
+}
+
+/// The status of the work request of ours that the peer refused, if its Terminate message says why.
+pub(super) fn status_of(terminate: &Terminate) -> Option<u32> {
+    let TermCode { layer, etype, .. } = terminate.term_code();
+    match (layer, etype) {
+        (0, 1) => Some(status::REM_ACCESS_ERR),
+        (0, 2) => Some(status::REM_OP_ERR),
+        _ => None,
+    }
+}

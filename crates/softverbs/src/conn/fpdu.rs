@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! FPDUs on their way to the link.
+
+use iwarp::ddp::Header;
+use iwarp::stream::{self, MAX_CONTROL_FPDU};
+
+use super::host::Part;
+use crate::access::Access;
+use crate::limits::MAX_INLINE;
+
+const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + MAX_INLINE + stream::MAX_TRAILER_LEN);
+
+/// What an FPDU belongs to, and whether it is the last one of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    Request { position: u64, last: bool },
+    Response,
+    Control,
+}
+
+/// Where the payload of an FPDU is, apart from what stands in the FPDU's own bytes.
+pub(super) enum Payload {
+    None,
+    Memory(Access),
+    /// A copy that the CRC was computed over.
+    Copied(Vec<u8>),
+}
+
+pub(super) struct Fpdu {
+    head: [u8; MAX_CONTROL_FPDU],
+    head_len: usize,
+    pub payload: Payload,
+    payload_len: usize,
+    tail: [u8; 8],
+    tail_len: usize,
+    /// Bytes that the link has taken.
+    pub sent: usize,
+    pub origin: Origin,
+}
+
+impl Fpdu {
+    /// An FPDU whose body stands in its own bytes.
+    pub(super) fn short(header: &Header, body: &[u8], crc: bool, origin: Origin) -> Self {
+        let mut head = [0; MAX_CONTROL_FPDU];
+        let head_len = stream::encode_fpdu(header, body, crc, &mut head);
+        Self {
+            head,
+            head_len,
+            payload: Payload::None,
+            payload_len: 0,
+            tail: [0; 8],
+            tail_len: 0,
+            sent: 0,
+            origin,
+        }
+    }
+
+    /// An FPDU with its payload beside it. With a CRC the payload must be a copy.
+    pub(super) fn new(header: &Header, payload: Payload, payload_len: usize, crc: bool, origin: Origin) -> Self {
+        let mut head = [0; MAX_CONTROL_FPDU];
+        let head_len = stream::encode_fpdu_header(header, payload_len, &mut head);
+        let ulpdu_len = head_len - stream::LENGTH_LEN + payload_len;
+        let sum = crc.then(|| {
+            let body: &[u8] = if let Payload::Copied(bytes) = &payload { bytes } else { &[] };
+            stream::fpdu_crc([&head[..head_len], body])
+        });
+        let mut tail = [0; 8];
+        let tail_len = stream::trailer(sum, ulpdu_len, &mut tail);
+        Self { head, head_len, payload, payload_len, tail, tail_len, sent: 0, origin }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.head_len + self.payload_len + self.tail_len
+    }
+
+    /// What the link has not taken yet.
+    pub(super) fn rest(&self) -> impl Iterator<Item = Part<'_>> {
+        let mut skip = self.sent;
+        let payload = match &self.payload {
+            Payload::None => Part::Bytes(&[]),
+            Payload::Memory(access) => Part::Memory(*access),
+            Payload::Copied(bytes) => Part::Bytes(bytes),
+        };
+        let pieces = [Part::Bytes(&self.head[..self.head_len]), payload, Part::Bytes(&self.tail[..self.tail_len])];
+        pieces.into_iter().filter_map(move |piece| {
+            let len = match piece {
+                Part::Bytes(bytes) => bytes.len(),
+                Part::Memory(access) => access.len,
+            };
+            let skipped = skip.min(len);
+            skip -= skipped;
+            (len > skipped).then(|| match piece {
+                Part::Bytes(bytes) => Part::Bytes(&bytes[skipped..]),
+                Part::Memory(access) => Part::Memory(Access {
+                    addr: access.addr.wrapping_add(skipped as u64),
+                    len: len - skipped,
+                    ..access
+                }),
+            })
+        })
+    }
+}

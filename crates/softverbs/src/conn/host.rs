@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What a connection asks of the world around it.
+//!
+//! A step of a connection is a sequence of calls of this trait, in the order in which their effects must be seen. Each says at once
+//! whether it worked, so the first failure stops the sequence: nothing that rests on an effect happens before the effect has, and there
+//! is no list of effects whose tail would have to be taken back. The driver of a real connection implements the trait with a socket and
+//! the table of memory regions, the simulation with byte arrays.
+
+use super::wr::{Completion, RecvWr, SendWr};
+use crate::access::{Access, Denied, Unreachable};
+
+/// A positive error number.
+pub(crate) type Errno = i32;
+
+/// A piece of what is sent in one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part<'a> {
+    Bytes(&'a [u8]),
+    Memory(Access),
+}
+
+/// Why the link did not take or give bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkError {
+    /// Not now.
+    Blocked,
+    /// Registered memory of the part with this index cannot be reached; nothing was moved.
+    Memory(usize, Unreachable),
+    /// The link has failed.
+    Broken(Errno),
+}
+
+/// When the bytes that a persistent flush covers are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    Now,
+    /// [`super::Conn::durable`] is called with the number that was given.
+    Later,
+}
+
+pub(crate) trait Host {
+    /// Gives bytes to the link; says how many it took. `boundary`: what is sent next does not go into the TCP segment that these end in.
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError>;
+    /// Takes bytes from the link; 0 is the end of the stream.
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;
+    /// Takes bytes from the link, first into registered memory, then into `rest`.
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError>;
+    /// Lets go of the link: `Some`: these bytes still go out, then the end of the stream, and what the peer sends meanwhile is thrown
+    /// away; `None`: at once.
+    fn close(&mut self, last: Option<&[u8]>);
+
+    /// Whether an access is allowed. It is asked for a whole segment before a byte of it is placed.
+    fn check(&mut self, access: Access) -> Result<(), Denied>;
+    /// Adds a placement to the batch: `access.len` bytes at `from` of the input that [`Host::settle`] will be given.
+    fn place(&mut self, access: Access, from: usize) -> Result<(), Denied>;
+    /// Carries out the batch in order. `Err(k)`: the memory of the k-th placement is gone; none behind it was carried out.
+    fn settle(&mut self, input: &[u8]) -> Result<(), usize>;
+    /// Copies bytes out of registered memory.
+    fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable>;
+    /// Whether a read of this region must find earlier writes durable, and then has that done for the whole region.
+    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied>;
+
+    /// The next posted work request of the send queue.
+    fn next_send(&mut self) -> Option<SendWr>;
+    /// The next posted receive. After `None` the connection is stepped again when there is one.
+    fn next_receive(&mut self) -> Option<RecvWr>;
+    /// Hands a completion of the send queue to the program; false when there is no room. Then the connection is stepped again when there is.
+    fn complete_send(&mut self, completion: Completion) -> bool;
+    /// As [`Host::complete_send`], for the receive queue.
+    fn complete_receive(&mut self, completion: Completion) -> bool;
+    /// An unsignalled work request has succeeded: its place in the send queue is free.
+    fn release_send(&mut self);
+
+    /// The connection is established; called at most once, and only for a role in which the peer's first message decides that.
+    fn established(&mut self);
+    /// The connection is over; called once, after all that came before it was delivered.
+    fn ended(&mut self);
+}

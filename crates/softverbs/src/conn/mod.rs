@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! One reliable connection as a state machine.
+//!
+//! A [`Conn`] is plain data with one entry, [`Conn::step`]: it is told what has happened, and calls its [`Host`] for what must happen
+//! now. It knows no lock, atomic, socket, thread or clock, so two of them joined by a simulated link run through millions of schedules in
+//! seconds (`sim`), and what holds there holds for every driver that keeps the one rule: one step at a time.
+//!
+//! A step sends before it receives. What the link has taken is completed before anything that arrives later is looked at; that is the
+//! order in which a program expects to see the completion of a request and that of its answer.
+//!
+//! ```text
+//! posted ─▶ sq ─▶ send ─▶ FPDUs ─▶ link ─▶ recv ─▶ placements, completed receives, answered reads
+//!                  ▲                        │
+//!                  └─ answers, read done ◀──┘          opening: until the peer was heard    ending: why, and the last words
+//! ```
+
+mod ending;
+mod fpdu;
+pub(crate) mod host;
+mod opening;
+mod recv;
+mod send;
+#[cfg(test)]
+mod sim;
+mod sq;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wr;
+
+use iwarp::terminate::Terminate;
+
+use crate::limits::STALLED_END_MS;
+use ending::{End, status_of};
+use host::Host;
+pub(crate) use opening::Role;
+use opening::Opening;
+use recv::{Ran, RecvHalf};
+use send::{Flushed, SendHalf, fail_request};
+use sq::Progress;
+
+/// A moment: microseconds since one that the driver has chosen.
+pub(crate) type Micros = u64;
+
+/// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows immediate data only as a
+/// message of its own (it completes a receive); verbs know a Send with immediate data, which completes one receive and not two.
+/// Adapters leave these bytes zero.
+const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
+
+/// What has happened since the last step; values to be combined with `|`.
+pub(crate) mod reason {
+    /// A work request was posted to the send queue.
+    pub(crate) const POSTED: u32 = 1;
+    /// The link may have bytes.
+    pub(crate) const READABLE: u32 = 1 << 1;
+    /// The link may take bytes.
+    pub(crate) const WRITABLE: u32 = 1 << 2;
+    /// The peer has closed its side, or the link has failed: nothing will follow what the link has.
+    pub(crate) const HANGUP: u32 = 1 << 3;
+    /// A receive was posted.
+    pub(crate) const RECEIVE: u32 = 1 << 4;
+    /// There is room in a completion queue that had none.
+    pub(crate) const ROOM: u32 = 1 << 5;
+    /// What a flush covers is durable.
+    pub(crate) const DURABLE: u32 = 1 << 6;
+    /// A deadline may have passed.
+    pub(crate) const TIME: u32 = 1 << 7;
+    /// The program ends the connection.
+    pub(crate) const DISCONNECT: u32 = 1 << 8;
+    /// The budget of the last step was used up.
+    pub(crate) const AGAIN: u32 = 1 << 9;
+    /// All of them.
+    pub(crate) const ALL: u32 = (1 << 10) - 1;
+}
+
+/// How a connection cuts its messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Framing {
+    pub crc: bool,
+    /// Most bytes of a ULPDU.
+    pub mulpdu: usize,
+    /// Bytes of a TCP segment, if FPDUs are to lie in segments as a whole.
+    pub segment: Option<usize>,
+    /// Reads that the peer takes at a time.
+    pub ord: u32,
+}
+
+impl Default for Framing {
+    fn default() -> Self {
+        Self { crc: false, mulpdu: iwarp::stream::MIN_MULPDU, segment: None, ord: 0 }
+    }
+}
+
+/// Sizes of the receiving half.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Bytes of the buffer that small messages come through.
+    pub buffer: usize,
+    /// What is left of a payload goes straight to its place when it is at least this long: a call of its own costs less than a copy.
+    pub direct: usize,
+    /// What follows such a payload is looked at in small portions, so that the next one goes to its place, too.
+    pub behind_direct: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { buffer: 64 * 1024, direct: 8 * 1024, behind_direct: 4 * 1024 }
+    }
+}
+
+/// What is agreed on when a connection begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms<'a> {
+    pub framing: Framing,
+    pub role: Role,
+    /// A message without a receive waits for one, instead of ending the connection.
+    pub wait_for_receives: bool,
+    /// What arrived behind the peer's MPA frame.
+    pub early: &'a [u8],
+}
+
+/// Bytes that a step may move, each way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub send: usize,
+    pub receive: usize,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stepped {
+    /// The budget is used up: step again with [`reason::AGAIN`].
+    pub again: bool,
+    /// Bytes taken from the link.
+    pub received: usize,
+    /// What must lead to a step, besides events of the link.
+    pub awaits: Awaits,
+}
+
+/// What a connection cannot go on without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    #[default]
+    Nothing,
+    /// A posted receive.
+    Receive,
+    /// Room in the completion queue of the receives.
+    Room,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Open,
+    Over,
+}
+
+/// One reliable connection, from the first posted receive to the last completion.
+pub(crate) struct Conn {
+    num: u32,
+    own_receives: bool,
+    state: State,
+    send: SendHalf,
+    recv: RecvHalf,
+    opening: Opening,
+    /// Nothing will follow what the link has.
+    hung_up: bool,
+    /// The next message waits for a receive, or for room.
+    stalled: bool,
+    /// After the peer's end it does so until this moment.
+    stalled_until: Option<Micros>,
+    receives_seen: u64,
+}
+
+impl Conn {
+    /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue. `own_receives`: the receive
+    /// queue is its own, so that what is posted there ends with the connection; a shared one goes on without it.
+    pub(crate) fn new(num: u32, max_send_wr: u32, own_receives: bool, sizes: Sizes) -> Self {
+        Self {
+            num,
+            own_receives,
+            state: State::Idle,
+            send: SendHalf::new(max_send_wr),
+            recv: RecvHalf::new(num, sizes),
+            opening: Opening::default(),
+            hung_up: false,
+            stalled: false,
+            stalled_until: None,
+            receives_seen: 0,
+        }
+    }
+
+    /// Begins to move messages; the first step follows. Only once.
+    pub(crate) fn open(&mut self, terms: Terms<'_>, now: Micros) {
+        self.state = State::Open;
+        self.send.open(terms.framing);
+        self.recv.open(terms.framing.crc, terms.wait_for_receives, terms.early);
+        self.recv.look_again(false);
+        self.opening.begin(terms.role, &mut self.send, now);
+    }
+
+    /// Ends a connection that was never opened, or whose link is gone.
+    pub(crate) fn lose(&mut self, host: &mut impl Host, errno: host::Errno) {
+        self.end(host, End::Link(errno));
+    }
+
+    /// When a step with [`reason::TIME`] is due.
+    pub(crate) fn deadline(&self) -> Option<Micros> {
+        if self.state != State::Open {
+            return None;
+        }
+        match (self.opening.deadline(), self.stalled_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step with [`reason::DURABLE`] follows.
+    pub(crate) fn durable(&mut self, host: &mut impl Host, number: u64, durable: bool) {
+        if self.state != State::Open {
+            return;
+        }
+        if durable {
+            self.send.release_answer(number);
+        } else {
+            self.end(host, End::Refused(Some(Terminate::new(iwarp::rdmap::TermCode::LOCAL_CATASTROPHIC))));
+        }
+    }
+
+    /// Does what can be done now: `why` says what may have changed.
+    pub(crate) fn step(&mut self, host: &mut impl Host, why: u32, now: Micros, budget: Budget) -> Stepped {
+        let mut stepped = Stepped::default();
+        match self.state {
+            State::Idle => return stepped,
+            State::Open => {
+                if let Err(end) = self.move_bytes(host, why, now, budget, &mut stepped) {
+                    self.end(host, end);
+                }
+            }
+            State::Over => {}
+        }
+        if self.state == State::Over {
+            self.flush(host);
+            // Whatever is posted from now on leads to a step, which completes it.
+            self.stalled = true;
+            stepped.again = false;
+        }
+        stepped.awaits = match (self.stalled, self.recv.keeps_completions()) {
+            (_, true) => Awaits::Room,
+            (true, false) => Awaits::Receive,
+            (false, false) => Awaits::Nothing,
+        };
+        stepped
+    }
+
+    fn move_bytes(
+        &mut self,
+        host: &mut impl Host,
+        why: u32,
+        now: Micros,
+        budget: Budget,
+        stepped: &mut Stepped,
+    ) -> Result<(), End> {
+        if why & reason::DISCONNECT != 0 {
+            return Err(End::Local);
+        }
+        self.hung_up |= why & reason::HANGUP != 0;
+        self.opening.time(&mut self.send, now)?;
+        if why & reason::WRITABLE != 0 {
+            self.send.unblock();
+        }
+        if why & (reason::READABLE | reason::HANGUP) != 0 {
+            self.recv.look_again(self.hung_up);
+        }
+        let (mut to_send, mut to_receive) = (budget.send, budget.receive);
+        let mut flushed = self.send.flush(host, self.num, &mut to_send)?;
+        let reads = reason::READABLE | reason::HANGUP | reason::RECEIVE | reason::ROOM | reason::AGAIN | reason::TIME;
+        let mut ran = if self.stalled { Ran::Stalled } else { Ran::Drained };
+        if why & reads != 0 {
+            self.recv.deliver_kept(host);
+            loop {
+                let result = self.recv.run(host, &mut self.send, &mut to_receive);
+                let mut answers = matches!(result, Ok(Ran::Answers));
+                if self.recv.heard {
+                    answers |= self.opening.heard(&mut self.send, host);
+                }
+                stepped.received = budget.receive - to_receive;
+                ran = result?;
+                if answers {
+                    self.recv.answers_taken();
+                    flushed = self.send.flush(host, self.num, &mut to_send)?;
+                }
+                if ran != Ran::Answers {
+                    break;
+                }
+            }
+        }
+        self.stalled = ran == Ran::Stalled;
+        self.wait_after_end(now)?;
+        stepped.again = ran == Ran::Busy || flushed == Flushed::Busy;
+        Ok(())
+    }
+
+    /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not told.
+    fn wait_after_end(&mut self, now: Micros) -> Result<(), End> {
+        if !(self.stalled && self.hung_up) {
+            self.stalled_until = None;
+            return Ok(());
+        }
+        let seen = self.recv.receives_taken();
+        match self.stalled_until {
+            Some(until) if seen == self.receives_seen => {
+                if now >= until {
+                    return Err(End::PeerClosed);
+                }
+            }
+            _ => self.stalled_until = Some(now + STALLED_END_MS * 1_000),
+        }
+        self.receives_seen = seen;
+        Ok(())
+    }
+
+    fn end(&mut self, host: &mut impl Host, end: End) {
+        if self.state == State::Over {
+            return;
+        }
+        let opened = self.state == State::Open;
+        self.state = State::Over;
+        end.log(self.num);
+        let mut terminate = None;
+        match end {
+            End::Refused(message) => terminate = message,
+            End::Terminated(message) => {
+                if let (Some(status), Some(read)) = (status_of(&message), self.send.sq.oldest_read()) {
+                    read.progress = Progress::Done(status);
+                }
+            }
+            End::Request { position, status } => fail_request(&mut self.send.sq, position, status),
+            End::Local | End::PeerClosed | End::Link(_) => {}
+        }
+        let last = if end.is_without_link() { None } else { self.send.last_words(host, terminate) };
+        if opened {
+            host.close(last.as_deref());
+        }
+        self.flush(host);
+        host.ended();
+    }
+
+    /// Completes with a flush error what is outstanding, and what was posted since.
+    fn flush(&mut self, host: &mut impl Host) {
+        loop {
+            let mut taken = false;
+            while !self.send.sq.is_full() {
+                let Some(wr) = host.next_send() else { break };
+                self.send.sq.push(wr);
+                taken = true;
+            }
+            self.send.sq.fail_all();
+            self.send.sq.retire(host, self.num);
+            if !taken || self.send.sq.is_full() {
+                break;
+            }
+        }
+        self.recv.flush(host, self.own_receives);
+    }
+
+    /// The queue pair is destroyed: nothing completes any more. A peer reads what was sent before it sees the end.
+    pub(crate) fn abandon(&mut self, host: &mut impl Host) {
+        if std::mem::replace(&mut self.state, State::Over) == State::Open {
+            let last = self.send.last_words(host, None);
+            host.close(last.as_deref());
+        }
+    }
+
+    /// Nothing is under way in either direction.
+    #[cfg(test)]
+    fn is_at_rest(&self) -> bool {
+        self.send.is_at_rest() && self.recv.is_at_rest()
+    }
+}

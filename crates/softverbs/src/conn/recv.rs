@@ -1,0 +1,736 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The receiving half: bytes from the link become placed payload, completed receives, answered reads.
+//!
+//! What the peer says is checked before a byte moves: the order of its messages by [`iwarp`], its keys, rights and bounds by the host. The
+//! first thing that is wrong ends the connection, with the Terminate message that the standard asks for; nothing that came before it is
+//! undone.
+//!
+//! Large payloads go from the link to their place in one step. Small ones come through a buffer, so that one call takes many messages,
+//! and are placed in batches: a batch ends before anything that rests on it, be it a completion or an answer. A payload of up to
+//! [`WHOLE`] bytes is placed in one piece, which is what makes an aligned 8-byte write atomic.
+
+use std::collections::VecDeque;
+
+use iwarp::ddp::Header;
+use iwarp::rdmap::{self, IMMEDIATE_LEN, Opcode, ReadRequest, TermCode};
+use iwarp::stream::{Event, MAX_CONTROL_BODY, MAX_FPDU, MAX_TRAILER_LEN, Receiver};
+use iwarp::terminate::Terminate;
+use iwarp::{Inbound, WireError};
+
+use super::ending::End;
+use super::host::{Durable, Host, LinkError};
+use super::send::SendHalf;
+use super::sq::Progress;
+use super::wr::{Completion, Local, RecvWr, opcode, status};
+use super::{IMMEDIATE_OF_SEND, Sizes};
+use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
+use crate::limits::PLACE_BATCH;
+
+/// Payload of up to this many bytes is handled in one piece. At least the longest body with a fixed form.
+const WHOLE: usize = 64;
+
+const _: () = assert!(MAX_CONTROL_BODY <= WHOLE);
+
+/// What came of [`RecvHalf::run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// The sending half has something new to do, and more may follow.
+    Answers,
+    /// The link has no more for now.
+    Drained,
+    /// The link may have more, but the budget is used up.
+    Busy,
+    /// The next message waits for a receive, or for room in the completion queue.
+    Stalled,
+}
+
+/// The code for a read that may not be done.
+pub(super) fn read_denied(denied: Denied) -> TermCode {
+    match denied {
+        Denied::Stag => TermCode::RDMAP_PROT_INVALID_STAG,
+        Denied::Pd => TermCode::RDMAP_PROT_NOT_OF_STREAM,
+        Denied::Rights => TermCode::RDMAP_PROT_ACCESS,
+        Denied::Wrap => TermCode::RDMAP_PROT_TO_WRAP,
+        Denied::Bounds => TermCode::RDMAP_PROT_BOUNDS,
+    }
+}
+
+/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not valid for this.
+fn write_denied(denied: Denied) -> TermCode {
+    match denied {
+        Denied::Stag | Denied::Rights => TermCode::DDP_TAGGED_INVALID_STAG,
+        Denied::Pd => TermCode::DDP_TAGGED_NOT_OF_STREAM,
+        Denied::Wrap => TermCode::DDP_TAGGED_TO_WRAP,
+        Denied::Bounds => TermCode::DDP_TAGGED_BOUNDS,
+    }
+}
+
+/// Where the payload of the current segment goes.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// A peer's write, or our own read: `rights` is what the region must allow.
+    Memory { stag: u32, addr: u64, rights: u32 },
+    /// The current receive.
+    Receive,
+    /// The body of a message that is looked at as a whole.
+    Body { len: usize },
+}
+
+/// What must happen before the next byte is looked at.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Nothing,
+    /// A receive for the Send that has just started; its first segment has this much payload.
+    ForSend {
+        payload_len: usize,
+    },
+    /// A receive to complete with the immediate data of a write.
+    ForImmediate {
+        imm: [u8; 4],
+        solicited: bool,
+    },
+}
+
+struct Receive {
+    wr: RecvWr,
+    filled: u32,
+}
+
+/// The messages: everything but the bytes themselves.
+struct Messages {
+    qp_num: u32,
+    header: Header,
+    payload_len: usize,
+    target: Target,
+    wanted: Wanted,
+    /// A message without a receive waits for one, instead of ending the connection.
+    wait_for_receives: bool,
+    receive: Option<Receive>,
+    /// Completions that the completion queue had no room for, and flush errors that have not been handed over.
+    kept: VecDeque<Completion>,
+    body: [u8; WHOLE],
+    inbound: Inbound,
+    /// Immediate data that belongs to the next Send.
+    imm: Option<[u8; 4]>,
+    /// Payload of the write message under way or just over, for the completion of its immediate data.
+    written: u32,
+    write_open: bool,
+    /// The segments whose placements are in the batch, to quote the one that fails.
+    placing: Vec<(Header, usize)>,
+    /// The sending half has something new to do.
+    wake_send: bool,
+    /// Receives taken so far.
+    taken: u64,
+}
+
+pub(super) struct RecvHalf {
+    receiver: Receiver,
+    buf: Box<[u8]>,
+    start: usize,
+    end: usize,
+    sizes: Sizes,
+    /// The link may have more than was taken from it.
+    more: bool,
+    /// Nothing will follow what the link has: it is taken up to the end.
+    hung_up: bool,
+    /// The peer has sent a whole FPDU.
+    pub heard: bool,
+    messages: Messages,
+}
+
+impl RecvHalf {
+    pub(super) fn new(qp_num: u32, sizes: Sizes) -> Self {
+        Self {
+            receiver: Receiver::new(false),
+            buf: Box::default(),
+            start: 0,
+            end: 0,
+            sizes,
+            more: false,
+            hung_up: false,
+            heard: false,
+            messages: Messages::new(qp_num),
+        }
+    }
+
+    /// The connection is there. `early` is what arrived behind the peer's MPA frame.
+    pub(super) fn open(&mut self, crc: bool, wait_for_receives: bool, early: &[u8]) {
+        self.receiver = Receiver::new(crc);
+        // With CRCs on the buffer must hold an FPDU and the trailer before it.
+        let least = if crc { MAX_FPDU + MAX_TRAILER_LEN } else { WHOLE * 2 };
+        let size = self.sizes.buffer.max(least).max(early.len());
+        self.buf = vec![0; if crc { size.max(2 * self.sizes.buffer) } else { size }].into_boxed_slice();
+        self.buf[..early.len()].copy_from_slice(early);
+        self.end = early.len();
+        self.messages.wait_for_receives = wait_for_receives;
+        self.messages.placing.reserve(PLACE_BATCH);
+    }
+
+    /// The sending half has been told of its answers.
+    pub(super) fn answers_taken(&mut self) {
+        self.messages.wake_send = false;
+    }
+
+    /// How many receives were taken so far.
+    pub(super) fn receives_taken(&self) -> u64 {
+        self.messages.taken
+    }
+
+    /// Whether the completion queue had no room for something.
+    pub(super) fn keeps_completions(&self) -> bool {
+        !self.messages.kept.is_empty()
+    }
+
+    /// Hands over what the completion queue had no room for; true when nothing is left.
+    pub(super) fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
+        self.messages.deliver_kept(host)
+    }
+
+    /// The connection is over: the receive that a message has begun to fill ends with a flush error, and, if the receive queue is the
+    /// connection's own, all that are and will be posted.
+    pub(super) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
+        let messages = &mut self.messages;
+        if let Some(Receive { wr, .. }) = messages.receive.take() {
+            messages.flushed(&wr);
+        }
+        while messages.deliver_kept(host) && own_receives {
+            let Some(wr) = host.next_receive() else { return };
+            messages.flushed(&wr);
+        }
+    }
+
+    /// The link may have more; `hung_up`: and then the end.
+    pub(super) fn look_again(&mut self, hung_up: bool) {
+        self.more = true;
+        self.hung_up |= hung_up;
+    }
+
+    /// Takes in what the link has, up to `budget` bytes.
+    pub(super) fn run(
+        &mut self,
+        host: &mut impl Host,
+        send: &mut SendHalf,
+        budget: &mut usize,
+    ) -> Result<Ran, End> {
+        loop {
+            let processed = self.process(host, send);
+            // What preceded the end of a connection is placed as well.
+            let settled = self.messages.settle(host, &self.buf);
+            let stalled = processed.and_then(|stalled| settled.map(|()| stalled))?;
+            if self.messages.wake_send {
+                return Ok(Ran::Answers);
+            }
+            if stalled {
+                return Ok(Ran::Stalled);
+            }
+            if !self.more {
+                return Ok(Ran::Drained);
+            }
+            if *budget == 0 {
+                return Ok(Ran::Busy);
+            }
+            match self.receive(host)? {
+                None => self.more = false,
+                Some((0, _)) => return Err(End::PeerClosed),
+                Some((n, full)) => {
+                    *budget = budget.saturating_sub(n);
+                    // A short count means that there was no more, but not that the end is not there.
+                    self.more = full || self.hung_up;
+                }
+            }
+        }
+    }
+
+    /// Takes bytes from the link: how many, and whether it gave all that was asked for. `None`: it has none for now.
+    fn receive(&mut self, host: &mut impl Host) -> Result<Option<(usize, bool)>, End> {
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+        let remaining = self.receiver.payload_remaining();
+        let directly = remaining >= self.sizes.direct && self.end == 0 && !self.receiver.crc();
+        if let Some(to) = self.messages.destination(remaining).filter(|_| directly) {
+            let behind = self.sizes.behind_direct.min(self.buf.len());
+            let n = match host.receive_placed(to, &mut self.buf[..behind]) {
+                Ok(n) => n,
+                Err(LinkError::Blocked) => return Ok(None),
+                Err(LinkError::Memory(_, why)) => return Err(self.messages.unreachable(why)),
+                Err(LinkError::Broken(e)) => return Err(End::Link(e)),
+            };
+            let placed = n.min(remaining);
+            self.receiver.payload_placed(placed);
+            self.messages.placed(placed);
+            self.end = n - placed;
+            return Ok(Some((n, n >= remaining)));
+        }
+        // What is left is moved to the front when there is little room behind it; it is short then, but for FPDUs with a CRC.
+        if self.buf.len() - self.end < self.buf.len() / 2 {
+            self.buf.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let room = self.buf.len() - self.end;
+        match host.receive(&mut self.buf[self.end..]) {
+            Ok(n) => {
+                self.end += n;
+                Ok(Some((n, n == room)))
+            }
+            Err(LinkError::Blocked) => Ok(None),
+            Err(LinkError::Broken(e)) => Err(End::Link(e)),
+            Err(LinkError::Memory(_, why)) => Err(self.messages.unreachable(why)),
+        }
+    }
+
+    /// Works through the buffer; true when a message waits for a receive.
+    fn process(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<bool, End> {
+        let Self { receiver, buf, start, end, messages, heard, .. } = self;
+        loop {
+            if !messages.resume(host, buf)? {
+                return Ok(true);
+            }
+            let input = &buf[*start..*end];
+            let remaining = receiver.payload_remaining();
+            if remaining <= WHOLE && input.len() < remaining {
+                return Ok(false);
+            }
+            let (consumed, event) = match receiver.next(input) {
+                Ok(next) => next,
+                Err(error) => {
+                    log::warn!("connection ended: {error}");
+                    return Err(End::Refused(receiver.terminate()));
+                }
+            };
+            match event {
+                Event::Need(_) => {
+                    *start += consumed;
+                    return Ok(false);
+                }
+                Event::Segment { header, payload_len } => {
+                    messages.segment(host, send, header, payload_len)?;
+                }
+                Event::Payload(bytes) => messages.payload(host, buf, *start, bytes.len())?,
+                Event::SegmentEnd => {
+                    messages.segment_end(host, send, buf)?;
+                    *heard = true;
+                }
+            }
+            *start += consumed;
+        }
+    }
+
+    /// Nothing of a message is under way, and nothing is kept.
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.start == self.end && self.messages.kept.is_empty() && self.messages.receive.is_none()
+    }
+}
+
+impl Messages {
+    fn new(qp_num: u32) -> Self {
+        Self {
+            qp_num,
+            header: Header::Tagged { opcode: Opcode::Write, last: true, stag: 0, to: 0 },
+            payload_len: 0,
+            target: Target::Body { len: 0 },
+            wanted: Wanted::Nothing,
+            wait_for_receives: true,
+            receive: None,
+            kept: VecDeque::new(),
+            body: [0; WHOLE],
+            inbound: Inbound::new(),
+            imm: None,
+            written: 0,
+            write_open: false,
+            placing: Vec::new(),
+            wake_send: false,
+            taken: 0,
+        }
+    }
+
+    // ---- receives and their completions --------------------------------------------------------------------------------------------
+
+    fn complete(&mut self, host: &mut impl Host, completion: Completion) {
+        self.kept.push_back(Completion { qp_num: self.qp_num, ..completion });
+        self.deliver_kept(host);
+    }
+
+    fn flushed(&mut self, wr: &RecvWr) {
+        let (qp_num, status) = (self.qp_num, status::WR_FLUSH_ERR);
+        let opcode = opcode::RECV;
+        self.kept.push_back(Completion { wr_id: wr.wr_id, status, opcode, qp_num, ..Completion::default() });
+    }
+
+    fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
+        while let Some(completion) = self.kept.front() {
+            if !host.complete_receive(*completion) {
+                return false;
+            }
+            self.kept.pop_front();
+        }
+        true
+    }
+
+    /// The next posted receive. Where none is posted, the stream waits for one if the connection was set up so (as with an unlimited
+    /// RNR retry count); else that is the peer's error. It waits as well while a completion is kept back: one receive is then the most
+    /// that a full completion queue makes us hold.
+    fn next_receive(&mut self, host: &mut impl Host) -> Result<Option<RecvWr>, End> {
+        if !self.kept.is_empty() {
+            return Ok(None);
+        }
+        match host.next_receive() {
+            Some(wr) => {
+                self.taken += 1;
+                Ok(Some(wr))
+            }
+            None if self.wait_for_receives => Ok(None),
+            None => Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER)),
+        }
+    }
+
+    /// Does what has to be done first; false when it must wait.
+    fn resume(&mut self, host: &mut impl Host, buf: &[u8]) -> Result<bool, End> {
+        match self.wanted {
+            Wanted::Nothing => return Ok(true),
+            Wanted::ForSend { payload_len } => {
+                let Some(wr) = self.next_receive(host)? else { return Ok(false) };
+                self.receive = Some(Receive { wr, filled: 0 });
+                self.wanted = Wanted::Nothing;
+                self.check_receive(host, payload_len)?;
+            }
+            Wanted::ForImmediate { imm, solicited } => {
+                self.settle(host, buf)?;
+                let Some(wr) = self.next_receive(host)? else { return Ok(false) };
+                self.wanted = Wanted::Nothing;
+                self.complete(
+                    host,
+                    Completion {
+                        wr_id: wr.wr_id,
+                        opcode: opcode::RECV_RDMA_WITH_IMM,
+                        byte_len: self.written,
+                        imm: Some(imm),
+                        solicited,
+                        ..Completion::default()
+                    },
+                );
+            }
+        }
+        Ok(true)
+    }
+
+    /// Checks that a segment fits into the rest of the current receive, and that its memory may be written.
+    fn check_receive(&mut self, host: &mut impl Host, payload_len: usize) -> Result<(), End> {
+        let Some(Receive { wr, filled }) = &self.receive else {
+            return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
+        };
+        let (wr, filled) = (*wr, *filled);
+        if payload_len > (wr.len - filled) as usize {
+            self.fail_receive(host, status::LOC_LEN_ERR);
+            return Err(self.refuse(TermCode::DDP_UNTAGGED_TOO_LONG));
+        }
+        if payload_len > 0 {
+            let addr = wr.addr.wrapping_add(u64::from(filled));
+            let access = Access { stag: wr.lkey, addr, len: payload_len, rights: LOCAL_WRITE };
+            if host.check(access).is_err() {
+                self.fail_receive(host, status::LOC_PROT_ERR);
+                return Err(self.refuse(TermCode::DDP_CATASTROPHIC));
+            }
+        }
+        Ok(())
+    }
+
+    fn fail_receive(&mut self, host: &mut impl Host, status: u32) {
+        if let Some(Receive { wr, .. }) = self.receive.take() {
+            let completion =
+                Completion { wr_id: wr.wr_id, status, opcode: opcode::RECV, ..Completion::default() };
+            self.complete(host, completion);
+        }
+    }
+
+    // ---- refusals ------------------------------------------------------------------------------------------------------------------
+
+    /// The end of the connection for a reason that the current segment gave.
+    fn refuse(&self, code: TermCode) -> End {
+        refuse(code, &self.header, self.payload_len)
+    }
+
+    fn broken_rule(&self, error: WireError) -> End {
+        log::warn!("connection ended: {error}");
+        End::Refused(error.terminate().map(|code| Terminate::about(code, &self.header, self.payload_len)))
+    }
+
+    fn denied(&self, denied: Denied) -> End {
+        match self.header.opcode() {
+            Opcode::Write | Opcode::ReadResponse => self.refuse(write_denied(denied)),
+            _ => self.refuse(TermCode::DDP_CATASTROPHIC),
+        }
+    }
+
+    fn unreachable(&self, why: Unreachable) -> End {
+        match why {
+            Unreachable::Denied(denied) => self.denied(denied),
+            Unreachable::Fault => fault(&self.header, self.payload_len),
+        }
+    }
+
+    // ---- segments ------------------------------------------------------------------------------------------------------------------
+
+    fn segment(
+        &mut self,
+        host: &mut impl Host,
+        send: &mut SendHalf,
+        header: Header,
+        payload_len: usize,
+    ) -> Result<(), End> {
+        self.header = header;
+        self.payload_len = payload_len;
+        let place = self.inbound.check(&header, payload_len).map_err(|e| self.broken_rule(e))?;
+        match header {
+            Header::Tagged { opcode: Opcode::Write, stag, to, .. } => {
+                if !self.write_open {
+                    self.written = 0;
+                    self.write_open = true;
+                }
+                self.aim(host, stag, to, REMOTE_WRITE)
+            }
+            Header::Tagged { opcode: Opcode::ReadResponse, stag, to, last } => {
+                self.read_response(host, send, stag, to, last)
+            }
+            Header::Untagged { opcode, .. } if opcode.is_send() => {
+                if opcode.invalidates() {
+                    return Err(self.refuse(TermCode::RDMAP_PROT_CANNOT_INVALIDATE));
+                }
+                self.target = Target::Receive;
+                if place.is_some_and(|place| place.first) {
+                    self.wanted = Wanted::ForSend { payload_len };
+                    return Ok(());
+                }
+                self.check_receive(host, payload_len)
+            }
+            Header::Untagged {
+                opcode: Opcode::ReadRequest | Opcode::Immediate | Opcode::ImmediateSe | Opcode::Terminate,
+                ..
+            } => {
+                self.target = Target::Body { len: 0 };
+                Ok(())
+            }
+            _ => Err(self.broken_rule(WireError::UnexpectedOpcode(header.opcode()))),
+        }
+    }
+
+    /// Checks the whole range of a segment that goes to registered memory.
+    fn aim(&mut self, host: &mut impl Host, stag: u32, addr: u64, rights: u32) -> Result<(), End> {
+        self.target = Target::Memory { stag, addr, rights };
+        if self.payload_len > 0 {
+            let access = Access { stag, addr, len: self.payload_len, rights };
+            host.check(access).map_err(|denied| self.denied(denied))?;
+        }
+        Ok(())
+    }
+
+    fn read_response(
+        &mut self,
+        host: &mut impl Host,
+        send: &mut SendHalf,
+        stag: u32,
+        to: u64,
+        last: bool,
+    ) -> Result<(), End> {
+        let Some(read) = send.sq.oldest_read() else {
+            return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
+        };
+        let Local::Memory { addr, lkey } = read.wr.local else {
+            return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
+        };
+        let left = (read.wr.len - read.received) as usize;
+        let at = addr.wrapping_add(u64::from(read.received));
+        let empty = read.wr.len == 0;
+        if !empty && stag != lkey {
+            return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
+        }
+        if (!empty && to != at) || self.payload_len > left || last != (self.payload_len == left) {
+            return Err(self.refuse(TermCode::DDP_TAGGED_BOUNDS));
+        }
+        self.aim(host, lkey, at, LOCAL_WRITE)
+    }
+
+    /// Where the next `len` bytes of payload go, if that is registered memory.
+    fn destination(&self, len: usize) -> Option<Access> {
+        let (stag, addr, rights) = match self.target {
+            Target::Memory { stag, addr, rights } => (stag, addr, rights),
+            Target::Receive => {
+                let Receive { wr, filled } = self.receive.as_ref()?;
+                (wr.lkey, wr.addr.wrapping_add(u64::from(*filled)), LOCAL_WRITE)
+            }
+            Target::Body { .. } => return None,
+        };
+        Some(Access { stag, addr, len, rights })
+    }
+
+    /// Takes payload that stands in the buffer: `len` bytes at `from`.
+    fn payload(&mut self, host: &mut impl Host, buf: &[u8], from: usize, len: usize) -> Result<(), End> {
+        let Some(access) = self.destination(len) else {
+            if let Target::Body { len: have } = &mut self.target {
+                // A body is handed out in one piece, and its length was checked.
+                let end = (*have + len).min(WHOLE);
+                self.body[*have..end].copy_from_slice(&buf[from..][..end - *have]);
+                *have = end;
+            }
+            return Ok(());
+        };
+        if self.placing.len() >= PLACE_BATCH {
+            self.settle(host, buf)?;
+        }
+        host.place(access, from).map_err(|denied| self.denied(denied))?;
+        self.placing.push((self.header, self.payload_len));
+        self.placed(len);
+        Ok(())
+    }
+
+    /// Has the batch of placements carried out.
+    fn settle(&mut self, host: &mut impl Host, buf: &[u8]) -> Result<(), End> {
+        if self.placing.is_empty() {
+            return Ok(());
+        }
+        let settled = host.settle(buf);
+        let failed = settled.map_err(|k| {
+            let (header, payload_len) = self.placing.get(k).copied().unwrap_or((self.header, self.payload_len));
+            fault(&header, payload_len)
+        });
+        self.placing.clear();
+        failed
+    }
+
+    /// `n` bytes of payload are in the batch, or at their place.
+    fn placed(&mut self, n: usize) {
+        match &mut self.target {
+            Target::Memory { addr, rights, .. } => {
+                if *rights == REMOTE_WRITE {
+                    self.written = self.written.saturating_add(n as u32);
+                }
+                *addr = addr.wrapping_add(n as u64);
+            }
+            Target::Receive => {
+                if let Some(receive) = &mut self.receive {
+                    receive.filled += n as u32;
+                }
+            }
+            Target::Body { .. } => {}
+        }
+    }
+
+    fn segment_end(&mut self, host: &mut impl Host, send: &mut SendHalf, buf: &[u8]) -> Result<(), End> {
+        let opcode = self.header.opcode();
+        match opcode {
+            Opcode::Write => self.write_open = !self.header.last(),
+            Opcode::ReadResponse => self.read_response_end(host, send, buf)?,
+            Opcode::ReadRequest => {
+                self.settle(host, buf)?;
+                self.read_request(host, send)?;
+            }
+            Opcode::Immediate | Opcode::ImmediateSe => {
+                let body = *self.body.first_chunk::<IMMEDIATE_LEN>().unwrap_or(&[0; IMMEDIATE_LEN]);
+                let imm = rdmap::decode_immediate(&body);
+                if body[4..] == IMMEDIATE_OF_SEND {
+                    self.imm = Some(imm);
+                } else {
+                    self.wanted = Wanted::ForImmediate { imm, solicited: opcode.solicited() };
+                }
+            }
+            Opcode::Terminate => {
+                let Target::Body { len } = self.target else { return Ok(()) };
+                let terminate = Terminate::decode(&self.body[..len]).map_err(|e| self.broken_rule(e))?;
+                return Err(End::Terminated(terminate));
+            }
+            _ => self.send_end(host, opcode, buf)?,
+        }
+        Ok(())
+    }
+
+    fn send_end(&mut self, host: &mut impl Host, opcode: Opcode, buf: &[u8]) -> Result<(), End> {
+        if !self.header.last() {
+            return Ok(());
+        }
+        self.settle(host, buf)?;
+        if let Some(Receive { wr, filled }) = self.receive.take() {
+            let imm = self.imm.take();
+            self.complete(
+                host,
+                Completion {
+                    wr_id: wr.wr_id,
+                    opcode: opcode::RECV,
+                    byte_len: filled,
+                    imm,
+                    solicited: opcode.solicited(),
+                    ..Completion::default()
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn read_response_end(
+        &mut self,
+        host: &mut impl Host,
+        send: &mut SendHalf,
+        buf: &[u8],
+    ) -> Result<(), End> {
+        let last = self.header.last();
+        if last {
+            self.settle(host, buf)?;
+        }
+        let Some(read) = send.sq.oldest_read() else { return Ok(()) };
+        read.received += self.payload_len as u32;
+        if last {
+            read.progress = Progress::Done(status::SUCCESS);
+            send.read_done();
+            send.sq.retire(host, self.qp_num);
+            // A read or a fenced request may have waited for this one.
+            self.wake_send = true;
+        }
+        Ok(())
+    }
+
+    fn read_request(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<(), End> {
+        let Some(body) = self.body.first_chunk::<{ ReadRequest::LEN }>() else { return Ok(()) };
+        let request = ReadRequest::decode(body);
+        let header = self.header;
+        let refuse = |code: TermCode| {
+            log::warn!("connection ended: read refused: {}", code.text().unwrap_or("refused"));
+            End::Refused(Some(Terminate::about_read(code, &header, &request)))
+        };
+        let access = Access {
+            stag: request.src_stag,
+            addr: request.src_to,
+            len: request.size as usize,
+            rights: REMOTE_READ,
+        };
+        if request.size > 0 {
+            host.check(access).map_err(|denied| refuse(read_denied(denied)))?;
+        }
+        let number =
+            send.answer(request).ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
+        let durable = match request.size {
+            0 => Durable::Now,
+            _ => host.make_durable(access, number).map_err(|denied| refuse(read_denied(denied)))?,
+        };
+        if durable == Durable::Now {
+            send.release_answer(number);
+            self.wake_send = true;
+        }
+        Ok(())
+    }
+}
+
+fn refuse(code: TermCode, header: &Header, payload_len: usize) -> End {
+    log::warn!("connection ended: {} ({:?})", code.text().unwrap_or("refused"), header.opcode());
+    End::Refused(Some(Terminate::about(code, header, payload_len)))
+}
+
+/// Registered memory that a segment needs is not there.
+fn fault(header: &Header, payload_len: usize) -> End {
+    log::warn!("connection ended: registered memory that an access needs is not mapped (any more)");
+    match header.opcode() {
+        Opcode::Write => refuse(TermCode::DDP_TAGGED_BOUNDS, header, payload_len),
+        _ => End::Refused(Some(Terminate::new(TermCode::LOCAL_CATASTROPHIC))),
+    }
+}

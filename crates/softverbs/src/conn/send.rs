@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The sending half: work requests and answers to the peer's reads become FPDUs, FPDUs go to the link.
+//!
+//! Payload is never copied on its way: the link reads it from registered memory, whose rights are checked anew for each call. Only a CRC,
+//! which must cover the very bytes that are sent, asks for a copy.
+//!
+//! Requests go out in posting order. A read waits while as many as the peer can take are under way, a fenced request until no read is.
+//! Answers to the peer's reads and work requests take turns, message by message.
+
+use std::collections::VecDeque;
+
+use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
+use iwarp::stream;
+use iwarp::terminate::Terminate;
+
+use super::fpdu::{Fpdu, Origin, Payload};
+use super::host::{Errno, Host, LinkError, Part};
+use super::recv::read_denied;
+use super::sq::{Progress, SendQueue};
+use super::wr::{Local, Op, SendWr, status};
+use super::{Framing, IMMEDIATE_OF_SEND};
+use crate::access::{Access, REMOTE_READ, Unreachable};
+use crate::limits::MAX_READS;
+
+/// STag of a message without payload: it is not looked at, but some adapters refuse 0.
+const NO_MEMORY: u32 = 1;
+/// FPDUs given to the link in one call.
+const BATCH: usize = 32;
+/// Payload bytes given to the link in one call; more only waits in the kernel.
+const BATCH_BYTES: usize = 512 * 1024;
+
+/// A peer's read that was accepted and is answered in its turn.
+#[derive(Clone, Copy, Debug)]
+struct Response {
+    number: u64,
+    request: ReadRequest,
+    sent: u32,
+    /// It may go out: what it must find durable is.
+    released: bool,
+}
+
+/// What came of [`SendHalf::flush`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    /// Nothing is left that could be sent now.
+    Idle,
+    /// The link takes no more for now.
+    Blocked,
+    /// More could be sent, but the budget is used up.
+    Busy,
+}
+
+/// Why the sending half cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// A work request of our own is wrong: its position and the status it gets.
+    Request { position: u64, status: u32 },
+    /// The memory that a peer reads is gone.
+    Response(TermCode),
+    /// The link failed.
+    Link(Errno),
+}
+
+pub(super) struct SendHalf {
+    pub sq: SendQueue,
+    framing: Framing,
+    fpdus: VecDeque<Fpdu>,
+    responses: VecDeque<Response>,
+    next_response: u64,
+    /// Whether the message under way is an answer to the head of `responses`.
+    answering: bool,
+    answer_next: bool,
+    /// Payload bytes of the current request in FPDUs, and how many of its messages are (immediate data is a message of its own).
+    taken: u32,
+    stage: u8,
+    send_msn: u32,
+    read_msn: u32,
+    reads_open: u32,
+    /// Bytes that may still be made into FPDUs.
+    allowance: usize,
+    /// The link took less than it was given: it says so when it takes more.
+    blocked: bool,
+    spare: Vec<Vec<u8>>,
+}
+
+impl SendHalf {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self {
+            sq: SendQueue::new(capacity),
+            framing: Framing::default(),
+            fpdus: VecDeque::new(),
+            responses: VecDeque::new(),
+            next_response: 0,
+            answering: false,
+            answer_next: false,
+            taken: 0,
+            stage: 0,
+            send_msn: FIRST_MSN,
+            read_msn: FIRST_MSN,
+            reads_open: 0,
+            allowance: usize::MAX,
+            blocked: false,
+            spare: Vec::new(),
+        }
+    }
+
+    pub(super) fn open(&mut self, framing: Framing) {
+        self.fpdus.reserve(BATCH);
+        self.responses.reserve(usize::from(MAX_READS));
+        self.framing = framing;
+    }
+
+    /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no limit.
+    pub(super) fn limit(&mut self, bytes: usize) {
+        self.allowance = bytes;
+    }
+
+    /// Takes a peer's read, to be answered in its turn but not before it is released; gives its number. `None` when the peer has more
+    /// open than we announced.
+    pub(super) fn answer(&mut self, request: ReadRequest) -> Option<u64> {
+        if self.responses.len() >= usize::from(MAX_READS) {
+            return None;
+        }
+        let number = self.next_response;
+        self.next_response += 1;
+        self.responses.push_back(Response { number, request, sent: 0, released: false });
+        Some(number)
+    }
+
+    /// Lets an answer go.
+    pub(super) fn release_answer(&mut self, number: u64) {
+        if let Some(response) = self.responses.iter_mut().find(|response| response.number == number) {
+            response.released = true;
+        }
+    }
+
+    /// A read of ours was answered: the next one, or a fenced request, may go.
+    pub(super) fn read_done(&mut self) {
+        self.reads_open -= 1;
+    }
+
+    /// A Write without payload: means nothing but that we are there.
+    pub(super) fn queue_empty_write(&mut self) {
+        let header = Header::Tagged { opcode: Opcode::Write, last: true, stag: NO_MEMORY, to: 0 };
+        self.fpdus.push_back(Fpdu::short(&header, &[], self.framing.crc, Origin::Control));
+    }
+
+    /// Queues an empty Write where that cannot come between the segments of a message. More of a message that has begun serves as well.
+    pub(super) fn knock(&mut self) {
+        if self.fpdus.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
+            self.queue_empty_write();
+        }
+    }
+
+    /// What still goes out at the end of the stream: the rest of the FPDU that the link has begun to take, then the Terminate message if
+    /// there is one. `None` when the rest cannot be had any more. Nothing else is sent after this.
+    pub(super) fn last_words(&mut self, host: &mut impl Host, terminate: Option<Terminate>) -> Option<Vec<u8>> {
+        let begun = self.fpdus.pop_front().filter(|fpdu| fpdu.sent > 0);
+        self.fpdus.clear();
+        self.responses.clear();
+        let mut bytes = Vec::new();
+        for part in begun.iter().flat_map(Fpdu::rest) {
+            match part {
+                Part::Bytes(part) => bytes.extend_from_slice(part),
+                Part::Memory(access) => {
+                    let at = bytes.len();
+                    bytes.resize(at + access.len, 0);
+                    host.fetch(access, &mut bytes[at..]).ok()?;
+                }
+            }
+        }
+        if let Some(terminate) = terminate {
+            let mut body = [0; Terminate::MAX_LEN];
+            let len = terminate.encode(&mut body);
+            let header = Header::Untagged {
+                opcode: Opcode::Terminate,
+                last: true,
+                inv_stag: 0,
+                qn: QN_TERMINATE,
+                msn: FIRST_MSN,
+                mo: 0,
+            };
+            let mut out = [0; stream::MAX_CONTROL_FPDU];
+            let len = stream::encode_fpdu(&header, &body[..len], self.framing.crc, &mut out);
+            bytes.extend_from_slice(&out[..len]);
+        }
+        Some(bytes)
+    }
+
+
+    /// The link may take more.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// Takes what was posted, sends what can be sent now, and completes what has been sent: in this order, and before anything that
+    /// arrives is looked at, so that no answer can be seen before the completion of what it answers.
+    pub(super) fn flush(&mut self, host: &mut impl Host, qp_num: u32, budget: &mut usize) -> Result<Flushed, Failure> {
+        let flushed = loop {
+            while !self.sq.is_full() {
+                let Some(wr) = host.next_send() else { break };
+                self.sq.push(wr);
+            }
+            if self.blocked {
+                break Ok(Flushed::Blocked);
+            }
+            let filled = self.fill(host);
+            if self.fpdus.is_empty() {
+                break filled.map(|()| Flushed::Idle);
+            }
+            if *budget == 0 {
+                break Ok(Flushed::Busy);
+            }
+            match self.send_batch(host) {
+                Ok(Some(n)) => *budget = budget.saturating_sub(n),
+                Ok(None) => {
+                    self.blocked = true;
+                    break Ok(Flushed::Blocked);
+                }
+                Err(failure) => break Err(failure),
+            }
+            self.sq.retire(host, qp_num);
+        };
+        self.sq.retire(host, qp_num);
+        flushed
+    }
+
+    /// Gives the link what it takes of the queued FPDUs; `None` when that is nothing for now.
+    fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<usize>, Failure> {
+        let segment = self.framing.segment;
+        let mut most = BATCH;
+        loop {
+            let mut parts = [Part::Bytes(&[]); BATCH * 3];
+            let mut owners = [0u8; BATCH * 3];
+            let (mut count, mut bytes) = (0, 0);
+            for (i, fpdu) in self.fpdus.iter().take(most).enumerate() {
+                bytes += fpdu.len() - fpdu.sent;
+                if count > 0 && segment.is_some_and(|segment| bytes > segment) {
+                    break;
+                }
+                for part in fpdu.rest() {
+                    parts[count] = part;
+                    owners[count] = i as u8;
+                    count += 1;
+                }
+            }
+            match host.send(&parts[..count], segment.is_some()) {
+                Ok(n) => {
+                    self.taken_by_link(n);
+                    return Ok(Some(n));
+                }
+                Err(LinkError::Blocked) => return Ok(None),
+                Err(LinkError::Broken(e)) => return Err(Failure::Link(e)),
+                // What precedes a refused FPDU still goes out: it is in order.
+                Err(LinkError::Memory(part, why)) => match (usize::from(owners[part]), why) {
+                    (0, Unreachable::Denied(denied)) => return Err(self.refused(read_denied(denied))),
+                    (0, Unreachable::Fault) if most == 1 || self.fpdus.len() == 1 => {
+                        return Err(self.refused(TermCode::RDMAP_PROT_BOUNDS));
+                    }
+                    // The kernel does not say whose memory it was: alone the first one is not blamed for another.
+                    (_, Unreachable::Fault) => most = 1,
+                    (owner, Unreachable::Denied(_)) => most = owner,
+                },
+            }
+        }
+    }
+
+    /// The memory behind the first FPDU cannot be read: a wrong request of our own, or a read that the peer is told of.
+    fn refused(&self, code: TermCode) -> Failure {
+        refused(self.fpdus.front().map_or(Origin::Control, |fpdu| fpdu.origin), code)
+    }
+
+    fn taken_by_link(&mut self, mut n: usize) {
+        while let Some(fpdu) = self.fpdus.front_mut() {
+            let left = fpdu.len() - fpdu.sent;
+            if n < left {
+                fpdu.sent += n;
+                return;
+            }
+            n -= left;
+            let Some(fpdu) = self.fpdus.pop_front() else { return };
+            if let Origin::Request { position, last: true } = fpdu.origin {
+                self.sq.sent(position);
+            }
+            if let Payload::Copied(bytes) = fpdu.payload {
+                self.spare.push(bytes);
+            }
+        }
+    }
+
+    /// Makes FPDUs of what may go out, up to one batch. On failure those before it are there.
+    fn fill(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+        let mut bytes: usize = self.fpdus.iter().map(Fpdu::len).sum();
+        while self.fpdus.len() < BATCH && bytes < BATCH_BYTES && self.allowance > 0 {
+            let Some(fpdu) = self.next_fpdu(host)? else { return Ok(()) };
+            bytes += fpdu.len();
+            self.allowance = self.allowance.saturating_sub(fpdu.len());
+            self.fpdus.push_back(fpdu);
+        }
+        Ok(())
+    }
+
+    fn next_fpdu(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
+        let in_request = self.taken > 0 || self.stage > 0;
+        let answerable = self.responses.front().is_some_and(|response| response.released);
+        if self.answering || (!in_request && self.answer_next && answerable) {
+            return self.next_of_response(host);
+        }
+        match self.sendable()? {
+            Some(position) => self.next_of_request(host, position),
+            None if answerable => self.next_of_response(host),
+            None => Ok(None),
+        }
+    }
+
+    /// The position of the next request if it may go out now.
+    fn sendable(&mut self) -> Result<Option<u64>, Failure> {
+        let Some(position) = self.sq.next_position() else { return Ok(None) };
+        let (ord, reads_open) = (self.framing.ord, self.reads_open);
+        let Some(entry) = self.sq.at(position) else { return Ok(None) };
+        let wr = &entry.wr;
+        if wr.is_read() && ord == 0 {
+            return Err(Failure::Request { position, status: status::LOC_QP_OP_ERR });
+        }
+        let waits = (wr.fence && reads_open > 0) || (wr.is_read() && reads_open >= ord);
+        Ok((!waits).then_some(position))
+    }
+
+    /// Bytes that the next ULPDU may have.
+    fn mulpdu(&self) -> usize {
+        self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU))
+    }
+
+    fn next_of_response(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
+        let mulpdu = self.mulpdu();
+        let Some(response) = self.responses.front().copied() else { return Ok(None) };
+        let request = response.request;
+        let len = (request.size - response.sent).min(stream::max_tagged_payload(mulpdu) as u32);
+        let last = response.sent + len == request.size;
+        let header = Header::Tagged {
+            opcode: Opcode::ReadResponse,
+            last,
+            stag: request.sink_stag,
+            to: request.sink_to.wrapping_add(u64::from(response.sent)),
+        };
+        let addr = request.src_to.wrapping_add(u64::from(response.sent));
+        let source = Access { stag: request.src_stag, addr, len: len as usize, rights: REMOTE_READ };
+        let fpdu = self.fpdu(host, &header, source, Origin::Response)?;
+        self.answering = !last;
+        if last {
+            self.responses.pop_front();
+            self.answer_next = false;
+        } else if let Some(response) = self.responses.front_mut() {
+            response.sent += len;
+        }
+        Ok(Some(fpdu))
+    }
+
+    fn next_of_request(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
+        let Some(entry) = self.sq.at(position) else { return Ok(None) };
+        let wr = entry.wr;
+        match (wr.op, self.stage) {
+            (Op::Read, _) => Ok(self.read_request(&wr, position)),
+            // The immediate data of a Send goes first, so that the receive is complete when the Send is.
+            (Op::SendWithImm, 0) => Ok(Some(self.immediate(&wr, position, false))),
+            (Op::WriteWithImm, 1) => Ok(Some(self.immediate(&wr, position, true))),
+            _ => self.data(host, &wr, position).map(Some),
+        }
+    }
+
+    fn data(&mut self, host: &mut impl Host, wr: &SendWr, position: u64) -> Result<Fpdu, Failure> {
+        let mulpdu = self.mulpdu();
+        let tagged = matches!(wr.op, Op::Write | Op::WriteWithImm);
+        let room =
+            if tagged { stream::max_tagged_payload(mulpdu) } else { stream::max_untagged_payload(mulpdu) };
+        let len = (wr.len - self.taken).min(room as u32);
+        let last = self.taken + len == wr.len;
+        let header = if tagged {
+            let stag = if wr.len == 0 { NO_MEMORY } else { wr.rkey };
+            let to = wr.remote_addr.wrapping_add(u64::from(self.taken));
+            Header::Tagged { opcode: Opcode::Write, last, stag, to }
+        } else {
+            let opcode = if wr.solicited { Opcode::SendSe } else { Opcode::Send };
+            Header::Untagged { opcode, last, inv_stag: 0, qn: QN_SEND, msn: self.send_msn, mo: self.taken }
+        };
+        let over = last && wr.op != Op::WriteWithImm;
+        let origin = Origin::Request { position, last: over };
+        let fpdu = match &wr.local {
+            Local::Inline(bytes) => {
+                let body = &bytes[self.taken as usize..][..len as usize];
+                Fpdu::short(&header, body, self.framing.crc, origin)
+            }
+            Local::Memory { addr, lkey } => {
+                let addr = addr.wrapping_add(u64::from(self.taken));
+                self.fpdu(host, &header, Access { stag: *lkey, addr, len: len as usize, rights: 0 }, origin)?
+            }
+        };
+        self.taken += len;
+        if last {
+            if !tagged {
+                self.send_msn = self.send_msn.wrapping_add(1);
+            }
+            self.message_taken(over);
+        }
+        Ok(fpdu)
+    }
+
+    fn read_request(&mut self, wr: &SendWr, position: u64) -> Option<Fpdu> {
+        let Local::Memory { addr, lkey } = wr.local else { return None };
+        let empty = wr.len == 0;
+        let request = ReadRequest {
+            sink_stag: if empty { NO_MEMORY } else { lkey },
+            sink_to: addr,
+            size: wr.len,
+            src_stag: if empty { NO_MEMORY } else { wr.rkey },
+            src_to: wr.remote_addr,
+        };
+        let header = Header::Untagged {
+            opcode: Opcode::ReadRequest,
+            last: true,
+            inv_stag: 0,
+            qn: QN_REQUEST,
+            msn: self.read_msn,
+            mo: 0,
+        };
+        self.read_msn = self.read_msn.wrapping_add(1);
+        self.reads_open += 1;
+        self.message_taken(true);
+        let origin = Origin::Request { position, last: true };
+        Some(Fpdu::short(&header, &request.encode(), self.framing.crc, origin))
+    }
+
+    fn immediate(&mut self, wr: &SendWr, position: u64, over: bool) -> Fpdu {
+        let mut body = encode_immediate(wr.imm);
+        if !over {
+            body[4..].copy_from_slice(&IMMEDIATE_OF_SEND);
+        }
+        let opcode = if wr.solicited { Opcode::ImmediateSe } else { Opcode::Immediate };
+        let header =
+            Header::Untagged { opcode, last: true, inv_stag: 0, qn: QN_SEND, msn: self.send_msn, mo: 0 };
+        self.send_msn = self.send_msn.wrapping_add(1);
+        self.message_taken(over);
+        Fpdu::short(&header, &body, self.framing.crc, Origin::Request { position, last: over })
+    }
+
+    /// A message of the current request is in FPDUs; `over`: it was its last one.
+    fn message_taken(&mut self, over: bool) {
+        self.taken = 0;
+        if over {
+            self.stage = 0;
+            self.sq.advance();
+            self.answer_next = true;
+        } else {
+            self.stage += 1;
+        }
+    }
+
+    fn fpdu(
+        &mut self,
+        host: &mut impl Host,
+        header: &Header,
+        source: Access,
+        origin: Origin,
+    ) -> Result<Fpdu, Failure> {
+        let payload = match source.len {
+            0 => Payload::None,
+            _ if self.framing.crc => Payload::Copied(self.copy_of(host, source, origin)?),
+            _ => Payload::Memory(source),
+        };
+        Ok(Fpdu::new(header, payload, source.len, self.framing.crc, origin))
+    }
+
+    fn copy_of(&mut self, host: &mut impl Host, source: Access, origin: Origin) -> Result<Vec<u8>, Failure> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.resize(source.len, 0);
+        host.fetch(source, &mut bytes).map_err(|why| match why {
+            Unreachable::Denied(denied) => refused(origin, read_denied(denied)),
+            Unreachable::Fault => refused(origin, TermCode::RDMAP_PROT_BOUNDS),
+        })?;
+        Ok(bytes)
+    }
+
+    /// Nothing is queued, and nothing waits to be sent.
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.fpdus.is_empty() && self.responses.is_empty() && self.sq.is_empty() && self.reads_open == 0
+    }
+}
+
+/// What it means that memory cannot be read: a wrong request of our own, or a read that the peer is told of.
+fn refused(origin: Origin, code: TermCode) -> Failure {
+    match origin {
+        Origin::Request { position, .. } => Failure::Request { position, status: status::LOC_PROT_ERR },
+        _ => Failure::Response(code),
+    }
+}
+
+/// The progress of the request at a position, when the connection ends because of it.
+pub(super) fn fail_request(sq: &mut SendQueue, position: u64, status: u32) {
+    if let Some(entry) = sq.at(position) {
+        entry.progress = Progress::Done(status);
+    }
+}

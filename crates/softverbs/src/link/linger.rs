@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A socket whose connection is over: its last bytes go out, then the end of the stream, and what the peer still sends is thrown away until
+//! its own end. Closing at once would make the kernel reset the connection, and take from the peer what it has not read yet.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::limits::LINGER_MS;
+use crate::lock;
+use crate::progress::engine::{Engine, Source};
+use crate::sys;
+
+const READ: u32 = libc::EPOLLIN as u32;
+const WRITE: u32 = libc::EPOLLOUT as u32;
+/// Reads in a row, so that a peer that goes on sending does not keep the engine.
+const READS: usize = 16;
+
+struct State {
+    socket: OwnedFd,
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+struct Linger {
+    engine: Arc<Engine>,
+    token: u64,
+    state: Mutex<Option<State>>,
+}
+
+/// Ends the stream of `socket` after `last`. Waits a limited time for the peer's end, then closes.
+pub(super) fn start(engine: &Arc<Engine>, socket: OwnedFd, last: &[u8]) {
+    let mut state = State { socket, unsent: last.to_vec(), sent: 0 };
+    if state.step() {
+        return;
+    }
+    let fd = state.socket.as_raw_fd();
+    let events = state.wanted();
+    let linger =
+        Arc::new(Linger { engine: engine.clone(), token: engine.token(), state: Mutex::new(Some(state)) });
+    let source: Arc<dyn Source> = linger.clone();
+    if engine.add(linger.token, fd, events, source.clone()).is_ok() {
+        engine.schedule(Duration::from_millis(LINGER_MS), &source);
+    }
+}
+
+impl State {
+    fn wanted(&self) -> u32 {
+        if self.sent < self.unsent.len() { READ | WRITE } else { READ }
+    }
+
+    /// Sends and throws away what it can; true when nothing is left to wait for.
+    fn step(&mut self) -> bool {
+        while self.sent < self.unsent.len() {
+            match sys::send(&self.socket, &self.unsent[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(libc::EAGAIN) => break,
+                Err(_) => return true,
+            }
+        }
+        if self.sent == self.unsent.len() {
+            sys::shutdown_write(&self.socket);
+        }
+        let mut nowhere = [0; 16 * 1024];
+        for _ in 0..READS {
+            match sys::recv(&self.socket, &mut nowhere) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(e) => return e != libc::EAGAIN,
+            }
+        }
+        false
+    }
+}
+
+impl Linger {
+    fn end(&self) {
+        if let Some(state) = lock(&self.state).take() {
+            self.engine.remove(self.token, state.socket.as_raw_fd());
+        }
+    }
+}
+
+impl Source for Linger {
+    fn ready(self: Arc<Self>, _events: u32) {
+        let over = {
+            let mut guard = lock(&self.state);
+            let Some(state) = &mut *guard else { return };
+            let before = state.wanted();
+            let over = state.step();
+            if !over && state.wanted() != before {
+                let _ = self.engine.watch(self.token, state.socket.as_raw_fd(), state.wanted());
+            }
+            over
+        };
+        if over {
+            self.end();
+        }
+    }
+
+    fn timeout(self: Arc<Self>) {
+        self.end();
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Flushes to persistence: writing the changed pages of a region back to its file.
+//!
+//! That can take as long as a disk takes, so it is done by a thread of its own and never by the one that moves bytes. A flush covers its
+//! whole region, whoever changed it: this connection, another one, through another region of the same mapping, or the program itself.
+//! Flushes that wait while one is under way, and whose ranges meet, share one `msync`.
+//!
+//! The thread is started by the first flush, one a process as the engine is, and blocks all signals.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::lock;
+use crate::sys::{self, Errno};
+
+/// What is done once it is known whether a range is durable.
+type Done = Box<dyn FnOnce(bool) + Send>;
+
+struct Job {
+    start: u64,
+    end: u64,
+    done: Done,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<Vec<Job>>,
+    more: Condvar,
+}
+
+static QUEUE: Mutex<Option<(u32, Arc<Queue>)>> = Mutex::new(None);
+
+/// Makes a range durable, and then calls `done` on another thread; here and now only if no thread can be had. The range may be unmapped
+/// meanwhile; then `done` is told that it failed.
+pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
+    let mask = sys::page_size() - 1;
+    let end = start.saturating_add(len).saturating_add(mask) & !mask;
+    let job = Job { start: start & !mask, end, done };
+    match queue() {
+        Some(queue) => {
+            lock(&queue.jobs).push(job);
+            queue.more.notify_one();
+        }
+        None => carry_out(vec![job], &sync),
+    }
+}
+
+fn queue() -> Option<Arc<Queue>> {
+    let pid = std::process::id();
+    let mut running = lock(&QUEUE);
+    // A fork leaves the child this variable, and the parent the thread.
+    if running.as_ref().is_none_or(|(owner, _)| *owner != pid) {
+        *running = start().map(|queue| (pid, queue));
+    }
+    running.as_ref().map(|(_, queue)| queue.clone())
+}
+
+fn start() -> Option<Arc<Queue>> {
+    let queue = Arc::new(Queue::default());
+    let work = queue.clone();
+    let thread = std::thread::Builder::new().name("softverbs-sync".into()).stack_size(256 * 1024);
+    match sys::without_signals(|| thread.spawn(move || work.run())) {
+        Ok(_) => Some(queue),
+        Err(e) => {
+            log::error!("cannot start the thread that waits for slow media: {e}");
+            None
+        }
+    }
+}
+
+impl Queue {
+    fn run(&self) {
+        loop {
+            let mut jobs = lock(&self.jobs);
+            while jobs.is_empty() {
+                jobs = self.more.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            let together = take_meeting(&mut jobs);
+            drop(jobs);
+            carry_out(together, &sync);
+        }
+    }
+}
+
+/// Takes the oldest job, and all whose ranges meet it or one another through it.
+fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
+    let mut taken = vec![jobs.remove(0)];
+    let (mut start, mut end) = (taken[0].start, taken[0].end);
+    while let Some(i) = jobs.iter().position(|job| job.start <= end && job.end >= start) {
+        let job = jobs.remove(i);
+        start = start.min(job.start);
+        end = end.max(job.end);
+        taken.push(job);
+    }
+    taken
+}
+
+/// Makes the ranges durable with one call; where that fails each gets an answer of its own.
+fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
+    let start = jobs.iter().map(|job| job.start).min().unwrap_or(0);
+    let end = jobs.iter().map(|job| job.end).max().unwrap_or(0);
+    let all = sync(start, end);
+    let alone = jobs.len() == 1;
+    for job in jobs {
+        let result = if all.is_ok() || alone { all } else { sync(job.start, job.end) };
+        if let Err(e) = result {
+            let text = std::io::Error::from_raw_os_error(e);
+            log::error!("cannot make {} bytes durable: {text}", job.end - job.start);
+        }
+        (job.done)(result.is_ok());
+    }
+}
+
+fn sync(start: u64, end: u64) -> Result<(), Errno> {
+    sys::make_durable(start, end - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::sync::mpsc;
+
+    fn job(start: u64, end: u64, done: &mpsc::Sender<(u64, bool)>) -> Job {
+        let done = done.clone();
+        Job { start, end, done: Box::new(move |ok| done.send((start, ok)).unwrap()) }
+    }
+
+    #[test]
+    fn ranges_that_meet_share_one_call_and_others_do_not() {
+        let (done, results) = mpsc::channel();
+        let mut jobs: Vec<Job> =
+            [(0, 10), (50, 60), (20, 30), (10, 20), (90, 99)].map(|(a, b)| job(a, b, &done)).into();
+        let calls = RefCell::new(Vec::new());
+        while !jobs.is_empty() {
+            let together = take_meeting(&mut jobs);
+            carry_out(together, &|start, end| {
+                calls.borrow_mut().push((start, end));
+                Ok(())
+            });
+        }
+        assert_eq!(*calls.borrow(), [(0, 30), (50, 60), (90, 99)]);
+        assert_eq!(results.try_iter().count(), 5);
+    }
+
+    #[test]
+    fn one_bad_range_does_not_fail_the_others() {
+        let (done, results) = mpsc::channel();
+        let jobs = [(0, 10), (10, 20), (20, 30)].map(|(a, b)| job(a, b, &done)).into();
+        carry_out(jobs, &|start, end| if (start..end).contains(&15) { Err(libc::EIO) } else { Ok(()) });
+        assert_eq!(results.try_iter().collect::<Vec<_>>(), [(0, true), (10, false), (20, true)]);
+    }
+
+    #[test]
+    fn the_thread_answers() {
+        let memory = sys::tests::Mapping::new(1 << 16);
+        let (done, results) = mpsc::channel();
+        for _ in 0..3 {
+            let done = done.clone();
+            make_durable(memory.addr(), 1 << 16, Box::new(move |ok| done.send(ok).unwrap()));
+        }
+        drop(done);
+        assert_eq!(results.iter().collect::<Vec<_>>(), [true; 3]);
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Who moves the bytes, and when.
+//!
+//! - [`turn`]: one driver at a time for each connection. A program that posts or polls drives in its own thread; else the engine does.
+//! - [`ring`]: what is posted waits here for the driver.
+//! - [`watch`]: the sockets behind one completion queue, and who has promised to look at them.
+//! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
+//! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers, connections that were handed over.
+//!
+//! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A driver looks for reasons again
+//! before it leaves. Who promises to look arms first, then looks once more, then sleeps. A guess about what the program does next may cost
+//! a system call; nothing that a program may be waiting for waits for a guess to be corrected, except that a program which stops polling
+//! without a word is noticed with the engine's next tick.
+#![forbid(unsafe_code)]
+
+pub(crate) mod engine;
+pub(crate) mod ring;
+pub(crate) mod sleep;
+mod sync;
+pub(crate) mod turn;
+pub(crate) mod watch;
+
+#[cfg(all(test, loom))]
+mod models;
+
+
+/// Who drives: a program's own thread has a smaller budget, and then leaves the rest to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The program, in a call that posts or ends.
+    Program,
+    /// The program, in a poll that found no completion.
+    Poller,
+    /// A thread of the program that sleeps for completions and was woken by the socket.
+    Sleeper,
+    /// The engine's thread.
+    Engine,
+}
+
+/// A connection, as those see it who have something for it to do.
+pub(crate) trait Driven: Send + Sync {
+    /// Leaves reasons, and steps the connection unless somebody else does. Says whether it stepped.
+    fn drive(&self, reasons: u32, by: By) -> bool;
+    /// Steps the connection if that is still to be done; the engine has taken it off its run list.
+    fn drive_listed(&self);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A bounded queue from many posters to the one driver of a connection.
+//!
+//! Each slot has a stamp that says whose it is next. A poster claims a position, fills the slot, then publishes the stamp; the driver takes
+//! a slot once its stamp is published. A slot that is claimed but not published looks empty: its poster has yet to leave its reason in
+//! the turn, so the driver is told of it, and waits for nobody. The lock in a slot is never contended, as the stamp says who may take it; it
+//! only lends the value to safe code.
+
+use super::sync::{AtomicU64, Mutex, Ordering};
+
+struct Slot<T> {
+    /// `position`: free for that position; `position + 1`: filled at that position.
+    stamp: AtomicU64,
+    value: Mutex<Option<T>>,
+}
+
+pub(crate) struct Ring<T> {
+    slots: Box<[Slot<T>]>,
+    /// The next position to be claimed.
+    tail: AtomicU64,
+    /// The next position to be taken; changed by the driver alone.
+    head: AtomicU64,
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new(capacity: u32) -> Self {
+        let slot = |i| Slot { stamp: AtomicU64::new(u64::from(i)), value: Mutex::new(None) };
+        Self { slots: (0..capacity).map(slot).collect(), tail: AtomicU64::new(0), head: AtomicU64::new(0) }
+    }
+
+    fn slot(&self, position: u64) -> Option<&Slot<T>> {
+        // Capacity 0 is a queue that is always full.
+        let index = position.checked_rem(self.slots.len() as u64)?;
+        self.slots.get(index as usize)
+    }
+
+    /// Adds a value; gives it back when the ring is full.
+    pub(crate) fn push(&self, value: T) -> Result<(), T> {
+        let mut position = self.tail.load(Ordering::Relaxed);
+        loop {
+            let Some(slot) = self.slot(position) else { return Err(value) };
+            let stamp = slot.stamp.load(Ordering::Acquire);
+            if stamp == position {
+                match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => {
+                        *lock(&slot.value) = Some(value);
+                        slot.stamp.store(position + 1, Ordering::Release);
+                        return Ok(());
+                    }
+                    Err(now) => position = now,
+                }
+            } else if stamp < position {
+                return Err(value);
+            } else {
+                position = self.tail.load(Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The driver: takes the oldest value.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let position = self.head.load(Ordering::Relaxed);
+        let slot = self.slot(position)?;
+        if slot.stamp.load(Ordering::Acquire) != position + 1 {
+            return None;
+        }
+        let value = lock(&slot.value).take();
+        self.head.store(position + 1, Ordering::Relaxed);
+        slot.stamp.store(position + self.slots.len() as u64, Ordering::Release);
+        value
+    }
+
+    /// The driver: whether there is a value to take.
+    pub(crate) fn has_value(&self) -> bool {
+        let position = self.head.load(Ordering::Relaxed);
+        self.slot(position).is_some_and(|slot| slot.stamp.load(Ordering::Acquire) == position + 1)
+    }
+
+    /// About how many values there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed).saturating_sub(self.head.load(Ordering::Relaxed))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_out_in_order_and_a_full_ring_gives_them_back() {
+        let ring = Ring::new(3);
+        for lap in 0..5 {
+            for i in 0..3 {
+                assert_eq!(ring.push(lap * 10 + i), Ok(()));
+            }
+            assert_eq!(ring.push(99), Err(99));
+            assert_eq!(ring.len(), 3);
+            for i in 0..3 {
+                assert!(ring.has_value());
+                assert_eq!(ring.pop(), Some(lap * 10 + i));
+            }
+            assert_eq!(ring.pop(), None);
+            assert!(!ring.has_value());
+        }
+    }
+
+    #[test]
+    fn a_ring_without_room_is_full_and_empty() {
+        let ring = Ring::new(0);
+        assert_eq!(ring.push(1), Err(1));
+        assert_eq!(ring.pop(), None);
+    }
+
+    #[test]
+    fn every_value_of_many_posters_comes_out_once_and_in_the_order_of_its_poster() {
+        let ring = std::sync::Arc::new(Ring::new(8));
+        let posters: Vec<_> = (0..4u64)
+            .map(|poster| {
+                let ring = ring.clone();
+                std::thread::spawn(move || {
+                    for i in 0..5_000u64 {
+                        let mut value = (poster, i);
+                        while let Err(back) = ring.push(value) {
+                            value = back;
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0u64; 4];
+        while next.iter().sum::<u64>() < 20_000 {
+            match ring.pop() {
+                Some((poster, i)) => {
+                    assert_eq!(next[poster as usize], i);
+                    next[poster as usize] += 1;
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+        posters.into_iter().for_each(|poster| poster.join().unwrap());
+        assert_eq!(ring.pop(), None);
+    }
+}

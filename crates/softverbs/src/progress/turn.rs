@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Whose turn it is to drive a connection.
+//!
+//! One word per connection. Whoever has work for it (a posted request, an event of its socket, a finished flush, a disconnect) leaves a
+//! reason in the word and tries to take the turn, in one read-modify-write. Who gets it takes the reasons, steps, and leaves; leaving fails
+//! while a reason is there, so nothing that was noted is overlooked. Who does not get it goes away at once: nobody waits for anybody, and
+//! there is no second driver and no lock order.
+//!
+//! ```text
+//! enter(reason)      RUNNING | reason     ours if RUNNING was clear: drive
+//!   take             reasons -> 0         before looking at any work
+//!   stall            STALLED              then look at the receives once more
+//!   leave            RUNNING -> 0         fails if a reason has come: take again
+//!   hand_over        RUNNING -> LISTED    the engine steps next, unless somebody is there before it
+//! defer(reason)      LISTED | reason      without driving: the engine will
+//! close              CLOSED               for good: nobody enters any more
+//! ```
+//!
+//! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it is on the engine's run list
+//! exactly once, and anybody who comes first may drive it. So a thread that loses its processor between two steps holds nobody up.
+
+use super::sync::{AtomicU32, Ordering, fence};
+
+const RUNNING: u32 = 1 << 31;
+const LISTED: u32 = 1 << 30;
+const STALLED: u32 = 1 << 29;
+const CLOSED: u32 = 1 << 28;
+/// What is left of the word for reasons.
+pub(crate) const REASONS: u32 = CLOSED - 1;
+
+/// The turn of one connection.
+#[derive(Debug)]
+pub(crate) struct Turn(AtomicU32);
+
+impl Turn {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Leaves reasons; true when the turn is the caller's, who then steps until [`Turn::leave`] or [`Turn::hand_over`].
+    pub(crate) fn enter(&self, reasons: u32) -> bool {
+        self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
+    }
+
+    /// The driver: takes the reasons that were left. What comes after this is seen by [`Turn::leave`].
+    pub(crate) fn take(&self) -> u32 {
+        self.0.fetch_and(!REASONS, Ordering::AcqRel) & REASONS
+    }
+
+    /// The driver: says whether a posted receive must be noted here. After `true` the driver must look for receives once more.
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        if stalled {
+            self.0.fetch_or(STALLED, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+        } else if self.0.load(Ordering::Relaxed) & STALLED != 0 {
+            self.0.fetch_and(!STALLED, Ordering::AcqRel);
+        }
+    }
+
+    /// A receive was put into the ring: whether the connection waits for it, so that it must be entered.
+    pub(crate) fn awaits_receive(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) & STALLED != 0
+    }
+
+    /// The driver: ends the turn; false when reasons have come, which the driver then takes. True also when the turn was closed.
+    pub(crate) fn leave(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            if word & REASONS != 0 && word & CLOSED == 0 {
+                return false;
+            }
+            match self.0.compare_exchange(word, word & !RUNNING, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The driver: ends the turn with a reason left; true when the caller must put the connection on the engine's run list.
+    pub(crate) fn hand_over(&self, reason: u32) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = (word & !RUNNING) | LISTED | reason;
+            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(before) => return before & LISTED == 0,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Leaves a reason for whoever drives, or for the engine; true when the caller must put the connection on its run list.
+    pub(crate) fn defer(&self, reason: u32) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            // A driver looks again before it leaves; then there is nothing for the engine to do.
+            let listed = if word & RUNNING != 0 { word & LISTED } else { LISTED };
+            match self.0.compare_exchange(word, word | reason | listed, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(before) => return listed != 0 && before & LISTED == 0,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The engine has taken the connection off its run list; true when it must drive it now. Reasons that somebody else has taken since
+    /// need no second look.
+    pub(crate) fn enter_listed(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let mine = word & (RUNNING | CLOSED) == 0 && word & REASONS != 0;
+            let next = (word & !LISTED) | if mine { RUNNING } else { 0 };
+            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return mine,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Ends all turns for good. A driver that is stepping now finishes its step.
+    pub(crate) fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    #[cfg(test)]
+    pub(super) fn word(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Driving a connection: the loop around its steps, and what a step asks of the world.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Qp, Session, now};
+use crate::access::{Access, Denied, Unreachable};
+use crate::conn::host::{self, Durable, LinkError, Part};
+use crate::conn::wr::{Completion, RecvWr, SendWr};
+use crate::conn::{Awaits, Budget, Stepped, reason};
+use crate::limits::{ENGINE_BUDGET, PROGRAM_BUDGET, PROGRAM_ROUNDS};
+use crate::link::Tcp;
+use crate::lock;
+use crate::memory::{self, Batch};
+use crate::progress::engine::Source;
+use crate::progress::{By, Driven};
+use crate::sys::Process;
+
+impl Driven for Qp {
+    fn drive(&self, reasons: u32, by: By) -> bool {
+        if !self.turn.enter(reasons) {
+            return false;
+        }
+        self.run(by);
+        true
+    }
+
+    fn drive_listed(&self) {
+        if self.turn.enter_listed() {
+            self.run(By::Engine);
+        }
+    }
+}
+
+impl Qp {
+    /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn, and has it no more afterwards.
+    pub(super) fn run(&self, by: By) {
+        let bytes = if by == By::Engine { ENGINE_BUDGET } else { PROGRAM_BUDGET };
+        let mut received = 0;
+        for round in 1.. {
+            let stepped = {
+                let mut session = lock(&self.session);
+                if self.turn.is_closed() {
+                    self.turn.leave();
+                    return;
+                }
+                self.step(&mut session, Budget { send: bytes, receive: bytes })
+            };
+            received += stepped.received;
+            let stalled = stepped.awaits == Awaits::Receive;
+            self.turn.set_stalled(stalled);
+            if stalled && self.srq.is_none() && self.receives.has_value() {
+                // It was posted before the word said that it is waited for. Ours to see to, as the turn is.
+                self.turn.enter(reason::RECEIVE);
+            }
+            if stepped.again || round >= PROGRAM_ROUNDS {
+                let again = if stepped.again { reason::AGAIN } else { 0 };
+                if self.turn.hand_over(again) {
+                    self.list();
+                }
+                break;
+            }
+            if self.turn.leave() {
+                break;
+            }
+        }
+        if by == By::Poller && received > 0 {
+            if let Some(watch) = self.watch.get() {
+                watch.polled();
+            }
+        }
+    }
+
+    /// Puts the connection on the engine's run list; its turn has said that it is not there.
+    pub(super) fn list(&self) {
+        if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
+            engine.list(this);
+        }
+    }
+
+    fn step(&self, session: &mut Session, budget: Budget) -> Stepped {
+        let why = self.turn.take();
+        let time = now();
+        let (conn, mut host) = self.host(session);
+        if why & reason::DURABLE != 0 {
+            let flushed = std::mem::take(&mut *lock(&self.flushed));
+            for (number, durable) in flushed {
+                conn.durable(&mut host, number, durable);
+            }
+        }
+        let stepped = conn.step(&mut host, why, time, budget);
+        if let Some(deadline) = conn.deadline() {
+            let known = session.timer.is_some_and(|timer| time < timer && timer <= deadline);
+            if let (false, Some(engine)) = (known, self.engine.get()) {
+                session.timer = Some(deadline);
+                let source: Weak<Qp> = self.this.clone();
+                if let Some(source) = source.upgrade() {
+                    let source: Arc<dyn Source> = source;
+                    engine.schedule(Duration::from_micros(deadline.saturating_sub(time)), &source);
+                }
+            }
+        }
+        stepped
+    }
+}
+
+/// What a step of a queue pair's connection acts on.
+pub(super) struct Host<'a> {
+    pub qp: &'a Qp,
+    pub link: &'a mut Option<Tcp>,
+    pub batch: &'a mut Batch,
+    pub process: Process,
+}
+
+impl host::Host for Host<'_> {
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.receive(into)
+    }
+
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.receive_placed(to, rest)
+    }
+
+    fn close(&mut self, last: Option<&[u8]>) {
+        if let Some(link) = self.link.take() {
+            link.close(last);
+        }
+    }
+
+    fn check(&mut self, access: Access) -> Result<(), Denied> {
+        memory::acquire(access, self.qp.pd).map(drop)
+    }
+
+    fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
+        self.batch.add(access, self.qp.pd, from)
+    }
+
+    fn settle(&mut self, input: &[u8]) -> Result<(), usize> {
+        self.batch.carry_out(self.process, input)
+    }
+
+    fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable> {
+        memory::fetch(self.process, from, self.qp.pd, into)
+    }
+
+    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
+        let grant = memory::acquire(read, self.qp.pd)?;
+        let Some((start, len)) = grant.persistent() else { return Ok(Durable::Now) };
+        drop(grant);
+        let qp = self.qp.this.clone();
+        let done = move |durable| {
+            if let Some(qp) = qp.upgrade() {
+                lock(&qp.flushed).push((number, durable));
+                qp.drive(reason::DURABLE, By::Engine);
+            }
+        };
+        memory::make_durable(start, len, Box::new(done));
+        Ok(Durable::Later)
+    }
+
+    fn next_send(&mut self) -> Option<SendWr> {
+        self.qp.sends.pop()
+    }
+
+    fn next_receive(&mut self) -> Option<RecvWr> {
+        match &self.qp.srq {
+            Some(srq) => {
+                let this: Weak<dyn Driven> = self.qp.this.clone();
+                srq.take(self.qp.num, &this)
+            }
+            None => self.qp.receives.pop(),
+        }
+    }
+
+    fn complete_send(&mut self, completion: Completion) -> bool {
+        self.qp.send_cq.push(completion, Some(&self.qp.in_use))
+    }
+
+    fn complete_receive(&mut self, completion: Completion) -> bool {
+        self.qp.recv_cq.push(completion, None)
+    }
+
+    fn release_send(&mut self) {
+        self.qp.in_use.fetch_sub(1, Ordering::Release);
+    }
+
+    fn established(&mut self) {
+        if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
+            observer.established();
+        }
+    }
+
+    fn ended(&mut self) {
+        if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
+            observer.ended();
+        }
+    }
+}

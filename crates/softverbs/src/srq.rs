@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Shared receive queues.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::conn::reason;
+use crate::conn::wr::RecvWr;
+use crate::lock;
+use crate::progress::{By, Driven};
+
+/// The queue has no room for another receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// A shared receive queue.
+pub(crate) struct Srq {
+    pub(crate) pd: u32,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    posted: VecDeque<RecvWr>,
+    capacity: usize,
+    /// Connections that hold a message back for want of a receive, by the number of their queue pair, the longest waiting first.
+    waiting: VecDeque<(u32, Weak<dyn Driven>)>,
+    users: u32,
+}
+
+impl Srq {
+    pub(crate) fn new(pd: u32, capacity: u32) -> Self {
+        let capacity = capacity as usize;
+        let posted = VecDeque::with_capacity(capacity);
+        Self { pd, inner: Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 }) }
+    }
+
+    /// Adds a receive, and lets connections that wait for one go on as long as there is one.
+    pub(crate) fn post(&self, wr: RecvWr) -> Result<(), Full> {
+        let mut rounds = {
+            let mut inner = lock(&self.inner);
+            if inner.posted.len() >= inner.capacity {
+                return Err(Full);
+            }
+            inner.posted.push_back(wr);
+            inner.waiting.len()
+        };
+        // Each of them once: who finds none left waits again, behind the others.
+        while rounds > 0 {
+            rounds -= 1;
+            let waiting = {
+                let mut inner = lock(&self.inner);
+                if inner.posted.is_empty() { None } else { inner.waiting.pop_front() }
+            };
+            let Some((_, connection)) = waiting else { break };
+            if let Some(connection) = connection.upgrade() {
+                connection.drive(reason::RECEIVE, By::Program);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest receive; when there is none, `connection` is driven once there is.
+    pub(crate) fn take(&self, num: u32, connection: &Weak<dyn Driven>) -> Option<RecvWr> {
+        let mut inner = lock(&self.inner);
+        let wr = inner.posted.pop_front();
+        if wr.is_none() && !inner.waiting.iter().any(|(waiting, _)| *waiting == num) {
+            inner.waiting.push_back((num, connection.clone()));
+        }
+        wr
+    }
+
+    /// Counts a queue pair that uses this queue in (`+1`) or out (`-1`).
+    pub(crate) fn add_user(&self, change: i32) {
+        let mut inner = lock(&self.inner);
+        inner.users = inner.users.saturating_add_signed(change);
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        lock(&self.inner).users == 0
+    }
+}
+
+impl std::fmt::Debug for Srq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Srq").finish_non_exhaustive()
+    }
+}
+
+/// A shared receive queue that several queue pairs hold.
+pub(crate) type SharedSrq = Arc<Srq>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn wr(wr_id: u64) -> RecvWr {
+        RecvWr { wr_id, addr: 0, len: 0, lkey: 0 }
+    }
+
+    #[test]
+    fn a_shared_queue_refuses_when_full() {
+        let srq = Srq::new(1, 1);
+        assert_eq!(srq.post(wr(1)), Ok(()));
+        assert_eq!(srq.post(wr(2)), Err(Full));
+    }
+
+    /// Takes one receive when it is driven.
+    struct Taker {
+        srq: SharedSrq,
+        num: u32,
+        this: Weak<Taker>,
+        taken: AtomicU32,
+    }
+
+    impl Driven for Taker {
+        fn drive(&self, _reasons: u32, _by: By) -> bool {
+            let this: Weak<dyn Driven> = self.this.clone();
+            let got = self.srq.take(self.num, &this).is_some();
+            self.taken.fetch_add(u32::from(got), Ordering::Relaxed);
+            true
+        }
+
+        fn drive_listed(&self) {}
+    }
+
+    #[test]
+    fn every_receive_reaches_one_of_those_that_wait() {
+        let srq = Arc::new(Srq::new(1, 8));
+        let takers: Vec<_> = (0..3)
+            .map(|num| {
+                Arc::new_cyclic(|this| Taker {
+                    srq: srq.clone(),
+                    num,
+                    this: this.clone(),
+                    taken: AtomicU32::new(0),
+                })
+            })
+            .collect();
+        takers.iter().for_each(|taker| assert!(taker.drive(0, By::Program)));
+        for i in 0..2 {
+            srq.post(wr(i)).unwrap();
+        }
+        let taken: Vec<u32> = takers.iter().map(|taker| taker.taken.load(Ordering::Relaxed)).collect();
+        assert_eq!(taken, [1, 1, 0]);
+        drop(takers);
+        assert_eq!(srq.post(wr(3)), Ok(()), "who is gone takes nothing");
+        assert_eq!(lock(&srq.inner).posted.len(), 1);
+    }
+}
