@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * bench.h -- what the measurements share. A measurement is two processes, the initiator and the target, forked
+ * by main() before either has touched the library. A control socket between them carries the port number and
+ * barriers, never anything that is measured.
+ */
+#ifndef BENCH_H
+#define BENCH_H 1
+
+#include <inttypes.h>
+#include <librpma.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ADDR "127.0.0.1"
+
+/* Ends the process with the call, the place and the meaning of its result unless it returned 0. */
+#define CHECK(call) check_result((call), #call, __FILE__, __LINE__)
+
+/* Ends the process with a message (a printf format and its arguments) unless the condition holds. */
+#define REQUIRE(condition, ...)                                                                    \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			give_up(__FILE__, __LINE__, __VA_ARGS__);                                  \
+	} while (0)
+
+void check_result(int ret, const char *call, const char *file, int line);
+void give_up(const char *file, int line, const char *format, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
+
+struct options {
+	int cpu;	  /* this side's CPU; -1: not pinned */
+	bool free;	  /* pin only the application's thread and leave the library's threads free */
+	bool sleep;	  /* wait in rpma_cq_wait() instead of polling */
+	unsigned ms;	  /* how long to measure */
+	unsigned signal;  /* one write in this many is signalled */
+	unsigned count;	  /* operations of a measurement that has a fixed number of them */
+	unsigned conns;	  /* connections */
+	size_t size;	  /* bytes of an operation */
+};
+
+/* One side of a measurement. */
+struct side {
+	struct options opt;
+	bool initiator;
+	int ctl; /* the control socket */
+};
+
+/* Sends and receives of fixed size on the control socket; a barrier is one byte each way. */
+void ctl_send(struct side *side, const void *data, size_t size);
+void ctl_recv(struct side *side, void *data, size_t size);
+void ctl_barrier(struct side *side);
+
+/* Pins the calling thread, and the threads that it will start, to the side's CPU. */
+void pin_here(const struct side *side);
+
+static inline uint64_t
+now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline void
+spin_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/*
+ * Times of single rounds. The first tenth of the time is warming up and does not count.
+ *	for (timer_start(&t, ms); timer_next(&t);) { a round }
+ * A round that has to be told apart from the last one asks timer_next() before it starts.
+ */
+struct timer {
+	uint64_t end, counted_from, last;
+	uint64_t rounds, total; /* of those that count; ns */
+	bool started;
+	uint32_t *sample;
+	size_t samples, room;
+};
+
+void timer_start(struct timer *t, unsigned ms);
+bool timer_next(struct timer *t);
+void timer_add(struct timer *t, uint64_t ns);
+
+/* Prints "value=... p50=... p99=... rounds=..." in microseconds, divided by parts (2 for half a round). */
+void timer_report(struct timer *t, double parts);
+
+/* An operation's buffers and a connection, or several of them on one peer. */
+struct link {
+	struct side *side;
+	struct rpma_peer *peer;
+	struct rpma_ep *ep;
+	struct rpma_srq *srq;
+	struct rpma_conn **conn;
+	struct rpma_cq **cq;
+	unsigned conns;
+	unsigned use; /* the index of the connection that carries the traffic */
+	struct rpma_mr_remote *remote; /* the other side's region, the whole of in */
+
+	char *in;  /* what the other side reads and writes, and what receives are posted for */
+	char *out; /* what this side writes and sends from, and reads into */
+	size_t in_size, out_size;
+	struct rpma_mr_local *in_mr, *out_mr;
+
+	/* the send queue of conn[use]: see link_flags() */
+	unsigned sq_size, posted, since, signalled;
+};
+
+struct link_sizes {
+	size_t in, out;
+	uint32_t sq, rq; /* queue sizes; the CQ has room for both */
+	uint32_t srq;	 /* the target's shared receive queue; 0: none */
+};
+
+/*
+ * Connects the sides with side->opt.conns connections; the last one is the one to use. All receives that the
+ * queues have room for are posted before, receive i for SLOT bytes at i * SLOT of in, with i as its context.
+ */
+#define SLOT 64
+void link_open(struct link *link, struct side *side, const struct link_sizes *sizes);
+
+/* Disconnects, from the initiator, and frees everything; the target waits asleep until it happens. */
+void link_close(struct link *link);
+
+/*
+ * How many of the send queue's entries are in use is this side's business: an entry of an unsignalled request
+ * is free again only when the completion of a later, signalled one has been taken. So one in opt.signal is
+ * signalled, and its completion taken before the queue is full. link_flags() is asked before each request on
+ * conn[use] and gives its flags; link_done() is told of each completion; link_reap() polls for one.
+ */
+int link_flags(struct link *link);
+void link_done(struct link *link, const struct ibv_wc *wc);
+bool link_reap(struct link *link);
+/* Polls until a further request fits, or until nothing signalled is outstanding. */
+void link_room(struct link *link);
+void link_drain(struct link *link);
+
+/* The 64-bit value at the start of memory that another process writes. */
+static inline uint64_t
+peek(const char *p)
+{
+	return __atomic_load_n((const uint64_t *)(const void *)p, __ATOMIC_ACQUIRE);
+}
+
+static inline void
+poke(char *p, uint64_t value)
+{
+	__atomic_store_n((uint64_t *)(void *)p, value, __ATOMIC_RELEASE);
+}
+
+/* Values that end a measurement; everything else is the number of a round or a time. */
+#define STOP UINT64_MAX
+
+/* A connected TCP socket between the sides. */
+int raw_open(struct side *side);
+
+/* The measurements; each prints its line from the side that knows. */
+void raw_pingpong(struct side *side);
+void raw_rate(struct side *side);
+void raw_stream(struct side *side);
+void write_pingpong(struct side *side);
+void write_oneway(struct side *side);
+void write_flush(struct side *side);
+void send_pingpong(struct side *side);
+void write_rate(struct side *side);
+void write_stream(struct side *side);
+void read_stream(struct side *side);
+void small_writes(struct side *side);
+void srq_pingpong(struct side *side);
+void idle(struct side *side);
+
+#endif /* BENCH_H */
