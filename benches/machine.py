@@ -66,20 +66,21 @@ class Counter:
 
     def perf_works(self):
         try:
-            done = subprocess.run([*self.perf(os.getpid()), "--", "true"], stdin=subprocess.DEVNULL,
+            done = subprocess.run([*self.perf(None), "--", "true"], stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, env=PLAIN, timeout=SECONDS)
-            return self.perf_count(done.stderr) is not None
+            return bool(self.perf_count(done.stderr))
         except (OSError, subprocess.SubprocessError):
             return False
 
     @staticmethod
     def perf(pid):
-        return ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", str(pid)]
+        return ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", *(["-p", str(pid)] if pid else [])]
 
     @staticmethod
     def perf_count(text):
-        found = re.search(r"^(\d+),.*raw_syscalls:sys_enter", text, re.M)
-        return int(found.group(1)) if found else None
+        found = re.search(r"^(\d+|<not counted>),.*raw_syscalls:sys_enter", text, re.M)
+        # a process that never ran is not counted, and made no calls
+        return None if not found else 0 if found.group(1).startswith("<") else int(found.group(1))
 
     def during(self, pid, work):
         return self.with_perf(pid, work) if self.name == "perf" else self.with_strace(pid, work)
