@@ -111,16 +111,23 @@ impl Epoll {
             let no_mask: *const libc::sigset_t = std::ptr::null();
             // SAFETY: the slice is writable and its length is passed along; the time is a valid timespec, and no mask is given.
             let n = unsafe {
-                libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), len, &raw const time, no_mask, 8usize)
+                libc::syscall(
+                    libc::SYS_epoll_pwait2,
+                    fd,
+                    events.as_mut_ptr(),
+                    len,
+                    &raw const time,
+                    no_mask,
+                    8usize,
+                )
             };
             if n >= 0 || errno() != libc::ENOSYS {
                 return usize::try_from(n).unwrap_or(0);
             }
         }
         // Before Linux 5.11: milliseconds, rounded up, so that what is waited for has come when the wait ends.
-        let timeout = timeout.map_or(-1, |timeout| {
-            i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-        });
+        let timeout = timeout
+            .map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
         // SAFETY: the slice is writable and its length is passed along.
         let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), len, timeout) };
         usize::try_from(n).unwrap_or(0)

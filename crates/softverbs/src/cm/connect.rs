@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::event::Event;
 use super::id::Id;
-use crate::progress::engine::{Engine, Source};
 use crate::conn::Role;
+use crate::progress::engine::{Engine, Source};
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::sys::{self, Errno};
 use crate::{config, lock};

@@ -4,8 +4,8 @@
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param};
 
 use super::listen::Request;
-use crate::limits::MAX_PRIVATE_DATA_IN;
 use crate::ffi::object::Object;
+use crate::limits::MAX_PRIVATE_DATA_IN;
 
 /// What has happened.
 pub(crate) struct Event {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use super::event::Event;
 use super::id::Id;
-use crate::progress::engine::{Engine, Source};
 use crate::limits::{MAX_HALF_OPEN, MAX_UNFETCHED, REQUEST_TIMEOUT_S};
 use crate::lock;
+use crate::progress::engine::{Engine, Source};
 use crate::sys::{self, Errno};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;

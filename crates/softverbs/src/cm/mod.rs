@@ -23,13 +23,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::channel::EventQueue;
-use crate::limits::{MAX_PRIVATE_DATA, MAX_READS};
-use crate::ffi::object::Object;
+use crate::config;
 use crate::conn::Role;
+use crate::ffi::object::Object;
+use crate::ffi::{context, verbs};
+use crate::limits::{MAX_PRIVATE_DATA, MAX_READS};
 use crate::qp::{ConnObserver, Stream};
 use crate::sys::{self, Errno, set_errno};
-use crate::config;
-use crate::ffi::{context, verbs};
 use connect::{Attempt, Outgoing};
 use event::{Event, EventObject};
 use id::{Channel, Id, Phase};

@@ -56,7 +56,13 @@ impl Fpdu {
     }
 
     /// An FPDU with its payload beside it. With a CRC the payload must be a copy.
-    pub(super) fn new(header: &Header, payload: Payload, payload_len: usize, crc: bool, origin: Origin) -> Self {
+    pub(super) fn new(
+        header: &Header,
+        payload: Payload,
+        payload_len: usize,
+        crc: bool,
+        origin: Origin,
+    ) -> Self {
         let mut head = [0; MAX_CONTROL_FPDU];
         let head_len = stream::encode_fpdu_header(header, payload_len, &mut head);
         let ulpdu_len = head_len - stream::LENGTH_LEN + payload_len;
@@ -81,7 +87,8 @@ impl Fpdu {
             Payload::Memory(access) => Part::Memory(*access),
             Payload::Copied(bytes) => Part::Bytes(bytes),
         };
-        let pieces = [Part::Bytes(&self.head[..self.head_len]), payload, Part::Bytes(&self.tail[..self.tail_len])];
+        let pieces =
+            [Part::Bytes(&self.head[..self.head_len]), payload, Part::Bytes(&self.tail[..self.tail_len])];
         pieces.into_iter().filter_map(move |piece| {
             let len = match piece {
                 Part::Bytes(bytes) => bytes.len(),

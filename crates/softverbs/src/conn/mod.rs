@@ -32,8 +32,8 @@ use iwarp::terminate::Terminate;
 use crate::limits::STALLED_END_MS;
 use ending::{End, status_of};
 use host::Host;
-pub(crate) use opening::Role;
 use opening::Opening;
+pub(crate) use opening::Role;
 use recv::{Ran, RecvHalf};
 use send::{Flushed, SendHalf, fail_request};
 use sq::Progress;
@@ -273,7 +273,8 @@ impl Conn {
         }
         let (mut to_send, mut to_receive) = (budget.send, budget.receive);
         let mut flushed = self.send.flush(host, self.num, &mut to_send)?;
-        let reads = reason::READABLE | reason::HANGUP | reason::RECEIVE | reason::ROOM | reason::AGAIN | reason::TIME;
+        let reads =
+            reason::READABLE | reason::HANGUP | reason::RECEIVE | reason::ROOM | reason::AGAIN | reason::TIME;
         let mut ran = if self.stalled { Ran::Stalled } else { Ran::Drained };
         if why & reads != 0 {
             self.recv.deliver_kept(host);

@@ -593,7 +593,8 @@ impl Messages {
         }
         let settled = host.settle(buf);
         let failed = settled.map_err(|k| {
-            let (header, payload_len) = self.placing.get(k).copied().unwrap_or((self.header, self.payload_len));
+            let (header, payload_len) =
+                self.placing.get(k).copied().unwrap_or((self.header, self.payload_len));
             fault(&header, payload_len)
         });
         self.placing.clear();
@@ -707,8 +708,7 @@ impl Messages {
         if request.size > 0 {
             host.check(access).map_err(|denied| refuse(read_denied(denied)))?;
         }
-        let number =
-            send.answer(request).ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
+        let number = send.answer(request).ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
         let durable = match request.size {
             0 => Durable::Now,
             _ => host.make_durable(access, number).map_err(|denied| refuse(read_denied(denied)))?,

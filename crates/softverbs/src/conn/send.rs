@@ -155,7 +155,11 @@ impl SendHalf {
 
     /// What still goes out at the end of the stream: the rest of the FPDU that the link has begun to take, then the Terminate message if
     /// there is one. `None` when the rest cannot be had any more. Nothing else is sent after this.
-    pub(super) fn last_words(&mut self, host: &mut impl Host, terminate: Option<Terminate>) -> Option<Vec<u8>> {
+    pub(super) fn last_words(
+        &mut self,
+        host: &mut impl Host,
+        terminate: Option<Terminate>,
+    ) -> Option<Vec<u8>> {
         let begun = self.fpdus.pop_front().filter(|fpdu| fpdu.sent > 0);
         self.fpdus.clear();
         self.responses.clear();
@@ -188,7 +192,6 @@ impl SendHalf {
         Some(bytes)
     }
 
-
     /// The link may take more.
     pub(super) fn unblock(&mut self) {
         self.blocked = false;
@@ -196,7 +199,12 @@ impl SendHalf {
 
     /// Takes what was posted, sends what can be sent now, and completes what has been sent: in this order, and before anything that
     /// arrives is looked at, so that no answer can be seen before the completion of what it answers.
-    pub(super) fn flush(&mut self, host: &mut impl Host, qp_num: u32, budget: &mut usize) -> Result<Flushed, Failure> {
+    pub(super) fn flush(
+        &mut self,
+        host: &mut impl Host,
+        qp_num: u32,
+        budget: &mut usize,
+    ) -> Result<Flushed, Failure> {
         let flushed = loop {
             while !self.sq.is_full() {
                 let Some(wr) = host.next_send() else { break };

@@ -11,8 +11,8 @@ use rdma_sys::{
     ibv_qp_type, ibv_query_device_ex_input, ibv_sge, ibv_srq, ibv_srq_init_attr,
 };
 use std::ptr::{addr_of, addr_of_mut, null_mut};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::context::{next_number, owns};
 use super::object::Object;

@@ -82,8 +82,8 @@ impl Tcp {
 
     /// As [`Tcp::receive`], first into registered memory.
     pub(crate) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        let grant =
-            memory::acquire(to, self.pd).map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
+        let grant = memory::acquire(to, self.pd)
+            .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
         // SAFETY: the grant allows writing the range and outlives the call.
         let received = unsafe { sys::recv_into(&self.socket, to.addr, to.len, rest) };
         drop(grant);

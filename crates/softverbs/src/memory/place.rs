@@ -194,7 +194,8 @@ mod tests {
         let page = sys::page_size() as usize;
         for (len, fails) in [(16, 2), (8, 2)] {
             let map = sys::tests::Mapping::new(3 * page);
-            let region = super::super::Region { addr: map.addr(), len: 3 * page as u64, access: LOCAL_WRITE, pd: 1 };
+            let region =
+                super::super::Region { addr: map.addr(), len: 3 * page as u64, access: LOCAL_WRITE, pd: 1 };
             let stag = super::super::register(region).unwrap();
             let mut batch = Batch::new();
             for at in [0, page, 2 * page, 64] {

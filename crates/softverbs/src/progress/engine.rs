@@ -216,7 +216,8 @@ impl Engine {
             return Some(Duration::ZERO);
         }
         let timer = lock(&self.timers).queue.peek().map(|Reverse((at, _))| at.saturating_duration_since(now));
-        let tick = (!lock(&self.ticking).is_empty()).then(|| (last_tick + TICK).saturating_duration_since(now));
+        let tick =
+            (!lock(&self.ticking).is_empty()).then(|| (last_tick + TICK).saturating_duration_since(now));
         match (timer, tick) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

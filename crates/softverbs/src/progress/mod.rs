@@ -23,7 +23,6 @@ pub(crate) mod watch;
 #[cfg(all(test, loom))]
 mod models;
 
-
 /// Who drives: a program's own thread has a smaller budget, and then leaves the rest to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {

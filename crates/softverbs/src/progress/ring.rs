@@ -41,7 +41,8 @@ impl<T> Ring<T> {
             let Some(slot) = self.slot(position) else { return Err(value) };
             let stamp = slot.stamp.load(Ordering::Acquire);
             if stamp == position {
-                match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed)
+                {
                     Ok(_) => {
                         *lock(&slot.value) = Some(value);
                         slot.stamp.store(position + 1, Ordering::Release);

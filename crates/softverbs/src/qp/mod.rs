@@ -115,8 +115,7 @@ impl Qp {
     pub(crate) fn new(attributes: Attributes) -> Arc<Self> {
         let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, signal_all } = attributes;
         let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default());
-        let session =
-            Session { conn, link: None, batch: Batch::new(), process: Process::own(), timer: None };
+        let session = Session { conn, link: None, batch: Batch::new(), process: Process::own(), timer: None };
         let qp = Arc::new_cyclic(|this: &Weak<Qp>| Self {
             this: this.clone(),
             num,
