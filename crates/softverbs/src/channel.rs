@@ -10,12 +10,34 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
 use crate::lock;
+use crate::progress::event_raised;
 use crate::sys::{self, Errno};
 
 /// A queue of events of type `T`; both completion channels and rdma_cm event channels are one.
 pub(crate) struct EventQueue<T> {
     counter: OwnedFd,
-    events: Mutex<VecDeque<T>>,
+    events: Mutex<Events<T>>,
+}
+
+struct Events<T> {
+    queue: VecDeque<T>,
+    /// Threads that will take an event before they return, and events that the counter was not raised for because of them.
+    takers: usize,
+    unraised: usize,
+}
+
+/// A thread that takes an event before it returns: an event that is queued meanwhile need not be told to the kernel.
+pub(crate) struct Taker<'a, T>(&'a EventQueue<T>);
+
+impl<T> Drop for Taker<'_, T> {
+    fn drop(&mut self) {
+        let mut events = lock(&self.0.events);
+        events.takers -= 1;
+        while events.unraised > events.takers {
+            events.unraised -= 1;
+            sys::event_raise(&self.0.counter);
+        }
+    }
 }
 
 impl<T> EventQueue<T> {
@@ -24,7 +46,7 @@ impl<T> EventQueue<T> {
         let counter = sys::event_counter().inspect_err(|&e| {
             log::error!("no descriptor for an event channel: {}", std::io::Error::from_raw_os_error(e));
         })?;
-        Ok(Self { counter, events: Mutex::new(VecDeque::new()) })
+        Ok(Self { counter, events: Mutex::new(Events { queue: VecDeque::new(), takers: 0, unraised: 0 }) })
     }
 
     /// The descriptor, readable while an event is queued. It lives as long as the queue.
@@ -34,8 +56,22 @@ impl<T> EventQueue<T> {
 
     /// Queues an event and wakes one waiter.
     pub(crate) fn push(&self, event: T) {
-        lock(&self.events).push_back(event);
+        {
+            let mut events = lock(&self.events);
+            events.queue.push_back(event);
+            if events.unraised < events.takers {
+                events.unraised += 1;
+                return;
+            }
+        }
+        event_raised();
         sys::event_raise(&self.counter);
+    }
+
+    /// Promises to take an event, if there is one, before the result is dropped. For a thread that is awake and on its way to do so.
+    pub(crate) fn will_take(&self) -> Taker<'_, T> {
+        lock(&self.events).takers += 1;
+        Taker(self)
     }
 
     /// Takes the oldest event, waiting for one if the descriptor is a blocking one. The error is the descriptor's: EAGAIN or EINTR.
@@ -43,7 +79,7 @@ impl<T> EventQueue<T> {
         loop {
             sys::event_take(&self.counter)?;
             // An event may have been withdrawn between the two steps: then its count is gone and the wait goes on.
-            if let Some(event) = lock(&self.events).pop_front() {
+            if let Some(event) = lock(&self.events).queue.pop_front() {
                 return Ok(event);
             }
         }
@@ -51,19 +87,31 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event if there is one, whatever the descriptor's flags.
     pub(crate) fn try_take(&self) -> Option<T> {
-        let event = lock(&self.events).pop_front()?;
+        let raised = {
+            let mut events = lock(&self.events);
+            let event = events.queue.pop_front()?;
+            if events.unraised > 0 {
+                events.unraised -= 1;
+                return Some(event);
+            }
+            event
+        };
         // Another reader may have its count already; that one finds no event and waits on.
         sys::event_try_take(&self.counter);
-        Some(event)
+        Some(raised)
     }
 
     /// Withdraws the events that `of` selects and returns them, oldest first.
     pub(crate) fn withdraw(&self, mut of: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut events = lock(&self.events);
-        let (gone, kept): (VecDeque<T>, VecDeque<T>) = events.drain(..).partition(|e| of(e));
-        *events = kept;
+        let (gone, kept): (VecDeque<T>, VecDeque<T>) = events.queue.drain(..).partition(|e| of(e));
+        events.queue = kept;
         for _ in &gone {
-            sys::event_try_take(&self.counter);
+            if events.unraised > 0 {
+                events.unraised -= 1;
+            } else {
+                sys::event_try_take(&self.counter);
+            }
         }
         gone.into()
     }

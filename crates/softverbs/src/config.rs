@@ -34,7 +34,7 @@ const SPIN_US: Knob = Knob {
     default: 20,
     min: 0,
     max: 1_000_000,
-    help: "microseconds the engine thread looks for more work before it sleeps; 0: sleep at once",
+    help: "microseconds the engine thread looks for more work before it sleeps, unless the program wants its processor; 0: sleep at once",
 };
 const REPLY_TIMEOUT_MS: Knob = Knob {
     name: "SOFTVERBS_REPLY_TIMEOUT_MS",

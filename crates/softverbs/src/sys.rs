@@ -385,6 +385,16 @@ pub(crate) fn handlers_restart() -> bool {
     })
 }
 
+/// How often threads of this process had to leave their processor to another thread.
+pub(crate) fn preemptions() -> i64 {
+    // SAFETY: an all-zero rusage is a valid object to fill, and the call is given just that.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_nivcsw
+    }
+}
+
 /// Lets this thread run where the process's first thread may, not where the thread that started it was pinned.
 pub(crate) fn run_where_the_process_may() {
     // SAFETY: an all-zero set is a valid object to fill; both calls are given its size.

@@ -27,6 +27,8 @@ pub(crate) struct Tcp {
     /// The protection domain that accesses to memory are made for.
     pd: u32,
     grants: Vec<Grant>,
+    /// The socket was full, and the watch says when it is not.
+    awaits_room: bool,
 }
 
 fn link_error(e: Errno) -> LinkError {
@@ -47,7 +49,15 @@ impl Tcp {
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
         let token = watch.add(&socket, connection)?;
-        Ok(Self { socket, token, watch, engine, pd, grants: Vec::with_capacity(MAX_PARTS) })
+        Ok(Self {
+            socket,
+            token,
+            watch,
+            engine,
+            pd,
+            grants: Vec::with_capacity(MAX_PARTS),
+            awaits_room: false,
+        })
     }
 
     /// Sends what the socket takes.
@@ -72,6 +82,11 @@ impl Tcp {
         }
         let sent = sys::send_parts(&self.socket, &pieces[..parts.len().min(MAX_PARTS)], boundary);
         self.grants.clear();
+        let full = sent == Err(libc::EAGAIN);
+        if full != self.awaits_room {
+            self.awaits_room = full;
+            self.watch.await_room(&self.socket, self.token, full);
+        }
         sent.map_err(link_error)
     }
 

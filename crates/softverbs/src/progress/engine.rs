@@ -7,9 +7,10 @@
 //! A [`Source`] is a descriptor with something to do when it is ready: a listening socket, a connection being set up, the sockets of a
 //! completion queue. Sources are called on the engine thread without any lock of the engine held, so they may add and remove sources.
 //!
-//! It is a guest in somebody's process. It sleeps unless `SOFTVERBS_SPIN_US` says otherwise, runs where the process may run and not where
-//! the thread that happened to start it was pinned, and asks the scheduler for short slices: a thread that wakes up with a shorter slice
-//! than the one that is running gets the processor at once, which matters when the program spins on its memory.
+//! It is a guest in somebody's process. It runs where the process may run and not where the thread that happened to start it was pinned. It
+//! asks the scheduler for short slices: a thread that wakes up with a shorter slice than the one that is running gets the processor at once,
+//! which matters when the program spins on its memory. And it looks for more work before it sleeps ([`spin`](super::spin)) only while
+//! nobody else wants its processor.
 //!
 //! Locks, all leaves: `sources`, `timers`, `listed`, `ticking`. None is held across a call of a source.
 
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::Driven;
+use super::spin::Spin;
 use super::watch::{Tick, Watch};
 use crate::limits::TICK_US;
 use crate::sys::{self, Epoll, Errno};
@@ -170,15 +172,17 @@ impl Engine {
     fn run(&self) {
         sys::run_where_the_process_may();
         sys::ask_for_short_slices();
-        let spin = config::get().spin;
+        let mut spin = Spin::new(config::get().spin);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-        let mut last_work = Instant::now();
-        let mut last_tick = Instant::now();
+        let mut now = Instant::now();
+        let mut last_tick = now;
         loop {
-            let now = Instant::now();
-            let timeout = self.rest(now, last_tick, now.duration_since(last_work) < spin);
+            let timeout = if spin.goes_on(now) { Some(Duration::ZERO) } else { self.rest(now, last_tick) };
             let count = self.epoll.wait(&mut events, timeout);
             self.sleeping.store(false, Ordering::Relaxed);
+            if timeout != Some(Duration::ZERO) {
+                spin.slept();
+            }
             for event in &events[..count] {
                 let (token, flags) = (event.u64, event.events);
                 if token == WAKE {
@@ -192,9 +196,9 @@ impl Engine {
                 }
             }
             let worked = self.run_lists() || count > 0;
-            let now = Instant::now();
+            now = Instant::now();
             if worked {
-                last_work = now;
+                spin.worked(now);
             }
             self.run_timers(now);
             if now.duration_since(last_tick) >= TICK {
@@ -205,10 +209,7 @@ impl Engine {
     }
 
     /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until something happens.
-    fn rest(&self, now: Instant, last_tick: Instant, spin: bool) -> Option<Duration> {
-        if spin {
-            return Some(Duration::ZERO);
-        }
+    fn rest(&self, now: Instant, last_tick: Instant) -> Option<Duration> {
         self.sleeping.store(true, Ordering::Relaxed);
         // Whoever has put something on a list before this sees us asleep, or we see it.
         fence(Ordering::SeqCst);

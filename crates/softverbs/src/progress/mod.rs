@@ -16,9 +16,12 @@
 pub(crate) mod engine;
 pub(crate) mod ring;
 pub(crate) mod sleep;
+mod spin;
 mod sync;
 pub(crate) mod turn;
 pub(crate) mod watch;
+
+pub(crate) use spin::event_raised;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -44,8 +44,12 @@ pub(crate) fn take<T>(queue: &EventQueue<T>, watches: &[Arc<Watch>]) -> Result<T
         fds.push(readable(queue.fd()));
         let waited = sys::wait_readable(&mut fds);
         if waited.is_ok() {
+            let _taker = queue.will_take();
             for (watch, _) in watches.iter().zip(&fds).filter(|(_, fd)| fd.revents != 0) {
                 watch.look(By::Sleeper);
+            }
+            if let Some(event) = queue.try_take() {
+                return Ok(event);
             }
         }
         drop(asleep);

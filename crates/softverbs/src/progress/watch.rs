@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The sockets behind one completion queue, and who has promised to look at them.
 //!
-//! The sockets are in one epoll of their own, edge-triggered, for both directions and for good: a connection never changes what it is
-//! watched for. That epoll as a whole is watched by the engine, or not:
+//! The sockets are in one epoll of their own, edge-triggered and for good; only a connection whose socket is full changes what it is watched
+//! for. That epoll as a whole is watched by the engine, or not:
 //!
 //! - *armed*: the kernel wakes the engine when a socket has something;
 //! - *quiet*: somebody else looks. A thread that sleeps for completions waits for the epoll itself and is woken in the engine's place.
@@ -26,7 +26,7 @@ use crate::limits::{MAX_TRUST, MIN_TRUST};
 use crate::lock;
 use crate::sys::{Epoll, Errno};
 
-const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const END: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const READ: u32 = libc::EPOLLIN as u32 | END;
 const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
@@ -91,6 +91,14 @@ impl Watch {
             lock(&self.connections).remove(&token);
         })?;
         Ok(token)
+    }
+
+    /// Reports also when the socket takes bytes again, or no more. It is not asked for all the time: a socket that could be written to would
+    /// make every look at the set find something.
+    pub(crate) fn await_room(&self, socket: &OwnedFd, token: u64, wanted: bool) {
+        let events = if wanted { EDGES | libc::EPOLLOUT as u32 } else { EDGES };
+        // It is in the set, and the kernel needs no memory to change it.
+        let _ = self.set.modify(socket.as_raw_fd(), events, token);
     }
 
     /// Takes a socket out, which may then be closed.
