@@ -7,6 +7,7 @@
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
+#   make check-upstream UPSTREAM=DIR  builds it, then runs the examples and tests of the original's source trees in DIR on it
 #   make check-packaging  builds it, then tests install, the tarball and the packages, as root
 #   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
@@ -27,6 +28,7 @@ BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
+UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
 
@@ -80,7 +82,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean
+.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -156,6 +158,11 @@ bench: all
 	@$(SETUP) $(BENCH_PACKAGES)
 	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C benches OUT=$(STAGE)/benches
 	@benches/run $(STAGE) $(ROWS)
+
+check-upstream: all
+	@[ -n "$(UPSTREAM)" ] || { echo "make check-upstream: UPSTREAM must be a directory with source trees of librpma" >&2; exit 2; }
+	@$(SETUP) $(UPSTREAM_PACKAGES)
+	@CC="$(CC)" AR="$(AR)" tools/check-upstream $(STAGE) "$(UPSTREAM)"
 
 check-packaging: all
 	@$(SETUP) $(PACKAGING_PACKAGES)
