@@ -17,7 +17,8 @@
 #   make header     makes include/librpma.h anew from the source
 #   make clean      removes build/ and what cargo built
 #
-# Each of the build and test targets installs the Debian packages that it needs and that are missing.
+# demo, check and the other check targets install the Debian packages that they need and that are missing. All others install
+# nothing: they name what is missing, with the command that installs it, and stop.
 
 VERSION := 1.4.0
 SONAME := librpma.so.0
@@ -38,12 +39,14 @@ LD ?= ld
 AR ?= ar
 OBJCOPY ?= objcopy
 STRIP ?= strip
-# What installs missing packages and looks at the tools; : for neither
+# What looks for packages and tools; : to look for nothing. With $(ASK), it installs nothing.
 SETUP ?= tools/setup
+ASK := --ask
+# a target's own variables are those of what it depends on, too
+demo check check-%: ASK :=
 # Passed to cargo, for example --no-default-features --features soft
 CARGO_FLAGS ?=
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
-CARGO_DIR := $(or $(CARGO_HOME),$(HOME)/.cargo)
 
 # With vendored crates the registry is not asked.
 ifneq ($(wildcard vendor/.),)
@@ -51,11 +54,15 @@ VENDORED := --offline --config 'source.crates-io.replace-with="vendored"' --conf
 endif
 CARGO_RUN = $(CARGO) $(VENDORED)
 
-# The same source gives the same bytes wherever it lies and wherever its crates come from.
-REMAP := --remap-path-prefix=$(CARGO_DIR)/registry/src/index.crates.io-1949cf8c6b5b557f=/usr/src/crates \
-	--remap-path-prefix=$(CURDIR)=/usr/src/librpma-$(VERSION) \
-	--remap-path-prefix=$(CURDIR)/vendor=/usr/src/crates \
-	--remap-path-prefix=$(abspath $(TARGET_DIR))=/usr/src/librpma-$(VERSION)/target
+# The same source gives the same bytes wherever it lies and wherever its crates come from. In which directory each crate is,
+# cargo has to say: it unpacks them to one whose name has a hash of its own. Left out are the crates of this tree.
+CRATES = $(CARGO_RUN) metadata --quiet --locked --format-version 1 $(filter --offline --frozen,$(CARGO_FLAGS)) \
+	--filter-platform "$$($(CARGO) -vV | sed -n 's/^host: //p')" | grep -o '"manifest_path":"[^"]*"' | \
+	sed -e 's/^"manifest_path":"//' -e '\,^$(CURDIR)/Cargo.toml,d' -e '\,^$(CURDIR)/crates/,d' -e '\,^$(CURDIR)/tools/,d' \
+	-e 's,/[^/]*/[^/]*$$,,' | sort -u
+REMAP = --remap-path-prefix=$(CURDIR)=/usr/src/librpma-$(VERSION) \
+	--remap-path-prefix=$(abspath $(TARGET_DIR))=/usr/src/librpma-$(VERSION)/target \
+	$$($(CRATES) | sed 's,.*,--remap-path-prefix=&=/usr/src/crates,' | tr '\n' ' ')
 
 # Where install puts things.
 prefix ?= $(or $(PREFIX),/usr/local)
@@ -82,7 +89,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream
+.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -90,7 +97,7 @@ setup-tests:
 	@$(SETUP) $(TEST_PACKAGES)
 
 $(WHOLE_LIB): $(SOURCES)
-	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(BUILD_PACKAGES)
+	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
 	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p librpma --lib $(CARGO_FLAGS)
 	@mkdir -p $(@D)
 	cp $(CARGO_LIB) $@
@@ -131,7 +138,7 @@ $(CMAKE_DIR)/%: cmake/%.in tools/install Makefile
 	$(TEMPLATE) $< > $@
 
 build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
-	@$(SETUP) $(BUILD_PACKAGES)
+	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
 	rm -rf build/share/man
 	@mkdir -p build/share/man build/obj
 	$(CARGO_RUN) run --quiet --locked -p man -- build/share/man
@@ -195,19 +202,21 @@ check-siw: vm-programs
 	@c-tests/vm/check --siw $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
 
 header:
-	@$(SETUP) $(BUILD_PACKAGES)
+	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
 	$(CARGO_RUN) run --quiet --locked -p header -- include/librpma.h
 
 vendor:
-	@$(SETUP) git
+	@$(SETUP) $(ASK) git
 	CARGO="$(CARGO)" tools/vendor vendor
 
 dist:
-	@$(SETUP) git xz-utils
+	@$(SETUP) $(ASK) git xz-utils
 	CARGO="$(CARGO)" tools/dist $(VERSION) $(TARBALL)
 
-deb: dist
-	@$(SETUP) $(DEB_PACKAGES)
+setup-deb:
+	@$(SETUP) $(ASK) $(DEB_PACKAGES)
+
+deb: setup-deb dist
 	@tools/deb $(VERSION) $(TARBALL) build/deb
 
 clean:
