@@ -162,7 +162,7 @@ check: setup-tests examples
 
 # Says what it measured and exits with 0, whatever that is.
 bench: all
-	@$(SETUP) $(BENCH_PACKAGES)
+	@$(SETUP) $(ASK) $(BENCH_PACKAGES)
 	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C benches OUT=$(STAGE)/benches
 	@benches/run $(STAGE) $(ROWS)
 
