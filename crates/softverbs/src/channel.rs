@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
 use crate::lock;
-use crate::progress::event_raised;
 use crate::sys::{self, Errno};
 
 /// A queue of events of type `T`; both completion channels and rdma_cm event channels are one.
@@ -64,7 +63,6 @@ impl<T> EventQueue<T> {
                 return;
             }
         }
-        event_raised();
         sys::event_raise(&self.counter);
     }
 

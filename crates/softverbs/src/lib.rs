@@ -6,8 +6,8 @@
 //! can be the other side.
 //!
 //! ```text
-//! ffi, cm                       the objects a program holds: context, pd, mr, cq, srq, qp; ids, events; the calls of ibv_context.ops
-//!   │
+//! ffi                           the objects and calls of verbs and rdma_cm, in C structures
+//!   │ └─▶ cm                    connection management: ids, events, listening, connecting
 //!   ▼
 //! qp ──▶ conn                   one reliable connection as a state machine: requests and bytes in, bytes and completions out
 //!  │ └─▶ progress               who drives it: turn, rings, watches, the engine's thread
@@ -24,7 +24,7 @@
 
 mod access;
 mod channel;
-pub mod cm;
+mod cm;
 pub mod config;
 mod conn;
 mod cq;
@@ -38,7 +38,7 @@ mod srq;
 mod sys;
 
 pub use ffi::context::{context, owns};
-pub use ffi::verbs;
+pub use ffi::{rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};
 

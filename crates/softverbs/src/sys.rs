@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The raw system calls that softverbs makes, each behind a function whose contract can be checked where it is called.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -45,8 +46,18 @@ pub(crate) fn event_flag() -> Result<OwnedFd, Errno> {
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
 }
 
+thread_local! {
+    static RAISED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How many events this thread has raised; a change means that it may have woken another one.
+pub(crate) fn events_raised() -> u32 {
+    RAISED.get()
+}
+
 /// Adds one to an eventfd.
 pub(crate) fn event_raise(fd: &OwnedFd) {
+    RAISED.set(RAISED.get().wrapping_add(1));
     let one = 1u64;
     // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does not block.
     unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };

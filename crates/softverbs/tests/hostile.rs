@@ -9,7 +9,7 @@ use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind};
 use iwarp::rdmap::{Opcode, ReadRequest};
 use iwarp::stream::{self, MAX_CONTROL_FPDU};
 use rdma_sys::*;
-use softverbs::cm;
+use softverbs::rdma as cm;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

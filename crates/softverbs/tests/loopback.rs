@@ -4,7 +4,7 @@
 mod common;
 use common::*;
 use rdma_sys::*;
-use softverbs::{cm, verbs};
+use softverbs::{rdma as cm, verbs};
 
 const SEND: u32 = ibv_wr_opcode::IBV_WR_SEND;
 const SEND_IMM: u32 = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;

@@ -8,7 +8,7 @@ use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind};
 use iwarp::rdmap::Opcode;
 use iwarp::stream::{self, Event, MAX_CONTROL_FPDU, Receiver};
 use rdma_sys::*;
-use softverbs::cm;
+use softverbs::rdma as cm;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -31,7 +31,7 @@ mod calls {
     use std::ffi::{c_int, c_uint};
 
     use rdma_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_ex, ibv_sge};
-    pub use softverbs::cm::*;
+    pub use softverbs::rdma::*;
     pub use softverbs::verbs::*;
 
     /// As softverbs', which needs no context.

@@ -23,7 +23,7 @@ const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
 
 /// What the program asked for.
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     pub qp: Arc<Qp>,
     /// The MPA Request, ready to be sent.
     pub request: Vec<u8>,
@@ -83,7 +83,7 @@ impl Failed {
 
 impl Outgoing {
     /// Takes over a socket on which `connect` was called; `connected` says with what result.
-    pub(super) fn start(
+    pub(crate) fn start(
         id: &Arc<Id>,
         socket: OwnedFd,
         connected: Result<(), Errno>,
@@ -120,7 +120,7 @@ impl Outgoing {
     }
 
     /// Gives up: the program does not want the connection any more.
-    pub(super) fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.take();
     }
 
@@ -165,7 +165,7 @@ impl Outgoing {
                 Ok(0) => {}
                 Ok(e) | Err(e) => return Err(Failed::from_errno(e)),
             }
-            super::prepare(&state.socket);
+            super::socket::prepare(&state.socket);
             // A new connection takes far more than one frame.
             sys::send(&state.socket, &self.attempt.request).map_err(Failed::from_errno)?;
             state.stage = Stage::AwaitingReply;

@@ -26,7 +26,7 @@ use rdma_sys::rdma_cm_event_type::{
 pub(crate) type Channel = Arc<EventQueue<Event>>;
 
 /// Where an id is.
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Nothing is under way.
     Idle,
     Listening(Arc<Listener>),
@@ -45,7 +45,7 @@ pub(super) enum Phase {
     Ended,
 }
 
-pub(super) struct State {
+pub(crate) struct State {
     pub phase: Phase,
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
@@ -64,7 +64,7 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    pub(super) fn new(channel: Option<Channel>, phase: Phase) -> Arc<Self> {
+    pub(crate) fn new(channel: Option<Channel>, phase: Phase) -> Arc<Self> {
         Arc::new(Self {
             handle: AtomicUsize::new(0),
             state: Mutex::new(State {
@@ -79,16 +79,16 @@ impl Id {
         })
     }
 
-    pub(super) fn set_handle(&self, handle: usize) {
+    pub(crate) fn set_handle(&self, handle: usize) {
         self.handle.store(handle, Ordering::Release);
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     /// Queues an event and moves on to the phase that it means.
-    pub(super) fn raise(&self, mut event: Event) {
+    pub(crate) fn raise(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
         let broken = matches!(state.phase, Phase::BrokenEarly);
@@ -112,7 +112,7 @@ impl Id {
     }
 
     /// Gives the id another channel; what waits for it in the old one goes along.
-    pub(super) fn migrate(&self, to: Option<Channel>) {
+    pub(crate) fn migrate(&self, to: Option<Channel>) {
         let id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
         let from = std::mem::replace(&mut state.channel, to.clone());
@@ -125,7 +125,7 @@ impl Id {
     }
 
     /// Ends the id's part in its channel: nothing is raised any more, and what waits is withdrawn; connect requests among it are closed.
-    pub(super) fn leave_channel(&self) {
+    pub(crate) fn leave_channel(&self) {
         let id = self.handle.load(Ordering::Acquire);
         let channel = self.state().channel.take();
         if let Some(channel) = channel {
@@ -157,7 +157,7 @@ impl ConnObserver for Id {
 }
 
 /// Whether an event belongs to a listening id and carries a connection.
-pub(super) fn is_connect_request(event: &Event) -> bool {
+pub(crate) fn is_connect_request(event: &Event) -> bool {
     event.kind == RDMA_CM_EVENT_CONNECT_REQUEST
 }
 

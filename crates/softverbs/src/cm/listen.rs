@@ -48,7 +48,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// The program has fetched it.
-    pub(super) fn fetched(mut self) -> Self {
+    pub(crate) fn fetched(mut self) -> Self {
         self.place = None;
         self
     }
@@ -67,7 +67,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Listens on a bound socket. EADDRINUSE and the like.
-    pub(super) fn start(id: &Arc<Id>, socket: OwnedFd, backlog: i32) -> Result<Arc<Self>, Errno> {
+    pub(crate) fn start(id: &Arc<Id>, socket: OwnedFd, backlog: i32) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
         sys::listen(&socket, if backlog > 0 { backlog } else { MAX_HALF_OPEN as i32 })?;
         let listener = Arc::new(Self {
@@ -89,7 +89,7 @@ impl Listener {
     }
 
     /// Ends listening. Connections without a complete request are dropped with the engine's next look at them.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.engine.remove(self.token, self.socket.as_raw_fd());
     }
@@ -106,7 +106,7 @@ impl Listener {
             log::warn!("more than {MAX_HALF_OPEN} connections without an MPA Request: one more refused");
             return;
         };
-        super::prepare(&socket);
+        super::socket::prepare(&socket);
         let fd = socket.as_raw_fd();
         let incoming = Arc::new(Incoming {
             listener: self.clone(),

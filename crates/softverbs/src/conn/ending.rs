@@ -5,8 +5,8 @@ use iwarp::rdmap::TermCode;
 use iwarp::terminate::Terminate;
 
 use super::host::Errno;
-use super::send::Failure;
 use super::wr::status;
+use crate::access::Denied;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +23,6 @@ pub(crate) enum End {
     Link(Errno),
     /// A work request of our own is wrong: its position and the status it gets.
     Request { position: u64, status: u32 },
-}
-
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Request { position, status } => End::Request { position, status },
-            Failure::Response(code) => End::Refused(Some(Terminate::new(code))),
-            Failure::Link(e) => End::Link(e),
-        }
-    }
 }
 
 impl End {
@@ -66,5 +56,26 @@ pub(super) fn status_of(terminate: &Terminate) -> Option<u32> {
         (0, 1) => Some(status::REM_ACCESS_ERR),
         (0, 2) => Some(status::REM_OP_ERR),
         _ => None,
+    }
+}
+
+/// The code for a read that may not be done.
+pub(super) fn read_denied(denied: Denied) -> TermCode {
+    match denied {
+        Denied::Stag => TermCode::RDMAP_PROT_INVALID_STAG,
+        Denied::Pd => TermCode::RDMAP_PROT_NOT_OF_STREAM,
+        Denied::Rights => TermCode::RDMAP_PROT_ACCESS,
+        Denied::Wrap => TermCode::RDMAP_PROT_TO_WRAP,
+        Denied::Bounds => TermCode::RDMAP_PROT_BOUNDS,
+    }
+}
+
+/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not valid for this.
+pub(super) fn write_denied(denied: Denied) -> TermCode {
+    match denied {
+        Denied::Stag | Denied::Rights => TermCode::DDP_TAGGED_INVALID_STAG,
+        Denied::Pd => TermCode::DDP_TAGGED_NOT_OF_STREAM,
+        Denied::Wrap => TermCode::DDP_TAGGED_TO_WRAP,
+        Denied::Bounds => TermCode::DDP_TAGGED_BOUNDS,
     }
 }

@@ -17,7 +17,7 @@ use iwarp::stream::{Event, MAX_CONTROL_BODY, MAX_FPDU, MAX_TRAILER_LEN, Receiver
 use iwarp::terminate::Terminate;
 use iwarp::{Inbound, WireError};
 
-use super::ending::End;
+use super::ending::{End, read_denied, write_denied};
 use super::host::{Durable, Host, LinkError};
 use super::send::SendHalf;
 use super::sq::Progress;
@@ -42,27 +42,6 @@ pub(super) enum Ran {
     Busy,
     /// The next message waits for a receive, or for room in the completion queue.
     Stalled,
-}
-
-/// The code for a read that may not be done.
-pub(super) fn read_denied(denied: Denied) -> TermCode {
-    match denied {
-        Denied::Stag => TermCode::RDMAP_PROT_INVALID_STAG,
-        Denied::Pd => TermCode::RDMAP_PROT_NOT_OF_STREAM,
-        Denied::Rights => TermCode::RDMAP_PROT_ACCESS,
-        Denied::Wrap => TermCode::RDMAP_PROT_TO_WRAP,
-        Denied::Bounds => TermCode::RDMAP_PROT_BOUNDS,
-    }
-}
-
-/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not valid for this.
-fn write_denied(denied: Denied) -> TermCode {
-    match denied {
-        Denied::Stag | Denied::Rights => TermCode::DDP_TAGGED_INVALID_STAG,
-        Denied::Pd => TermCode::DDP_TAGGED_NOT_OF_STREAM,
-        Denied::Wrap => TermCode::DDP_TAGGED_TO_WRAP,
-        Denied::Bounds => TermCode::DDP_TAGGED_BOUNDS,
-    }
 }
 
 /// Where the payload of the current segment goes.

@@ -14,9 +14,9 @@ use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
+use super::ending::{End, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload};
 use super::host::{Errno, Host, LinkError, Part};
-use super::recv::read_denied;
 use super::sq::{Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
@@ -60,6 +60,16 @@ pub(super) enum Failure {
     Response(TermCode),
     /// The link failed.
     Link(Errno),
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Request { position, status } => End::Request { position, status },
+            Failure::Response(code) => End::Refused(Some(Terminate::new(code))),
+            Failure::Link(e) => End::Link(e),
+        }
+    }
 }
 
 pub(super) struct SendHalf {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The C structures, and the functions with the signatures of verbs and rdma_cm.
 
+mod addrinfo;
 pub(crate) mod context;
-pub(crate) mod object;
+mod object;
 mod ops;
+pub mod rdma;
 pub mod verbs;

@@ -21,8 +21,6 @@ mod sync;
 pub(crate) mod turn;
 pub(crate) mod watch;
 
-pub(crate) use spin::event_raised;
-
 #[cfg(all(test, loom))]
 mod models;
 

@@ -11,32 +11,22 @@
 //! In both cases the engine sleeps at once. It does not offer its processor by yielding: what takes it may belong to anybody, and has it for
 //! milliseconds.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::sys;
-
-thread_local! {
-    /// This thread has woken a thread of the program.
-    static RAISED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Notes that an event was raised on this thread.
-pub(crate) fn event_raised() {
-    RAISED.set(true);
-}
 
 pub(super) struct Spin {
     length: Duration,
     until: Option<Instant>,
     preemptions: i64,
+    raised: u32,
     slept: bool,
 }
 
 impl Spin {
     /// `length`: how long to look after the last work.
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, until: None, preemptions: 0, slept: false }
+        Self { length, until: None, preemptions: 0, raised: 0, slept: false }
     }
 
     /// The engine has slept.
@@ -47,7 +37,8 @@ impl Spin {
     /// There was work, and it is done.
     pub(super) fn worked(&mut self, now: Instant) {
         self.until = None;
-        if RAISED.replace(false) || self.length.is_zero() {
+        let raised = sys::events_raised();
+        if std::mem::replace(&mut self.raised, raised) != raised || self.length.is_zero() {
             return;
         }
         if std::mem::take(&mut self.slept) {

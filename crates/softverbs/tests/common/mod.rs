@@ -4,7 +4,7 @@
 
 use libc::c_int;
 use rdma_sys::*;
-use softverbs::{cm, verbs};
+use softverbs::{rdma as cm, verbs};
 use std::ptr::{null, null_mut};
 
 pub const LOCAL_WRITE: c_int = 1;

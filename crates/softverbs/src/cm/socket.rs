@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The socket of a connection that is being set up.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::config;
+use crate::sys;
+use iwarp::mpa::{self, Enhanced, Frame, Kind};
+
+/// Sets a new connection's socket up: small messages go out at once, and a peer whose host has gone silent is noticed.
+pub(super) fn prepare(socket: &OwnedFd) {
+    let limit = config::get().peer_timeout;
+    let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(limit / 2));
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(limit / 8));
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4);
+    let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis);
+}
+
+/// The reply that rejects a request.
+pub(crate) fn rejection(request: &Frame) -> Frame {
+    Frame {
+        kind: Kind::Reply,
+        markers: false,
+        crc: request.crc,
+        reject: true,
+        revision: request.revision,
+        enhanced: request.enhanced.map(|_| Enhanced::default()),
+    }
+}
+
+/// Sends a reply; a new connection takes far more than one frame.
+pub(crate) fn send_reply(socket: &OwnedFd, frame: &Frame, private_data: &[u8]) -> bool {
+    let mut bytes = Vec::with_capacity(mpa::MAX_FRAME_LEN);
+    mpa::encode(frame, private_data, &mut bytes).is_ok() && sys::send(socket, &bytes) == Ok(bytes.len())
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! rdma_getaddrinfo(3): names to addresses, as a list of C structures.
+
+use libc::{c_char, c_int, sockaddr, sockaddr_storage};
+use rdma_sys::rdma_addrinfo;
+use std::net::SocketAddr;
+use std::ptr::{addr_of, addr_of_mut, null_mut};
+
+use super::object::Object;
+use crate::cm::addr::{family, read, to_storage};
+
+type AddrInfoObject = Object<rdma_addrinfo, Box<sockaddr_storage>>;
+
+/// Looks up a name. 0, or an EAI error of getaddrinfo(3).
+///
+/// # Safety
+///
+/// As for rdma_getaddrinfo(3).
+pub(super) unsafe fn getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    const RAI_PASSIVE: c_int = 1;
+    const RAI_NUMERICHOST: c_int = 2;
+    // SAFETY: all-zero is a valid addrinfo and rdma_addrinfo.
+    let (mut ask, none): (libc::addrinfo, rdma_addrinfo) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let hints = if hints.is_null() { &raw const none } else { hints };
+    // SAFETY: the hints are readable, by the caller's promise.
+    let (flags, qp_type, port_space) = unsafe {
+        (
+            addr_of!((*hints).ai_flags).read(),
+            addr_of!((*hints).ai_qp_type).read(),
+            addr_of!((*hints).ai_port_space).read(),
+        )
+    };
+    let passive = flags & RAI_PASSIVE != 0;
+    ask.ai_socktype = libc::SOCK_STREAM;
+    ask.ai_flags = if passive { libc::AI_PASSIVE } else { 0 }
+        | if flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
+    let mut found: *mut libc::addrinfo = null_mut();
+    // SAFETY: node and service are NULL or strings, by the caller's promise.
+    let ret = unsafe { libc::getaddrinfo(node, service, &ask, &mut found) };
+    if ret != 0 {
+        return ret;
+    }
+    let mut first: *mut rdma_addrinfo = null_mut();
+    let mut link: *mut *mut rdma_addrinfo = &mut first;
+    let mut next: *const libc::addrinfo = found;
+    while !next.is_null() {
+        // SAFETY: getaddrinfo has made a list of valid entries.
+        let entry = unsafe { &*next };
+        next = entry.ai_next;
+        // SAFETY: the entry's address is valid for its family.
+        let Ok(addr) = (unsafe { read(entry.ai_addr) }) else { continue };
+        let info = make_info(&addr, passive, qp_type, port_space);
+        // SAFETY: `link` is the address of `first` or of the last entry's ai_next, both alive.
+        unsafe {
+            link.write(info);
+            link = addr_of_mut!((*info).ai_next);
+        }
+    }
+    // SAFETY: `found` came from getaddrinfo.
+    unsafe { libc::freeaddrinfo(found) };
+    if first.is_null() {
+        return libc::EAI_NONAME;
+    }
+    // SAFETY: the output is writable, by the caller's promise.
+    unsafe { res.write(first) };
+    0
+}
+
+fn make_info(addr: &SocketAddr, passive: bool, qp_type: c_int, port_space: c_int) -> *mut rdma_addrinfo {
+    let (storage, len) = to_storage(addr);
+    let mut storage = Box::new(storage);
+    let address: *mut sockaddr = (&raw mut *storage).cast();
+    // SAFETY: all-zero is a valid rdma_addrinfo.
+    let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
+    info.ai_family = family(addr);
+    info.ai_qp_type = if qp_type == 0 { rdma_sys::ibv_qp_type::IBV_QPT_RC as c_int } else { qp_type };
+    info.ai_port_space =
+        if port_space == 0 { rdma_sys::rdma_port_space::RDMA_PS_TCP as c_int } else { port_space };
+    if passive {
+        info.ai_src_len = len;
+        info.ai_src_addr = address;
+    } else {
+        info.ai_dst_len = len;
+        info.ai_dst_addr = address;
+    }
+    AddrInfoObject::create(info, storage)
+}
+
+/// Frees what [`getaddrinfo`] gave.
+///
+/// # Safety
+///
+/// As for rdma_freeaddrinfo(3).
+pub(super) unsafe fn freeaddrinfo(mut info: *mut rdma_addrinfo) {
+    while !info.is_null() {
+        // SAFETY: the caller's promise: a list made by getaddrinfo above.
+        unsafe {
+            let next = addr_of!((*info).ai_next).read();
+            AddrInfoObject::free(info);
+            info = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_numeric_name_is_looked_up() {
+        for (passive, node) in [(1, c"::1"), (0, c"127.0.0.1")] {
+            // SAFETY: all-zero hints are valid, the strings end with NUL, and the result is freed once.
+            unsafe {
+                let mut hints: rdma_addrinfo = std::mem::zeroed();
+                hints.ai_flags = passive;
+                let mut res = null_mut();
+                assert_eq!(getaddrinfo(node.as_ptr(), c"7204".as_ptr(), &hints, &mut res), 0);
+                assert_eq!((*res).ai_src_addr.is_null(), passive == 0);
+                assert_eq!((*res).ai_dst_addr.is_null(), passive == 1);
+                freeaddrinfo(res);
+            }
+        }
+    }
+}
