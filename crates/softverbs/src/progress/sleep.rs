@@ -55,7 +55,9 @@ pub(crate) fn take<T>(queue: &EventQueue<T>, watches: &[Arc<Watch>]) -> Result<T
         drop(asleep);
         match waited {
             Err(libc::EINTR) if sys::handlers_restart() => {}
-            Err(e) => return Err(e),
+            Err(libc::EINTR) => return Err(libc::EINTR),
+            // poll(2) asks for more than a read does: no more descriptors than the process may have now, and memory for them.
+            Err(_) => return queue.take(),
             Ok(()) => {}
         }
     }
