@@ -2,12 +2,12 @@
 /*
  * librpma.h - remote persistent memory access
  *
- * Generated from the library's source; the text of every function is its contract.
+ * Generated from the library's sources; the comment of each function is its contract.
  *
- * Unless said otherwise, arguments are checked in the order of the parameters, functions return 0 or a negative
- * RPMA_E_* code, and what is wrong with a provider call goes to the log. Pointers that are not NULL must be valid:
- * an object must have been given out by this library and not been deleted, and what it was made from must still be
- * there.
+ * Unless stated otherwise, arguments are checked in the order of the parameters, functions return 0 on success or a
+ * negative RPMA_E_* code on failure, and the reason for a failed provider call is logged. Pointers that are not NULL
+ * must be valid: a library object must have been created by this library and not been deleted, and the objects it
+ * was created from must still exist.
  */
 
 #ifndef LIBRPMA_H
@@ -25,7 +25,7 @@
 /** The operation is not supported. */
 #define RPMA_E_NOSUPP (-100001)
 
-/** A call to the RDMA provider failed; the log line says which and why. */
+/** A provider call failed; the log message states which one and why. */
 #define RPMA_E_PROVIDER (-100002)
 
 /** Out of memory. */
@@ -41,7 +41,7 @@
 #define RPMA_E_NO_EVENT (-100006)
 
 /**
- * A temporary failure. Kept for sources that name it; no function returns it.
+ * A temporary failure. Kept for source compatibility; no function returns it.
  */
 #define RPMA_E_AGAIN (-100007)
 
@@ -52,42 +52,42 @@
 #define RPMA_E_NOT_SHARED_CHNL (-100009)
 
 /**
- * The default time in milliseconds that resolving an address or a route may
- * take.
+ * The default timeout of address resolution and of route resolution, in
+ * milliseconds.
  */
 #define RPMA_DEFAULT_TIMEOUT_MS (1000)
 
-/** Kept for sources that name it; no function looks at it. */
+/** Kept for source compatibility; no function uses it. */
 #define RPMA_W_WAIT_FOR_COMPLETION (1)
 
-/** Memory usage: a remote peer may read from the region. */
+/** Memory usage: source of RDMA reads by remote peers. */
 #define RPMA_MR_USAGE_READ_SRC (1)
 
-/** Memory usage: rpma_read may place data in the region. */
+/** Memory usage: local destination of rpma_read. */
 #define RPMA_MR_USAGE_READ_DST (2)
 
-/** Memory usage: rpma_write may take data from the region. */
+/** Memory usage: local source of rpma_write. */
 #define RPMA_MR_USAGE_WRITE_SRC (4)
 
-/** Memory usage: a remote peer may write to the region. */
+/** Memory usage: destination of RDMA writes by remote peers. */
 #define RPMA_MR_USAGE_WRITE_DST (8)
 
 /**
- * Memory usage: a remote peer may flush the region with
- * RPMA_FLUSH_TYPE_VISIBILITY.
+ * Memory usage: target of flushes of type RPMA_FLUSH_TYPE_VISIBILITY by remote
+ * peers.
  */
 #define RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY (16)
 
 /**
- * Memory usage: a remote peer may flush the region with
- * RPMA_FLUSH_TYPE_PERSISTENT.
+ * Memory usage: target of flushes of type RPMA_FLUSH_TYPE_PERSISTENT by remote
+ * peers.
  */
 #define RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT (32)
 
-/** Memory usage: rpma_send may take data from the region. */
+/** Memory usage: source buffer of rpma_send. */
 #define RPMA_MR_USAGE_SEND (64)
 
-/** Memory usage: rpma_recv may place data in the region. */
+/** Memory usage: destination buffer of rpma_recv. */
 #define RPMA_MR_USAGE_RECV (128)
 
 /** Flag: a completion is generated only when the operation fails. */
@@ -96,12 +96,10 @@
 /** Flag: a completion is always generated. */
 #define RPMA_F_COMPLETION_ALWAYS (3)
 
-/**
- * The alignment in bytes that the remote offset of an atomic write must have.
- */
+/** The required alignment of the remote offset of an atomic write, in bytes. */
 #define RPMA_ATOMIC_WRITE_ALIGNMENT (8)
 
-/** What happened to a connection. */
+/** Connection events. */
 enum rpma_conn_event {
 	/** no event; never delivered */
 	RPMA_CONN_UNDEFINED = -1,
@@ -109,29 +107,35 @@ enum rpma_conn_event {
 	RPMA_CONN_ESTABLISHED = 0,
 	/** the connection is closed */
 	RPMA_CONN_CLOSED = 1,
-	/** the connection is broken */
+	/** the connection was lost */
 	RPMA_CONN_LOST = 2,
-	/** the remote end rejected the connection, or nothing listens there */
+	/**
+	 * the remote peer rejected the connection request, or nothing is listening at
+	 * the address
+	 */
 	RPMA_CONN_REJECTED = 3,
-	/** the remote end did not answer in time */
+	/** the remote peer did not respond in time */
 	RPMA_CONN_UNREACHABLE = 4,
 };
 
-/** How serious a log message is, and as a threshold, which messages pass. */
+/**
+ * The severity of a log message; as a threshold, the least severe level that is
+ * logged.
+ */
 enum rpma_log_level {
-	/** as a threshold: no message passes */
+	/** as a threshold: nothing is logged */
 	RPMA_LOG_DISABLED = -1,
-	/** the library cannot go on */
+	/** the library cannot continue */
 	RPMA_LOG_LEVEL_FATAL = 0,
 	/** an operation failed */
 	RPMA_LOG_LEVEL_ERROR = 1,
-	/** something unexpected that did not make the call fail */
+	/** an unexpected condition that did not cause the call to fail */
 	RPMA_LOG_LEVEL_WARNING = 2,
-	/** a significant normal event */
+	/** a normal but significant event */
 	RPMA_LOG_LEVEL_NOTICE = 3,
-	/** information */
+	/** informational message */
 	RPMA_LOG_LEVEL_INFO = 4,
-	/** details for whoever debugs */
+	/** debugging detail */
 	RPMA_LOG_LEVEL_DEBUG = 5,
 };
 
@@ -141,18 +145,18 @@ enum rpma_op {
 	RPMA_OP_READ = 0,
 	/** rpma_write, rpma_write_with_imm, rpma_write_atomic and rpma_atomic_write */
 	RPMA_OP_WRITE = 1,
-	/** kept for sources that name it; a flush is reported as RPMA_OP_READ */
+	/** kept for source compatibility; a flush is reported as RPMA_OP_READ */
 	RPMA_OP_FLUSH = 2,
 	/** rpma_send and rpma_send_with_imm */
 	RPMA_OP_SEND = 3,
 	/** rpma_recv */
 	RPMA_OP_RECV = 4,
-	/** a receive that was consumed by the remote peer's rpma_write_with_imm */
+	/** a receive consumed by an rpma_write_with_imm of the remote peer */
 	RPMA_OP_RECV_RDMA_WITH_IMM = 5,
 };
 
 /**
- * Which end of a connection an address given to rpma_utils_get_ibv_context is.
+ * Whether the address given to rpma_utils_get_ibv_context is local or remote.
  */
 enum rpma_util_ibv_context_type {
 	/** the address of an interface of this host */
@@ -161,17 +165,20 @@ enum rpma_util_ibv_context_type {
 	RPMA_UTIL_IBV_CONTEXT_REMOTE = 1,
 };
 
-/** How far a flush pushes the data that was written before it. */
+/** The domain that the data written before a flush must reach. */
 enum rpma_flush_type {
-	/** down to the persistent medium */
+	/** the persistence domain: persistent memory or storage */
 	RPMA_FLUSH_TYPE_PERSISTENT = 0,
-	/** until it is visible to the remote host */
+	/** the visibility domain: visible to the remote host */
 	RPMA_FLUSH_TYPE_VISIBILITY = 1,
 };
 
-/** Which threshold rpma_log_set_threshold and rpma_log_get_threshold mean. */
+/**
+ * The threshold that rpma_log_set_threshold sets and rpma_log_get_threshold
+ * gets.
+ */
 enum rpma_log_threshold {
-	/** the main threshold: which messages reach the log function */
+	/** the main threshold: which messages are passed to the log function */
 	RPMA_LOG_THRESHOLD = 0,
 	/**
 	 * the auxiliary threshold: which messages the built-in function also prints to
@@ -189,7 +196,7 @@ struct rpma_conn;
 struct rpma_conn_cfg;
 
 /**
- * A connection request: made here and not sent yet, or come in and not answered
+ * A connection request: outgoing and not sent yet, or incoming and not answered
  * yet.
  */
 struct rpma_conn_req;
@@ -200,43 +207,44 @@ struct rpma_cq;
 /** An endpoint that listens for connection requests. */
 struct rpma_ep;
 
-/** A region of this process's memory that is registered with a device. */
+/** A local memory region, registered with a device. */
 struct rpma_mr_local;
 
-/** A region of a remote peer's memory. */
+/** A memory region of a remote peer. */
 struct rpma_mr_remote;
 
 /**
- * A peer: a protection domain on a device, which everything else is made from.
+ * A peer: a protection domain of a device, from which all other objects are
+ * created.
  */
 struct rpma_peer;
 
-/** A peer configuration: what one end of a connection declares about itself. */
+/**
+ * A peer configuration: the properties that a peer declares to its remote peer.
+ */
 struct rpma_peer_cfg;
 
-/** A shared receive queue: several connections take their receives from it. */
+/**
+ * A shared receive queue, from which several connections take their receives.
+ */
 struct rpma_srq;
 
-/** A configuration for shared receive queues. */
+/** A shared receive queue configuration. */
 struct rpma_srq_cfg;
 
-/**
- * Private data that one end of a connection hands to the other while the
- * connection is set up.
- */
+/** Private data exchanged by the peers while a connection is established. */
 struct rpma_conn_private_data {
-	/** the first byte, or NULL when there is none */
+	/** the data, or NULL if there are none */
 	void *ptr;
-	/** the length in bytes, 0 when there is none */
+	/** the length in bytes, or 0 if there are none */
 	uint8_t len;
 };
 
 /**
- * A completion as rpma_cq_get_completion and rpma_conn_completion_get report
- * it.
+ * A completion reported by rpma_cq_get_completion and rpma_conn_completion_get.
  */
 struct rpma_completion {
-	/** what the caller gave as op_context */
+	/** the op_context of the operation */
 	void *op_context;
 	/** the operation; only set when op_status is IBV_WC_SUCCESS */
 	enum rpma_op op;
@@ -244,7 +252,7 @@ struct rpma_completion {
 	 * the number of bytes transferred; only set when op_status is IBV_WC_SUCCESS
 	 */
 	uint32_t byte_len;
-	/** IBV_WC_SUCCESS, or how the operation failed */
+	/** IBV_WC_SUCCESS, or the reason why the operation failed */
 	enum ibv_wc_status op_status;
 	/**
 	 * the wc_flags of the work completion; only set when op_status is
@@ -252,8 +260,8 @@ struct rpma_completion {
 	 */
 	unsigned int flags;
 	/**
-	 * the immediate data in host byte order; only set for a receive whose flags
-	 * have IBV_WC_WITH_IMM
+	 * the immediate data in host byte order; only set for a receive with
+	 * IBV_WC_WITH_IMM in flags
 	 */
 	uint32_t imm;
 };
@@ -262,18 +270,18 @@ struct rpma_completion {
 extern "C" {
 #endif /* __cplusplus */
 
-/** The log function that is built into the library, for rpma_log_set_function. */
+/** Selects the built-in log function in rpma_log_set_function. */
 #define RPMA_LOG_USE_DEFAULT_FUNCTION (NULL)
 
 /**
- * A function that gets the library's messages; see rpma_log_set_function.
+ * A function that receives the library's log messages; see rpma_log_set_function.
  *
  * PARAMETERS
- * - level: the level of the message
- * - file_name: the name of the source file that logs
- * - line_no: the line in that file
- * - function_name: the name of the function that logs
- * - message_format: a format of printf, whose result ends with a newline
+ * - level: the severity of the message
+ * - file_name: the name of the source file that logs the message
+ * - line_no: the line number in that file
+ * - function_name: the name of the function that logs the message
+ * - message_format: a printf format; the formatted message ends with a newline
  * - ...: the arguments of the format
  */
 typedef void rpma_log_function(
@@ -285,32 +293,33 @@ typedef void rpma_log_function(
 	...);
 
 /**
- * Finds the device that serves an address.
+ * Gets the device context for an address.
  *
- * With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is the one of the local interface
- * that has the address; with RPMA_UTIL_IBV_CONTEXT_REMOTE it is the one through
+ * With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is that of the local interface
+ * with this address; with RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through
  * which the remote address is reached. The environment variable RPMA_PROVIDER
- * selects where devices are looked for: "auto" (the default) takes an RDMA
- * device if one serves the address and the software device soft0 otherwise,
- * with one log line of level NOTICE that says which and why; "rdma-core" takes
- * RDMA devices only; "soft" takes the software device only. Everything that is
- * made from the context stays with its provider.
+ * selects the provider: "auto" (the default) uses an RDMA device if one serves
+ * the address and the software device soft0 otherwise, in which case one log
+ * message of level NOTICE states the choice and the reason; "rdma-core" uses
+ * RDMA devices only; "soft" uses the software device only. All objects created
+ * from the context use the same provider.
  *
  * PARAMETERS
  * - addr: in: an IPv4 or IPv6 address or a host name
- * - type: in: which end of a connection the address is
- * - ibv_ctx_ptr: out: the context; it belongs to the provider and must not be
- *   closed
+ * - type: in: whether the address is local or remote
+ * - ibv_ctx_ptr: out: the device context; the provider owns it, and it must not
+ *   be closed
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
- * - RPMA_E_INVAL: addr or ibv_ctx_ptr is NULL, or type is neither of its values
- * - RPMA_E_PROVIDER: the address cannot be translated, bound, or resolved
- *   within RPMA_DEFAULT_TIMEOUT_MS; with "rdma-core", no RDMA device serves it,
- *   and the log says what is missing; RPMA_PROVIDER has an unknown value or
- *   names a provider that this build was made without
+ * - RPMA_E_INVAL: addr or ibv_ctx_ptr is NULL, or type is not a valid value
+ * - RPMA_E_PROVIDER: the address could not be translated, bound, or resolved
+ *   within RPMA_DEFAULT_TIMEOUT_MS; no RDMA device serves it and "rdma-core" is
+ *   selected, in which case the log states what is missing; or RPMA_PROVIDER
+ *   has an unknown value or names a provider that is not part of this build
  *
  * THREADS
  * Not thread safe.
@@ -320,22 +329,22 @@ int rpma_utils_get_ibv_context(const char *addr,
 			       struct ibv_context **ibv_ctx_ptr);
 
 /**
- * Tells whether a device can register memory with on-demand paging.
+ * Gets whether a device supports on-demand paging.
  *
- * Memory that cannot be pinned, such as a file on a DAX file system, can only
- * be registered on such a device.
+ * Memory that cannot be pinned, such as a file on a DAX file system, can be
+ * registered only on such a device.
  *
  * PARAMETERS
- * - ibv_ctx: in: the context of the device
- * - is_odp_capable: out: 1 if it can, for reads and for writes; 0 if not, also
- *   when the call fails after its arguments were accepted
+ * - ibv_ctx: in: the device context
+ * - is_odp_capable: out: 1 if on-demand paging is supported for both reads and
+ *   writes, 0 otherwise; also set to 0 if the call fails with RPMA_E_PROVIDER
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
- * - RPMA_E_PROVIDER: the device cannot be queried
+ * - RPMA_E_PROVIDER: the device could not be queried
  *
  * THREADS
  * Thread safe.
@@ -344,16 +353,16 @@ int rpma_utils_ibv_context_is_odp_capable(struct ibv_context *ibv_ctx,
 					  int *is_odp_capable);
 
 /**
- * Gives the text for a connection event.
+ * Gets the string for a connection event.
  *
  * PARAMETERS
- * - conn_event: in: an event, or any other number
+ * - conn_event: in: a connection event, or any other number
  *
  * RETURN VALUE
  * A constant string that must not be freed; never NULL.
  *
  * ERRORS
- * None; a number that is no event has a text too.
+ * None; a string is also returned for a number that is not a connection event.
  *
  * THREADS
  * Thread safe.
@@ -361,16 +370,17 @@ int rpma_utils_ibv_context_is_odp_capable(struct ibv_context *ibv_ctx,
 const char *rpma_utils_conn_event_2str(enum rpma_conn_event conn_event);
 
 /**
- * Gives the text for an error code.
+ * Gets the string for an error code.
  *
  * PARAMETERS
- * - ret: in: what a function of this library returned, or any other number
+ * - ret: in: the value returned by a function of this library, or any other
+ *   number
  *
  * RETURN VALUE
  * A constant string that must not be freed; never NULL.
  *
  * ERRORS
- * None; a number that is no error code has a text too.
+ * None; a string is also returned for a number that is not an error code.
  *
  * THREADS
  * Thread safe.
@@ -378,24 +388,26 @@ const char *rpma_utils_conn_event_2str(enum rpma_conn_event conn_event);
 const char *rpma_err_2str(int ret);
 
 /**
- * Makes a peer: the object that memory, endpoints and connections on a device
- * are made from.
+ * Creates a peer for a device: the object from which memory regions, endpoints
+ * and connections are created.
  *
  * PARAMETERS
- * - ibv_ctx: in: the context of the device, from rpma_utils_get_ibv_context or
- *   opened by the application; it must outlive the peer
+ * - ibv_ctx: in: the device context, from rpma_utils_get_ibv_context or opened
+ *   by the application; it must outlive the peer
  * - peer_ptr: out: the peer, to be deleted with rpma_peer_delete
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: the device cannot be queried, or gives no protection
- *   domain; or RPMA_NATIVE in the environment is not what librpma_providers(7)
- *   says
- * - RPMA_E_UNKNOWN: the device gives no protection domain and no reason
+ * - RPMA_E_PROVIDER: the device could not be queried, the protection domain
+ *   could not be allocated, or the environment variable RPMA_NATIVE has an
+ *   invalid value (see librpma_providers(7))
+ * - RPMA_E_UNKNOWN: the protection domain could not be allocated and the device
+ *   reported no reason
  *
  * THREADS
  * Thread safe.
@@ -406,19 +418,19 @@ int rpma_peer_new(struct ibv_context *ibv_ctx,
 /**
  * Deletes a peer.
  *
- * Everything that was made from it must have been deleted before.
+ * All objects created from the peer must have been deleted before.
  *
  * PARAMETERS
- * - peer_ptr: in, out: the peer; NULL afterwards, also on failure. A peer that
- *   is NULL already is left alone.
+ * - peer_ptr: in, out: the peer; set to NULL, also on failure. If it is already
+ *   NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code. The peer is gone in either case.
+ * 0 on success, or a negative error code. The peer is deleted in either case.
  *
  * ERRORS
  * - RPMA_E_INVAL: peer_ptr is NULL
- * - RPMA_E_PROVIDER: the protection domain cannot be freed, for example because
- *   it is still in use
+ * - RPMA_E_PROVIDER: the protection domain could not be deallocated, for
+ *   example because it is still in use
  *
  * THREADS
  * Thread safe for different peers.
@@ -426,28 +438,31 @@ int rpma_peer_new(struct ibv_context *ibv_ctx,
 int rpma_peer_delete(struct rpma_peer **peer_ptr);
 
 /**
- * Registers memory, so that a device may access it as the usage says.
+ * Registers a memory region for the given usage.
  *
- * If the memory cannot be pinned and the device can page on demand, it is
- * registered with on-demand paging. A region for either type of flush can also
- * be read by remote peers that hold its descriptor, because a flush may be
- * carried out as a read.
+ * If the memory cannot be pinned and the device supports on-demand paging, the
+ * memory is registered with on-demand paging. A region registered for either
+ * type of flush can also be read by remote peers that hold its descriptor,
+ * because a flush may be executed as a read.
  *
  * PARAMETERS
  * - peer: in: the peer
- * - ptr: in: the first byte; any alignment
- * - size: in: the length in bytes, not 0
- * - usage: in: one or more of RPMA_MR_USAGE_*, or-ed
- * - mr_ptr: out: the region, to be deregistered with rpma_mr_dereg before the
- *   memory is unmapped or freed
+ * - ptr: in: the address of the memory; any alignment
+ * - size: in: the size in bytes, not 0
+ * - usage: in: a bitwise OR of one or more RPMA_MR_USAGE_* flags
+ * - mr_ptr: out: the memory region, to be deregistered with rpma_mr_dereg
+ *   before the memory is unmapped or freed
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
- * - RPMA_E_INVAL: a pointer is NULL, size is 0, or usage is 0 or has other bits
+ * - RPMA_E_INVAL: a pointer is NULL, size is 0, or usage is 0 or has undefined
+ *   bits set
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: the device refuses the memory; the log line has its reason
+ * - RPMA_E_PROVIDER: the device could not register the memory; the log message
+ *   states the reason
  *
  * THREADS
  * Thread safe.
@@ -459,21 +474,22 @@ int rpma_mr_reg(struct rpma_peer *peer,
 		struct rpma_mr_local **mr_ptr);
 
 /**
- * Deregisters memory.
+ * Deregisters a memory region.
  *
- * Once it returns, no remote peer reads or writes the memory through this
- * region any more.
+ * Once the call has returned, no remote peer can read or write the memory
+ * through this region.
  *
  * PARAMETERS
- * - mr_ptr: in, out: the region; NULL afterwards, also on failure. One that is
- *   NULL already is left alone.
+ * - mr_ptr: in, out: the memory region; set to NULL, also on failure. If it is
+ *   already NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code. The region is gone in either case.
+ * 0 on success, or a negative error code. The memory region object is deleted
+ * in either case.
  *
  * ERRORS
  * - RPMA_E_INVAL: mr_ptr is NULL
- * - RPMA_E_PROVIDER: the device refuses
+ * - RPMA_E_PROVIDER: the memory region could not be deregistered
  *
  * THREADS
  * Thread safe for different regions.
@@ -481,19 +497,20 @@ int rpma_mr_reg(struct rpma_peer *peer,
 int rpma_mr_dereg(struct rpma_mr_local **mr_ptr);
 
 /**
- * Writes the descriptor of a region, for the application to send to the other
- * end.
+ * Writes the descriptor of a memory region to a buffer, for the application to
+ * send to the remote peer.
  *
- * Whoever has the descriptor and a connection to this peer may access the
- * region as its usage says.
+ * Any remote peer that holds the descriptor and has a connection to this peer
+ * may access the region as its usage allows.
  *
  * PARAMETERS
- * - mr: in: the region
- * - desc: out: room for as many bytes as rpma_mr_get_descriptor_size tells; any
- *   alignment
+ * - mr: in: the memory region
+ * - desc: out: a buffer of the size returned by rpma_mr_get_descriptor_size;
+ *   any alignment
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -501,17 +518,19 @@ int rpma_mr_dereg(struct rpma_mr_local **mr_ptr);
  * THREADS
  * Thread safe.
  */
-int rpma_mr_get_descriptor(const struct rpma_mr_local *mr, void *desc);
+int rpma_mr_get_descriptor(const struct rpma_mr_local *mr,
+			   void *desc);
 
 /**
- * Tells the length of a region's descriptor.
+ * Gets the size of a memory region's descriptor.
  *
  * PARAMETERS
- * - mr: in: the region
- * - desc_size: out: the length in bytes; 21
+ * - mr: in: the memory region
+ * - desc_size: out: the size in bytes; always 21
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -522,14 +541,15 @@ int rpma_mr_get_descriptor(const struct rpma_mr_local *mr, void *desc);
 int rpma_mr_get_descriptor_size(const struct rpma_mr_local *mr, size_t *desc_size);
 
 /**
- * Tells the address of a region.
+ * Gets the address of a memory region.
  *
  * PARAMETERS
- * - mr: in: the region
- * - ptr: out: the first byte
+ * - mr: in: the memory region
+ * - ptr: out: the address of the first byte
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -540,14 +560,15 @@ int rpma_mr_get_descriptor_size(const struct rpma_mr_local *mr, size_t *desc_siz
 int rpma_mr_get_ptr(const struct rpma_mr_local *mr, void **ptr);
 
 /**
- * Tells the size of a region.
+ * Gets the size of a memory region.
  *
  * PARAMETERS
- * - mr: in: the region
- * - size: out: the length in bytes
+ * - mr: in: the memory region
+ * - size: out: the size in bytes
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -558,26 +579,28 @@ int rpma_mr_get_ptr(const struct rpma_mr_local *mr, void **ptr);
 int rpma_mr_get_size(const struct rpma_mr_local *mr, size_t *size);
 
 /**
- * Advises the device about how a part of a region will be used.
+ * Advises the device on the expected use of a part of a memory region.
  *
- * Useful for regions with on-demand paging: pages that are fetched before they
- * are accessed make the first access faster.
+ * This is useful for memory regions with on-demand paging: prefetching pages
+ * makes the first access to them faster.
  *
  * PARAMETERS
- * - mr: in: the region
- * - offset: in: the start of the part, in bytes from the start of the region
+ * - mr: in: the memory region
+ * - offset: in: the start of the part, in bytes from the start of the memory
+ *   region
  * - len: in: the length of the part in bytes, at most UINT32_MAX
  * - advice: in: one of IB_UVERBS_ADVISE_MR_ADVICE_*
- * - flags: in: 0, or IB_UVERBS_ADVISE_MR_FLAG_FLUSH to wait until it is done
+ * - flags: in: 0, or IB_UVERBS_ADVISE_MR_FLAG_FLUSH to block until the advice
+ *   has been carried out
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
- * - RPMA_E_INVAL: mr is NULL, len is too large, or the device finds the part or
- *   the advice invalid
- * - RPMA_E_NOSUPP: the device takes no advice
- * - RPMA_E_PROVIDER: the device refuses for another reason
+ * - RPMA_E_INVAL: mr is NULL, len is too large, or the device rejected the
+ *   range or the advice as invalid
+ * - RPMA_E_NOSUPP: the device does not support memory advice
+ * - RPMA_E_PROVIDER: the device rejected the advice for another reason
  *
  * THREADS
  * Thread safe.
@@ -589,20 +612,24 @@ int rpma_mr_advise(struct rpma_mr_local *mr,
 		   uint32_t flags);
 
 /**
- * Makes a remote region from a descriptor that came from the other end.
+ * Creates a remote memory region from a descriptor received from the remote
+ * peer.
  *
  * PARAMETERS
  * - desc: in: the descriptor; any alignment
- * - desc_size: in: its length in bytes, at least 21; what follows is ignored
- * - mr_ptr: out: the remote region, to be deleted with rpma_mr_remote_delete
+ * - desc_size: in: the size of the descriptor in bytes, at least 21; any
+ *   further bytes are ignored
+ * - mr_ptr: out: the remote memory region, to be deleted with
+ *   rpma_mr_remote_delete
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: desc or mr_ptr is NULL, desc_size is too small, the
- *   descriptor declares no usage, or its region would run past the end of the
- *   64-bit address space
+ *   descriptor declares no usage, or the region it describes extends past the
+ *   end of the 64-bit address space
  * - RPMA_E_NOMEM: out of memory
  *
  * THREADS
@@ -613,14 +640,15 @@ int rpma_mr_remote_from_descriptor(const void *desc,
 				   struct rpma_mr_remote **mr_ptr);
 
 /**
- * Tells the size of a remote region.
+ * Gets the size of a remote memory region.
  *
  * PARAMETERS
- * - mr: in: the remote region
- * - size: out: the length in bytes
+ * - mr: in: the remote memory region
+ * - size: out: the size in bytes
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -631,15 +659,16 @@ int rpma_mr_remote_from_descriptor(const void *desc,
 int rpma_mr_remote_get_size(const struct rpma_mr_remote *mr, size_t *size);
 
 /**
- * Tells which types of flush a remote region can be the target of.
+ * Gets the types of flush that a remote memory region supports.
  *
  * PARAMETERS
- * - mr: in: the remote region
+ * - mr: in: the remote memory region
  * - flush_type: out: 0, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY,
- *   RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, or both or-ed
+ *   RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, or a bitwise OR of both
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -651,14 +680,14 @@ int rpma_mr_remote_get_flush_type(const struct rpma_mr_remote *mr,
 				  int *flush_type);
 
 /**
- * Deletes a remote region. The memory itself is not affected.
+ * Deletes a remote memory region. The memory itself is not affected.
  *
  * PARAMETERS
- * - mr_ptr: in, out: the remote region; NULL afterwards. One that is NULL
- *   already is left alone.
+ * - mr_ptr: in, out: the remote memory region; set to NULL. If it is already
+ *   NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: mr_ptr is NULL
@@ -669,16 +698,17 @@ int rpma_mr_remote_get_flush_type(const struct rpma_mr_remote *mr,
 int rpma_mr_remote_delete(struct rpma_mr_remote **mr_ptr);
 
 /**
- * Makes a peer configuration: what one end of a connection declares about
- * itself to the other.
+ * Creates a peer configuration: the properties that a peer declares to its
+ * remote peer.
  *
- * A new configuration declares no direct write to persistent memory.
+ * By default, direct write to persistent memory is not declared.
  *
  * PARAMETERS
  * - pcfg_ptr: out: the configuration, to be deleted with rpma_peer_cfg_delete
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: pcfg_ptr is NULL
@@ -693,11 +723,11 @@ int rpma_peer_cfg_new(struct rpma_peer_cfg **pcfg_ptr);
  * Deletes a peer configuration.
  *
  * PARAMETERS
- * - pcfg_ptr: in, out: the configuration; NULL afterwards. One that is NULL
- *   already is left alone.
+ * - pcfg_ptr: in, out: the configuration; set to NULL. If it is already NULL,
+ *   the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: pcfg_ptr is NULL
@@ -708,11 +738,11 @@ int rpma_peer_cfg_new(struct rpma_peer_cfg **pcfg_ptr);
 int rpma_peer_cfg_delete(struct rpma_peer_cfg **pcfg_ptr);
 
 /**
- * Declares whether what is written to this end's persistent memory remotely
- * bypasses its CPU caches.
+ * Declares whether remote writes to this peer's persistent memory bypass its
+ * CPU caches.
  *
- * Only with this declaration can the other end flush to persistence. On the
- * software device it may be declared for shared mappings of files, too: they
+ * The remote peer can flush to persistence only if this is declared. On the
+ * software device it may also be declared for shared file mappings: their data
  * are written back to the file before the flush completes.
  *
  * PARAMETERS
@@ -720,7 +750,7 @@ int rpma_peer_cfg_delete(struct rpma_peer_cfg **pcfg_ptr);
  * - supported: in: whether direct write to persistent memory is declared
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: pcfg is NULL
@@ -732,14 +762,15 @@ int rpma_peer_cfg_set_direct_write_to_pmem(struct rpma_peer_cfg *pcfg,
 					   bool supported);
 
 /**
- * Tells whether direct write to persistent memory is declared.
+ * Gets whether direct write to persistent memory is declared.
  *
  * PARAMETERS
  * - pcfg: in: the configuration
- * - supported: out: the declaration
+ * - supported: out: whether direct write to persistent memory is declared
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -750,16 +781,17 @@ int rpma_peer_cfg_set_direct_write_to_pmem(struct rpma_peer_cfg *pcfg,
 int rpma_peer_cfg_get_direct_write_to_pmem(const struct rpma_peer_cfg *pcfg, bool *supported);
 
 /**
- * Writes the descriptor of a configuration, for the application to send to the
- * other end.
+ * Writes the descriptor of a peer configuration to a buffer, for the
+ * application to send to the remote peer.
  *
  * PARAMETERS
  * - pcfg: in: the configuration
- * - desc: out: room for as many bytes as rpma_peer_cfg_get_descriptor_size
- *   tells; any alignment
+ * - desc: out: a buffer of the size returned by
+ *   rpma_peer_cfg_get_descriptor_size; any alignment
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -767,17 +799,19 @@ int rpma_peer_cfg_get_direct_write_to_pmem(const struct rpma_peer_cfg *pcfg, boo
  * THREADS
  * Thread safe.
  */
-int rpma_peer_cfg_get_descriptor(const struct rpma_peer_cfg *pcfg, void *desc);
+int rpma_peer_cfg_get_descriptor(const struct rpma_peer_cfg *pcfg,
+				 void *desc);
 
 /**
- * Tells the length of a configuration's descriptor.
+ * Gets the size of a peer configuration's descriptor.
  *
  * PARAMETERS
  * - pcfg: in: the configuration
- * - desc_size: out: the length in bytes; 1
+ * - desc_size: out: the size in bytes; always 1
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -788,17 +822,18 @@ int rpma_peer_cfg_get_descriptor(const struct rpma_peer_cfg *pcfg, void *desc);
 int rpma_peer_cfg_get_descriptor_size(const struct rpma_peer_cfg *pcfg, size_t *desc_size);
 
 /**
- * Makes a configuration from a descriptor that came from the other end.
+ * Creates a peer configuration from a descriptor received from the remote peer.
  *
  * PARAMETERS
- * - desc: in: the descriptor; any alignment. Any byte but 0 declares direct
- *   write to persistent memory.
- * - desc_size: in: its length in bytes, at least 1; what follows the first byte
- *   is ignored
+ * - desc: in: the descriptor; any alignment. A nonzero first byte declares
+ *   direct write to persistent memory.
+ * - desc_size: in: the size of the descriptor in bytes, at least 1; any further
+ *   bytes are ignored
  * - pcfg_ptr: out: the configuration, to be deleted with rpma_peer_cfg_delete
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: desc or pcfg_ptr is NULL, or desc_size is 0
@@ -812,18 +847,18 @@ int rpma_peer_cfg_from_descriptor(const void *desc,
 				  struct rpma_peer_cfg **pcfg_ptr);
 
 /**
- * Makes a connection configuration.
+ * Creates a connection configuration.
  *
- * Its values at first: timeout RPMA_DEFAULT_TIMEOUT_MS, completion, send and
- * receive queue 10 entries each, no separate receive completion queue, no
- * shared completion channel, no shared receive queue.
+ * The default values are: timeout RPMA_DEFAULT_TIMEOUT_MS; completion queue,
+ * send queue and receive queue of 10 entries each; no separate receive
+ * completion queue; no shared completion channel; no shared receive queue.
  *
  * PARAMETERS
  * - cfg_ptr: out: the configuration, to be deleted with rpma_conn_cfg_delete;
- *   NULL if out of memory
+ *   set to NULL on RPMA_E_NOMEM
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg_ptr is NULL
@@ -835,15 +870,15 @@ int rpma_peer_cfg_from_descriptor(const void *desc,
 int rpma_conn_cfg_new(struct rpma_conn_cfg **cfg_ptr);
 
 /**
- * Deletes a connection configuration. Connections made with it are not
+ * Deletes a connection configuration. Connections created with it are not
  * affected.
  *
  * PARAMETERS
- * - cfg_ptr: in, out: the configuration; NULL afterwards. One that is NULL
- *   already is left alone.
+ * - cfg_ptr: in, out: the configuration; set to NULL. If it is already NULL,
+ *   the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg_ptr is NULL
@@ -854,17 +889,17 @@ int rpma_conn_cfg_new(struct rpma_conn_cfg **cfg_ptr);
 int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr);
 
 /**
- * Sets how long resolving an address and resolving a route may each take.
+ * Sets the timeout that applies to address resolution and to route resolution,
+ * each on its own.
  *
- * On the software device it is the time that making the TCP connection may
- * take.
+ * On the software device it limits the time to establish the TCP connection.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - timeout_ms: in: the time in milliseconds, not negative
+ * - timeout_ms: in: the timeout in milliseconds, not negative
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL, or timeout_ms is negative
@@ -875,14 +910,16 @@ int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr);
 int rpma_conn_cfg_set_timeout(struct rpma_conn_cfg *cfg, int timeout_ms);
 
 /**
- * Tells how long resolving an address and resolving a route may each take.
+ * Gets the timeout that applies to address resolution and to route resolution,
+ * each on its own.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - timeout_ms: out: the time in milliseconds
+ * - timeout_ms: out: the timeout in milliseconds
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -895,16 +932,17 @@ int rpma_conn_cfg_get_timeout(const struct rpma_conn_cfg *cfg, int *timeout_ms);
 /**
  * Sets the size of a connection's main completion queue.
  *
- * It must have room for every completion that can be outstanding: of the send
- * queue, and of the receive queue unless a separate receive completion queue
- * takes those.
+ * It must hold all completions that can be outstanding: those of the send
+ * queue, and those of the receive queue unless a separate receive completion
+ * queue is used.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - cq_size: in: the number of entries; values above INT_MAX mean INT_MAX
+ * - cq_size: in: the number of entries; values above INT_MAX are treated as
+ *   INT_MAX
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -916,14 +954,15 @@ int rpma_conn_cfg_set_cq_size(struct rpma_conn_cfg *cfg,
 			      uint32_t cq_size);
 
 /**
- * Tells the size of a connection's main completion queue.
+ * Gets the size of a connection's main completion queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
  * - cq_size: out: the number of entries
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -936,15 +975,15 @@ int rpma_conn_cfg_get_cq_size(const struct rpma_conn_cfg *cfg, uint32_t *cq_size
 /**
  * Sets the size of a connection's send queue.
  *
- * An entry is free again when the completion of its request, or of a later one,
- * has been taken.
+ * An entry is released when the completion of its work request, or of a later
+ * one, has been collected.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - sq_size: in: the number of requests that may be outstanding
+ * - sq_size: in: the maximum number of outstanding work requests
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -952,17 +991,19 @@ int rpma_conn_cfg_get_cq_size(const struct rpma_conn_cfg *cfg, uint32_t *cq_size
  * THREADS
  * Thread safe.
  */
-int rpma_conn_cfg_set_sq_size(struct rpma_conn_cfg *cfg, uint32_t sq_size);
+int rpma_conn_cfg_set_sq_size(struct rpma_conn_cfg *cfg,
+			      uint32_t sq_size);
 
 /**
- * Tells the size of a connection's send queue.
+ * Gets the size of a connection's send queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - sq_size: out: the number of requests
+ * - sq_size: out: the maximum number of outstanding work requests
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -977,10 +1018,10 @@ int rpma_conn_cfg_get_sq_size(const struct rpma_conn_cfg *cfg, uint32_t *sq_size
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rq_size: in: the number of receives that may be outstanding
+ * - rq_size: in: the maximum number of outstanding receive work requests
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -991,14 +1032,15 @@ int rpma_conn_cfg_get_sq_size(const struct rpma_conn_cfg *cfg, uint32_t *sq_size
 int rpma_conn_cfg_set_rq_size(struct rpma_conn_cfg *cfg, uint32_t rq_size);
 
 /**
- * Tells the size of a connection's receive queue.
+ * Gets the size of a connection's receive queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rq_size: out: the number of receives
+ * - rq_size: out: the maximum number of outstanding receive work requests
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1011,17 +1053,17 @@ int rpma_conn_cfg_get_rq_size(const struct rpma_conn_cfg *cfg, uint32_t *rq_size
 /**
  * Sets the size of a connection's separate receive completion queue.
  *
- * Without one, completions of receives come through the main completion queue.
- * With a shared receive queue that has a completion queue of its own, the value
- * is not used.
+ * Without one, receive completions are reported in the main completion queue.
+ * The value is ignored if the connection uses a shared receive queue that has
+ * its own completion queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rcq_size: in: the number of entries, values above INT_MAX mean INT_MAX; 0
- *   for no separate queue
+ * - rcq_size: in: the number of entries; values above INT_MAX are treated as
+ *   INT_MAX; 0 for no separate receive completion queue
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -1033,14 +1075,15 @@ int rpma_conn_cfg_set_rcq_size(struct rpma_conn_cfg *cfg,
 			       uint32_t rcq_size);
 
 /**
- * Tells the size of a connection's separate receive completion queue.
+ * Gets the size of a connection's separate receive completion queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rcq_size: out: the number of entries, or 0
+ * - rcq_size: out: the number of entries; 0 if there is no such queue
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1053,15 +1096,15 @@ int rpma_conn_cfg_get_rcq_size(const struct rpma_conn_cfg *cfg, uint32_t *rcq_si
 /**
  * Sets whether a connection's completion queues share one completion channel.
  *
- * With a shared channel, rpma_conn_wait waits for completions of both queues,
- * and rpma_cq_wait is not possible.
+ * With a shared completion channel, rpma_conn_wait waits for the completions of
+ * both queues, and rpma_cq_wait cannot be used.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - shared: in: whether the channel is shared
+ * - shared: in: whether the completion channel is shared
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -1073,14 +1116,15 @@ int rpma_conn_cfg_set_compl_channel(struct rpma_conn_cfg *cfg,
 				    bool shared);
 
 /**
- * Tells whether a connection's completion queues share one completion channel.
+ * Gets whether a connection's completion queues share one completion channel.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - shared: out: whether the channel is shared
+ * - shared: out: whether the completion channel is shared
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1091,15 +1135,16 @@ int rpma_conn_cfg_set_compl_channel(struct rpma_conn_cfg *cfg,
 int rpma_conn_cfg_get_compl_channel(const struct rpma_conn_cfg *cfg, bool *shared);
 
 /**
- * Sets the shared receive queue that a connection takes its receives from.
+ * Sets the shared receive queue of a connection.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - srq: in: the queue; it stays the caller's and must outlive the connections
- *   made with this configuration. It can be replaced but not removed again.
+ * - srq: in: the shared receive queue; the caller keeps ownership, and it must
+ *   outlive the connections created with this configuration. It can be replaced
+ *   but not removed.
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1111,15 +1156,16 @@ int rpma_conn_cfg_set_srq(struct rpma_conn_cfg *cfg,
 			  struct rpma_srq *srq);
 
 /**
- * Tells the shared receive queue that a connection takes its receives from.
+ * Gets the shared receive queue of a connection.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - srq_ptr: out: the queue, which is not the caller's to delete through this
- *   pointer; NULL if none is set
+ * - srq_ptr: out: the shared receive queue, which must not be deleted through
+ *   this pointer; NULL if none is set
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1131,17 +1177,17 @@ int rpma_conn_cfg_get_srq(const struct rpma_conn_cfg *cfg,
 			  struct rpma_srq **srq_ptr);
 
 /**
- * Makes a configuration for shared receive queues.
+ * Creates a shared receive queue configuration.
  *
- * Its values at first: receive queue 20 entries, completion queue of its own 20
- * entries.
+ * The default values are: shared receive queue of 20 entries; receive
+ * completion queue of 20 entries.
  *
  * PARAMETERS
  * - cfg_ptr: out: the configuration, to be deleted with rpma_srq_cfg_delete;
- *   NULL if out of memory
+ *   set to NULL on RPMA_E_NOMEM
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg_ptr is NULL
@@ -1153,15 +1199,15 @@ int rpma_conn_cfg_get_srq(const struct rpma_conn_cfg *cfg,
 int rpma_srq_cfg_new(struct rpma_srq_cfg **cfg_ptr);
 
 /**
- * Deletes a configuration for shared receive queues. Queues made with it are
- * not affected.
+ * Deletes a shared receive queue configuration. Shared receive queues created
+ * with it are not affected.
  *
  * PARAMETERS
- * - cfg_ptr: in, out: the configuration; NULL afterwards. One that is NULL
- *   already is left alone.
+ * - cfg_ptr: in, out: the configuration; set to NULL. If it is already NULL,
+ *   the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg_ptr is NULL
@@ -1176,10 +1222,10 @@ int rpma_srq_cfg_delete(struct rpma_srq_cfg **cfg_ptr);
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rq_size: in: the number of receives that may be outstanding
+ * - rq_size: in: the maximum number of outstanding receive work requests
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -1190,14 +1236,15 @@ int rpma_srq_cfg_delete(struct rpma_srq_cfg **cfg_ptr);
 int rpma_srq_cfg_set_rq_size(struct rpma_srq_cfg *cfg, uint32_t rq_size);
 
 /**
- * Tells the size of a shared receive queue.
+ * Gets the size of a shared receive queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rq_size: out: the number of receives
+ * - rq_size: out: the maximum number of outstanding receive work requests
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1208,18 +1255,18 @@ int rpma_srq_cfg_set_rq_size(struct rpma_srq_cfg *cfg, uint32_t rq_size);
 int rpma_srq_cfg_get_rq_size(const struct rpma_srq_cfg *cfg, uint32_t *rq_size);
 
 /**
- * Sets the size of a shared receive queue's own completion queue.
+ * Sets the size of the receive completion queue of a shared receive queue.
  *
- * Without one, completions of receives come through the queues of the
- * connection that the message came over.
+ * Without one, receive completions are reported in a completion queue of the
+ * connection that received the message.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rcq_size: in: the number of entries, values above INT_MAX mean INT_MAX; 0
- *   for no queue of its own
+ * - rcq_size: in: the number of entries; values above INT_MAX are treated as
+ *   INT_MAX; 0 for no receive completion queue
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cfg is NULL
@@ -1231,14 +1278,15 @@ int rpma_srq_cfg_set_rcq_size(struct rpma_srq_cfg *cfg,
 			      uint32_t rcq_size);
 
 /**
- * Tells the size of a shared receive queue's own completion queue.
+ * Gets the size of the receive completion queue of a shared receive queue.
  *
  * PARAMETERS
  * - cfg: in: the configuration
- * - rcq_size: out: the number of entries, or 0
+ * - rcq_size: out: the number of entries; 0 if there is no such queue
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1249,44 +1297,49 @@ int rpma_srq_cfg_set_rcq_size(struct rpma_srq_cfg *cfg,
 int rpma_srq_cfg_get_rcq_size(const struct rpma_srq_cfg *cfg, uint32_t *rcq_size);
 
 /**
- * Makes a shared receive queue: one queue of receives for several connections.
+ * Creates a shared receive queue, from which several connections can take their
+ * receives.
  *
  * PARAMETERS
- * - peer: in: the peer; it must outlive the queue
- * - cfg: in: the configuration, or NULL for the default one
- * - srq_ptr: out: the queue, to be deleted with rpma_srq_delete; NULL if out of
- *   memory
+ * - peer: in: the peer; it must outlive the shared receive queue
+ * - cfg: in: the configuration, or NULL for the default configuration
+ * - srq_ptr: out: the shared receive queue, to be deleted with rpma_srq_delete;
+ *   set to NULL on RPMA_E_NOMEM
  *
  * RETURN VALUE
- * 0, or a negative error code. Except as said above, the output is left as it
- * was on failure.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged, except as stated above.
  *
  * ERRORS
  * - RPMA_E_INVAL: peer or srq_ptr is NULL
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: a queue cannot be created
+ * - RPMA_E_PROVIDER: the shared receive queue or its completion queue could not
+ *   be created
  *
  * THREADS
  * Thread safe.
  */
-int rpma_srq_new(struct rpma_peer *peer, struct rpma_srq_cfg *cfg, struct rpma_srq **srq_ptr);
+int rpma_srq_new(struct rpma_peer *peer,
+		 struct rpma_srq_cfg *cfg,
+		 struct rpma_srq **srq_ptr);
 
 /**
  * Deletes a shared receive queue.
  *
- * The connections that use it must have been deleted before.
+ * All connections that use it must have been deleted before.
  *
  * PARAMETERS
- * - srq_ptr: in, out: the queue; NULL afterwards, also on failure. One that is
- *   NULL already is left alone.
+ * - srq_ptr: in, out: the shared receive queue; set to NULL, also on failure.
+ *   If it is already NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code: the first, if several things fail. The queue is
- * gone in either case.
+ * 0 on success, or a negative error code: if more than one step fails, the
+ * first error. The shared receive queue is deleted in either case.
  *
  * ERRORS
  * - RPMA_E_INVAL: srq_ptr is NULL
- * - RPMA_E_PROVIDER: something cannot be destroyed
+ * - RPMA_E_PROVIDER: a verbs or connection manager resource could not be
+ *   destroyed
  *
  * THREADS
  * Thread safe for different queues.
@@ -1294,15 +1347,16 @@ int rpma_srq_new(struct rpma_peer *peer, struct rpma_srq_cfg *cfg, struct rpma_s
 int rpma_srq_delete(struct rpma_srq **srq_ptr);
 
 /**
- * Tells a shared receive queue's own completion queue.
+ * Gets the receive completion queue of a shared receive queue.
  *
  * PARAMETERS
  * - srq: in: the shared receive queue
- * - rcq_ptr: out: its completion queue, which belongs to it; NULL if it has
- *   none
+ * - rcq_ptr: out: the receive completion queue, owned by the shared receive
+ *   queue; NULL if it has none
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1310,25 +1364,28 @@ int rpma_srq_delete(struct rpma_srq **srq_ptr);
  * THREADS
  * Thread safe.
  */
-int rpma_srq_get_rcq(const struct rpma_srq *srq, struct rpma_cq **rcq_ptr);
+int rpma_srq_get_rcq(const struct rpma_srq *srq,
+		     struct rpma_cq **rcq_ptr);
 
 /**
- * Makes an endpoint that listens for connection requests.
+ * Creates an endpoint that listens for incoming connection requests.
  *
  * PARAMETERS
  * - peer: in: the peer; it must outlive the endpoint and the connections
  *   accepted through it
  * - addr: in: a local IPv4 or IPv6 address or host name
  * - port: in: the port number or service name
- * - ep_ptr: out: the endpoint, to be deleted with rpma_ep_shutdown
+ * - ep_ptr: out: the listening endpoint, to be deleted with rpma_ep_shutdown
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: the address cannot be translated, bound or listened on
+ * - RPMA_E_PROVIDER: the address could not be translated or bound, or listening
+ *   on it failed
  *
  * THREADS
  * Not thread safe.
@@ -1343,15 +1400,16 @@ int rpma_ep_listen(struct rpma_peer *peer,
  * not affected.
  *
  * PARAMETERS
- * - ep_ptr: in, out: the endpoint; NULL afterwards, also on failure. One that
- *   is NULL already is left alone.
+ * - ep_ptr: in, out: the endpoint; set to NULL, also on failure. If it is
+ *   already NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code. The endpoint is gone in either case.
+ * 0 on success, or a negative error code. The endpoint is deleted in either
+ * case.
  *
  * ERRORS
  * - RPMA_E_INVAL: ep_ptr is NULL
- * - RPMA_E_PROVIDER: the listening identifier cannot be destroyed
+ * - RPMA_E_PROVIDER: the listening rdma_cm identifier could not be destroyed
  *
  * THREADS
  * Not thread safe.
@@ -1359,31 +1417,33 @@ int rpma_ep_listen(struct rpma_peer *peer,
 int rpma_ep_shutdown(struct rpma_ep **ep_ptr);
 
 /**
- * Takes the next connection request.
+ * Gets the next incoming connection request.
  *
- * Waits for one, unless the descriptor of rpma_ep_get_fd has been made
- * non-blocking.
+ * Blocks until a request is pending, unless the file descriptor of the endpoint
+ * (see rpma_ep_get_fd) is in non-blocking mode.
  *
  * PARAMETERS
  * - ep: in: the endpoint
- * - cfg: in: the configuration for the connection, or NULL for the default one
- * - req_ptr: out: the request, to be consumed by rpma_conn_req_connect or
- *   refused by rpma_conn_req_delete; NULL if the event that announced it cannot
- *   be acknowledged
+ * - cfg: in: the connection configuration, or NULL for the default
+ *   configuration
+ * - req_ptr: out: the connection request, to be accepted with
+ *   rpma_conn_req_connect or rejected with rpma_conn_req_delete; NULL if the
+ *   event that delivered it could not be acknowledged
  *
  * RETURN VALUE
- * 0, or a negative error code. Except as said above, the output is left as it
- * was on failure. A request that was taken but for which resources are missing
- * has been rejected.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged, except as stated above. A connection request that was received but
+ * could not be set up has been rejected.
  *
  * ERRORS
- * - RPMA_E_INVAL: ep or req_ptr is NULL; something else than a request happened
- *   on the endpoint; or the configuration combines a shared completion channel
- *   with a shared receive queue that has its own completion queue
- * - RPMA_E_NO_EVENT: the descriptor is non-blocking and no request waits
+ * - RPMA_E_INVAL: ep or req_ptr is NULL; the event on the endpoint is not a
+ *   connection request; or the configuration combines a shared completion
+ *   channel with a shared receive queue that has its own completion queue
+ * - RPMA_E_NO_EVENT: the file descriptor is in non-blocking mode and no
+ *   connection request is pending
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: a queue or queue pair cannot be created, or an event not
- *   be read or acknowledged
+ * - RPMA_E_PROVIDER: a completion queue or the queue pair could not be created,
+ *   or the event could not be read or acknowledged
  *
  * THREADS
  * Not thread safe.
@@ -1393,16 +1453,19 @@ int rpma_ep_next_conn_req(struct rpma_ep *ep,
 			  struct rpma_conn_req **req_ptr);
 
 /**
- * Tells the descriptor that is readable when a connection request waits.
+ * Gets the file descriptor of an endpoint's event channel, which becomes
+ * readable when a connection request is pending.
  *
- * It may be polled and made non-blocking; it belongs to the endpoint.
+ * The application may poll it and set it to non-blocking mode. The endpoint
+ * owns it.
  *
  * PARAMETERS
  * - ep: in: the endpoint
  * - fd: out: the file descriptor
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1410,32 +1473,37 @@ int rpma_ep_next_conn_req(struct rpma_ep *ep,
  * THREADS
  * Thread safe.
  */
-int rpma_ep_get_fd(const struct rpma_ep *ep, int *fd);
+int rpma_ep_get_fd(const struct rpma_ep *ep,
+		   int *fd);
 
 /**
- * Makes a request for a connection to a remote peer.
+ * Creates a connection request to a remote peer.
  *
- * Nothing is sent to the remote peer before rpma_conn_req_connect.
+ * Nothing is sent to the remote peer until rpma_conn_req_connect is called.
  *
  * PARAMETERS
- * - peer: in: the peer; it must outlive the request and its connection
- * - addr: in: the remote IPv4 or IPv6 address or host name
+ * - peer: in: the peer; it must outlive the connection request and its
+ *   connection
+ * - addr: in: the IPv4 or IPv6 address or host name of the remote peer
  * - port: in: the port number or service name
- * - cfg: in: the configuration for the connection, or NULL for the default one
- * - req_ptr: out: the request, to be consumed by rpma_conn_req_connect or
- *   deleted by rpma_conn_req_delete
+ * - cfg: in: the connection configuration, or NULL for the default
+ *   configuration
+ * - req_ptr: out: the connection request, to be consumed by
+ *   rpma_conn_req_connect or deleted with rpma_conn_req_delete
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: peer, addr, port or req_ptr is NULL, or the configuration
  *   combines a shared completion channel with a shared receive queue that has
  *   its own completion queue
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: the address cannot be translated, address or route not be
- *   resolved in time, or a queue or queue pair not be created, for example
- *   because the peer is not on the device that leads to the address
+ * - RPMA_E_PROVIDER: the address could not be translated, the address or the
+ *   route could not be resolved within the timeout, or a completion queue or
+ *   the queue pair could not be created, for example because the peer uses a
+ *   device other than the one that reaches the address
  *
  * THREADS
  * Not thread safe.
@@ -1447,20 +1515,20 @@ int rpma_conn_req_new(struct rpma_peer *peer,
 		      struct rpma_conn_req **req_ptr);
 
 /**
- * Deletes a connection request. One that came in is rejected.
+ * Deletes a connection request. An incoming request is rejected.
  *
  * PARAMETERS
- * - req_ptr: in, out: the request; NULL afterwards, also on failure. One that
- *   is NULL already is left alone.
+ * - req_ptr: in, out: the connection request; set to NULL, also on failure. If
+ *   it is already NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code: the first, if several things fail. The request
- * is gone in either case.
+ * 0 on success, or a negative error code: if more than one step fails, the
+ * first error. The connection request is deleted in either case.
  *
  * ERRORS
  * - RPMA_E_INVAL: req_ptr is NULL
- * - RPMA_E_PROVIDER: the rejection cannot be sent, or something not be
- *   destroyed
+ * - RPMA_E_PROVIDER: the rejection could not be sent, or a verbs or connection
+ *   manager resource could not be destroyed
  *
  * THREADS
  * Not thread safe.
@@ -1468,30 +1536,31 @@ int rpma_conn_req_new(struct rpma_peer *peer,
 int rpma_conn_req_delete(struct rpma_conn_req **req_ptr);
 
 /**
- * Sends a connection request, or accepts one that came in.
+ * Sends an outgoing connection request, or accepts an incoming one.
  *
- * The connection can be used once rpma_conn_next_event has delivered
+ * The connection is ready for use once rpma_conn_next_event has delivered
  * RPMA_CONN_ESTABLISHED.
  *
  * PARAMETERS
- * - req_ptr: in, out: the request, which is used up; NULL afterwards, also on
- *   failure
- * - pdata: in: private data for the other end, or NULL for none; copied. How
- *   many of the 255 bytes that len allows can be sent is up to the provider (56
- *   for a request on InfiniBand, 251 on the software device).
+ * - req_ptr: in, out: the connection request, which is consumed; set to NULL,
+ *   also on failure
+ * - pdata: in: the private data for the remote peer, or NULL for none; copied.
+ *   len allows up to 255 bytes, but the provider may support fewer (56 for a
+ *   request on InfiniBand, 251 on the software device).
  * - conn_ptr: out: the connection, to be deleted with rpma_conn_delete
  *
  * RETURN VALUE
- * 0, or a negative error code with conn_ptr left as it was. Unless req_ptr or
- * the request is NULL, the request is gone in either case; one that came in has
- * then been rejected or its connection broken off.
+ * 0 on success, or a negative error code; on failure conn_ptr is left
+ * unchanged. Unless req_ptr or the connection request is NULL, the request is
+ * consumed in either case; on failure an incoming request has been rejected or
+ * its connection has been disconnected.
  *
  * ERRORS
- * - RPMA_E_INVAL: req_ptr, the request or conn_ptr is NULL, or pdata is given
- *   with NULL data or length 0
+ * - RPMA_E_INVAL: req_ptr, the connection request or conn_ptr is NULL, or pdata
+ *   is not NULL and holds a NULL pointer or length 0
  * - RPMA_E_NOMEM: out of memory
- * - RPMA_E_PROVIDER: the request cannot be sent or accepted, or something that
- *   the connection needs not be created
+ * - RPMA_E_PROVIDER: the connection request could not be sent or accepted, or a
+ *   resource of the connection could not be created
  *
  * THREADS
  * Thread safe for different requests.
@@ -1501,22 +1570,23 @@ int rpma_conn_req_connect(struct rpma_conn_req **req_ptr,
 			  struct rpma_conn **conn_ptr);
 
 /**
- * Posts a receive before the connection exists, so that the first message finds
- * it.
+ * Posts a receive work request before the connection is established, so that it
+ * is in place for the first message.
  *
  * PARAMETERS
- * - req: in: the request
- * - dst: in: the region for the message, registered with RPMA_MR_USAGE_RECV
- * - offset: in: where in the region, in bytes
- * - len: in: the room in bytes, at most UINT32_MAX
- * - op_context: in: comes back as wr_id of the completion
+ * - req: in: the connection request
+ * - dst: in: the local memory region for the message, registered with
+ *   RPMA_MR_USAGE_RECV
+ * - offset: in: the offset of the message buffer in the memory region, in bytes
+ * - len: in: the length of the receive buffer in bytes, at most UINT32_MAX
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: req or dst is NULL, or len is too large
- * - RPMA_E_PROVIDER: the receive queue does not take it
+ * - RPMA_E_PROVIDER: the receive work request could not be posted
  *
  * THREADS
  * Thread safe.
@@ -1528,17 +1598,19 @@ int rpma_conn_req_recv(struct rpma_conn_req *req,
 		       const void *op_context);
 
 /**
- * Tells the private data that came with a request.
+ * Gets the private data of a connection request.
  *
  * PARAMETERS
- * - req: in: the request
- * - pdata: out: the data and their length; NULL and 0 if there are none, as for
- *   every request that this end made. The data belong to the request, and to
- *   its connection once rpma_conn_req_connect succeeded. The transport may pad
- *   them with zeros, so the length may be larger than what was sent.
+ * - req: in: the connection request
+ * - pdata: out: the private data and their length; NULL and 0 if there are
+ *   none, as for every request created with rpma_conn_req_new. The connection
+ *   request owns the data, and its connection does once rpma_conn_req_connect
+ *   has succeeded. The transport may pad them with zeros, so the length may be
+ *   larger than the length that was sent.
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1550,23 +1622,24 @@ int rpma_conn_req_get_private_data(const struct rpma_conn_req *req,
 				   struct rpma_conn_private_data *pdata);
 
 /**
- * Deletes a connection, whether or not it was disconnected before.
+ * Deletes a connection, whether or not it has been disconnected.
  *
- * Its completion queues, descriptors and private data go with it. A shared
- * receive queue does not.
+ * The completion queues, file descriptors and private data of the connection
+ * are released with it; a shared receive queue is not.
  *
  * PARAMETERS
- * - conn_ptr: in, out: the connection; NULL afterwards, also on failure. One
- *   that is NULL already is left alone.
+ * - conn_ptr: in, out: the connection; set to NULL, also on failure. If it is
+ *   already NULL, the call has no effect.
  *
  * RETURN VALUE
- * 0, or a negative error code: the first, if several things fail. The
- * connection is gone in either case.
+ * 0 on success, or a negative error code: if more than one step fails, the
+ * first error. The connection is deleted in either case.
  *
  * ERRORS
- * - RPMA_E_INVAL: conn_ptr is NULL, or the memory of the flush cannot be
- *   unmapped
- * - RPMA_E_PROVIDER: something cannot be destroyed
+ * - RPMA_E_INVAL: conn_ptr is NULL, or the memory that the connection uses for
+ *   flushes cannot be unmapped
+ * - RPMA_E_PROVIDER: a verbs or connection manager resource could not be
+ *   destroyed
  *
  * THREADS
  * Thread safe for different connections.
@@ -1574,20 +1647,20 @@ int rpma_conn_req_get_private_data(const struct rpma_conn_req *req,
 int rpma_conn_delete(struct rpma_conn **conn_ptr);
 
 /**
- * Asks for the end of a connection.
+ * Disconnects a connection.
  *
- * Both ends get RPMA_CONN_CLOSED from rpma_conn_next_event. Requests that are
- * outstanding complete, in error if they are not done yet.
+ * Both peers receive RPMA_CONN_CLOSED from rpma_conn_next_event. Outstanding
+ * work requests complete; those that have not been executed complete in error.
  *
  * PARAMETERS
  * - conn: in: the connection
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL
- * - RPMA_E_PROVIDER: the provider refuses
+ * - RPMA_E_PROVIDER: the provider call failed
  *
  * THREADS
  * Thread safe.
@@ -1595,26 +1668,30 @@ int rpma_conn_delete(struct rpma_conn **conn_ptr);
 int rpma_conn_disconnect(struct rpma_conn *conn);
 
 /**
- * Takes the next event of a connection.
+ * Gets the next event of a connection.
  *
- * Waits for one, unless the descriptor of rpma_conn_get_event_fd has been made
- * non-blocking. RPMA_CONN_CLOSED may come twice.
+ * Blocks until an event is available, unless the file descriptor of the event
+ * channel (see rpma_conn_get_event_fd) is in non-blocking mode.
+ * RPMA_CONN_CLOSED may be delivered twice.
  *
  * PARAMETERS
  * - conn: in: the connection
  * - event: out: the event
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
- * - RPMA_E_NO_EVENT: the descriptor is non-blocking and no event waits
- * - RPMA_E_NOMEM: out of memory for the private data that came with the event;
+ * - RPMA_E_NO_EVENT: the file descriptor is in non-blocking mode and no event
+ *   is pending
+ * - RPMA_E_NOMEM: out of memory for the private data delivered with the event;
  *   the event is lost
- * - RPMA_E_PROVIDER: an event cannot be read, or not be acknowledged, in which
- *   case the connection's private data are gone
- * - RPMA_E_UNKNOWN: an event that means nothing for a connection
+ * - RPMA_E_PROVIDER: the event could not be read or acknowledged; if it could
+ *   not be acknowledged, the private data of the connection are lost
+ * - RPMA_E_UNKNOWN: the connection manager delivered an event that is not
+ *   expected on a connection
  *
  * THREADS
  * Thread safe.
@@ -1623,16 +1700,19 @@ int rpma_conn_next_event(struct rpma_conn *conn,
 			 enum rpma_conn_event *event);
 
 /**
- * Tells the descriptor that is readable when a connection event waits.
+ * Gets the file descriptor of a connection's event channel, which becomes
+ * readable when a connection event is pending.
  *
- * It may be polled and made non-blocking; it belongs to the connection.
+ * The application may poll it and set it to non-blocking mode. The connection
+ * owns it.
  *
  * PARAMETERS
  * - conn: in: the connection
  * - fd: out: the file descriptor
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1640,22 +1720,24 @@ int rpma_conn_next_event(struct rpma_conn *conn,
  * THREADS
  * Thread safe.
  */
-int rpma_conn_get_event_fd(const struct rpma_conn *conn, int *fd);
+int rpma_conn_get_event_fd(const struct rpma_conn *conn,
+			   int *fd);
 
 /**
- * Tells the private data that the other end gave.
+ * Gets the private data sent by the remote peer.
  *
- * At the end that connected they are there once RPMA_CONN_ESTABLISHED was
- * delivered; at the end that accepted, from the start.
+ * On the active side the private data are available once RPMA_CONN_ESTABLISHED
+ * has been delivered; on the passive side, from the start.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - pdata: out: the data and their length; NULL and 0 if there are none. The
- *   data belong to the connection. The transport may pad them with zeros, so
- *   the length may be larger than what was sent.
+ * - pdata: out: the private data and their length; NULL and 0 if there are
+ *   none. The connection owns the data. The transport may pad them with zeros,
+ *   so the length may be larger than the length that was sent.
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1667,10 +1749,10 @@ int rpma_conn_get_private_data(const struct rpma_conn *conn,
 			       struct rpma_conn_private_data *pdata);
 
 /**
- * Takes note of what the remote peer declared about itself.
+ * Applies the configuration declared by the remote peer to a connection.
  *
- * Needed before a flush to persistence, which is only possible if the remote
- * peer declared direct write to persistent memory.
+ * Required before a flush to persistence, which is supported only if the remote
+ * peer has declared direct write to persistent memory.
  *
  * PARAMETERS
  * - conn: in: the connection
@@ -1678,7 +1760,7 @@ int rpma_conn_get_private_data(const struct rpma_conn *conn,
  *   rpma_peer_cfg_from_descriptor; its values are copied
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1690,15 +1772,16 @@ int rpma_conn_apply_remote_peer_cfg(struct rpma_conn *conn,
 				    const struct rpma_peer_cfg *pcfg);
 
 /**
- * Tells the number of a connection's queue pair, by which work completions name
- * it.
+ * Gets the queue pair number of a connection, which identifies the connection
+ * in work completions.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - qp_num: out: the number
+ * - qp_num: out: the queue pair number
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1709,14 +1792,15 @@ int rpma_conn_apply_remote_peer_cfg(struct rpma_conn *conn,
 int rpma_conn_get_qp_num(const struct rpma_conn *conn, uint32_t *qp_num);
 
 /**
- * Tells a connection's main completion queue.
+ * Gets the main completion queue of a connection.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - cq_ptr: out: the queue; it belongs to the connection
+ * - cq_ptr: out: the completion queue; the connection owns it
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1727,15 +1811,17 @@ int rpma_conn_get_qp_num(const struct rpma_conn *conn, uint32_t *qp_num);
 int rpma_conn_get_cq(const struct rpma_conn *conn, struct rpma_cq **cq_ptr);
 
 /**
- * Tells a connection's separate receive completion queue.
+ * Gets the separate receive completion queue of a connection.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - rcq_ptr: out: the queue, which belongs to the connection; NULL if there is
- *   none, also if a shared receive queue has one (see rpma_srq_get_rcq)
+ * - rcq_ptr: out: the receive completion queue, owned by the connection; NULL
+ *   if the connection has none, which includes the case where the shared
+ *   receive queue has its own (see rpma_srq_get_rcq)
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -1747,21 +1833,23 @@ int rpma_conn_get_rcq(const struct rpma_conn *conn,
 		      struct rpma_cq **rcq_ptr);
 
 /**
- * Tells the descriptor of a connection's shared completion channel, readable
- * when a completion event waits.
+ * Gets the file descriptor of a connection's shared completion channel, which
+ * becomes readable when a completion event is pending.
  *
- * It may be polled and made non-blocking; it belongs to the connection.
+ * The application may poll it and set it to non-blocking mode. The connection
+ * owns it.
  *
  * PARAMETERS
  * - conn: in: the connection
  * - fd: out: the file descriptor
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
- * - RPMA_E_NOT_SHARED_CHNL: the connection was not configured with a shared
+ * - RPMA_E_NOT_SHARED_CHNL: the connection is not configured with a shared
  *   completion channel
  *
  * THREADS
@@ -1771,32 +1859,34 @@ int rpma_conn_get_compl_fd(const struct rpma_conn *conn,
 			   int *fd);
 
 /**
- * Waits for completions on a connection's shared completion channel.
+ * Waits for a completion event on a connection's shared completion channel.
  *
- * Waits, unless the descriptor of rpma_conn_get_compl_fd has been made
- * non-blocking, and arms the queue that has completions again. They are then
- * taken with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION; that can be
- * at once.
+ * Blocks until an event is available, unless the file descriptor of the
+ * completion channel (see rpma_conn_get_compl_fd) is in non-blocking mode, and
+ * rearms the completion queue that reported the event. The completions are then
+ * collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which
+ * may be the first call.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - flags: in: not used
- * - cq: out: the completion queue that has completions; NULL if it cannot be
- *   armed again
- * - is_rcq: out: whether it is the receive completion queue; may be NULL
+ * - flags: in: ignored
+ * - cq: out: the completion queue that reported the event; NULL if it could not
+ *   be rearmed
+ * - is_rcq: out: whether cq is the receive completion queue; may be NULL
  *
  * RETURN VALUE
- * 0, or a negative error code. Except as said above, the outputs are left as
- * they were on failure.
+ * 0 on success, or a negative error code; on failure the outputs are left
+ * unchanged, except as stated above.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn or cq is NULL
- * - RPMA_E_NOT_SHARED_CHNL: the connection was not configured with a shared
+ * - RPMA_E_NOT_SHARED_CHNL: the connection is not configured with a shared
  *   completion channel
- * - RPMA_E_NO_COMPLETION: no event can be taken, for example because the
- *   descriptor is non-blocking and none waits
- * - RPMA_E_PROVIDER: the queue cannot be armed again; is_rcq is set
- * - RPMA_E_UNKNOWN: the event is of a queue that is not this connection's
+ * - RPMA_E_NO_COMPLETION: no completion event could be read, for example
+ *   because the file descriptor is in non-blocking mode and no event is pending
+ * - RPMA_E_PROVIDER: the completion queue could not be rearmed; is_rcq is set
+ * - RPMA_E_UNKNOWN: the event belongs to a completion queue that is not one of
+ *   this connection's
  *
  * THREADS
  * Thread safe.
@@ -1807,29 +1897,32 @@ int rpma_conn_wait(struct rpma_conn *conn,
 		   bool *is_rcq);
 
 /**
- * Starts reading remote memory into local memory.
+ * Posts an RDMA read from remote memory to local memory.
  *
- * With both regions NULL and offsets and length 0 it is a read of no bytes.
+ * If dst and src are NULL and both offsets and len are 0, the read transfers no
+ * data.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - dst: in: the local region, registered with RPMA_MR_USAGE_READ_DST, or NULL
- * - dst_offset: in: where to, in bytes from the start of the region
- * - src: in: the remote region, registered with RPMA_MR_USAGE_READ_SRC, or NULL
- * - src_offset: in: where from, in bytes
- * - len: in: how many bytes, at most UINT32_MAX
+ * - dst: in: the local memory region, registered with RPMA_MR_USAGE_READ_DST,
+ *   or NULL
+ * - dst_offset: in: the offset in the destination memory region, in bytes
+ * - src: in: the remote memory region, registered with RPMA_MR_USAGE_READ_SRC,
+ *   or NULL
+ * - src_offset: in: the offset in the source memory region, in bytes
+ * - len: in: the length in bytes, at most UINT32_MAX
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
- * - op_context: in: comes back as wr_id of the completion
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code. How it ends, its
- * completion tells; a range outside of either region, too.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome, including an access outside either memory region.
  *
  * ERRORS
- * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or one region is
- *   NULL and anything else is not NULL or 0
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or dst or src is
+ *   NULL while the other one is not NULL or an offset or len is not 0
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -1844,32 +1937,32 @@ int rpma_read(struct rpma_conn *conn,
 	      const void *op_context);
 
 /**
- * Starts writing local memory to remote memory.
+ * Posts an RDMA write from local memory to remote memory.
  *
- * With both regions NULL and offsets and length 0 it is a write of no bytes.
- * The remote peer is not told.
+ * If dst and src are NULL and both offsets and len are 0, the write transfers
+ * no data. The remote peer is not notified.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - dst: in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST, or
- *   NULL
- * - dst_offset: in: where to, in bytes from the start of the region
- * - src: in: the local region, registered with RPMA_MR_USAGE_WRITE_SRC, or
- *   NULL; its bytes must not change until the operation has completed
- * - src_offset: in: where from, in bytes
- * - len: in: how many bytes, at most UINT32_MAX
+ * - dst: in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST,
+ *   or NULL
+ * - dst_offset: in: the offset in the destination memory region, in bytes
+ * - src: in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC,
+ *   or NULL; the data must not change until the operation has completed
+ * - src_offset: in: the offset in the source memory region, in bytes
+ * - len: in: the length in bytes, at most UINT32_MAX
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
- * - op_context: in: comes back as wr_id of the completion
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code. How it ends, its
- * completion tells; a range outside of either region, too.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome, including an access outside either memory region.
  *
  * ERRORS
- * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or one region is
- *   NULL and anything else is not NULL or 0
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or dst or src is
+ *   NULL while the other one is not NULL or an offset or len is not 0
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -1884,36 +1977,37 @@ int rpma_write(struct rpma_conn *conn,
 	       const void *op_context);
 
 /**
- * Starts writing local memory to remote memory, and tells the remote peer with
- * immediate data.
+ * Posts an RDMA write from local memory to remote memory with immediate data,
+ * which notifies the remote peer.
  *
- * The write uses up one receive of the remote peer, whose completion has the
- * opcode IBV_WC_RECV_RDMA_WITH_IMM and the immediate data. With both regions
- * NULL and offsets and length 0 only the immediate data are sent.
+ * The write consumes one receive work request of the remote peer, whose
+ * completion has the opcode IBV_WC_RECV_RDMA_WITH_IMM and carries the immediate
+ * data. If dst and src are NULL and both offsets and len are 0, only the
+ * immediate data are sent.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - dst: in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST, or
- *   NULL
- * - dst_offset: in: where to, in bytes from the start of the region
- * - src: in: the local region, registered with RPMA_MR_USAGE_WRITE_SRC, or
- *   NULL; its bytes must not change until the operation has completed
- * - src_offset: in: where from, in bytes
- * - len: in: how many bytes, at most UINT32_MAX
+ * - dst: in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST,
+ *   or NULL
+ * - dst_offset: in: the offset in the destination memory region, in bytes
+ * - src: in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC,
+ *   or NULL; the data must not change until the operation has completed
+ * - src_offset: in: the offset in the source memory region, in bytes
+ * - len: in: the length in bytes, at most UINT32_MAX
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
  * - imm: in: the immediate data in host byte order; the remote work completion
- *   has them in network byte order
- * - op_context: in: comes back as wr_id of the completion
+ *   holds them in network byte order
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code. How it ends, its
- * completion tells; a range outside of either region, too.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome, including an access outside either memory region.
  *
  * ERRORS
- * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or one region is
- *   NULL and anything else is not NULL or 0
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or dst or src is
+ *   NULL while the other one is not NULL or an offset or len is not 0
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -1929,28 +2023,31 @@ int rpma_write_with_imm(struct rpma_conn *conn,
 			const void *op_context);
 
 /**
- * Writes 8 bytes of plain memory to remote memory in one piece, after
- * everything that was posted before.
+ * Posts an atomic write of 8 bytes to remote memory, executed after all
+ * previously posted operations.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - dst: in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST
- * - dst_offset: in: where to, in bytes from the start of the region; a multiple
- *   of RPMA_ATOMIC_WRITE_ALIGNMENT. The remote address must be aligned too.
- * - src: in: the 8 bytes; copied, no registration needed
+ * - dst: in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST
+ * - dst_offset: in: the offset in the remote memory region, in bytes; a
+ *   multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The resulting remote address must
+ *   be aligned as well.
+ * - src: in: the 8 bytes to write; they are copied by the call and need not be
+ *   registered
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
- * - op_context: in: comes back as wr_id of the completion, whose opcode is
- *   IBV_WC_RDMA_WRITE, or IBV_WC_ATOMIC_WRITE where native atomic write was
- *   asked for (see librpma_providers(7))
+ * - op_context: in: returned as the wr_id of the completion, whose opcode is
+ *   IBV_WC_RDMA_WRITE, or IBV_WC_ATOMIC_WRITE if native atomic write is enabled
+ *   (see librpma_providers(7))
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn, dst or src is NULL, flags is 0, or dst_offset is not
  *   aligned
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -1963,38 +2060,41 @@ int rpma_atomic_write(struct rpma_conn *conn,
 		      const void *op_context);
 
 /**
- * Flushes what was written to remote memory.
+ * Posts a flush of data written to remote memory.
  *
- * When the flush has completed, everything that was written over this
- * connection before it, to anywhere in the region, has reached what type says.
- * It is carried out as a read of 8 bytes at dst_offset and completes with the
- * opcode IBV_WC_RDMA_READ. What persistence means at which target is in
- * librpma(7). Where native flush was asked for (see librpma_providers(7)) it is
- * about the given range only, and its opcode is IBV_WC_FLUSH.
+ * When the flush has completed, all data previously written over this
+ * connection to any part of the memory region have reached the domain selected
+ * by type. The flush is executed as a read of 8 bytes at dst_offset and
+ * completes with the opcode IBV_WC_RDMA_READ. librpma(7) describes what
+ * persistence means for each kind of target. If native flush is enabled (see
+ * librpma_providers(7)), the flush covers only the given range and its opcode
+ * is IBV_WC_FLUSH.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - dst: in: the remote region, registered for this type of flush
- * - dst_offset: in: the start of the range in bytes; at least 8 bytes of the
- *   region must follow
- * - len: in: the length of the range in bytes; not used by a flush that is
- *   carried out as a read
- * - type: in: RPMA_FLUSH_TYPE_PERSISTENT or RPMA_FLUSH_TYPE_VISIBILITY; the
- *   region is not checked for other values
+ * - dst: in: the remote memory region, registered for this type of flush
+ * - dst_offset: in: the start of the range, in bytes; at least 8 bytes of the
+ *   memory region must follow
+ * - len: in: the length of the range in bytes; ignored if the flush is executed
+ *   as a read
+ * - type: in: RPMA_FLUSH_TYPE_PERSISTENT or RPMA_FLUSH_TYPE_VISIBILITY; for
+ *   other values the usage of the memory region is not checked
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
- * - op_context: in: comes back as wr_id of the completion
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome.
  *
  * ERRORS
- * - RPMA_E_INVAL: conn or dst is NULL, or flags is 0; or the flush is native
- *   and len more than 32 bits
- * - RPMA_E_NOSUPP: the region is not registered for this type of flush; or the
- *   type is RPMA_FLUSH_TYPE_PERSISTENT and the remote peer has not declared
- *   direct write to persistent memory (see rpma_conn_apply_remote_peer_cfg)
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_INVAL: conn or dst is NULL, flags is 0, or the flush is native and
+ *   len does not fit in 32 bits
+ * - RPMA_E_NOSUPP: the memory region is not registered for this type of flush,
+ *   or the type is RPMA_FLUSH_TYPE_PERSISTENT and the remote peer has not
+ *   declared direct write to persistent memory (see
+ *   rpma_conn_apply_remote_peer_cfg)
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -2008,28 +2108,31 @@ int rpma_flush(struct rpma_conn *conn,
 	       const void *op_context);
 
 /**
- * Starts sending a message.
+ * Posts a send work request.
  *
- * It uses up one receive of the remote peer, which must have room for it. With
- * the region NULL and offset and length 0 the message is empty.
+ * The message consumes one receive work request of the remote peer, whose
+ * buffer must be large enough. If src is NULL and offset and len are 0, the
+ * message is empty.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - src: in: the region of the message, registered with RPMA_MR_USAGE_SEND, or
- *   NULL; its bytes must not change until the operation has completed
- * - offset: in: where in the region, in bytes
- * - len: in: how many bytes, at most UINT32_MAX
+ * - src: in: the local memory region that holds the message, registered with
+ *   RPMA_MR_USAGE_SEND, or NULL; the data must not change until the operation
+ *   has completed
+ * - offset: in: the offset of the message buffer in the memory region, in bytes
+ * - len: in: the length in bytes, at most UINT32_MAX
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
- * - op_context: in: comes back as wr_id of the completion
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or src is NULL
  *   and offset or len is not 0
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -2042,30 +2145,32 @@ int rpma_send(struct rpma_conn *conn,
 	      const void *op_context);
 
 /**
- * Starts sending a message with immediate data.
+ * Posts a send work request with immediate data.
  *
- * As rpma_send; the completion of the remote receive has the immediate data and
- * IBV_WC_WITH_IMM in wc_flags.
+ * Same as rpma_send, but the completion of the remote receive carries the
+ * immediate data and has IBV_WC_WITH_IMM set in wc_flags.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - src: in: the region of the message, registered with RPMA_MR_USAGE_SEND, or
- *   NULL; its bytes must not change until the operation has completed
- * - offset: in: where in the region, in bytes
- * - len: in: how many bytes, at most UINT32_MAX
+ * - src: in: the local memory region that holds the message, registered with
+ *   RPMA_MR_USAGE_SEND, or NULL; the data must not change until the operation
+ *   has completed
+ * - offset: in: the offset of the message buffer in the memory region, in bytes
+ * - len: in: the length in bytes, at most UINT32_MAX
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
  * - imm: in: the immediate data in host byte order; the remote work completion
- *   has them in network byte order
- * - op_context: in: comes back as wr_id of the completion
+ *   holds them in network byte order
+ * - op_context: in: returned as the wr_id of the completion
  *
  * RETURN VALUE
- * 0 if the operation was started, or a negative error code.
+ * 0 if the work request was posted, or a negative error code. The completion
+ * reports the outcome.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or src is NULL
  *   and offset or len is not 0
- * - RPMA_E_PROVIDER: the send queue does not take it, for example because it is
- *   full
+ * - RPMA_E_PROVIDER: the work request could not be posted, for example because
+ *   the send queue is full
  *
  * THREADS
  * Thread safe.
@@ -2079,29 +2184,29 @@ int rpma_send_with_imm(struct rpma_conn *conn,
 		       const void *op_context);
 
 /**
- * Posts a receive on a connection.
+ * Posts a receive work request to the receive queue of a connection.
  *
- * Receives are used up in the order in which they are posted. With the region
- * NULL and offset and length 0 there is room for an empty message only.
+ * Receives are consumed in the order in which they are posted. If dst is NULL
+ * and offset and len are 0, the receive can hold only an empty message.
  *
  * PARAMETERS
- * - conn: in: the connection; one with a shared receive queue takes receives
- *   through rpma_srq_recv
- * - dst: in: the region for the message, registered with RPMA_MR_USAGE_RECV, or
- *   NULL
- * - offset: in: where in the region, in bytes
- * - len: in: the room in bytes, at most UINT32_MAX
- * - op_context: in: comes back as wr_id of the completion, which every receive
- *   has
+ * - conn: in: the connection; if it uses a shared receive queue, receives are
+ *   posted with rpma_srq_recv instead
+ * - dst: in: the local memory region for the message, registered with
+ *   RPMA_MR_USAGE_RECV, or NULL
+ * - offset: in: the offset of the message buffer in the memory region, in bytes
+ * - len: in: the length of the receive buffer in bytes, at most UINT32_MAX
+ * - op_context: in: returned as the wr_id of the completion, which every
+ *   receive generates
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL, len is too large, or dst is NULL and offset or
  *   len is not 0
- * - RPMA_E_PROVIDER: the receive queue does not take it, for example because it
- *   is full
+ * - RPMA_E_PROVIDER: the receive work request could not be posted, for example
+ *   because the receive queue is full
  *
  * THREADS
  * Thread safe.
@@ -2113,28 +2218,29 @@ int rpma_recv(struct rpma_conn *conn,
 	      const void *op_context);
 
 /**
- * Posts a receive on a shared receive queue.
+ * Posts a receive work request to a shared receive queue.
  *
- * The message that it will hold may come from any of the connections that use
- * the queue. With the region NULL and offset and length 0 there is room for an
- * empty message only.
+ * The receive is consumed by a message from any of the connections that use the
+ * shared receive queue. If dst is NULL and offset and len are 0, the receive
+ * can hold only an empty message.
  *
  * PARAMETERS
  * - srq: in: the shared receive queue
- * - dst: in: the region for the message, registered with RPMA_MR_USAGE_RECV, or
- *   NULL
- * - offset: in: where in the region, in bytes
- * - len: in: the room in bytes, at most UINT32_MAX
- * - op_context: in: comes back as wr_id of the completion, which every receive
- *   has
+ * - dst: in: the local memory region for the message, registered with
+ *   RPMA_MR_USAGE_RECV, or NULL
+ * - offset: in: the offset of the message buffer in the memory region, in bytes
+ * - len: in: the length of the receive buffer in bytes, at most UINT32_MAX
+ * - op_context: in: returned as the wr_id of the completion, which every
+ *   receive generates
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: srq is NULL, len is too large, or dst is NULL and offset or
  *   len is not 0
- * - RPMA_E_PROVIDER: the queue does not take it, for example because it is full
+ * - RPMA_E_PROVIDER: the receive work request could not be posted, for example
+ *   because the shared receive queue is full
  *
  * THREADS
  * Thread safe.
@@ -2146,18 +2252,19 @@ int rpma_srq_recv(struct rpma_srq *srq,
 		  const void *op_context);
 
 /**
- * Tells the descriptor of a completion queue's channel, readable when a
- * completion event waits.
+ * Gets the file descriptor of a completion queue's completion channel, which
+ * becomes readable when a completion event is pending.
  *
- * It may be polled and made non-blocking; it belongs to the queue, or to the
- * connection if its queues share a channel.
+ * The application may poll it and set it to non-blocking mode. The completion
+ * queue owns it, or the connection if its completion queues share the channel.
  *
  * PARAMETERS
- * - cq: in: the queue
+ * - cq: in: the completion queue
  * - fd: out: the file descriptor
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -2169,25 +2276,27 @@ int rpma_cq_get_fd(const struct rpma_cq *cq,
 		   int *fd);
 
 /**
- * Waits for completions.
+ * Waits for a completion event.
  *
- * Waits, unless the descriptor of rpma_cq_get_fd has been made non-blocking,
- * and arms the queue again. Completions are then taken with rpma_cq_get_wc
- * until it returns RPMA_E_NO_COMPLETION; that can be at once, because a
- * completion may have been taken before its event was.
+ * Blocks until an event is available, unless the file descriptor of the
+ * completion channel (see rpma_cq_get_fd) is in non-blocking mode, and rearms
+ * the completion queue. The completions are then collected with rpma_cq_get_wc
+ * until it returns RPMA_E_NO_COMPLETION, which may be the first call: a
+ * completion may be collected before its event is read.
  *
  * PARAMETERS
- * - cq: in: the queue
+ * - cq: in: the completion queue
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: cq is NULL
- * - RPMA_E_SHARED_CHANNEL: the queue shares its channel; see rpma_conn_wait
- * - RPMA_E_NO_COMPLETION: no event can be taken, for example because the
- *   descriptor is non-blocking and none waits
- * - RPMA_E_PROVIDER: the queue cannot be armed again
+ * - RPMA_E_SHARED_CHANNEL: the completion queue shares its completion channel;
+ *   see rpma_conn_wait
+ * - RPMA_E_NO_COMPLETION: no completion event could be read, for example
+ *   because the file descriptor is in non-blocking mode and no event is pending
+ * - RPMA_E_PROVIDER: the completion queue could not be rearmed
  *
  * THREADS
  * Thread safe.
@@ -2195,25 +2304,28 @@ int rpma_cq_get_fd(const struct rpma_cq *cq,
 int rpma_cq_wait(struct rpma_cq *cq);
 
 /**
- * Takes completions off a queue. Never waits.
+ * Polls a completion queue for work completions. Never blocks.
  *
  * PARAMETERS
- * - cq: in: the queue
- * - num_entries: in: how many to take at most, at least 1
- * - wc: out: room for that many work completions. Of a failed one only wr_id,
- *   status, qp_num and vendor_err are defined. wr_id is the operation's
- *   op_context. A flush has the opcode IBV_WC_RDMA_READ.
- * - num_entries_got: out: how many were taken; may be NULL if num_entries is 1
+ * - cq: in: the completion queue
+ * - num_entries: in: the maximum number of work completions to return, at least
+ *   1
+ * - wc: out: an array of at least num_entries work completions. For a failed
+ *   operation only wr_id, status, qp_num and vendor_err are defined. wr_id is
+ *   the op_context of the operation. A flush has the opcode IBV_WC_RDMA_READ.
+ * - num_entries_got: out: the number of work completions returned; may be NULL
+ *   if num_entries is 1
  *
  * RETURN VALUE
- * 0, or a negative error code with num_entries_got left as it was.
+ * 0 on success, or a negative error code; on failure num_entries_got is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: cq or wc is NULL, num_entries is less than 1, or
  *   num_entries_got is NULL and num_entries is more than 1
- * - RPMA_E_NO_COMPLETION: the queue is empty
- * - RPMA_E_PROVIDER: the provider refuses
- * - RPMA_E_UNKNOWN: the provider gave more than asked for
+ * - RPMA_E_NO_COMPLETION: the completion queue is empty
+ * - RPMA_E_PROVIDER: the provider call failed
+ * - RPMA_E_UNKNOWN: the provider returned more work completions than requested
  *
  * THREADS
  * Thread safe.
@@ -2224,19 +2336,21 @@ int rpma_cq_get_wc(struct rpma_cq *cq,
 		   int *num_entries_got);
 
 /**
- * Chooses the function that gets the library's messages.
+ * Sets the function that receives the library's log messages.
  *
- * A message reaches the function if its level is not above the main threshold
- * (see rpma_log_set_threshold). The function gets the level, the name of a
- * source file, a line, the name of a function, and a printf format with its
- * arguments; the formatted message ends with a newline. It is called in the
- * thread that logs and must not call this library. The built-in function writes
- * to syslog (facility LOG_LOCAL7, name "rpma"), and what is not above the
- * auxiliary threshold to stderr too.
+ * A message is passed to the function if its level does not exceed the main
+ * threshold (see rpma_log_set_threshold). The arguments are the level, the name
+ * of the source file, the line number, the name of the function that logs, and
+ * a printf format with its arguments; the formatted message ends with a
+ * newline. The function runs in the thread that logs and must not call this
+ * library. The built-in function writes to syslog (facility LOG_LOCAL7, name
+ * "rpma"), and also to stderr if the level does not exceed the auxiliary
+ * threshold.
  *
  * PARAMETERS
- * - log_function: in: the function, or RPMA_LOG_USE_DEFAULT_FUNCTION for the
- *   built-in one; it must stay callable from any thread until it is replaced
+ * - log_function: in: the log function, or RPMA_LOG_USE_DEFAULT_FUNCTION for
+ *   the built-in one; it must remain callable from any thread until it is
+ *   replaced
  *
  * RETURN VALUE
  * 0.
@@ -2245,28 +2359,29 @@ int rpma_cq_get_wc(struct rpma_cq *cq,
  * None.
  *
  * THREADS
- * Thread safe. A message that is being logged in another thread may still reach
- * the function that was set before.
+ * Thread safe. A message that another thread is logging at the same time may
+ * still be passed to the previous function.
  */
 int rpma_log_set_function(rpma_log_function *log_function);
 
 /**
  * Sets a logging threshold.
  *
- * The main threshold is RPMA_LOG_LEVEL_WARNING at first, the auxiliary one
- * RPMA_LOG_DISABLED.
+ * The default main threshold is RPMA_LOG_LEVEL_WARNING; the default auxiliary
+ * threshold is RPMA_LOG_DISABLED.
  *
  * PARAMETERS
- * - threshold: in: RPMA_LOG_THRESHOLD for the messages that reach the log
+ * - threshold: in: RPMA_LOG_THRESHOLD for the messages passed to the log
  *   function, RPMA_LOG_THRESHOLD_AUX for those of them that the built-in
  *   function also prints to stderr
- * - level: in: the last level that passes, or RPMA_LOG_DISABLED for none
+ * - level: in: the least severe level that is logged, or RPMA_LOG_DISABLED for
+ *   none
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
- * - RPMA_E_INVAL: threshold or level is not one of its values
+ * - RPMA_E_INVAL: threshold or level is not a valid value
  *
  * THREADS
  * Thread safe.
@@ -2275,17 +2390,19 @@ int rpma_log_set_threshold(enum rpma_log_threshold threshold,
 			   enum rpma_log_level level);
 
 /**
- * Tells a logging threshold.
+ * Gets a logging threshold.
  *
  * PARAMETERS
  * - threshold: in: RPMA_LOG_THRESHOLD or RPMA_LOG_THRESHOLD_AUX
- * - level: out: the last level that passes
+ * - level: out: the least severe level that is logged, or RPMA_LOG_DISABLED for
+ *   none
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
- * - RPMA_E_INVAL: threshold is not one of its values, or level is NULL
+ * - RPMA_E_INVAL: threshold is not a valid value, or level is NULL
  *
  * THREADS
  * Thread safe.
@@ -2293,15 +2410,16 @@ int rpma_log_set_threshold(enum rpma_log_threshold threshold,
 int rpma_log_get_threshold(enum rpma_log_threshold threshold, enum rpma_log_level *level);
 
 /**
- * Tells the descriptor of the main completion queue's channel. New programs use
- * rpma_conn_get_cq and rpma_cq_get_fd.
+ * Gets the file descriptor of the main completion queue's completion channel.
+ * New programs should use rpma_conn_get_cq and rpma_cq_get_fd.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - fd: out: the file descriptor; it belongs to the connection
+ * - fd: out: the file descriptor; the connection owns it
  *
  * RETURN VALUE
- * 0, or a negative error code with the output left as it was.
+ * 0 on success, or a negative error code; on failure the output is left
+ * unchanged.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
@@ -2313,22 +2431,22 @@ int rpma_conn_get_completion_fd(const struct rpma_conn *conn,
 				int *fd);
 
 /**
- * Waits for completions of the main completion queue. New programs use
- * rpma_conn_get_cq and rpma_cq_wait.
+ * Waits for a completion event of the main completion queue. New programs
+ * should use rpma_conn_get_cq and rpma_cq_wait.
  *
  * PARAMETERS
  * - conn: in: the connection
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL
- * - RPMA_E_SHARED_CHANNEL: the connection's queues share their channel; see
- *   rpma_conn_wait
- * - RPMA_E_NO_COMPLETION: no event can be taken, for example because the
- *   descriptor is non-blocking and none waits
- * - RPMA_E_PROVIDER: the queue cannot be armed again
+ * - RPMA_E_SHARED_CHANNEL: the connection's completion queues share their
+ *   completion channel; see rpma_conn_wait
+ * - RPMA_E_NO_COMPLETION: no completion event could be read, for example
+ *   because the file descriptor is in non-blocking mode and no event is pending
+ * - RPMA_E_PROVIDER: the completion queue could not be rearmed
  *
  * THREADS
  * Thread safe.
@@ -2336,28 +2454,29 @@ int rpma_conn_get_completion_fd(const struct rpma_conn *conn,
 int rpma_conn_completion_wait(struct rpma_conn *conn);
 
 /**
- * Takes one completion off the main completion queue. New programs use
+ * Gets one completion from the main completion queue. New programs should use
  * rpma_conn_get_cq and rpma_cq_get_wc.
  *
- * Never waits. Receives are not seen if they have a completion queue of their
- * own. A program that was built for release 0.9 gets the completion of that
- * release, which ends before flags.
+ * Never blocks. Receives are not reported here if they have a separate
+ * completion queue. A program built against release 0.9 gets the completion
+ * structure of that release, which ends before flags.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - cmpl: out: the completion; of a failed operation only op_context and
+ * - cmpl: out: the completion; for a failed operation only op_context and
  *   op_status are set
  *
  * RETURN VALUE
- * 0, also if the operation that completed has failed, or a negative error code.
+ * 0 on success, including the completion of a failed operation, or a negative
+ * error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
- * - RPMA_E_NO_COMPLETION: the queue is empty
- * - RPMA_E_NOSUPP: a completion of an unknown kind was taken; only op_context
- *   and op_status are set
- * - RPMA_E_PROVIDER: the provider refuses
- * - RPMA_E_UNKNOWN: the provider gave more than asked for
+ * - RPMA_E_NO_COMPLETION: the completion queue is empty
+ * - RPMA_E_NOSUPP: the completion has an unknown opcode; only op_context and
+ *   op_status are set
+ * - RPMA_E_PROVIDER: the provider call failed
+ * - RPMA_E_UNKNOWN: the provider returned more work completions than requested
  *
  * THREADS
  * Thread safe.
@@ -2366,53 +2485,56 @@ int rpma_conn_completion_get(struct rpma_conn *conn,
 			     struct rpma_completion *cmpl);
 
 /**
- * Takes one completion off a queue. New programs use rpma_cq_get_wc.
+ * Gets one completion from a completion queue. New programs should use
+ * rpma_cq_get_wc.
  *
- * Never waits.
+ * Never blocks.
  *
  * PARAMETERS
- * - cq: in: the queue
- * - cmpl: out: the completion; of a failed operation only op_context and
+ * - cq: in: the completion queue
+ * - cmpl: out: the completion; for a failed operation only op_context and
  *   op_status are set
  *
  * RETURN VALUE
- * 0, also if the operation that completed has failed, or a negative error code.
+ * 0 on success, including the completion of a failed operation, or a negative
+ * error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: a pointer is NULL
- * - RPMA_E_NO_COMPLETION: the queue is empty
- * - RPMA_E_NOSUPP: a completion of an unknown kind was taken; only op_context
- *   and op_status are set
- * - RPMA_E_PROVIDER: the provider refuses
- * - RPMA_E_UNKNOWN: the provider gave more than asked for
+ * - RPMA_E_NO_COMPLETION: the completion queue is empty
+ * - RPMA_E_NOSUPP: the completion has an unknown opcode; only op_context and
+ *   op_status are set
+ * - RPMA_E_PROVIDER: the provider call failed
+ * - RPMA_E_UNKNOWN: the provider returned more work completions than requested
  *
  * THREADS
  * Thread safe.
  */
-int rpma_cq_get_completion(struct rpma_cq *cq,
-			   struct rpma_completion *cmpl);
+int rpma_cq_get_completion(struct rpma_cq *cq, struct rpma_completion *cmpl);
 
 /**
- * Writes 8 bytes of a local region to remote memory in one piece, after
- * everything that was posted before. New programs use rpma_atomic_write.
+ * Posts an atomic write of 8 bytes from a local memory region to remote memory,
+ * executed after all previously posted operations. New programs should use
+ * rpma_atomic_write.
  *
  * PARAMETERS
  * - conn: in: the connection
- * - dst: in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST
- * - dst_offset: in: where to, in bytes from the start of the region; a multiple
- *   of RPMA_ATOMIC_WRITE_ALIGNMENT. The remote address must be aligned too.
- * - src: in: the local region, registered with RPMA_MR_USAGE_WRITE_SRC
- * - src_offset: in: where from, in bytes
+ * - dst: in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST
+ * - dst_offset: in: the offset in the remote memory region, in bytes; a
+ *   multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The resulting remote address must
+ *   be aligned as well.
+ * - src: in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC
+ * - src_offset: in: the offset in the source memory region, in bytes
  * - flags: in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
- * - op_context: in: comes back as op_context or wr_id of the completion
+ * - op_context: in: returned as the op_context or wr_id of the completion
  *
  * RETURN VALUE
- * 0, or a negative error code.
+ * 0 on success, or a negative error code.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn, dst or src is NULL, flags is 0, or dst_offset is not
  *   aligned
- * - RPMA_E_PROVIDER: the send queue does not take it
+ * - RPMA_E_PROVIDER: the work request could not be posted
  *
  * THREADS
  * Thread safe.

@@ -10,82 +10,84 @@ use rpma::conn::Conn;
 use rpma::cq::Cq;
 use rpma::peer_cfg::PeerCfg;
 
-/// Deletes a connection, whether or not it was disconnected before.
+/// Deletes a connection, whether or not it has been disconnected.
 ///
-/// Its completion queues, descriptors and private data go with it. A shared receive queue does not.
+/// The completion queues, file descriptors and private data of the connection are released with it; a shared receive
+/// queue is not.
 ///
 /// # Parameters
-/// * conn_ptr - in, out: the connection; NULL afterwards, also on failure. One that is NULL already is left alone.
+/// * conn_ptr - in, out: the connection; set to NULL, also on failure. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code: the first, if several things fail. The connection is gone in either case.
+/// 0 on success, or a negative error code: if more than one step fails, the first error. The connection is deleted in
+/// either case.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn_ptr is NULL, or the memory of the flush cannot be unmapped
-/// * RPMA_E_PROVIDER - something cannot be destroyed
+/// * RPMA_E_INVAL - conn_ptr is NULL, or the memory that the connection uses for flushes cannot be unmapped
+/// * RPMA_E_PROVIDER - a verbs or connection manager resource could not be destroyed
 ///
 /// # Threads
 /// Thread safe for different connections.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(conn_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
-/// Asks for the end of a connection.
+/// Disconnects a connection.
 ///
-/// Both ends get RPMA_CONN_CLOSED from rpma_conn_next_event. Requests that are outstanding complete, in error if they
-/// are not done yet.
+/// Both peers receive RPMA_CONN_CLOSED from rpma_conn_next_event. Outstanding work requests complete; those that have
+/// not been executed complete in error.
 ///
 /// # Parameters
 /// * conn - in: the connection
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL
-/// * RPMA_E_PROVIDER - the provider refuses
+/// * RPMA_E_PROVIDER - the provider call failed
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { given(conn) }?.disconnect())
 }
 
-/// Takes the next event of a connection.
+/// Gets the next event of a connection.
 ///
-/// Waits for one, unless the descriptor of rpma_conn_get_event_fd has been made non-blocking. RPMA_CONN_CLOSED may come
-/// twice.
+/// Blocks until an event is available, unless the file descriptor of the event channel (see rpma_conn_get_event_fd) is
+/// in non-blocking mode. RPMA_CONN_CLOSED may be delivered twice.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * event - out: the event
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
-/// * RPMA_E_NO_EVENT - the descriptor is non-blocking and no event waits
-/// * RPMA_E_NOMEM - out of memory for the private data that came with the event; the event is lost
-/// * RPMA_E_PROVIDER - an event cannot be read, or not be acknowledged, in which case the connection's private data are
-///   gone
-/// * RPMA_E_UNKNOWN - an event that means nothing for a connection
+/// * RPMA_E_NO_EVENT - the file descriptor is in non-blocking mode and no event is pending
+/// * RPMA_E_NOMEM - out of memory for the private data delivered with the event; the event is lost
+/// * RPMA_E_PROVIDER - the event could not be read or acknowledged; if it could not be acknowledged, the private data
+///   of the connection are lost
+/// * RPMA_E_UNKNOWN - the connection manager delivered an event that is not expected on a connection
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_conn_event) -> c_int {
     // SAFETY: the caller's promises.
@@ -97,16 +99,16 @@ pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_
     })
 }
 
-/// Tells the descriptor that is readable when a connection event waits.
+/// Gets the file descriptor of a connection's event channel, which becomes readable when a connection event is pending.
 ///
-/// It may be polled and made non-blocking; it belongs to the connection.
+/// The application may poll it and set it to non-blocking mode. The connection owns it.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * fd - out: the file descriptor
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -115,7 +117,7 @@ pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -126,18 +128,18 @@ pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_in
     })
 }
 
-/// Tells the private data that the other end gave.
+/// Gets the private data sent by the remote peer.
 ///
-/// At the end that connected they are there once RPMA_CONN_ESTABLISHED was delivered; at the end that accepted, from the
-/// start.
+/// On the active side the private data are available once RPMA_CONN_ESTABLISHED has been delivered; on the passive
+/// side, from the start.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * pdata - out: the data and their length; NULL and 0 if there are none. The data belong to the connection. The
-///   transport may pad them with zeros, so the length may be larger than what was sent.
+/// * pdata - out: the private data and their length; NULL and 0 if there are none. The connection owns the data. The
+///   transport may pad them with zeros, so the length may be larger than the length that was sent.
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -146,7 +148,7 @@ pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_in
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_private_data(
     conn: *const Conn,
@@ -160,17 +162,17 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
     })
 }
 
-/// Takes note of what the remote peer declared about itself.
+/// Applies the configuration declared by the remote peer to a connection.
 ///
-/// Needed before a flush to persistence, which is only possible if the remote peer declared direct write to persistent
-/// memory.
+/// Required before a flush to persistence, which is supported only if the remote peer has declared direct write to
+/// persistent memory.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * pcfg - in: the remote peer's configuration, from rpma_peer_cfg_from_descriptor; its values are copied
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -179,7 +181,7 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: *const PeerCfg) -> c_int {
     // SAFETY: the caller's promises.
@@ -190,14 +192,14 @@ pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: 
     })
 }
 
-/// Tells the number of a connection's queue pair, by which work completions name it.
+/// Gets the queue pair number of a connection, which identifies the connection in work completions.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * qp_num - out: the number
+/// * qp_num - out: the queue pair number
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -206,7 +208,7 @@ pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: 
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -217,14 +219,14 @@ pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u3
     })
 }
 
-/// Tells a connection's main completion queue.
+/// Gets the main completion queue of a connection.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * cq_ptr - out: the queue; it belongs to the connection
+/// * cq_ptr - out: the completion queue; the connection owns it
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -233,7 +235,7 @@ pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u3
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut Cq) -> c_int {
     // SAFETY: the caller's promises.
@@ -244,15 +246,15 @@ pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut C
     })
 }
 
-/// Tells a connection's separate receive completion queue.
+/// Gets the separate receive completion queue of a connection.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * rcq_ptr - out: the queue, which belongs to the connection; NULL if there is none, also if a shared receive queue has
-///   one (see rpma_srq_get_rcq)
+/// * rcq_ptr - out: the receive completion queue, owned by the connection; NULL if the connection has none, which
+///   includes the case where the shared receive queue has its own (see rpma_srq_get_rcq)
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -261,7 +263,7 @@ pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut C
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut Cq) -> c_int {
     // SAFETY: the caller's promises.
@@ -273,26 +275,27 @@ pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut
     })
 }
 
-/// Tells the descriptor of a connection's shared completion channel, readable when a completion event waits.
+/// Gets the file descriptor of a connection's shared completion channel, which becomes readable when a completion event
+/// is pending.
 ///
-/// It may be polled and made non-blocking; it belongs to the connection.
+/// The application may poll it and set it to non-blocking mode. The connection owns it.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * fd - out: the file descriptor
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
-/// * RPMA_E_NOT_SHARED_CHNL - the connection was not configured with a shared completion channel
+/// * RPMA_E_NOT_SHARED_CHNL - the connection is not configured with a shared completion channel
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_compl_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -304,33 +307,35 @@ pub unsafe extern "C" fn rpma_conn_get_compl_fd(conn: *const Conn, fd: *mut c_in
     })
 }
 
-/// Waits for completions on a connection's shared completion channel.
+/// Waits for a completion event on a connection's shared completion channel.
 ///
-/// Waits, unless the descriptor of rpma_conn_get_compl_fd has been made non-blocking, and arms the queue that has
-/// completions again. They are then taken with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION; that can be at
-/// once.
+/// Blocks until an event is available, unless the file descriptor of the completion channel (see
+/// rpma_conn_get_compl_fd) is in non-blocking mode, and rearms the completion queue that reported the event. The
+/// completions are then collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which may be the first
+/// call.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * flags - in: not used
-/// * cq - out: the completion queue that has completions; NULL if it cannot be armed again
-/// * is_rcq - out: whether it is the receive completion queue; may be NULL
+/// * flags - in: ignored
+/// * cq - out: the completion queue that reported the event; NULL if it could not be rearmed
+/// * is_rcq - out: whether cq is the receive completion queue; may be NULL
 ///
 /// # Return value
-/// 0, or a negative error code. Except as said above, the outputs are left as they were on failure.
+/// 0 on success, or a negative error code; on failure the outputs are left unchanged, except as stated above.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn or cq is NULL
-/// * RPMA_E_NOT_SHARED_CHNL - the connection was not configured with a shared completion channel
-/// * RPMA_E_NO_COMPLETION - no event can be taken, for example because the descriptor is non-blocking and none waits
-/// * RPMA_E_PROVIDER - the queue cannot be armed again; is_rcq is set
-/// * RPMA_E_UNKNOWN - the event is of a queue that is not this connection's
+/// * RPMA_E_NOT_SHARED_CHNL - the connection is not configured with a shared completion channel
+/// * RPMA_E_NO_COMPLETION - no completion event could be read, for example because the file descriptor is in
+///   non-blocking mode and no event is pending
+/// * RPMA_E_PROVIDER - the completion queue could not be rearmed; is_rcq is set
+/// * RPMA_E_UNKNOWN - the event belongs to a completion queue that is not one of this connection's
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_wait(
     conn: *mut Conn,

@@ -8,16 +8,16 @@ use rpma::conn_cfg::ConnCfg;
 use rpma::error::Error;
 use rpma::srq::Srq;
 
-/// Makes a connection configuration.
+/// Creates a connection configuration.
 ///
-/// Its values at first: timeout RPMA_DEFAULT_TIMEOUT_MS, completion, send and receive queue 10 entries each, no
-/// separate receive completion queue, no shared completion channel, no shared receive queue.
+/// The default values are: timeout RPMA_DEFAULT_TIMEOUT_MS; completion queue, send queue and receive queue of 10
+/// entries each; no separate receive completion queue; no shared completion channel; no shared receive queue.
 ///
 /// # Parameters
-/// * cfg_ptr - out: the configuration, to be deleted with rpma_conn_cfg_delete; NULL if out of memory
+/// * cfg_ptr - out: the configuration, to be deleted with rpma_conn_cfg_delete; set to NULL on RPMA_E_NOMEM
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg_ptr is NULL
@@ -27,20 +27,20 @@ use rpma::srq::Srq;
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { out(cfg_ptr)?.give_or_null(ConnCfg::new()) })
 }
 
-/// Deletes a connection configuration. Connections made with it are not affected.
+/// Deletes a connection configuration. Connections created with it are not affected.
 ///
 /// # Parameters
-/// * cfg_ptr - in, out: the configuration; NULL afterwards. One that is NULL already is left alone.
+/// * cfg_ptr - in, out: the configuration; set to NULL. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg_ptr is NULL
@@ -49,23 +49,23 @@ pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int 
 /// Thread safe for different configurations.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(cfg_ptr) }.map(drop))
 }
 
-/// Sets how long resolving an address and resolving a route may each take.
+/// Sets the timeout that applies to address resolution and to route resolution, each on its own.
 ///
-/// On the software device it is the time that making the TCP connection may take.
+/// On the software device it limits the time to establish the TCP connection.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * timeout_ms - in: the time in milliseconds, not negative
+/// * timeout_ms - in: the timeout in milliseconds, not negative
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL, or timeout_ms is negative
@@ -74,21 +74,21 @@ pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_i
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { given(cfg)?.set_timeout(timeout_ms) })
 }
 
-/// Tells how long resolving an address and resolving a route may each take.
+/// Gets the timeout that applies to address resolution and to route resolution, each on its own.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * timeout_ms - out: the time in milliseconds
+/// * timeout_ms - out: the timeout in milliseconds
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_ms: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -110,15 +110,15 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_
 
 /// Sets the size of a connection's main completion queue.
 ///
-/// It must have room for every completion that can be outstanding: of the send queue, and of the receive queue unless
-/// a separate receive completion queue takes those.
+/// It must hold all completions that can be outstanding: those of the send queue, and those of the receive queue unless
+/// a separate receive completion queue is used.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * cq_size - in: the number of entries; values above INT_MAX mean INT_MAX
+/// * cq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -137,14 +137,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u
     })
 }
 
-/// Tells the size of a connection's main completion queue.
+/// Gets the size of a connection's main completion queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
 /// * cq_size - out: the number of entries
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -166,14 +166,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size:
 
 /// Sets the size of a connection's send queue.
 ///
-/// An entry is free again when the completion of its request, or of a later one, has been taken.
+/// An entry is released when the completion of its work request, or of a later one, has been collected.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * sq_size - in: the number of requests that may be outstanding
+/// * sq_size - in: the maximum number of outstanding work requests
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size:
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -192,14 +192,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u
     })
 }
 
-/// Tells the size of a connection's send queue.
+/// Gets the size of a connection's send queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * sq_size - out: the number of requests
+/// * sq_size - out: the maximum number of outstanding work requests
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -223,10 +223,10 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size:
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rq_size - in: the number of receives that may be outstanding
+/// * rq_size - in: the maximum number of outstanding receive work requests
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size:
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -245,14 +245,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u
     })
 }
 
-/// Tells the size of a connection's receive queue.
+/// Gets the size of a connection's receive queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rq_size - out: the number of receives
+/// * rq_size - out: the maximum number of outstanding receive work requests
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -274,15 +274,16 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size:
 
 /// Sets the size of a connection's separate receive completion queue.
 ///
-/// Without one, completions of receives come through the main completion queue. With a shared receive queue that has
-/// a completion queue of its own, the value is not used.
+/// Without one, receive completions are reported in the main completion queue. The value is ignored if the connection
+/// uses a shared receive queue that has its own completion queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rcq_size - in: the number of entries, values above INT_MAX mean INT_MAX; 0 for no separate queue
+/// * rcq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX; 0 for no separate receive
+///   completion queue
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -291,7 +292,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size:
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size: u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -301,14 +302,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size:
     })
 }
 
-/// Tells the size of a connection's separate receive completion queue.
+/// Gets the size of a connection's separate receive completion queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rcq_size - out: the number of entries, or 0
+/// * rcq_size - out: the number of entries; 0 if there is no such queue
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -317,7 +318,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size:
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_size: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -330,14 +331,15 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_siz
 
 /// Sets whether a connection's completion queues share one completion channel.
 ///
-/// With a shared channel, rpma_conn_wait waits for completions of both queues, and rpma_cq_wait is not possible.
+/// With a shared completion channel, rpma_conn_wait waits for the completions of both queues, and rpma_cq_wait cannot
+/// be used.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * shared - in: whether the channel is shared
+/// * shared - in: whether the completion channel is shared
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -346,7 +348,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_siz
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shared: bool) -> c_int {
     // SAFETY: the caller's promises.
@@ -356,14 +358,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shar
     })
 }
 
-/// Tells whether a connection's completion queues share one completion channel.
+/// Gets whether a connection's completion queues share one completion channel.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * shared - out: whether the channel is shared
+/// * shared - out: whether the completion channel is shared
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -372,7 +374,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shar
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, shared: *mut bool) -> c_int {
     // SAFETY: the caller's promises.
@@ -383,15 +385,15 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, sh
     })
 }
 
-/// Sets the shared receive queue that a connection takes its receives from.
+/// Sets the shared receive queue of a connection.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * srq - in: the queue; it stays the caller's and must outlive the connections made with this configuration. It
-///   can be replaced but not removed again.
+/// * srq - in: the shared receive queue; the caller keeps ownership, and it must outlive the connections created with
+///   this configuration. It can be replaced but not removed.
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -400,7 +402,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, sh
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq) -> c_int {
     // SAFETY: the caller's promises.
@@ -414,14 +416,14 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq)
     })
 }
 
-/// Tells the shared receive queue that a connection takes its receives from.
+/// Gets the shared receive queue of a connection.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * srq_ptr - out: the queue, which is not the caller's to delete through this pointer; NULL if none is set
+/// * srq_ptr - out: the shared receive queue, which must not be deleted through this pointer; NULL if none is set
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -430,7 +432,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq)
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_srq(cfg: *const ConnCfg, srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: the caller's promises.

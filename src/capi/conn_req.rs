@@ -13,32 +13,34 @@ use rpma::mr::MrLocal;
 use rpma::peer::Peer;
 use rpma::post;
 
-/// Makes a request for a connection to a remote peer.
+/// Creates a connection request to a remote peer.
 ///
-/// Nothing is sent to the remote peer before rpma_conn_req_connect.
+/// Nothing is sent to the remote peer until rpma_conn_req_connect is called.
 ///
 /// # Parameters
-/// * peer - in: the peer; it must outlive the request and its connection
-/// * addr - in: the remote IPv4 or IPv6 address or host name
+/// * peer - in: the peer; it must outlive the connection request and its connection
+/// * addr - in: the IPv4 or IPv6 address or host name of the remote peer
 /// * port - in: the port number or service name
-/// * cfg - in: the configuration for the connection, or NULL for the default one
-/// * req_ptr - out: the request, to be consumed by rpma_conn_req_connect or deleted by rpma_conn_req_delete
+/// * cfg - in: the connection configuration, or NULL for the default configuration
+/// * req_ptr - out: the connection request, to be consumed by rpma_conn_req_connect or deleted with
+///   rpma_conn_req_delete
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - peer, addr, port or req_ptr is NULL, or the configuration combines a shared completion channel with
 ///   a shared receive queue that has its own completion queue
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the address cannot be translated, address or route not be resolved in time, or a queue or queue
-///   pair not be created, for example because the peer is not on the device that leads to the address
+/// * RPMA_E_PROVIDER - the address could not be translated, the address or the route could not be resolved within the
+///   timeout, or a completion queue or the queue pair could not be created, for example because the peer uses a device
+///   other than the one that reaches the address
 ///
 /// # Threads
 /// Not thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_new(
     peer: *mut Peer,
@@ -59,53 +61,59 @@ pub unsafe extern "C" fn rpma_conn_req_new(
     })
 }
 
-/// Deletes a connection request. One that came in is rejected.
+/// Deletes a connection request. An incoming request is rejected.
 ///
 /// # Parameters
-/// * req_ptr - in, out: the request; NULL afterwards, also on failure. One that is NULL already is left alone.
+/// * req_ptr - in, out: the connection request; set to NULL, also on failure. If it is already NULL, the call has no
+///   effect.
 ///
 /// # Return value
-/// 0, or a negative error code: the first, if several things fail. The request is gone in either case.
+/// 0 on success, or a negative error code: if more than one step fails, the first error. The connection request is
+/// deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - req_ptr is NULL
-/// * RPMA_E_PROVIDER - the rejection cannot be sent, or something not be destroyed
+/// * RPMA_E_PROVIDER - the rejection could not be sent, or a verbs or connection manager resource could not be
+///   destroyed
 ///
 /// # Threads
 /// Not thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_delete(req_ptr: *mut *mut ConnReq) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(req_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
-/// Sends a connection request, or accepts one that came in.
+/// Sends an outgoing connection request, or accepts an incoming one.
 ///
-/// The connection can be used once rpma_conn_next_event has delivered RPMA_CONN_ESTABLISHED.
+/// The connection is ready for use once rpma_conn_next_event has delivered RPMA_CONN_ESTABLISHED.
 ///
 /// # Parameters
-/// * req_ptr - in, out: the request, which is used up; NULL afterwards, also on failure
-/// * pdata - in: private data for the other end, or NULL for none; copied. How many of the 255 bytes that len allows
-///   can be sent is up to the provider (56 for a request on InfiniBand, 251 on the software device).
+/// * req_ptr - in, out: the connection request, which is consumed; set to NULL, also on failure
+/// * pdata - in: the private data for the remote peer, or NULL for none; copied. len allows up to 255 bytes, but the
+///   provider may support fewer (56 for a request on InfiniBand, 251 on the software device).
 /// * conn_ptr - out: the connection, to be deleted with rpma_conn_delete
 ///
 /// # Return value
-/// 0, or a negative error code with conn_ptr left as it was. Unless req_ptr or the request is NULL, the request is gone
-/// in either case; one that came in has then been rejected or its connection broken off.
+/// 0 on success, or a negative error code; on failure conn_ptr is left unchanged. Unless req_ptr or the connection
+/// request is NULL, the request is consumed in either case; on failure an incoming request has been rejected or its
+/// connection has been disconnected.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - req_ptr, the request or conn_ptr is NULL, or pdata is given with NULL data or length 0
+/// * RPMA_E_INVAL - req_ptr, the connection request or conn_ptr is NULL, or pdata is not NULL and holds a NULL pointer
+///   or length 0
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the request cannot be sent or accepted, or something that the connection needs not be created
+/// * RPMA_E_PROVIDER - the connection request could not be sent or accepted, or a resource of the connection could not
+///   be created
 ///
 /// # Threads
 /// Thread safe for different requests.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_connect(
     req_ptr: *mut *mut ConnReq,
@@ -122,27 +130,27 @@ pub unsafe extern "C" fn rpma_conn_req_connect(
     })
 }
 
-/// Posts a receive before the connection exists, so that the first message finds it.
+/// Posts a receive work request before the connection is established, so that it is in place for the first message.
 ///
 /// # Parameters
-/// * req - in: the request
-/// * dst - in: the region for the message, registered with RPMA_MR_USAGE_RECV
-/// * offset - in: where in the region, in bytes
-/// * len - in: the room in bytes, at most UINT32_MAX
-/// * op_context - in: comes back as wr_id of the completion
+/// * req - in: the connection request
+/// * dst - in: the local memory region for the message, registered with RPMA_MR_USAGE_RECV
+/// * offset - in: the offset of the message buffer in the memory region, in bytes
+/// * len - in: the length of the receive buffer in bytes, at most UINT32_MAX
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - req or dst is NULL, or len is too large
-/// * RPMA_E_PROVIDER - the receive queue does not take it
+/// * RPMA_E_PROVIDER - the receive work request could not be posted
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_recv(
     req: *mut ConnReq,
@@ -155,16 +163,16 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
     status(|| unsafe { post::req_recv(given(req)?, given(dst)?, offset, len, op_context) })
 }
 
-/// Tells the private data that came with a request.
+/// Gets the private data of a connection request.
 ///
 /// # Parameters
-/// * req - in: the request
-/// * pdata - out: the data and their length; NULL and 0 if there are none, as for every request that this end made. The
-///   data belong to the request, and to its connection once rpma_conn_req_connect succeeded. The transport may pad
-///   them with zeros, so the length may be larger than what was sent.
+/// * req - in: the connection request
+/// * pdata - out: the private data and their length; NULL and 0 if there are none, as for every request created with
+///   rpma_conn_req_new. The connection request owns the data, and its connection does once rpma_conn_req_connect has
+///   succeeded. The transport may pad them with zeros, so the length may be larger than the length that was sent.
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -173,7 +181,7 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_get_private_data(
     req: *const ConnReq,

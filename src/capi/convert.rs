@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! From C pointers to Rust and from results to C ints.
+//! Conversion of C pointers to Rust references and of results to C ints.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
 use rpma::error::{Error, Result};
 
-/// Runs the body of a function and makes its result the C return value.
+/// Runs the body of a function and converts its result to the C return value.
 #[inline(always)]
 pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
     match body() {
@@ -15,17 +15,17 @@ pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
-/// An object that must be given.
+/// Borrows an object that must not be NULL.
 ///
 /// # Safety
-/// `ptr` must be NULL or point to a live object, alive as long as the borrow is used.
+/// `ptr` must be NULL or point to an object that stays alive as long as the borrow is used.
 #[inline(always)]
 pub unsafe fn given<'a, T>(ptr: *const T) -> Result<&'a T> {
-    // SAFETY: by contract.
+    // SAFETY: `ptr` is NULL, which gives None, or points to an object that outlives the borrow.
     unsafe { ptr.as_ref() }.ok_or(Error::Inval)
 }
 
-/// A string that must be given.
+/// Borrows a string that must not be NULL.
 ///
 /// # Safety
 /// `ptr` must be NULL or a C string that does not change as long as the borrow is used.
@@ -33,14 +33,14 @@ pub unsafe fn string<'a>(ptr: *const c_char) -> Result<&'a CStr> {
     if ptr.is_null() {
         return Err(Error::Inval);
     }
-    // SAFETY: by contract.
+    // SAFETY: `ptr` is not NULL, so it is a C string that does not change while it is borrowed.
     Ok(unsafe { CStr::from_ptr(ptr) })
 }
 
-/// A place for a result; written or left alone, never read.
+/// An output parameter; it may be written, but is never read.
 pub struct Out<T>(NonNull<T>);
 
-/// A place for a result that must be given.
+/// An output parameter that must not be NULL.
 ///
 /// # Safety
 /// `ptr` must be NULL or writable until the result is set.
@@ -52,18 +52,18 @@ pub unsafe fn out<T>(ptr: *mut T) -> Result<Out<T>> {
 impl<T> Out<T> {
     #[inline(always)]
     pub fn set(&self, value: T) {
-        // SAFETY: writable, as whoever called `out` promised.
+        // SAFETY: the caller of `out` guarantees that the pointer stays writable until the result is set.
         unsafe { self.0.as_ptr().write(value) }
     }
 }
 
 impl<T> Out<*mut T> {
-    /// Gives an object to the caller.
+    /// Passes ownership of an object to the caller.
     pub fn give(&self, object: Box<T>) {
         self.set(Box::into_raw(object));
     }
 
-    /// As `give`; a result for which there is no memory sets the place to NULL.
+    /// Same as `give`, but sets the output to NULL on `Error::NoMem`.
     pub fn give_or_null(&self, object: Result<Box<T>>) -> Result<()> {
         match object {
             Ok(object) => self.give(object),
@@ -78,15 +78,16 @@ impl<T> Out<*mut T> {
     }
 }
 
-/// Takes an object back from the caller, whose pointer becomes NULL; none if it was NULL already.
+/// Takes ownership of an object back from the caller and sets the caller's pointer to NULL; None if it was NULL already.
 ///
 /// # Safety
-/// `place` must be NULL or hold NULL or an object that this library gave out and that nobody uses any more.
+/// `place` must be NULL, or hold NULL or an object that this library created and that is no longer in use.
 pub unsafe fn take<T>(place: *mut *mut T) -> Result<Option<Box<T>>> {
     if place.is_null() {
         return Err(Error::Inval);
     }
-    // SAFETY: the place is readable and writable by contract, and every object that is given out comes from a box.
+    // SAFETY: `place` is not NULL, so it is readable and writable. An object that it holds was created by `give` from a
+    // box, and nothing else uses it.
     unsafe {
         let object = place.replace(std::ptr::null_mut());
         Ok(if object.is_null() { None } else { Some(Box::from_raw(object)) })

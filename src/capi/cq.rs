@@ -9,16 +9,18 @@ use super::convert::{given, out, status};
 use rpma::cq::Cq;
 use rpma::error::Error;
 
-/// Tells the descriptor of a completion queue's channel, readable when a completion event waits.
+/// Gets the file descriptor of a completion queue's completion channel, which becomes readable when a completion event
+/// is pending.
 ///
-/// It may be polled and made non-blocking; it belongs to the queue, or to the connection if its queues share a channel.
+/// The application may poll it and set it to non-blocking mode. The completion queue owns it, or the connection if its
+/// completion queues share the channel.
 ///
 /// # Parameters
-/// * cq - in: the queue
+/// * cq - in: the completion queue
 /// * fd - out: the file descriptor
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -27,7 +29,7 @@ use rpma::error::Error;
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -38,59 +40,60 @@ pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int 
     })
 }
 
-/// Waits for completions.
+/// Waits for a completion event.
 ///
-/// Waits, unless the descriptor of rpma_cq_get_fd has been made non-blocking, and arms the queue again. Completions are
-/// then taken with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION; that can be at once, because a completion may
-/// have been taken before its event was.
+/// Blocks until an event is available, unless the file descriptor of the completion channel (see rpma_cq_get_fd) is in
+/// non-blocking mode, and rearms the completion queue. The completions are then collected with rpma_cq_get_wc until it
+/// returns RPMA_E_NO_COMPLETION, which may be the first call: a completion may be collected before its event is read.
 ///
 /// # Parameters
-/// * cq - in: the queue
+/// * cq - in: the completion queue
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cq is NULL
-/// * RPMA_E_SHARED_CHANNEL - the queue shares its channel; see rpma_conn_wait
-/// * RPMA_E_NO_COMPLETION - no event can be taken, for example because the descriptor is non-blocking and none waits
-/// * RPMA_E_PROVIDER - the queue cannot be armed again
+/// * RPMA_E_SHARED_CHANNEL - the completion queue shares its completion channel; see rpma_conn_wait
+/// * RPMA_E_NO_COMPLETION - no completion event could be read, for example because the file descriptor is in
+///   non-blocking mode and no event is pending
+/// * RPMA_E_PROVIDER - the completion queue could not be rearmed
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_wait(cq: *mut Cq) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { given(cq) }?.wait())
 }
 
-/// Takes completions off a queue. Never waits.
+/// Polls a completion queue for work completions. Never blocks.
 ///
 /// # Parameters
-/// * cq - in: the queue
-/// * num_entries - in: how many to take at most, at least 1
-/// * wc - out: room for that many work completions. Of a failed one only wr_id, status, qp_num and vendor_err are
-///   defined. wr_id is the operation's op_context. A flush has the opcode IBV_WC_RDMA_READ.
-/// * num_entries_got - out: how many were taken; may be NULL if num_entries is 1
+/// * cq - in: the completion queue
+/// * num_entries - in: the maximum number of work completions to return, at least 1
+/// * wc - out: an array of at least num_entries work completions. For a failed operation only wr_id, status, qp_num and
+///   vendor_err are defined. wr_id is the op_context of the operation. A flush has the opcode IBV_WC_RDMA_READ.
+/// * num_entries_got - out: the number of work completions returned; may be NULL if num_entries is 1
 ///
 /// # Return value
-/// 0, or a negative error code with num_entries_got left as it was.
+/// 0 on success, or a negative error code; on failure num_entries_got is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - cq or wc is NULL, num_entries is less than 1, or num_entries_got is NULL and num_entries is more than
-///   1
-/// * RPMA_E_NO_COMPLETION - the queue is empty
-/// * RPMA_E_PROVIDER - the provider refuses
-/// * RPMA_E_UNKNOWN - the provider gave more than asked for
+/// * RPMA_E_INVAL - cq or wc is NULL, num_entries is less than 1, or num_entries_got is NULL and num_entries is more
+///   than 1
+/// * RPMA_E_NO_COMPLETION - the completion queue is empty
+/// * RPMA_E_PROVIDER - the provider call failed
+/// * RPMA_E_UNKNOWN - the provider returned more work completions than requested
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_get_wc(
     cq: *mut Cq,

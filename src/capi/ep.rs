@@ -10,27 +10,27 @@ use rpma::ep::{Ep, Unacknowledged};
 use rpma::error::Error;
 use rpma::peer::Peer;
 
-/// Makes an endpoint that listens for connection requests.
+/// Creates an endpoint that listens for incoming connection requests.
 ///
 /// # Parameters
 /// * peer - in: the peer; it must outlive the endpoint and the connections accepted through it
 /// * addr - in: a local IPv4 or IPv6 address or host name
 /// * port - in: the port number or service name
-/// * ep_ptr - out: the endpoint, to be deleted with rpma_ep_shutdown
+/// * ep_ptr - out: the listening endpoint, to be deleted with rpma_ep_shutdown
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the address cannot be translated, bound or listened on
+/// * RPMA_E_PROVIDER - the address could not be translated or bound, or listening on it failed
 ///
 /// # Threads
 /// Not thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_listen(
     peer: *mut Peer,
@@ -52,53 +52,54 @@ pub unsafe extern "C" fn rpma_ep_listen(
 /// Stops listening and deletes the endpoint. Connections accepted through it are not affected.
 ///
 /// # Parameters
-/// * ep_ptr - in, out: the endpoint; NULL afterwards, also on failure. One that is NULL already is left alone.
+/// * ep_ptr - in, out: the endpoint; set to NULL, also on failure. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code. The endpoint is gone in either case.
+/// 0 on success, or a negative error code. The endpoint is deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - ep_ptr is NULL
-/// * RPMA_E_PROVIDER - the listening identifier cannot be destroyed
+/// * RPMA_E_PROVIDER - the listening rdma_cm identifier could not be destroyed
 ///
 /// # Threads
 /// Not thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(ep_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
-/// Takes the next connection request.
+/// Gets the next incoming connection request.
 ///
-/// Waits for one, unless the descriptor of rpma_ep_get_fd has been made non-blocking.
+/// Blocks until a request is pending, unless the file descriptor of the endpoint (see rpma_ep_get_fd) is in
+/// non-blocking mode.
 ///
 /// # Parameters
 /// * ep - in: the endpoint
-/// * cfg - in: the configuration for the connection, or NULL for the default one
-/// * req_ptr - out: the request, to be consumed by rpma_conn_req_connect or refused by rpma_conn_req_delete; NULL
-///   if the event that announced it cannot be acknowledged
+/// * cfg - in: the connection configuration, or NULL for the default configuration
+/// * req_ptr - out: the connection request, to be accepted with rpma_conn_req_connect or rejected with
+///   rpma_conn_req_delete; NULL if the event that delivered it could not be acknowledged
 ///
 /// # Return value
-/// 0, or a negative error code. Except as said above, the output is left as it was on failure. A request that was
-/// taken but for which resources are missing has been rejected.
+/// 0 on success, or a negative error code; on failure the output is left unchanged, except as stated above. A
+/// connection request that was received but could not be set up has been rejected.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - ep or req_ptr is NULL; something else than a request happened on the endpoint; or the
-///   configuration combines a shared completion channel with a shared receive queue that has its own completion
-///   queue
-/// * RPMA_E_NO_EVENT - the descriptor is non-blocking and no request waits
+/// * RPMA_E_INVAL - ep or req_ptr is NULL; the event on the endpoint is not a connection request; or the configuration
+///   combines a shared completion channel with a shared receive queue that has its own completion queue
+/// * RPMA_E_NO_EVENT - the file descriptor is in non-blocking mode and no connection request is pending
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - a queue or queue pair cannot be created, or an event not be read or acknowledged
+/// * RPMA_E_PROVIDER - a completion queue or the queue pair could not be created, or the event could not be read or
+///   acknowledged
 ///
 /// # Threads
 /// Not thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_next_conn_req(
     ep: *mut Ep,
@@ -122,16 +123,17 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
     })
 }
 
-/// Tells the descriptor that is readable when a connection request waits.
+/// Gets the file descriptor of an endpoint's event channel, which becomes readable when a connection request is
+/// pending.
 ///
-/// It may be polled and made non-blocking; it belongs to the endpoint.
+/// The application may poll it and set it to non-blocking mode. The endpoint owns it.
 ///
 /// # Parameters
 /// * ep - in: the endpoint
 /// * fd - out: the file descriptor
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -140,7 +142,7 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_get_fd(ep: *const Ep, fd: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.

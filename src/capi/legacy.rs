@@ -12,14 +12,15 @@ use rpma::error::Error;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::post;
 
-/// Tells the descriptor of the main completion queue's channel. New programs use rpma_conn_get_cq and rpma_cq_get_fd.
+/// Gets the file descriptor of the main completion queue's completion channel. New programs should use rpma_conn_get_cq
+/// and rpma_cq_get_fd.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * fd - out: the file descriptor; it belongs to the connection
+/// * fd - out: the file descriptor; the connection owns it
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -28,7 +29,7 @@ use rpma::post;
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -39,55 +40,57 @@ pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut
     })
 }
 
-/// Waits for completions of the main completion queue. New programs use rpma_conn_get_cq and rpma_cq_wait.
+/// Waits for a completion event of the main completion queue. New programs should use rpma_conn_get_cq and
+/// rpma_cq_wait.
 ///
 /// # Parameters
 /// * conn - in: the connection
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL
-/// * RPMA_E_SHARED_CHANNEL - the connection's queues share their channel; see rpma_conn_wait
-/// * RPMA_E_NO_COMPLETION - no event can be taken, for example because the descriptor is non-blocking and none waits
-/// * RPMA_E_PROVIDER - the queue cannot be armed again
+/// * RPMA_E_SHARED_CHANNEL - the connection's completion queues share their completion channel; see rpma_conn_wait
+/// * RPMA_E_NO_COMPLETION - no completion event could be read, for example because the file descriptor is in
+///   non-blocking mode and no event is pending
+/// * RPMA_E_PROVIDER - the completion queue could not be rearmed
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { given(conn) }?.cq().wait())
 }
 
-/// Takes one completion off the main completion queue. New programs use rpma_conn_get_cq and rpma_cq_get_wc.
+/// Gets one completion from the main completion queue. New programs should use rpma_conn_get_cq and rpma_cq_get_wc.
 ///
-/// Never waits. Receives are not seen if they have a completion queue of their own. A program that was built for
-/// release 0.9 gets the completion of that release, which ends before flags.
+/// Never blocks. Receives are not reported here if they have a separate completion queue. A program built against
+/// release 0.9 gets the completion structure of that release, which ends before flags.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * cmpl - out: the completion; of a failed operation only op_context and op_status are set
+/// * cmpl - out: the completion; for a failed operation only op_context and op_status are set
 ///
 /// # Return value
-/// 0, also if the operation that completed has failed, or a negative error code.
+/// 0 on success, including the completion of a failed operation, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
-/// * RPMA_E_NO_COMPLETION - the queue is empty
-/// * RPMA_E_NOSUPP - a completion of an unknown kind was taken; only op_context and op_status are set
-/// * RPMA_E_PROVIDER - the provider refuses
-/// * RPMA_E_UNKNOWN - the provider gave more than asked for
+/// * RPMA_E_NO_COMPLETION - the completion queue is empty
+/// * RPMA_E_NOSUPP - the completion has an unknown opcode; only op_context and op_status are set
+/// * RPMA_E_PROVIDER - the provider call failed
+/// * RPMA_E_UNKNOWN - the provider returned more work completions than requested
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rpma_completion) -> c_int {
     // SAFETY: the caller's promises.
@@ -100,16 +103,16 @@ pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rp
     })
 }
 
-/// rpma_conn_completion_get as programs built for 0.9 know it: exported under the same name at LIBRPMA_1.0
-/// (see `include/librpma.ld`), for an object of 24 bytes.
+/// rpma_conn_completion_get for programs built against release 0.9: exported under the same name at version LIBRPMA_1.0
+/// (see `include/librpma.ld`), with a completion structure of 24 bytes.
 ///
-/// Operation and length are also set for a failed operation if the provider tells them, and there is no operation
-/// RPMA_OP_RECV_RDMA_WITH_IMM: its completion is RPMA_E_NOSUPP.
+/// The operation and the length are also set for a failed operation if the provider reports them, and there is no
+/// operation RPMA_OP_RECV_RDMA_WITH_IMM: such a completion yields RPMA_E_NOSUPP.
 ///
 /// cbindgen:ignore
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
     conn: *mut Conn,
@@ -125,29 +128,29 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
     })
 }
 
-/// Takes one completion off a queue. New programs use rpma_cq_get_wc.
+/// Gets one completion from a completion queue. New programs should use rpma_cq_get_wc.
 ///
-/// Never waits.
+/// Never blocks.
 ///
 /// # Parameters
-/// * cq - in: the queue
-/// * cmpl - out: the completion; of a failed operation only op_context and op_status are set
+/// * cq - in: the completion queue
+/// * cmpl - out: the completion; for a failed operation only op_context and op_status are set
 ///
 /// # Return value
-/// 0, also if the operation that completed has failed, or a negative error code.
+/// 0 on success, including the completion of a failed operation, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
-/// * RPMA_E_NO_COMPLETION - the queue is empty
-/// * RPMA_E_NOSUPP - a completion of an unknown kind was taken; only op_context and op_status are set
-/// * RPMA_E_PROVIDER - the provider refuses
-/// * RPMA_E_UNKNOWN - the provider gave more than asked for
+/// * RPMA_E_NO_COMPLETION - the completion queue is empty
+/// * RPMA_E_NOSUPP - the completion has an unknown opcode; only op_context and op_status are set
+/// * RPMA_E_PROVIDER - the provider call failed
+/// * RPMA_E_UNKNOWN - the provider returned more work completions than requested
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_get_completion(cq: *mut Cq, cmpl: *mut rpma_completion) -> c_int {
     // SAFETY: the caller's promises.
@@ -160,31 +163,31 @@ pub unsafe extern "C" fn rpma_cq_get_completion(cq: *mut Cq, cmpl: *mut rpma_com
     })
 }
 
-/// Writes 8 bytes of a local region to remote memory in one piece, after everything that was posted before. New programs
-/// use rpma_atomic_write.
+/// Posts an atomic write of 8 bytes from a local memory region to remote memory, executed after all previously posted
+/// operations. New programs should use rpma_atomic_write.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * dst - in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST
-/// * dst_offset - in: where to, in bytes from the start of the region; a multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The
-///   remote address must be aligned too.
-/// * src - in: the local region, registered with RPMA_MR_USAGE_WRITE_SRC
-/// * src_offset - in: where from, in bytes
+/// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST
+/// * dst_offset - in: the offset in the remote memory region, in bytes; a multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The
+///   resulting remote address must be aligned as well.
+/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC
+/// * src_offset - in: the offset in the source memory region, in bytes
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as op_context or wr_id of the completion
+/// * op_context - in: returned as the op_context or wr_id of the completion
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn, dst or src is NULL, flags is 0, or dst_offset is not aligned
-/// * RPMA_E_PROVIDER - the send queue does not take it
+/// * RPMA_E_PROVIDER - the work request could not be posted
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_write_atomic(
     conn: *mut Conn,

@@ -8,17 +8,17 @@ use rpma::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use rpma::abi::rpma_log_level;
 use rpma::log;
 
-/// Chooses the function that gets the library's messages.
+/// Sets the function that receives the library's log messages.
 ///
-/// A message reaches the function if its level is not above the main threshold (see rpma_log_set_threshold). The
-/// function gets the level, the name of a source file, a line, the name of a function, and a printf format with its
-/// arguments; the formatted message ends with a newline. It is called in the thread that logs and must not call
-/// this library. The built-in function writes to syslog (facility LOG_LOCAL7, name "rpma"), and what is not above
-/// the auxiliary threshold to stderr too.
+/// A message is passed to the function if its level does not exceed the main threshold (see rpma_log_set_threshold).
+/// The arguments are the level, the name of the source file, the line number, the name of the function that logs, and a
+/// printf format with its arguments; the formatted message ends with a newline. The function runs in the thread that
+/// logs and must not call this library. The built-in function writes to syslog (facility LOG_LOCAL7, name "rpma"), and
+/// also to stderr if the level does not exceed the auxiliary threshold.
 ///
 /// # Parameters
-/// * log_function - in: the function, or RPMA_LOG_USE_DEFAULT_FUNCTION for the built-in one; it must stay callable
-///   from any thread until it is replaced
+/// * log_function - in: the log function, or RPMA_LOG_USE_DEFAULT_FUNCTION for the built-in one; it must remain
+///   callable from any thread until it is replaced
 ///
 /// # Return value
 /// 0.
@@ -27,10 +27,10 @@ use rpma::log;
 /// None.
 ///
 /// # Threads
-/// Thread safe. A message that is being logged in another thread may still reach the function that was set before.
+/// Thread safe. A message that another thread is logging at the same time may still be passed to the previous function.
 ///
 /// # Safety
-/// The function is NULL or callable as described.
+/// `log_function` must be NULL or callable as described.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_log_set_function(log_function: *mut rpma_log_function) -> c_int {
     log::set_function(log_function);
@@ -39,18 +39,18 @@ pub unsafe extern "C" fn rpma_log_set_function(log_function: *mut rpma_log_funct
 
 /// Sets a logging threshold.
 ///
-/// The main threshold is RPMA_LOG_LEVEL_WARNING at first, the auxiliary one RPMA_LOG_DISABLED.
+/// The default main threshold is RPMA_LOG_LEVEL_WARNING; the default auxiliary threshold is RPMA_LOG_DISABLED.
 ///
 /// # Parameters
-/// * threshold - in: RPMA_LOG_THRESHOLD for the messages that reach the log function, RPMA_LOG_THRESHOLD_AUX for
-///   those of them that the built-in function also prints to stderr
-/// * level - in: the last level that passes, or RPMA_LOG_DISABLED for none
+/// * threshold - in: RPMA_LOG_THRESHOLD for the messages passed to the log function, RPMA_LOG_THRESHOLD_AUX for those
+///   of them that the built-in function also prints to stderr
+/// * level - in: the least severe level that is logged, or RPMA_LOG_DISABLED for none
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - threshold or level is not one of its values
+/// * RPMA_E_INVAL - threshold or level is not a valid value
 ///
 /// # Threads
 /// Thread safe.
@@ -59,23 +59,23 @@ pub extern "C" fn rpma_log_set_threshold(threshold: LogThresholdArg, level: LogL
     status(|| log::set_threshold(threshold, level))
 }
 
-/// Tells a logging threshold.
+/// Gets a logging threshold.
 ///
 /// # Parameters
 /// * threshold - in: RPMA_LOG_THRESHOLD or RPMA_LOG_THRESHOLD_AUX
-/// * level - out: the last level that passes
+/// * level - out: the least severe level that is logged, or RPMA_LOG_DISABLED for none
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - threshold is not one of its values, or level is NULL
+/// * RPMA_E_INVAL - threshold is not a valid value, or level is NULL
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_log_get_threshold(
     threshold: LogThresholdArg,

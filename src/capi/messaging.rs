@@ -9,32 +9,32 @@ use rpma::mr::MrLocal;
 use rpma::post::{self, At};
 use rpma::srq::Srq;
 
-/// Starts sending a message.
+/// Posts a send work request.
 ///
-/// It uses up one receive of the remote peer, which must have room for it. With the region NULL and offset and length 0
-/// the message is empty.
+/// The message consumes one receive work request of the remote peer, whose buffer must be large enough. If src is NULL
+/// and offset and len are 0, the message is empty.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * src - in: the region of the message, registered with RPMA_MR_USAGE_SEND, or NULL; its bytes must not change until
-///   the operation has completed
-/// * offset - in: where in the region, in bytes
-/// * len - in: how many bytes, at most UINT32_MAX
+/// * src - in: the local memory region that holds the message, registered with RPMA_MR_USAGE_SEND, or NULL; the data
+///   must not change until the operation has completed
+/// * offset - in: the offset of the message buffer in the memory region, in bytes
+/// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as wr_id of the completion
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or src is NULL and offset or len is not 0
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_send(
     conn: *mut Conn,
@@ -51,32 +51,33 @@ pub unsafe extern "C" fn rpma_send(
     })
 }
 
-/// Starts sending a message with immediate data.
+/// Posts a send work request with immediate data.
 ///
-/// As rpma_send; the completion of the remote receive has the immediate data and IBV_WC_WITH_IMM in wc_flags.
+/// Same as rpma_send, but the completion of the remote receive carries the immediate data and has IBV_WC_WITH_IMM set
+/// in wc_flags.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * src - in: the region of the message, registered with RPMA_MR_USAGE_SEND, or NULL; its bytes must not change until
-///   the operation has completed
-/// * offset - in: where in the region, in bytes
-/// * len - in: how many bytes, at most UINT32_MAX
+/// * src - in: the local memory region that holds the message, registered with RPMA_MR_USAGE_SEND, or NULL; the data
+///   must not change until the operation has completed
+/// * offset - in: the offset of the message buffer in the memory region, in bytes
+/// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * imm - in: the immediate data in host byte order; the remote work completion has them in network byte order
-/// * op_context - in: comes back as wr_id of the completion
+/// * imm - in: the immediate data in host byte order; the remote work completion holds them in network byte order
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or src is NULL and offset or len is not 0
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_send_with_imm(
     conn: *mut Conn,
@@ -94,30 +95,30 @@ pub unsafe extern "C" fn rpma_send_with_imm(
     })
 }
 
-/// Posts a receive on a connection.
+/// Posts a receive work request to the receive queue of a connection.
 ///
-/// Receives are used up in the order in which they are posted. With the region NULL and offset and length 0 there is
-/// room for an empty message only.
+/// Receives are consumed in the order in which they are posted. If dst is NULL and offset and len are 0, the receive
+/// can hold only an empty message.
 ///
 /// # Parameters
-/// * conn - in: the connection; one with a shared receive queue takes receives through rpma_srq_recv
-/// * dst - in: the region for the message, registered with RPMA_MR_USAGE_RECV, or NULL
-/// * offset - in: where in the region, in bytes
-/// * len - in: the room in bytes, at most UINT32_MAX
-/// * op_context - in: comes back as wr_id of the completion, which every receive has
+/// * conn - in: the connection; if it uses a shared receive queue, receives are posted with rpma_srq_recv instead
+/// * dst - in: the local memory region for the message, registered with RPMA_MR_USAGE_RECV, or NULL
+/// * offset - in: the offset of the message buffer in the memory region, in bytes
+/// * len - in: the length of the receive buffer in bytes, at most UINT32_MAX
+/// * op_context - in: returned as the wr_id of the completion, which every receive generates
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, len is too large, or dst is NULL and offset or len is not 0
-/// * RPMA_E_PROVIDER - the receive queue does not take it, for example because it is full
+/// * RPMA_E_PROVIDER - the receive work request could not be posted, for example because the receive queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_recv(
     conn: *mut Conn,
@@ -130,30 +131,31 @@ pub unsafe extern "C" fn rpma_recv(
     status(|| unsafe { post::recv(given(conn)?, At { mr: dst.as_ref(), offset }, len, op_context) })
 }
 
-/// Posts a receive on a shared receive queue.
+/// Posts a receive work request to a shared receive queue.
 ///
-/// The message that it will hold may come from any of the connections that use the queue. With the region NULL and
-/// offset and length 0 there is room for an empty message only.
+/// The receive is consumed by a message from any of the connections that use the shared receive queue. If dst is NULL
+/// and offset and len are 0, the receive can hold only an empty message.
 ///
 /// # Parameters
 /// * srq - in: the shared receive queue
-/// * dst - in: the region for the message, registered with RPMA_MR_USAGE_RECV, or NULL
-/// * offset - in: where in the region, in bytes
-/// * len - in: the room in bytes, at most UINT32_MAX
-/// * op_context - in: comes back as wr_id of the completion, which every receive has
+/// * dst - in: the local memory region for the message, registered with RPMA_MR_USAGE_RECV, or NULL
+/// * offset - in: the offset of the message buffer in the memory region, in bytes
+/// * len - in: the length of the receive buffer in bytes, at most UINT32_MAX
+/// * op_context - in: returned as the wr_id of the completion, which every receive generates
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - srq is NULL, len is too large, or dst is NULL and offset or len is not 0
-/// * RPMA_E_PROVIDER - the queue does not take it, for example because it is full
+/// * RPMA_E_PROVIDER - the receive work request could not be posted, for example because the shared receive queue is
+///   full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_recv(
     srq: *mut Srq,

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The exported functions, one noun a file.
+//! The exported functions, grouped by the object they operate on.
 //!
-//! A function here checks its pointers in the order of the parameters, calls one function of `rpma`, and turns the
-//! result into a C int once, at the end. The documentation is the contract for C callers: `include/librpma.h` and
-//! the manual pages are made from it.
+//! Each function checks its pointers in the order of the parameters, calls one function of `rpma`, and converts the
+//! result to a C int once, at the end. The documentation is the contract with C callers: `include/librpma.h` and the
+//! manual pages are generated from it.
 //!
-//! # What every function relies on
+//! # Requirements on the caller
 //!
-//! A caller promises, and no function can check, that
+//! No function can check that the caller meets these requirements:
 //!
-//! * every pointer is NULL or points to what its type says, alive during the call; an output may be
-//!   uninitialised, and a string ends with NUL;
-//! * a library object was given out by this library and has not been deleted; what it was made from is still
-//!   there (the context of a peer, the peer of everything else, the shared receive queue of a connection);
-//! * functions that are not marked thread safe are not called at the same time on the same object;
-//! * registered memory stays mapped until it is deregistered.
+//! * Every pointer is NULL or valid for its type for the duration of the call. An output may be uninitialised; a
+//!   string is NUL-terminated.
+//! * A library object was created by this library and has not been deleted. The objects it was created from still
+//!   exist: the device context of a peer, the peer of every other object, the shared receive queue of a connection.
+//! * Functions that are not marked thread safe are not called concurrently on the same object, and no object is in use
+//!   while it is deleted or consumed.
+//! * Registered memory stays mapped until it is deregistered.
 //!
-//! These promises are what the `# Safety` sections refer to and what the `SAFETY` comments build on.
+//! The `# Safety` sections refer to these requirements, and each `SAFETY` comment names those that it relies on.
 
 mod convert;
 
-// In the order of the C header: as a program meets them.
+// In the order of the C header, which is the order in which a program uses them.
 pub mod utils;
 
 pub mod peer;

@@ -9,32 +9,32 @@ use rpma::error::Error;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::peer::Peer;
 
-/// Registers memory, so that a device may access it as the usage says.
+/// Registers a memory region for the given usage.
 ///
-/// If the memory cannot be pinned and the device can page on demand, it is registered with on-demand paging. A
-/// region for either type of flush can also be read by remote peers that hold its descriptor, because a flush may
-/// be carried out as a read.
+/// If the memory cannot be pinned and the device supports on-demand paging, the memory is registered with on-demand
+/// paging. A region registered for either type of flush can also be read by remote peers that hold its descriptor,
+/// because a flush may be executed as a read.
 ///
 /// # Parameters
 /// * peer - in: the peer
-/// * ptr - in: the first byte; any alignment
-/// * size - in: the length in bytes, not 0
-/// * usage - in: one or more of RPMA_MR_USAGE_*, or-ed
-/// * mr_ptr - out: the region, to be deregistered with rpma_mr_dereg before the memory is unmapped or freed
+/// * ptr - in: the address of the memory; any alignment
+/// * size - in: the size in bytes, not 0
+/// * usage - in: a bitwise OR of one or more RPMA_MR_USAGE_* flags
+/// * mr_ptr - out: the memory region, to be deregistered with rpma_mr_dereg before the memory is unmapped or freed
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - a pointer is NULL, size is 0, or usage is 0 or has other bits
+/// * RPMA_E_INVAL - a pointer is NULL, size is 0, or usage is 0 or has undefined bits set
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the device refuses the memory; the log line has its reason
+/// * RPMA_E_PROVIDER - the device could not register the memory; the log message states the reason
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_reg(
     peer: *mut Peer,
@@ -55,41 +55,42 @@ pub unsafe extern "C" fn rpma_mr_reg(
     })
 }
 
-/// Deregisters memory.
+/// Deregisters a memory region.
 ///
-/// Once it returns, no remote peer reads or writes the memory through this region any more.
+/// Once the call has returned, no remote peer can read or write the memory through this region.
 ///
 /// # Parameters
-/// * mr_ptr - in, out: the region; NULL afterwards, also on failure. One that is NULL already is left alone.
+/// * mr_ptr - in, out: the memory region; set to NULL, also on failure. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code. The region is gone in either case.
+/// 0 on success, or a negative error code. The memory region object is deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - mr_ptr is NULL
-/// * RPMA_E_PROVIDER - the device refuses
+/// * RPMA_E_PROVIDER - the memory region could not be deregistered
 ///
 /// # Threads
 /// Thread safe for different regions.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(mr_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
-/// Writes the descriptor of a region, for the application to send to the other end.
+/// Writes the descriptor of a memory region to a buffer, for the application to send to the remote peer.
 ///
-/// Whoever has the descriptor and a connection to this peer may access the region as its usage says.
+/// Any remote peer that holds the descriptor and has a connection to this peer may access the region as its usage
+/// allows.
 ///
 /// # Parameters
-/// * mr - in: the region
-/// * desc - out: room for as many bytes as rpma_mr_get_descriptor_size tells; any alignment
+/// * mr - in: the memory region
+/// * desc - out: a buffer of the size returned by rpma_mr_get_descriptor_size; any alignment
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c_void) -> c_int {
     // SAFETY: the caller's promises.
@@ -109,14 +110,14 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c
     })
 }
 
-/// Tells the length of a region's descriptor.
+/// Gets the size of a memory region's descriptor.
 ///
 /// # Parameters
-/// * mr - in: the region
-/// * desc_size - out: the length in bytes; 21
+/// * mr - in: the memory region
+/// * desc_size - out: the size in bytes; always 21
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_size: *mut usize) -> c_int {
     // SAFETY: the caller's promises.
@@ -136,14 +137,14 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_si
     })
 }
 
-/// Tells the address of a region.
+/// Gets the address of a memory region.
 ///
 /// # Parameters
-/// * mr - in: the region
-/// * ptr - out: the first byte
+/// * mr - in: the memory region
+/// * ptr - out: the address of the first byte
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_si
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_void) -> c_int {
     // SAFETY: the caller's promises.
@@ -163,14 +164,14 @@ pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_vo
     })
 }
 
-/// Tells the size of a region.
+/// Gets the size of a memory region.
 ///
 /// # Parameters
-/// * mr - in: the region
-/// * size - out: the length in bytes
+/// * mr - in: the memory region
+/// * size - out: the size in bytes
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -179,7 +180,7 @@ pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_vo
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_size(mr: *const MrLocal, size: *mut usize) -> c_int {
     // SAFETY: the caller's promises.
@@ -190,31 +191,30 @@ pub unsafe extern "C" fn rpma_mr_get_size(mr: *const MrLocal, size: *mut usize) 
     })
 }
 
-/// Advises the device about how a part of a region will be used.
+/// Advises the device on the expected use of a part of a memory region.
 ///
-/// Useful for regions with on-demand paging: pages that are fetched before they are accessed make the first access
-/// faster.
+/// This is useful for memory regions with on-demand paging: prefetching pages makes the first access to them faster.
 ///
 /// # Parameters
-/// * mr - in: the region
-/// * offset - in: the start of the part, in bytes from the start of the region
+/// * mr - in: the memory region
+/// * offset - in: the start of the part, in bytes from the start of the memory region
 /// * len - in: the length of the part in bytes, at most UINT32_MAX
 /// * advice - in: one of IB_UVERBS_ADVISE_MR_ADVICE_*
-/// * flags - in: 0, or IB_UVERBS_ADVISE_MR_FLAG_FLUSH to wait until it is done
+/// * flags - in: 0, or IB_UVERBS_ADVISE_MR_FLAG_FLUSH to block until the advice has been carried out
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - mr is NULL, len is too large, or the device finds the part or the advice invalid
-/// * RPMA_E_NOSUPP - the device takes no advice
-/// * RPMA_E_PROVIDER - the device refuses for another reason
+/// * RPMA_E_INVAL - mr is NULL, len is too large, or the device rejected the range or the advice as invalid
+/// * RPMA_E_NOSUPP - the device does not support memory advice
+/// * RPMA_E_PROVIDER - the device rejected the advice for another reason
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_advise(
     mr: *mut MrLocal,
@@ -227,26 +227,26 @@ pub unsafe extern "C" fn rpma_mr_advise(
     status(|| unsafe { given(mr) }?.advise(offset, len, advice, flags))
 }
 
-/// Makes a remote region from a descriptor that came from the other end.
+/// Creates a remote memory region from a descriptor received from the remote peer.
 ///
 /// # Parameters
 /// * desc - in: the descriptor; any alignment
-/// * desc_size - in: its length in bytes, at least 21; what follows is ignored
-/// * mr_ptr - out: the remote region, to be deleted with rpma_mr_remote_delete
+/// * desc_size - in: the size of the descriptor in bytes, at least 21; any further bytes are ignored
+/// * mr_ptr - out: the remote memory region, to be deleted with rpma_mr_remote_delete
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - desc or mr_ptr is NULL, desc_size is too small, the descriptor declares no usage, or its region
-///   would run past the end of the 64-bit address space
+/// * RPMA_E_INVAL - desc or mr_ptr is NULL, desc_size is too small, the descriptor declares no usage, or the region it
+///   describes extends past the end of the 64-bit address space
 /// * RPMA_E_NOMEM - out of memory
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
     desc: *const c_void,
@@ -265,14 +265,14 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
     })
 }
 
-/// Tells the size of a remote region.
+/// Gets the size of a remote memory region.
 ///
 /// # Parameters
-/// * mr - in: the remote region
-/// * size - out: the length in bytes
+/// * mr - in: the remote memory region
+/// * size - out: the size in bytes
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut usize) -> c_int {
     // SAFETY: the caller's promises.
@@ -292,14 +292,15 @@ pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut
     })
 }
 
-/// Tells which types of flush a remote region can be the target of.
+/// Gets the types of flush that a remote memory region supports.
 ///
 /// # Parameters
-/// * mr - in: the remote region
-/// * flush_type - out: 0, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, or both or-ed
+/// * mr - in: the remote memory region
+/// * flush_type - out: 0, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, or a bitwise OR of
+///   both
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -308,7 +309,7 @@ pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flush_type: *mut c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -319,13 +320,13 @@ pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flus
     })
 }
 
-/// Deletes a remote region. The memory itself is not affected.
+/// Deletes a remote memory region. The memory itself is not affected.
 ///
 /// # Parameters
-/// * mr_ptr - in, out: the remote region; NULL afterwards. One that is NULL already is left alone.
+/// * mr_ptr - in, out: the remote memory region; set to NULL. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - mr_ptr is NULL
@@ -334,7 +335,7 @@ pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flus
 /// Thread safe for different regions.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_delete(mr_ptr: *mut *mut MrRemote) -> c_int {
     // SAFETY: the caller's promises.

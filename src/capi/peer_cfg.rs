@@ -6,15 +6,15 @@ use std::ffi::{c_int, c_void};
 use super::convert::{given, out, status, take};
 use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 
-/// Makes a peer configuration: what one end of a connection declares about itself to the other.
+/// Creates a peer configuration: the properties that a peer declares to its remote peer.
 ///
-/// A new configuration declares no direct write to persistent memory.
+/// By default, direct write to persistent memory is not declared.
 ///
 /// # Parameters
 /// * pcfg_ptr - out: the configuration, to be deleted with rpma_peer_cfg_delete
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - pcfg_ptr is NULL
@@ -24,7 +24,7 @@ use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
     // SAFETY: the caller's promises.
@@ -38,10 +38,10 @@ pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int
 /// Deletes a peer configuration.
 ///
 /// # Parameters
-/// * pcfg_ptr - in, out: the configuration; NULL afterwards. One that is NULL already is left alone.
+/// * pcfg_ptr - in, out: the configuration; set to NULL. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - pcfg_ptr is NULL
@@ -50,24 +50,24 @@ pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int
 /// Thread safe for different configurations.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(pcfg_ptr) }.map(drop))
 }
 
-/// Declares whether what is written to this end's persistent memory remotely bypasses its CPU caches.
+/// Declares whether remote writes to this peer's persistent memory bypass its CPU caches.
 ///
-/// Only with this declaration can the other end flush to persistence. On the software device it may be declared for
-/// shared mappings of files, too: they are written back to the file before the flush completes.
+/// The remote peer can flush to persistence only if this is declared. On the software device it may also be declared
+/// for shared file mappings: their data are written back to the file before the flush completes.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
 /// * supported - in: whether direct write to persistent memory is declared
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - pcfg is NULL
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_set_direct_write_to_pmem(
     pcfg: *mut PeerCfg,
@@ -89,14 +89,14 @@ pub unsafe extern "C" fn rpma_peer_cfg_set_direct_write_to_pmem(
     })
 }
 
-/// Tells whether direct write to persistent memory is declared.
+/// Gets whether direct write to persistent memory is declared.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
-/// * supported - out: the declaration
+/// * supported - out: whether direct write to persistent memory is declared
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_set_direct_write_to_pmem(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
     pcfg: *const PeerCfg,
@@ -119,14 +119,14 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
     })
 }
 
-/// Writes the descriptor of a configuration, for the application to send to the other end.
+/// Writes the descriptor of a peer configuration to a buffer, for the application to send to the remote peer.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
-/// * desc - out: room for as many bytes as rpma_peer_cfg_get_descriptor_size tells; any alignment
+/// * desc - out: a buffer of the size returned by rpma_peer_cfg_get_descriptor_size; any alignment
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor(pcfg: *const PeerCfg, desc: *mut c_void) -> c_int {
     // SAFETY: the caller's promises.
@@ -146,14 +146,14 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor(pcfg: *const PeerCfg, desc
     })
 }
 
-/// Tells the length of a configuration's descriptor.
+/// Gets the size of a peer configuration's descriptor.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
-/// * desc_size - out: the length in bytes; 1
+/// * desc_size - out: the size in bytes; always 1
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor(pcfg: *const PeerCfg, desc
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
     pcfg: *const PeerCfg,
@@ -176,15 +176,15 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
     })
 }
 
-/// Makes a configuration from a descriptor that came from the other end.
+/// Creates a peer configuration from a descriptor received from the remote peer.
 ///
 /// # Parameters
-/// * desc - in: the descriptor; any alignment. Any byte but 0 declares direct write to persistent memory.
-/// * desc_size - in: its length in bytes, at least 1; what follows the first byte is ignored
+/// * desc - in: the descriptor; any alignment. A nonzero first byte declares direct write to persistent memory.
+/// * desc_size - in: the size of the descriptor in bytes, at least 1; any further bytes are ignored
 /// * pcfg_ptr - out: the configuration, to be deleted with rpma_peer_cfg_delete
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - desc or pcfg_ptr is NULL, or desc_size is 0
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_from_descriptor(
     desc: *const c_void,

@@ -10,33 +10,34 @@ use rpma::error::Error;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::post::{self, At};
 
-/// Starts reading remote memory into local memory.
+/// Posts an RDMA read from remote memory to local memory.
 ///
-/// With both regions NULL and offsets and length 0 it is a read of no bytes.
+/// If dst and src are NULL and both offsets and len are 0, the read transfers no data.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * dst - in: the local region, registered with RPMA_MR_USAGE_READ_DST, or NULL
-/// * dst_offset - in: where to, in bytes from the start of the region
-/// * src - in: the remote region, registered with RPMA_MR_USAGE_READ_SRC, or NULL
-/// * src_offset - in: where from, in bytes
-/// * len - in: how many bytes, at most UINT32_MAX
+/// * dst - in: the local memory region, registered with RPMA_MR_USAGE_READ_DST, or NULL
+/// * dst_offset - in: the offset in the destination memory region, in bytes
+/// * src - in: the remote memory region, registered with RPMA_MR_USAGE_READ_SRC, or NULL
+/// * src_offset - in: the offset in the source memory region, in bytes
+/// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as wr_id of the completion
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code. How it ends, its completion tells; a range outside of
-/// either region, too.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
+/// outside either memory region.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or one region is NULL and anything else is not NULL or 0
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
+///   or an offset or len is not 0
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_read(
     conn: *mut Conn,
@@ -57,34 +58,36 @@ pub unsafe extern "C" fn rpma_read(
     })
 }
 
-/// Starts writing local memory to remote memory.
+/// Posts an RDMA write from local memory to remote memory.
 ///
-/// With both regions NULL and offsets and length 0 it is a write of no bytes. The remote peer is not told.
+/// If dst and src are NULL and both offsets and len are 0, the write transfers no data. The remote peer is not
+/// notified.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * dst - in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
-/// * dst_offset - in: where to, in bytes from the start of the region
-/// * src - in: the local region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; its bytes must not change until the
-///   operation has completed
-/// * src_offset - in: where from, in bytes
-/// * len - in: how many bytes, at most UINT32_MAX
+/// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
+/// * dst_offset - in: the offset in the destination memory region, in bytes
+/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; the data must not change
+///   until the operation has completed
+/// * src_offset - in: the offset in the source memory region, in bytes
+/// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as wr_id of the completion
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code. How it ends, its completion tells; a range outside of
-/// either region, too.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
+/// outside either memory region.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or one region is NULL and anything else is not NULL or 0
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
+///   or an offset or len is not 0
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_write(
     conn: *mut Conn,
@@ -105,36 +108,38 @@ pub unsafe extern "C" fn rpma_write(
     })
 }
 
-/// Starts writing local memory to remote memory, and tells the remote peer with immediate data.
+/// Posts an RDMA write from local memory to remote memory with immediate data, which notifies the remote peer.
 ///
-/// The write uses up one receive of the remote peer, whose completion has the opcode IBV_WC_RECV_RDMA_WITH_IMM and the
-/// immediate data. With both regions NULL and offsets and length 0 only the immediate data are sent.
+/// The write consumes one receive work request of the remote peer, whose completion has the opcode
+/// IBV_WC_RECV_RDMA_WITH_IMM and carries the immediate data. If dst and src are NULL and both offsets and len are 0,
+/// only the immediate data are sent.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * dst - in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
-/// * dst_offset - in: where to, in bytes from the start of the region
-/// * src - in: the local region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; its bytes must not change until the
-///   operation has completed
-/// * src_offset - in: where from, in bytes
-/// * len - in: how many bytes, at most UINT32_MAX
+/// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
+/// * dst_offset - in: the offset in the destination memory region, in bytes
+/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; the data must not change
+///   until the operation has completed
+/// * src_offset - in: the offset in the source memory region, in bytes
+/// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * imm - in: the immediate data in host byte order; the remote work completion has them in network byte order
-/// * op_context - in: comes back as wr_id of the completion
+/// * imm - in: the immediate data in host byte order; the remote work completion holds them in network byte order
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code. How it ends, its completion tells; a range outside of
-/// either region, too.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
+/// outside either memory region.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or one region is NULL and anything else is not NULL or 0
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
+///   or an offset or len is not 0
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_write_with_imm(
     conn: *mut Conn,
@@ -156,24 +161,24 @@ pub unsafe extern "C" fn rpma_write_with_imm(
     })
 }
 
-/// Writes 8 bytes of plain memory to remote memory in one piece, after everything that was posted before.
+/// Posts an atomic write of 8 bytes to remote memory, executed after all previously posted operations.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * dst - in: the remote region, registered with RPMA_MR_USAGE_WRITE_DST
-/// * dst_offset - in: where to, in bytes from the start of the region; a multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The
-///   remote address must be aligned too.
-/// * src - in: the 8 bytes; copied, no registration needed
+/// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST
+/// * dst_offset - in: the offset in the remote memory region, in bytes; a multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The
+///   resulting remote address must be aligned as well.
+/// * src - in: the 8 bytes to write; they are copied by the call and need not be registered
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as wr_id of the completion, whose opcode is IBV_WC_RDMA_WRITE, or IBV_WC_ATOMIC_WRITE
-///   where native atomic write was asked for (see librpma_providers(7))
+/// * op_context - in: returned as the wr_id of the completion, whose opcode is IBV_WC_RDMA_WRITE, or
+///   IBV_WC_ATOMIC_WRITE if native atomic write is enabled (see librpma_providers(7))
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn, dst or src is NULL, flags is 0, or dst_offset is not aligned
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
@@ -181,7 +186,7 @@ pub unsafe extern "C" fn rpma_write_with_imm(
 /// cbindgen:ptrs-as-arrays=[[src;8]]
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[allow(rustdoc::broken_intra_doc_links, reason = "brackets of cbindgen's annotation")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_atomic_write(
@@ -203,36 +208,38 @@ pub unsafe extern "C" fn rpma_atomic_write(
     })
 }
 
-/// Flushes what was written to remote memory.
+/// Posts a flush of data written to remote memory.
 ///
-/// When the flush has completed, everything that was written over this connection before it, to anywhere in the region,
-/// has reached what type says. It is carried out as a read of 8 bytes at dst_offset and completes with the opcode
-/// IBV_WC_RDMA_READ. What persistence means at which target is in librpma(7). Where native flush was asked for (see
-/// librpma_providers(7)) it is about the given range only, and its opcode is IBV_WC_FLUSH.
+/// When the flush has completed, all data previously written over this connection to any part of the memory region have
+/// reached the domain selected by type. The flush is executed as a read of 8 bytes at dst_offset and completes with the
+/// opcode IBV_WC_RDMA_READ. librpma(7) describes what persistence means for each kind of target. If native flush is
+/// enabled (see librpma_providers(7)), the flush covers only the given range and its opcode is IBV_WC_FLUSH.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * dst - in: the remote region, registered for this type of flush
-/// * dst_offset - in: the start of the range in bytes; at least 8 bytes of the region must follow
-/// * len - in: the length of the range in bytes; not used by a flush that is carried out as a read
-/// * type - in: RPMA_FLUSH_TYPE_PERSISTENT or RPMA_FLUSH_TYPE_VISIBILITY; the region is not checked for other values
+/// * dst - in: the remote memory region, registered for this type of flush
+/// * dst_offset - in: the start of the range, in bytes; at least 8 bytes of the memory region must follow
+/// * len - in: the length of the range in bytes; ignored if the flush is executed as a read
+/// * type - in: RPMA_FLUSH_TYPE_PERSISTENT or RPMA_FLUSH_TYPE_VISIBILITY; for other values the usage of the memory
+///   region is not checked
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * op_context - in: comes back as wr_id of the completion
+/// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the operation was started, or a negative error code.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn or dst is NULL, or flags is 0; or the flush is native and len more than 32 bits
-/// * RPMA_E_NOSUPP - the region is not registered for this type of flush; or the type is RPMA_FLUSH_TYPE_PERSISTENT and
-///   the remote peer has not declared direct write to persistent memory (see rpma_conn_apply_remote_peer_cfg)
-/// * RPMA_E_PROVIDER - the send queue does not take it, for example because it is full
+/// * RPMA_E_INVAL - conn or dst is NULL, flags is 0, or the flush is native and len does not fit in 32 bits
+/// * RPMA_E_NOSUPP - the memory region is not registered for this type of flush, or the type is
+///   RPMA_FLUSH_TYPE_PERSISTENT and the remote peer has not declared direct write to persistent memory (see
+///   rpma_conn_apply_remote_peer_cfg)
+/// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_flush(
     conn: *mut Conn,

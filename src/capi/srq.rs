@@ -9,15 +9,15 @@ use rpma::cq::Cq;
 use rpma::peer::Peer;
 use rpma::srq::{self, Srq, SrqCfg};
 
-/// Makes a configuration for shared receive queues.
+/// Creates a shared receive queue configuration.
 ///
-/// Its values at first: receive queue 20 entries, completion queue of its own 20 entries.
+/// The default values are: shared receive queue of 20 entries; receive completion queue of 20 entries.
 ///
 /// # Parameters
-/// * cfg_ptr - out: the configuration, to be deleted with rpma_srq_cfg_delete; NULL if out of memory
+/// * cfg_ptr - out: the configuration, to be deleted with rpma_srq_cfg_delete; set to NULL on RPMA_E_NOMEM
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg_ptr is NULL
@@ -27,20 +27,20 @@ use rpma::srq::{self, Srq, SrqCfg};
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { out(cfg_ptr)?.give_or_null(SrqCfg::new()) })
 }
 
-/// Deletes a configuration for shared receive queues. Queues made with it are not affected.
+/// Deletes a shared receive queue configuration. Shared receive queues created with it are not affected.
 ///
 /// # Parameters
-/// * cfg_ptr - in, out: the configuration; NULL afterwards. One that is NULL already is left alone.
+/// * cfg_ptr - in, out: the configuration; set to NULL. If it is already NULL, the call has no effect.
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg_ptr is NULL
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
 /// Thread safe for different configurations.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int {
     // SAFETY: the caller's promises.
@@ -60,10 +60,10 @@ pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rq_size - in: the number of receives that may be outstanding
+/// * rq_size - in: the maximum number of outstanding receive work requests
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -82,14 +82,14 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32
     })
 }
 
-/// Tells the size of a shared receive queue.
+/// Gets the size of a shared receive queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rq_size - out: the number of receives
+/// * rq_size - out: the maximum number of outstanding receive work requests
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -109,16 +109,17 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *
     })
 }
 
-/// Sets the size of a shared receive queue's own completion queue.
+/// Sets the size of the receive completion queue of a shared receive queue.
 ///
-/// Without one, completions of receives come through the queues of the connection that the message came over.
+/// Without one, receive completions are reported in a completion queue of the connection that received the message.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rcq_size - in: the number of entries, values above INT_MAX mean INT_MAX; 0 for no queue of its own
+/// * rcq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX; 0 for no receive completion
+///   queue
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - cfg is NULL
@@ -127,7 +128,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -137,14 +138,14 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u
     })
 }
 
-/// Tells the size of a shared receive queue's own completion queue.
+/// Gets the size of the receive completion queue of a shared receive queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rcq_size - out: the number of entries, or 0
+/// * rcq_size - out: the number of entries; 0 if there is no such queue
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_get_rcq_size(cfg: *const SrqCfg, rcq_size: *mut u32) -> c_int {
     // SAFETY: the caller's promises.
@@ -164,26 +165,26 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rcq_size(cfg: *const SrqCfg, rcq_size:
     })
 }
 
-/// Makes a shared receive queue: one queue of receives for several connections.
+/// Creates a shared receive queue, from which several connections can take their receives.
 ///
 /// # Parameters
-/// * peer - in: the peer; it must outlive the queue
-/// * cfg - in: the configuration, or NULL for the default one
-/// * srq_ptr - out: the queue, to be deleted with rpma_srq_delete; NULL if out of memory
+/// * peer - in: the peer; it must outlive the shared receive queue
+/// * cfg - in: the configuration, or NULL for the default configuration
+/// * srq_ptr - out: the shared receive queue, to be deleted with rpma_srq_delete; set to NULL on RPMA_E_NOMEM
 ///
 /// # Return value
-/// 0, or a negative error code. Except as said above, the output is left as it was on failure.
+/// 0 on success, or a negative error code; on failure the output is left unchanged, except as stated above.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - peer or srq_ptr is NULL
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - a queue cannot be created
+/// * RPMA_E_PROVIDER - the shared receive queue or its completion queue could not be created
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: the caller's promises.
@@ -196,37 +197,39 @@ pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr
 
 /// Deletes a shared receive queue.
 ///
-/// The connections that use it must have been deleted before.
+/// All connections that use it must have been deleted before.
 ///
 /// # Parameters
-/// * srq_ptr - in, out: the queue; NULL afterwards, also on failure. One that is NULL already is left alone.
+/// * srq_ptr - in, out: the shared receive queue; set to NULL, also on failure. If it is already NULL, the call has no
+///   effect.
 ///
 /// # Return value
-/// 0, or a negative error code: the first, if several things fail. The queue is gone in either case.
+/// 0 on success, or a negative error code: if more than one step fails, the first error. The shared receive queue is
+/// deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - srq_ptr is NULL
-/// * RPMA_E_PROVIDER - something cannot be destroyed
+/// * RPMA_E_PROVIDER - a verbs or connection manager resource could not be destroyed
 ///
 /// # Threads
 /// Thread safe for different queues.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: the caller's promises.
     status(|| unsafe { take(srq_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
-/// Tells a shared receive queue's own completion queue.
+/// Gets the receive completion queue of a shared receive queue.
 ///
 /// # Parameters
 /// * srq - in: the shared receive queue
-/// * rcq_ptr - out: its completion queue, which belongs to it; NULL if it has none
+/// * rcq_ptr - out: the receive completion queue, owned by the shared receive queue; NULL if it has none
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
@@ -235,7 +238,7 @@ pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_get_rcq(srq: *const Srq, rcq_ptr: *mut *mut Cq) -> c_int {
     // SAFETY: the caller's promises.

@@ -10,34 +10,34 @@ use rpma::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use rpma::error;
 use rpma::utils;
 
-/// Finds the device that serves an address.
+/// Gets the device context for an address.
 ///
-/// With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is the one of the local interface that has the address; with
-/// RPMA_UTIL_IBV_CONTEXT_REMOTE it is the one through which the remote address is reached. The environment
-/// variable RPMA_PROVIDER selects where devices are looked for: "auto" (the default) takes an RDMA device if one
-/// serves the address and the software device soft0 otherwise, with one log line of level NOTICE that says which
-/// and why; "rdma-core" takes RDMA devices only; "soft" takes the software device only. Everything that is made from
-/// the context stays with its provider.
+/// With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is that of the local interface with this address; with
+/// RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through which the remote address is reached. The environment variable
+/// RPMA_PROVIDER selects the provider: "auto" (the default) uses an RDMA device if one serves the address and the
+/// software device soft0 otherwise, in which case one log message of level NOTICE states the choice and the reason;
+/// "rdma-core" uses RDMA devices only; "soft" uses the software device only. All objects created from the context use
+/// the same provider.
 ///
 /// # Parameters
 /// * addr - in: an IPv4 or IPv6 address or a host name
-/// * type - in: which end of a connection the address is
-/// * ibv_ctx_ptr - out: the context; it belongs to the provider and must not be closed
+/// * type - in: whether the address is local or remote
+/// * ibv_ctx_ptr - out: the device context; the provider owns it, and it must not be closed
 ///
 /// # Return value
-/// 0, or a negative error code with the output left as it was.
+/// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - addr or ibv_ctx_ptr is NULL, or type is neither of its values
-/// * RPMA_E_PROVIDER - the address cannot be translated, bound, or resolved within RPMA_DEFAULT_TIMEOUT_MS; with
-///   "rdma-core", no RDMA device serves it, and the log says what is missing; RPMA_PROVIDER has an unknown value or
-///   names a provider that this build was made without
+/// * RPMA_E_INVAL - addr or ibv_ctx_ptr is NULL, or type is not a valid value
+/// * RPMA_E_PROVIDER - the address could not be translated, bound, or resolved within RPMA_DEFAULT_TIMEOUT_MS; no RDMA
+///   device serves it and "rdma-core" is selected, in which case the log states what is missing; or RPMA_PROVIDER has
+///   an unknown value or names a provider that is not part of this build
 ///
 /// # Threads
 /// Not thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_utils_get_ibv_context(
     addr: *const c_char,
@@ -53,27 +53,27 @@ pub unsafe extern "C" fn rpma_utils_get_ibv_context(
     })
 }
 
-/// Tells whether a device can register memory with on-demand paging.
+/// Gets whether a device supports on-demand paging.
 ///
-/// Memory that cannot be pinned, such as a file on a DAX file system, can only be registered on such a device.
+/// Memory that cannot be pinned, such as a file on a DAX file system, can be registered only on such a device.
 ///
 /// # Parameters
-/// * ibv_ctx - in: the context of the device
-/// * is_odp_capable - out: 1 if it can, for reads and for writes; 0 if not, also when the call fails after its
-///   arguments were accepted
+/// * ibv_ctx - in: the device context
+/// * is_odp_capable - out: 1 if on-demand paging is supported for both reads and writes, 0 otherwise; also set to 0 if
+///   the call fails with RPMA_E_PROVIDER
 ///
 /// # Return value
-/// 0, or a negative error code.
+/// 0 on success, or a negative error code.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - a pointer is NULL
-/// * RPMA_E_PROVIDER - the device cannot be queried
+/// * RPMA_E_PROVIDER - the device could not be queried
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Safety
-/// The pointers keep the promises of [`crate::capi`].
+/// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_utils_ibv_context_is_odp_capable(
     ibv_ctx: *mut ibv_context,
@@ -89,16 +89,16 @@ pub unsafe extern "C" fn rpma_utils_ibv_context_is_odp_capable(
     })
 }
 
-/// Gives the text for a connection event.
+/// Gets the string for a connection event.
 ///
 /// # Parameters
-/// * conn_event - in: an event, or any other number
+/// * conn_event - in: a connection event, or any other number
 ///
 /// # Return value
 /// A constant string that must not be freed; never NULL.
 ///
 /// # Errors
-/// None; a number that is no event has a text too.
+/// None; a string is also returned for a number that is not a connection event.
 ///
 /// # Threads
 /// Thread safe.
@@ -107,16 +107,16 @@ pub extern "C" fn rpma_utils_conn_event_2str(conn_event: ConnEventArg) -> *const
     utils::conn_event_text(conn_event).as_ptr()
 }
 
-/// Gives the text for an error code.
+/// Gets the string for an error code.
 ///
 /// # Parameters
-/// * ret - in: what a function of this library returned, or any other number
+/// * ret - in: the value returned by a function of this library, or any other number
 ///
 /// # Return value
 /// A constant string that must not be freed; never NULL.
 ///
 /// # Errors
-/// None; a number that is no error code has a text too.
+/// None; a string is also returned for a number that is not an error code.
 ///
 /// # Threads
 /// Thread safe.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The values and layouts that callers see. `include/librpma.h` is generated from here and from `capi`.
+//! Constants and layouts of the C interface. `include/librpma.h` is generated from here and from `capi`.
 //!
-//! The names are the C interface's own. None of the enums is ever made from a value that came from C: numbers
-//! that arrive are plain integers ([`arg`]) and are checked where they are used.
+//! The names are those of the C interface. No enum is ever constructed from a value passed in from C: such values
+//! arrive as plain integers ([`arg`]) and are checked where they are used.
 
 #![forbid(unsafe_code)]
 #![allow(non_camel_case_types)]
@@ -15,7 +15,7 @@ use rdma_sys::ibv_wc_status::Type as ibv_wc_status;
 pub const RPMA_E_UNKNOWN: c_int = -100000;
 /// The operation is not supported.
 pub const RPMA_E_NOSUPP: c_int = -100001;
-/// A call to the RDMA provider failed; the log line says which and why.
+/// A provider call failed; the log message states which one and why.
 pub const RPMA_E_PROVIDER: c_int = -100002;
 /// Out of memory.
 pub const RPMA_E_NOMEM: c_int = -100003;
@@ -25,34 +25,34 @@ pub const RPMA_E_INVAL: c_int = -100004;
 pub const RPMA_E_NO_COMPLETION: c_int = -100005;
 /// No connection event or connection request is ready.
 pub const RPMA_E_NO_EVENT: c_int = -100006;
-/// A temporary failure. Kept for sources that name it; no function returns it.
+/// A temporary failure. Kept for source compatibility; no function returns it.
 pub const RPMA_E_AGAIN: c_int = -100007;
 /// The completion queue shares its completion channel.
 pub const RPMA_E_SHARED_CHANNEL: c_int = -100008;
 /// The connection has no shared completion channel.
 pub const RPMA_E_NOT_SHARED_CHNL: c_int = -100009;
 
-/// The default time in milliseconds that resolving an address or a route may take.
+/// The default timeout of address resolution and of route resolution, in milliseconds.
 pub const RPMA_DEFAULT_TIMEOUT_MS: c_int = 1000;
 
-/// Kept for sources that name it; no function looks at it.
+/// Kept for source compatibility; no function uses it.
 pub const RPMA_W_WAIT_FOR_COMPLETION: c_int = 1;
 
-/// Memory usage: a remote peer may read from the region.
+/// Memory usage: source of RDMA reads by remote peers.
 pub const RPMA_MR_USAGE_READ_SRC: c_int = 1;
-/// Memory usage: rpma_read may place data in the region.
+/// Memory usage: local destination of rpma_read.
 pub const RPMA_MR_USAGE_READ_DST: c_int = 2;
-/// Memory usage: rpma_write may take data from the region.
+/// Memory usage: local source of rpma_write.
 pub const RPMA_MR_USAGE_WRITE_SRC: c_int = 4;
-/// Memory usage: a remote peer may write to the region.
+/// Memory usage: destination of RDMA writes by remote peers.
 pub const RPMA_MR_USAGE_WRITE_DST: c_int = 8;
-/// Memory usage: a remote peer may flush the region with RPMA_FLUSH_TYPE_VISIBILITY.
+/// Memory usage: target of flushes of type RPMA_FLUSH_TYPE_VISIBILITY by remote peers.
 pub const RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY: c_int = 16;
-/// Memory usage: a remote peer may flush the region with RPMA_FLUSH_TYPE_PERSISTENT.
+/// Memory usage: target of flushes of type RPMA_FLUSH_TYPE_PERSISTENT by remote peers.
 pub const RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT: c_int = 32;
-/// Memory usage: rpma_send may take data from the region.
+/// Memory usage: source buffer of rpma_send.
 pub const RPMA_MR_USAGE_SEND: c_int = 64;
-/// Memory usage: rpma_recv may place data in the region.
+/// Memory usage: destination buffer of rpma_recv.
 pub const RPMA_MR_USAGE_RECV: c_int = 128;
 
 /// Flag: a completion is generated only when the operation fails.
@@ -60,10 +60,10 @@ pub const RPMA_F_COMPLETION_ON_ERROR: c_int = 1;
 /// Flag: a completion is always generated.
 pub const RPMA_F_COMPLETION_ALWAYS: c_int = 3;
 
-/// The alignment in bytes that the remote offset of an atomic write must have.
+/// The required alignment of the remote offset of an atomic write, in bytes.
 pub const RPMA_ATOMIC_WRITE_ALIGNMENT: c_int = 8;
 
-/// Which end of a connection an address given to rpma_utils_get_ibv_context is.
+/// Whether the address given to rpma_utils_get_ibv_context is local or remote.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rpma_util_ibv_context_type {
@@ -73,7 +73,7 @@ pub enum rpma_util_ibv_context_type {
     RPMA_UTIL_IBV_CONTEXT_REMOTE = 1,
 }
 
-/// What happened to a connection.
+/// Connection events.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rpma_conn_event {
@@ -83,21 +83,21 @@ pub enum rpma_conn_event {
     RPMA_CONN_ESTABLISHED = 0,
     /// the connection is closed
     RPMA_CONN_CLOSED = 1,
-    /// the connection is broken
+    /// the connection was lost
     RPMA_CONN_LOST = 2,
-    /// the remote end rejected the connection, or nothing listens there
+    /// the remote peer rejected the connection request, or nothing is listening at the address
     RPMA_CONN_REJECTED = 3,
-    /// the remote end did not answer in time
+    /// the remote peer did not respond in time
     RPMA_CONN_UNREACHABLE = 4,
 }
 
-/// How far a flush pushes the data that was written before it.
+/// The domain that the data written before a flush must reach.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rpma_flush_type {
-    /// down to the persistent medium
+    /// the persistence domain: persistent memory or storage
     RPMA_FLUSH_TYPE_PERSISTENT = 0,
-    /// until it is visible to the remote host
+    /// the visibility domain: visible to the remote host
     RPMA_FLUSH_TYPE_VISIBILITY = 1,
 }
 
@@ -109,41 +109,41 @@ pub enum rpma_op {
     RPMA_OP_READ = 0,
     /// rpma_write, rpma_write_with_imm, rpma_write_atomic and rpma_atomic_write
     RPMA_OP_WRITE = 1,
-    /// kept for sources that name it; a flush is reported as RPMA_OP_READ
+    /// kept for source compatibility; a flush is reported as RPMA_OP_READ
     RPMA_OP_FLUSH = 2,
     /// rpma_send and rpma_send_with_imm
     RPMA_OP_SEND = 3,
     /// rpma_recv
     RPMA_OP_RECV = 4,
-    /// a receive that was consumed by the remote peer's rpma_write_with_imm
+    /// a receive consumed by an rpma_write_with_imm of the remote peer
     RPMA_OP_RECV_RDMA_WITH_IMM = 5,
 }
 
-/// How serious a log message is, and as a threshold, which messages pass.
+/// The severity of a log message; as a threshold, the least severe level that is logged.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rpma_log_level {
-    /// as a threshold: no message passes
+    /// as a threshold: nothing is logged
     RPMA_LOG_DISABLED = -1,
-    /// the library cannot go on
+    /// the library cannot continue
     RPMA_LOG_LEVEL_FATAL = 0,
     /// an operation failed
     RPMA_LOG_LEVEL_ERROR = 1,
-    /// something unexpected that did not make the call fail
+    /// an unexpected condition that did not cause the call to fail
     RPMA_LOG_LEVEL_WARNING = 2,
-    /// a significant normal event
+    /// a normal but significant event
     RPMA_LOG_LEVEL_NOTICE = 3,
-    /// information
+    /// informational message
     RPMA_LOG_LEVEL_INFO = 4,
-    /// details for whoever debugs
+    /// debugging detail
     RPMA_LOG_LEVEL_DEBUG = 5,
 }
 
-/// Which threshold rpma_log_set_threshold and rpma_log_get_threshold mean.
+/// The threshold that rpma_log_set_threshold sets and rpma_log_get_threshold gets.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rpma_log_threshold {
-    /// the main threshold: which messages reach the log function
+    /// the main threshold: which messages are passed to the log function
     RPMA_LOG_THRESHOLD = 0,
     /// the auxiliary threshold: which messages the built-in function also prints to stderr
     RPMA_LOG_THRESHOLD_AUX = 1,
@@ -151,51 +151,51 @@ pub enum rpma_log_threshold {
     RPMA_LOG_THRESHOLD_MAX = 2,
 }
 
-/// Private data that one end of a connection hands to the other while the connection is set up.
+/// Private data exchanged by the peers while a connection is established.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rpma_conn_private_data {
-    /// the first byte, or NULL when there is none
+    /// the data, or NULL if there are none
     pub ptr: *mut c_void,
-    /// the length in bytes, 0 when there is none
+    /// the length in bytes, or 0 if there are none
     pub len: u8,
 }
 
-/// A completion as rpma_cq_get_completion and rpma_conn_completion_get report it.
+/// A completion reported by rpma_cq_get_completion and rpma_conn_completion_get.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rpma_completion {
-    /// what the caller gave as op_context
+    /// the op_context of the operation
     pub op_context: *mut c_void,
     /// the operation; only set when op_status is IBV_WC_SUCCESS
     pub op: rpma_op,
     /// the number of bytes transferred; only set when op_status is IBV_WC_SUCCESS
     pub byte_len: u32,
-    /// IBV_WC_SUCCESS, or how the operation failed
+    /// IBV_WC_SUCCESS, or the reason why the operation failed
     pub op_status: ibv_wc_status,
     /// the wc_flags of the work completion; only set when op_status is IBV_WC_SUCCESS
     pub flags: c_uint,
-    /// the immediate data in host byte order; only set for a receive whose flags have IBV_WC_WITH_IMM
+    /// the immediate data in host byte order; only set for a receive with IBV_WC_WITH_IMM in flags
     pub imm: u32,
 }
 
-/// A completion as programs built for 0.9 own it: the first 24 bytes of today's.
+/// The completion structure of release 0.9: the first 24 bytes of the current one.
 ///
 /// cbindgen:ignore
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct rpma_completion_0_9 {
-    /// what the caller gave as op_context
+    /// the op_context of the operation
     pub op_context: *mut c_void,
     /// the operation
     pub op: rpma_op,
     /// the number of bytes transferred
     pub byte_len: u32,
-    /// IBV_WC_SUCCESS, or how the operation failed
+    /// IBV_WC_SUCCESS, or the reason why the operation failed
     pub op_status: ibv_wc_status,
 }
 
-/// The integers as which C's enums arrive: any value may come, so they are not the enums above.
+/// The integer types in which enum arguments arrive from C: they may hold any value, so they are not the enums above.
 ///
 /// cbindgen:ignore
 pub mod arg {
@@ -212,7 +212,7 @@ pub mod arg {
     /// `enum rpma_log_threshold`
     pub type LogThresholdArg = c_uint;
 
-    /// A C function of the type `rpma_log_function`; only ever behind a pointer.
+    /// A C function of type `rpma_log_function`; used only behind a pointer.
     #[repr(C)]
     pub struct rpma_log_function {
         _opaque: [u8; 0],

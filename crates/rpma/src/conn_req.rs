@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A connection request: an outgoing one before it is sent, or an incoming one before it is answered.
+//! Connection requests: outgoing ones that have not been sent, and incoming ones that have not been answered.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -23,8 +23,8 @@ const MAX_DEPTH: u8 = 0xff;
 /// Attempts until the connection is given up, and 7 for "without end" where the receiver is not ready.
 const RETRIES: u8 = 7;
 
-/// A connection request: made here and not sent yet, or come in and not answered yet.
-// Dropping one that came in tells the remote end no.
+/// A connection request: outgoing and not sent yet, or incoming and not answered yet.
+// Dropping an incoming request rejects it.
 pub struct ConnReq {
     res: Resources,
     pdata: Option<PrivateData>,
@@ -59,7 +59,7 @@ impl ConnReq {
         Ok(req)
     }
 
-    /// The request that an event announces. On failure the remote end is told no.
+    /// The connection request delivered by an event. On failure the request is rejected.
     ///
     /// # Safety
     /// The event must be a connection request of the domain's provider, not taken before; the domain's peer and the
@@ -86,8 +86,8 @@ impl ConnReq {
         PrivateData::view(self.pdata.as_ref())
     }
 
-    /// Sends the request, or accepts it if it came in. The request is used up in any case; one that came in and
-    /// is not even tried, because the private data are not valid, is rejected.
+    /// Sends an outgoing request or accepts an incoming one. The request is consumed in any case; an incoming one that
+    /// is not accepted because the private data are invalid is rejected.
     ///
     /// # Safety
     /// The private data must be readable, and the domain's peer alive and outlive the connection.

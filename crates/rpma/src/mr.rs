@@ -21,7 +21,7 @@ const USAGE_ALL: c_int = 0xff;
 /// The usages that allow a kind of flush.
 const USAGE_FLUSH: c_int = RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT;
 
-/// A region of this process's memory that is registered with a device.
+/// A local memory region, registered with a device.
 pub struct MrLocal {
     mr: MemRegion,
     usage: u8,
@@ -135,7 +135,7 @@ impl MrLocal {
 // Linux has one number for both, so `advise` names it once.
 const _: () = assert!(ENOTSUP == EOPNOTSUPP);
 
-/// A region of a remote peer's memory.
+/// A memory region of a remote peer.
 #[derive(Debug)]
 pub struct MrRemote {
     region: Descriptor,

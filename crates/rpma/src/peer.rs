@@ -12,7 +12,7 @@ use crate::log::Lossy;
 use crate::provider::handles::{ProtDomain, provider_error};
 use crate::provider::{self, Api};
 
-/// A peer: a protection domain on a device, which everything else is made from.
+/// A peer: a protection domain of a device, from which all other objects are created.
 pub struct Peer {
     pd: ProtDomain,
     abilities: Abilities,

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// The length in bytes of a descriptor.
 pub const DESCRIPTOR_SIZE: usize = 1;
 
-/// A peer configuration: what one end of a connection declares about itself.
+/// A peer configuration: the properties that a peer declares to its remote peer.
 #[derive(Debug)]
 pub struct PeerCfg {
     /// As the descriptor has it: 1 if direct write to persistent memory is declared, otherwise 0.

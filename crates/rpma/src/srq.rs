@@ -14,7 +14,7 @@ use crate::provider::handles::{SharedRecvQueue, provider_error};
 /// Entries of the receive queue and its completion queue unless configured.
 const DEFAULT_QUEUE_SIZE: u32 = 20;
 
-/// A configuration for shared receive queues.
+/// A shared receive queue configuration.
 // Every value is an atomic: one object may serve several threads.
 pub struct SrqCfg {
     rq_size: AtomicU32,
@@ -51,7 +51,7 @@ impl SrqCfg {
     }
 }
 
-/// A shared receive queue: several connections take their receives from it.
+/// A shared receive queue, from which several connections take their receives.
 pub struct Srq {
     rcq: Option<Box<Cq>>,
     queue: SharedRecvQueue,

@@ -14,18 +14,18 @@ use std::{env, fs};
 
 /// What stands between the types and the prototypes.
 const LOG_FUNCTION: &str = "\
-/** The log function that is built into the library, for rpma_log_set_function. */
+/** Selects the built-in log function in rpma_log_set_function. */
 #define RPMA_LOG_USE_DEFAULT_FUNCTION (NULL)
 
 /**
- * A function that gets the library's messages; see rpma_log_set_function.
+ * A function that receives the library's log messages; see rpma_log_set_function.
  *
  * PARAMETERS
- * - level: the level of the message
- * - file_name: the name of the source file that logs
- * - line_no: the line in that file
- * - function_name: the name of the function that logs
- * - message_format: a format of printf, whose result ends with a newline
+ * - level: the severity of the message
+ * - file_name: the name of the source file that logs the message
+ * - line_no: the line number in that file
+ * - function_name: the name of the function that logs the message
+ * - message_format: a printf format; the formatted message ends with a newline
  * - ...: the arguments of the format
  */
 typedef void rpma_log_function(

@@ -8,7 +8,8 @@ use crate::header::Header;
 /// Columns of a line of source.
 const WIDTH: usize = 79;
 
-/// Names of parameters that are ordinary words, too. They are parameters only where no word of the sentence leads up to them.
+/// Parameter names that are also ordinary words. They are marked as parameters only at the start of a phrase or after a word of
+/// [`LEADING`].
 const ORDINARY: [&str; 13] = [
     "advice",
     "event",
@@ -25,8 +26,8 @@ const ORDINARY: [&str; 13] = [
     "usage",
 ];
 
-/// Words after which an ordinary word is the name of a parameter.
-const LEADING: [&str; 7] = ["", "and", "if", "nor", "or", "unless", "what"];
+/// Words after which an ordinary word is a parameter name.
+const LEADING: [&str; 8] = ["", "and", "by", "if", "nor", "or", "unless", "what"];
 
 /// What the words of a page may be names of.
 pub struct Names<'a> {
