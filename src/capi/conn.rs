@@ -33,7 +33,7 @@ use rpma::peer_cfg::PeerCfg;
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn_ptr` is NULL, or holds NULL or a connection that is live and not in use elsewhere.
     status(|| unsafe { take(conn_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection.
     status(|| unsafe { given(conn) }?.disconnect())
 }
 
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_conn_event) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `event` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         let event = out(event)?;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `fd` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         out(fd)?.set(conn.event_fd());
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
     conn: *const Conn,
     pdata: *mut rpma_conn_private_data,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `pdata` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         out(pdata)?.set(conn.private_data());
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: *const PeerCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `pcfg` is NULL or a live peer configuration.
     status(|| unsafe {
         let conn = given(conn)?;
         conn.apply_remote_peer_cfg(given(pcfg)?);
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: 
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `qp_num` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         out(qp_num)?.set(conn.qp_num());
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u3
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut Cq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `cq_ptr` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         out(cq_ptr)?.set(ptr::from_ref(conn.cq()).cast_mut());
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut C
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut Cq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `rcq_ptr` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         let rcq = conn.rcq().map_or(ptr::null(), ptr::from_ref);
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_compl_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `fd` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         let fd = out(fd)?;
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn rpma_conn_wait(
     cq: *mut *mut Cq,
     is_rcq: *mut bool,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `cq` and `is_rcq` are each NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         let cq = out(cq)?;

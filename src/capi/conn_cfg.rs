@@ -30,7 +30,7 @@ use rpma::srq::Srq;
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg_ptr` is NULL or writable.
     status(|| unsafe { out(cfg_ptr)?.give_or_null(ConnCfg::new()) })
 }
 
@@ -52,7 +52,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int 
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg_ptr` is NULL, or holds NULL or a connection configuration that is live and not in use
+    // elsewhere.
     status(|| unsafe { take(cfg_ptr) }.map(drop))
 }
 
@@ -77,7 +78,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_i
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms: c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe { given(cfg)?.set_timeout(timeout_ms) })
 }
 
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_ms: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `timeout_ms` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(timeout_ms)?.set(cfg.timeout());
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
         given(cfg)?.set_cq_size(cq_size);
         Ok(())
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `cq_size` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(cq_size)?.set(cfg.cq_size());
@@ -185,7 +186,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size:
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
         given(cfg)?.set_sq_size(sq_size);
         Ok(())
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `sq_size` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(sq_size)?.set(cfg.sq_size());
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size:
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
         given(cfg)?.set_rq_size(rq_size);
         Ok(())
@@ -264,7 +265,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `rq_size` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(rq_size)?.set(cfg.rq_size());
@@ -295,7 +296,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size:
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size: u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
         given(cfg)?.set_rcq_size(rcq_size);
         Ok(())
@@ -321,7 +322,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size:
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_size: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `rcq_size` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(rcq_size)?.set(cfg.rcq_size());
@@ -351,7 +352,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_siz
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shared: bool) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
         given(cfg)?.set_shared_comp_channel(shared);
         Ok(())
@@ -377,7 +378,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shar
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, shared: *mut bool) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `shared` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(shared)?.set(cfg.shared_comp_channel());
@@ -405,7 +406,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, sh
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `srq` is NULL or a live shared receive queue.
     status(|| unsafe {
         let cfg = given(cfg)?;
         if srq.is_null() {
@@ -435,7 +436,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq)
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_get_srq(cfg: *const ConnCfg, srq_ptr: *mut *mut Srq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live connection configuration; `srq_ptr` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(srq_ptr)?.set(cfg.srq());

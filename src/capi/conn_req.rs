@@ -49,7 +49,9 @@ pub unsafe extern "C" fn rpma_conn_req_new(
     cfg: *const ConnCfg,
     req_ptr: *mut *mut ConnReq,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `peer` is NULL or a live peer; `cfg` is NULL or a live connection configuration; `addr` and
+    // `port` are each NULL or a C string; `req_ptr` is NULL or writable. The peer and the shared receive
+    // queue of `cfg` outlive the request.
     status(|| unsafe {
         let peer = given(peer)?;
         let addr = string(addr)?;
@@ -83,7 +85,7 @@ pub unsafe extern "C" fn rpma_conn_req_new(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_delete(req_ptr: *mut *mut ConnReq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `req_ptr` is NULL, or holds NULL or a connection request that is live and not in use elsewhere.
     status(|| unsafe { take(req_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
@@ -120,7 +122,10 @@ pub unsafe extern "C" fn rpma_conn_req_connect(
     pdata: *const rpma_conn_private_data,
     conn_ptr: *mut *mut Conn,
 ) -> c_int {
-    // SAFETY: the caller's promises. A request that was taken is dropped on every early return, which rejects it.
+    // SAFETY: `req_ptr` is NULL, or holds NULL or a connection request that is live and not in use elsewhere;
+    // `pdata` is NULL or readable, as are the data it points to; `conn_ptr` is NULL or writable. The peer of
+    // the request outlives the connection. A request that is taken is dropped on every early return, which
+    // rejects it.
     status(|| unsafe {
         let req = take(req_ptr)?.ok_or(Error::Inval)?;
         let pdata = if pdata.is_null() { None } else { Some(pdata.read()) };
@@ -159,7 +164,7 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
     len: usize,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `req` is NULL or a live connection request; `dst` is NULL or a live memory region.
     status(|| unsafe { post::req_recv(given(req)?, given(dst)?, offset, len, op_context) })
 }
 
@@ -187,7 +192,7 @@ pub unsafe extern "C" fn rpma_conn_req_get_private_data(
     req: *const ConnReq,
     pdata: *mut rpma_conn_private_data,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `req` is NULL or a live connection request; `pdata` is NULL or writable.
     status(|| unsafe {
         let req = given(req)?;
         out(pdata)?.set(req.private_data());

@@ -32,7 +32,7 @@ use rpma::error::Error;
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cq` is NULL or a live completion queue; `fd` is NULL or writable.
     status(|| unsafe {
         let cq = given(cq)?;
         out(fd)?.set(cq.fd());
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int 
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_wait(cq: *mut Cq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cq` is NULL or a live completion queue.
     status(|| unsafe { given(cq) }?.wait())
 }
 
@@ -101,7 +101,8 @@ pub unsafe extern "C" fn rpma_cq_get_wc(
     wc: *mut ibv_wc,
     num_entries_got: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cq` is NULL or a live completion queue; `wc` is NULL or writable for `num_entries` work
+    // completions; `num_entries_got` is NULL or writable.
     status(|| unsafe {
         let cq = given(cq)?;
         if num_entries < 1 || wc.is_null() || (num_entries > 1 && num_entries_got.is_null()) {

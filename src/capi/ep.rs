@@ -38,7 +38,8 @@ pub unsafe extern "C" fn rpma_ep_listen(
     port: *const c_char,
     ep_ptr: *mut *mut Ep,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `peer` is NULL or a live peer; `addr` and `port` are each NULL or a C string; `ep_ptr` is NULL
+    // or writable. The peer outlives the endpoint.
     status(|| unsafe {
         let peer = given(peer)?;
         let addr = string(addr)?;
@@ -68,7 +69,7 @@ pub unsafe extern "C" fn rpma_ep_listen(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `ep_ptr` is NULL, or holds NULL or an endpoint that is live and not in use elsewhere.
     status(|| unsafe { take(ep_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
@@ -106,7 +107,8 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
     cfg: *const ConnCfg,
     req_ptr: *mut *mut ConnReq,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `ep` is NULL or a live endpoint; `cfg` is NULL or a live connection configuration; `req_ptr` is
+    // NULL or writable. The peer of `ep` and the shared receive queue of `cfg` outlive the request.
     status(|| unsafe {
         let ep = given(ep)?;
         let req = out(req_ptr)?;
@@ -145,7 +147,7 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_get_fd(ep: *const Ep, fd: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `ep` is NULL or a live endpoint; `fd` is NULL or writable.
     status(|| unsafe {
         let ep = given(ep)?;
         out(fd)?.set(ep.fd());

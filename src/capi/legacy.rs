@@ -32,7 +32,7 @@ use rpma::post;
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `fd` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         out(fd)?.set(conn.cq().fd());
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection.
     status(|| unsafe { given(conn) }?.cq().wait())
 }
 
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rpma_completion) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `cmpl` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         if cmpl.is_null() {
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
     conn: *mut Conn,
     cmpl: *mut rpma_completion_0_9,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `cmpl` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
         if cmpl.is_null() {
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_get_completion(cq: *mut Cq, cmpl: *mut rpma_completion) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cq` is NULL or a live completion queue; `cmpl` is NULL or writable.
     status(|| unsafe {
         let cq = given(cq)?;
         if cmpl.is_null() {
@@ -198,7 +198,8 @@ pub unsafe extern "C" fn rpma_write_atomic(
     flags: c_int,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
+    // NULL or a live memory region.
     status(|| unsafe {
         post::write_atomic(given(conn)?, given(dst)?, dst_offset, given(src)?, src_offset, flags, op_context)
     })

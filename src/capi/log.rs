@@ -81,7 +81,7 @@ pub unsafe extern "C" fn rpma_log_get_threshold(
     threshold: LogThresholdArg,
     level: *mut rpma_log_level,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `level` is NULL or writable.
     status(|| unsafe {
         let current = log::get_threshold(threshold)?;
         out(level)?.set(current);

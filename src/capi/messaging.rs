@@ -44,7 +44,7 @@ pub unsafe extern "C" fn rpma_send(
     flags: c_int,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `src` is NULL or a live memory region.
     status(|| unsafe {
         let conn = given(conn)?;
         post::send(conn, At { mr: src.as_ref(), offset }, len, flags, None, op_context)
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn rpma_send_with_imm(
     imm: u32,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `src` is NULL or a live memory region.
     status(|| unsafe {
         let conn = given(conn)?;
         post::send(conn, At { mr: src.as_ref(), offset }, len, flags, Some(imm), op_context)
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn rpma_recv(
     len: usize,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live memory region.
     status(|| unsafe { post::recv(given(conn)?, At { mr: dst.as_ref(), offset }, len, op_context) })
 }
 
@@ -164,6 +164,6 @@ pub unsafe extern "C" fn rpma_srq_recv(
     len: usize,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `srq` is NULL or a live shared receive queue; `dst` is NULL or a live memory region.
     status(|| unsafe { post::srq_recv(given(srq)?, At { mr: dst.as_ref(), offset }, len, op_context) })
 }

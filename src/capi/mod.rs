@@ -17,7 +17,8 @@
 //!   while it is deleted or consumed.
 //! * Registered memory stays mapped until it is deregistered.
 //!
-//! The `# Safety` sections refer to these requirements, and each `SAFETY` comment names those that it relies on.
+//! The `# Safety` sections refer to these requirements, and each `SAFETY` comment names those that it relies on. A live
+//! object is one that has been created by this library and not been deleted.
 
 mod convert;
 

@@ -43,7 +43,8 @@ pub unsafe extern "C" fn rpma_mr_reg(
     usage: c_int,
     mr_ptr: *mut *mut MrLocal,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `peer` is NULL or a live peer; the memory at `ptr` stays mapped until it is deregistered;
+    // `mr_ptr` is NULL or writable. The peer outlives the region.
     status(|| unsafe {
         let peer = given(peer)?;
         if ptr.is_null() || size == 0 {
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn rpma_mr_reg(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr_ptr` is NULL, or holds NULL or a memory region that is live and not in use elsewhere.
     status(|| unsafe { take(mr_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
@@ -102,7 +103,7 @@ pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c_void) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live memory region; `desc` is NULL or writable for the descriptor.
     status(|| unsafe {
         let mr = given(mr)?;
         out(desc.cast::<[u8; descriptor::SIZE]>())?.set(mr.descriptor());
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_size: *mut usize) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live memory region; `desc_size` is NULL or writable.
     status(|| unsafe {
         given(mr)?;
         out(desc_size)?.set(descriptor::SIZE);
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_si
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live memory region; `ptr` is NULL or writable.
     status(|| unsafe {
         let mr = given(mr)?;
         out(ptr)?.set(mr.addr());
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_vo
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_get_size(mr: *const MrLocal, size: *mut usize) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live memory region; `size` is NULL or writable.
     status(|| unsafe {
         let mr = given(mr)?;
         out(size)?.set(mr.size());
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn rpma_mr_advise(
     advice: c_int,
     flags: u32,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live memory region.
     status(|| unsafe { given(mr) }?.advise(offset, len, advice, flags))
 }
 
@@ -253,7 +254,8 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
     desc_size: usize,
     mr_ptr: *mut *mut MrRemote,
 ) -> c_int {
-    // SAFETY: the caller's promises. The descriptor is copied before it is looked at.
+    // SAFETY: `desc` is NULL or readable for `desc_size` bytes, and is copied before it is parsed; `mr_ptr`
+    // is NULL or writable.
     status(|| unsafe {
         given(desc.cast::<u8>())?;
         let mr = out(mr_ptr)?;
@@ -284,7 +286,7 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut usize) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live remote memory region; `size` is NULL or writable.
     status(|| unsafe {
         let mr = given(mr)?;
         out(size)?.set(mr.size());
@@ -312,7 +314,7 @@ pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flush_type: *mut c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr` is NULL or a live remote memory region; `flush_type` is NULL or writable.
     status(|| unsafe {
         let mr = given(mr)?;
         out(flush_type)?.set(mr.flush_type());
@@ -338,6 +340,7 @@ pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flus
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_remote_delete(mr_ptr: *mut *mut MrRemote) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `mr_ptr` is NULL, or holds NULL or a remote memory region that is live and not in use
+    // elsewhere.
     status(|| unsafe { take(mr_ptr) }.map(drop))
 }

@@ -32,7 +32,8 @@ use rpma::peer::Peer;
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_new(ibv_ctx: *mut ibv_context, peer_ptr: *mut *mut Peer) -> c_int {
-    // SAFETY: the caller's promises. The context is not borrowed: it is C's, and is only checked for NULL here.
+    // SAFETY: `ibv_ctx` is NULL or an open device context that outlives the peer; `peer_ptr` is NULL or
+    // writable. The context is not borrowed, because C code uses it at the same time.
     status(|| unsafe {
         given(ibv_ctx.cast::<u8>())?;
         let peer = out(peer_ptr)?;
@@ -62,6 +63,6 @@ pub unsafe extern "C" fn rpma_peer_new(ibv_ctx: *mut ibv_context, peer_ptr: *mut
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_delete(peer_ptr: *mut *mut Peer) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `peer_ptr` is NULL, or holds NULL or a peer that is live and not in use elsewhere.
     status(|| unsafe { take(peer_ptr) }?.map_or(Ok(()), |object| object.close()))
 }

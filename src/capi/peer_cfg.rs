@@ -27,7 +27,7 @@ use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `pcfg_ptr` is NULL or writable.
     status(|| unsafe {
         let pcfg = out(pcfg_ptr)?;
         pcfg.give(PeerCfg::new()?);
@@ -53,7 +53,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `pcfg_ptr` is NULL, or holds NULL or a peer configuration that is live and not in use
+    // elsewhere.
     status(|| unsafe { take(pcfg_ptr) }.map(drop))
 }
 
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_set_direct_write_to_pmem(
     pcfg: *mut PeerCfg,
     supported: bool,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `pcfg` is NULL or a live peer configuration.
     status(|| unsafe {
         given(pcfg)?.set_direct_write_to_pmem(supported);
         Ok(())
@@ -111,7 +112,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
     pcfg: *const PeerCfg,
     supported: *mut bool,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable.
     status(|| unsafe {
         let pcfg = given(pcfg)?;
         out(supported)?.set(pcfg.direct_write_to_pmem());
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor(pcfg: *const PeerCfg, desc: *mut c_void) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `pcfg` is NULL or a live peer configuration; `desc` is NULL or writable for the descriptor.
     status(|| unsafe {
         let pcfg = given(pcfg)?;
         out(desc.cast::<[u8; DESCRIPTOR_SIZE]>())?.set(pcfg.descriptor());
@@ -168,7 +169,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
     pcfg: *const PeerCfg,
     desc_size: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `pcfg` is NULL or a live peer configuration; `desc_size` is NULL or writable.
     status(|| unsafe {
         given(pcfg)?;
         out(desc_size)?.set(DESCRIPTOR_SIZE);
@@ -201,7 +202,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_from_descriptor(
     desc_size: usize,
     pcfg_ptr: *mut *mut PeerCfg,
 ) -> c_int {
-    // SAFETY: the caller's promises. The descriptor is copied before it is looked at.
+    // SAFETY: `desc` is NULL or readable for `desc_size` bytes, and is copied before it is parsed; `pcfg_ptr`
+    // is NULL or writable.
     status(|| unsafe {
         given(desc.cast::<u8>())?;
         let pcfg = out(pcfg_ptr)?;

@@ -49,7 +49,8 @@ pub unsafe extern "C" fn rpma_read(
     flags: c_int,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live memory region; `src` is NULL or a
+    // live remote memory region.
     status(|| unsafe {
         let conn = given(conn)?;
         let dst = At { mr: dst.as_ref(), offset: dst_offset };
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn rpma_write(
     flags: c_int,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
+    // NULL or a live memory region.
     status(|| unsafe {
         let conn = given(conn)?;
         let dst = At { mr: dst.as_ref(), offset: dst_offset };
@@ -152,7 +154,8 @@ pub unsafe extern "C" fn rpma_write_with_imm(
     imm: u32,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
+    // NULL or a live memory region.
     status(|| unsafe {
         let conn = given(conn)?;
         let dst = At { mr: dst.as_ref(), offset: dst_offset };
@@ -197,7 +200,8 @@ pub unsafe extern "C" fn rpma_atomic_write(
     flags: c_int,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
+    // NULL or readable for 8 bytes.
     status(|| unsafe {
         let conn = given(conn)?;
         let dst = given(dst)?;
@@ -250,6 +254,6 @@ pub unsafe extern "C" fn rpma_flush(
     flags: c_int,
     op_context: *const c_void,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region.
     status(|| unsafe { post::flush(given(conn)?, given(dst)?, dst_offset, len, r#type, flags, op_context) })
 }

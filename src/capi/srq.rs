@@ -30,7 +30,7 @@ use rpma::srq::{self, Srq, SrqCfg};
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg_ptr` is NULL or writable.
     status(|| unsafe { out(cfg_ptr)?.give_or_null(SrqCfg::new()) })
 }
 
@@ -52,7 +52,8 @@ pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg_ptr` is NULL, or holds NULL or a shared receive queue configuration that is live and not
+    // in use elsewhere.
     status(|| unsafe { take(cfg_ptr) }.map(drop))
 }
 
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live shared receive queue configuration.
     status(|| unsafe {
         given(cfg)?.set_rq_size(rq_size);
         Ok(())
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live shared receive queue configuration; `rq_size` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(rq_size)?.set(cfg.rq_size());
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live shared receive queue configuration.
     status(|| unsafe {
         given(cfg)?.set_rcq_size(rcq_size);
         Ok(())
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_get_rcq_size(cfg: *const SrqCfg, rcq_size: *mut u32) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `cfg` is NULL or a live shared receive queue configuration; `rcq_size` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
         out(rcq_size)?.set(cfg.rcq_size());
@@ -187,7 +188,8 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rcq_size(cfg: *const SrqCfg, rcq_size:
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr: *mut *mut Srq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `peer` is NULL or a live peer; `cfg` is NULL or a live shared receive queue configuration;
+    // `srq_ptr` is NULL or writable. The peer outlives the queue.
     status(|| unsafe {
         let peer = given(peer)?;
         let made = out(srq_ptr)?;
@@ -218,7 +220,8 @@ pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `srq_ptr` is NULL, or holds NULL or a shared receive queue that is live and not in use
+    // elsewhere.
     status(|| unsafe { take(srq_ptr) }?.map_or(Ok(()), |object| object.close()))
 }
 
@@ -241,7 +244,7 @@ pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_get_rcq(srq: *const Srq, rcq_ptr: *mut *mut Cq) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `srq` is NULL or a live shared receive queue; `rcq_ptr` is NULL or writable.
     status(|| unsafe {
         let srq = given(srq)?;
         let rcq = srq.rcq().map_or(ptr::null(), ptr::from_ref);

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn rpma_utils_get_ibv_context(
     r#type: IbvContextTypeArg,
     ibv_ctx_ptr: *mut *mut ibv_context,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: `addr` is NULL or a C string; `ibv_ctx_ptr` is NULL or writable.
     status(|| unsafe {
         let addr = string(addr)?;
         let found = out(ibv_ctx_ptr)?;
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn rpma_utils_ibv_context_is_odp_capable(
     ibv_ctx: *mut ibv_context,
     is_odp_capable: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's promises. The context is not borrowed: it is C's, and is only checked for NULL here.
+    // SAFETY: `ibv_ctx` is NULL or an open device context; `is_odp_capable` is NULL or
+    // writable. The context is not borrowed, because C code uses it at the same time.
     status(|| unsafe {
         given(ibv_ctx.cast::<u8>())?;
         let capable = out(is_odp_capable)?;
