@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections: their life and their queues.
+//! Connections.
 
 use std::ffi::c_int;
 use std::ptr;

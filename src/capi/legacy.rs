@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Functions that releases before 1.0 had and programs still use.
+//! Functions of releases before 1.0, kept for existing programs.
 
 use std::ffi::{c_int, c_void};
 

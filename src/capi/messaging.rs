@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Messages.
+//! Messaging.
 
 use std::ffi::{c_int, c_void};
 

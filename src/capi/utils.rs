@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Device look-up and texts.
+//! Device lookup and string conversion.
 
 use std::ffi::{c_char, c_int};
 
