@@ -57,11 +57,11 @@ fn take(cq: &Cq) -> Result<ibv_wc> {
 }
 
 fn warn_of_failure(wc: &ibv_wc) {
-    log_warning!("the operation with context {:#x} failed with status {}", wc.wr_id, wc.status);
+    log_warning!("operation with op_context {:#x} failed with status {}", wc.wr_id, wc.status);
 }
 
 fn unsupported(wc: &ibv_wc) -> Error {
-    log_error!("a completion has the unsupported opcode {}", wc.opcode);
+    log_error!("work completion with unsupported opcode {}", wc.opcode);
     Error::NoSupp
 }
 

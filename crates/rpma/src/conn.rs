@@ -292,7 +292,7 @@ impl Conn {
             _ if queue == self.cq().as_ptr() => (self.cq(), false),
             Some(rcq) if queue == rcq.as_ptr() => (rcq, true),
             _ => {
-                log_error!("a completion event of an unknown completion queue {queue:p}");
+                log_error!("completion event of unknown completion queue {queue:p}");
                 // SAFETY: the queue that the event was taken of.
                 unsafe { self.api.ibv_ack_cq_events(queue, 1) };
                 return Err(Error::Unknown);

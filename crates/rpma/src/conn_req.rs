@@ -55,7 +55,7 @@ impl ConnReq {
         let res = unsafe { Resources::new(domain, id, cfg) }?;
         let req = alloc::boxed(ConnReq { res, pdata: None, domain, passive: false })?;
         drop(info);
-        log_notice!("connection request to {to_addr}:{to_port} is ready");
+        log_notice!("connection request to {to_addr}:{to_port} created");
         Ok(req)
     }
 

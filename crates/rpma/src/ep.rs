@@ -44,7 +44,7 @@ impl Ep {
         id.listen().map_err(failed)?;
         let ep = alloc::boxed(Ep { id, events, domain })?;
         drop(info);
-        log_notice!("listening at {at_addr}:{at_port}");
+        log_notice!("listening on {at_addr}:{at_port}");
         Ok(ep)
     }
 

@@ -59,8 +59,8 @@ impl MrLocal {
                     Some(next) => {
                         if access & !next != 0 {
                             log_info!(
-                                "memory of {size} bytes cannot be the target of every native flush: access {access:#x} is \
-                                 refused ({}), next is {next:#x}",
+                                "memory of {size} bytes cannot be registered for every native flush: access {access:#x} \
+                                 failed ({}), retrying with {next:#x}",
                                 failed.why
                             );
                         }
@@ -146,13 +146,15 @@ impl MrRemote {
         let region = Descriptor::decode(bytes).map_err(|refused| {
             match refused {
                 Refused::TooShort => log_error!(
-                    "a memory region descriptor has {} bytes, this one {}",
-                    descriptor::SIZE,
-                    bytes.len()
+                    "memory region descriptor too short: {} bytes, expected at least {}",
+                    bytes.len(),
+                    descriptor::SIZE
                 ),
                 Refused::NoUsage => log_error!("the memory region descriptor declares no usage"),
                 Refused::Wraps => {
-                    log_error!("the memory region of the descriptor runs past the end of the address space")
+                    log_error!(
+                        "the memory region of the descriptor extends past the end of the 64-bit address space"
+                    )
                 }
             }
             Error::Inval

@@ -36,7 +36,10 @@ impl Native {
         }
         // SAFETY: by contract.
         let Some((qp, has)) = (unsafe { id.native_queue_pair(created_with) }) else {
-            log_notice!("the queue pair has no native operations, which are done without: {}", wanted);
+            log_notice!(
+                "the queue pair does not support native operations, default methods are used for: {}",
+                wanted
+            );
             return Native::default();
         };
         let NativeOps { flush_visibility: visibility, flush_persistent: persistent, .. } = wanted;

@@ -38,7 +38,7 @@ impl Peer {
         let api = provider::of_context(ctx)?;
         let wanted = config::native().map_err(|word| {
             log_error!(
-                "RPMA_NATIVE has the word \"{}\"; its words must be of: {}",
+                "invalid word \"{}\" in RPMA_NATIVE; valid words: {}",
                 Lossy(word.as_bytes()),
                 config::NATIVE_WORDS
             );
@@ -53,7 +53,10 @@ impl Peer {
         })?;
         let (native, missing) = meet(wanted, abilities.native);
         if missing != NativeOps::default() {
-            log_notice!("RPMA_NATIVE asks for what the device cannot do, which is done without: {}", missing);
+            log_notice!(
+                "the device does not support all operations of RPMA_NATIVE, default methods are used for: {}",
+                missing
+            );
         }
         alloc::boxed(Peer { pd, abilities, native })
     }

@@ -39,13 +39,15 @@ impl PeerCfg {
     /// Any byte but 0 declares direct write; bytes after the first are not looked at.
     pub fn from_descriptor(descriptor: &[u8]) -> Result<Box<PeerCfg>> {
         let Some(&declared) = descriptor.first() else {
-            log_error!("a peer configuration descriptor has {DESCRIPTOR_SIZE} byte, this one none");
+            log_error!(
+                "peer configuration descriptor too short: 0 bytes, expected at least {DESCRIPTOR_SIZE}"
+            );
             return Err(Error::Inval);
         };
         let cfg = PeerCfg::new()?;
         cfg.set_direct_write_to_pmem(declared != 0);
         log_info!(
-            "the remote peer declares direct write to persistent memory: {}",
+            "direct write to persistent memory declared by the remote peer: {}",
             if declared != 0 { "yes" } else { "no" }
         );
         Ok(cfg)

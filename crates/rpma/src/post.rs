@@ -371,12 +371,16 @@ enum Refused {
 fn flush_refused(why: Refused) -> Error {
     match why {
         Refused::NoDirectWrite => log_error!(
-            "flush to persistence: the remote peer has not declared direct write to persistent memory"
+            "flush to persistence not supported: the remote peer has not declared direct write to persistent memory"
         ),
         Refused::NotPersistent => {
-            log_error!("flush to persistence: the remote region is not registered for it")
+            log_error!(
+                "flush to persistence not supported: the remote memory region is not registered for it"
+            )
         }
-        Refused::NotVisible => log_error!("flush to visibility: the remote region is not registered for it"),
+        Refused::NotVisible => {
+            log_error!("flush to visibility not supported: the remote memory region is not registered for it")
+        }
     }
     Error::NoSupp
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Why a device has refused memory: everything that a user needs to know for it, in one line.
+//! The reason why memory registration failed: everything that a user needs to know, in one line.
 
 use std::fmt;
 use std::fs::File;
@@ -10,16 +10,16 @@ use libc::{ENOMEM, rlim_t};
 use super::access;
 use crate::provider::handles::Failed;
 
-/// What is known about a refused registration.
+/// What is known about a failed memory registration.
 pub struct Refusal {
     pub failed: Failed,
     pub addr: usize,
     pub size: usize,
-    /// The rights of the last attempt.
+    /// The access flags of the last attempt.
     pub access: u32,
-    /// Whether the device can page on demand.
+    /// Whether the device supports on-demand paging.
     pub odp: bool,
-    /// How much memory may be locked; nothing where none is.
+    /// The limit of locked memory; None if the provider locks no memory.
     pub locked: Option<Locked>,
 }
 
@@ -83,8 +83,8 @@ impl fmt::Display for Refusal {
         )?;
         f.write_str(match (odp, access::on_demand(*access)) {
             (_, true) => "; on-demand paging: tried",
-            (true, false) => "; on-demand paging: not tried, it is for memory that cannot be pinned",
-            (false, false) => "; on-demand paging: the device cannot",
+            (true, false) => "; on-demand paging: not tried, only for memory that cannot be pinned",
+            (false, false) => "; on-demand paging: not supported by the device",
         })?;
         let Some(locked) = locked else { return Ok(()) };
         if locked.limit == libc::RLIM_INFINITY {
@@ -97,8 +97,8 @@ impl fmt::Display for Refusal {
         match locked.missing(*addr, *size) {
             // A device says no more than ENOMEM when the limit is what it failed at.
             Some(missing) if failed.raw_errno() == Some(ENOMEM) => {
-                write!(f, ", the limit is {missing} too low")?;
-                f.write_str(if locked.capable { " unless CAP_IPC_LOCK lifts it" } else { "" })
+                write!(f, ", the limit is {missing} bytes too low")?;
+                f.write_str(if locked.capable { " unless CAP_IPC_LOCK overrides it" } else { "" })
             }
             _ => Ok(()),
         }
@@ -125,14 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_with_what_is_missing() {
+    fn the_limit_is_reported_with_what_is_missing() {
         assert_eq!(
             text(ENOMEM, LOCKED),
             "ibv_reg_mr(addr=0x10000, length=65536, access=0x7) failed: Cannot allocate memory (errno 12); on-demand \
-             paging: the device cannot; locked memory: limit 65536 (ulimit -l), 8192 pinned, the limit is 8192 too low"
+             paging: not supported by the device; locked memory: limit 65536 (ulimit -l), 8192 pinned, the limit is 8192 bytes too low"
         );
         let capable = text(ENOMEM, Locked { capable: true, ..LOCKED });
-        assert!(capable.ends_with(", the limit is 8192 too low unless CAP_IPC_LOCK lifts it"), "{capable}");
+        assert!(
+            capable.ends_with(", the limit is 8192 bytes too low unless CAP_IPC_LOCK overrides it"),
+            "{capable}"
+        );
     }
 
     #[test]
@@ -159,14 +162,14 @@ mod tests {
         let unlimited = text(ENOMEM, Locked { limit: libc::RLIM_INFINITY, ..LOCKED });
         assert!(unlimited.ends_with("; locked memory: no limit"), "{unlimited}");
         let unpinned = refusal(ENOMEM, None).to_string();
-        assert!(unpinned.ends_with("; on-demand paging: the device cannot"), "{unpinned}");
+        assert!(unpinned.ends_with("; on-demand paging: not supported by the device"), "{unpinned}");
     }
 
     #[test]
-    fn on_demand_paging_is_told() {
+    fn on_demand_paging_is_reported() {
         let told = |access, odp| Refusal { access, odp, ..refusal(EOPNOTSUPP, None) }.to_string();
         assert!(
-            told(7, true).ends_with("on-demand paging: not tried, it is for memory that cannot be pinned")
+            told(7, true).ends_with("on-demand paging: not tried, only for memory that cannot be pinned")
         );
         assert!(
             told(7 | 64, true).ends_with(

@@ -44,7 +44,7 @@ impl Resources {
         let channel = if cfg.shared_comp_channel() {
             if srq_rcq.is_some() {
                 log_error!(
-                    "a shared completion channel cannot include the completion queue of a shared receive queue"
+                    "a shared completion channel cannot be combined with the completion queue of a shared receive queue"
                 );
                 return Err(Error::Inval);
             }
@@ -124,7 +124,7 @@ fn queue_pair(
             refused = ops;
             if let Ok(made) = inline_or_not(ops) {
                 log_notice!(
-                    "no queue pair with the native operations {wanted:#x} but with {ops:#x}: {}",
+                    "queue pair with native operations {wanted:#x} not supported ({}), created with {ops:#x} instead",
                     first.why
                 );
                 return Ok(made);
@@ -139,7 +139,7 @@ fn queue_pair(
         )
     })?;
     if caps.max_inline_data == 0 {
-        log_info!("the queue pair takes no inline data");
+        log_info!("the queue pair does not support inline data");
     }
     Ok((qp, caps))
 }

@@ -19,7 +19,7 @@ use crate::log::Lossy;
 pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let choice = config::provider().map_err(|value| {
         log_error!(
-            "RPMA_PROVIDER is \"{}\"; it must be one of: {}",
+            "invalid value \"{}\" of RPMA_PROVIDER; valid values: {}",
             Lossy(value.as_bytes()),
             config::PROVIDER_VALUES
         );
@@ -47,7 +47,7 @@ fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
         // rpma_peer_new refuses NULL: nothing can be done with it, and this is the place that knows why.
         Ok(_) => {
             log_error!(
-                "no RDMA device serves {}: it can be bound, but is no address of a device",
+                "no RDMA device serves {}: it can be bound, but is not the address of a device",
                 Lossy(addr.to_bytes())
             );
             Err(Error::Provider)
@@ -109,7 +109,7 @@ enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::LeftOut => f.write_str("this build has no provider rdma-core"),
+            Reason::LeftOut => f.write_str("the rdma-core provider is not part of this build"),
             Reason::Missing(missing) => missing.fmt(f),
             Reason::NotServed => f.write_str("no RDMA device serves this address"),
             Reason::Failed(failed) => {
@@ -147,7 +147,7 @@ fn device_of(api: Api, info: &AddrInfo, end: End) -> Asked {
 }
 
 fn left_out(name: &str) -> Error {
-    log_error!("RPMA_PROVIDER asks for {name}, which this build was made without");
+    log_error!("RPMA_PROVIDER selects provider {name}, which is not part of this build");
     Error::Provider
 }
 

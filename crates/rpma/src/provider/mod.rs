@@ -141,7 +141,9 @@ pub fn of_context(ctx: *mut ibv_context) -> Result<Api> {
     }
     #[cfg(not(feature = "rdma-core"))]
     {
-        log_error!("the context {ctx:p} is not of the soft provider, and this build has no other");
+        log_error!(
+            "the device context {ctx:p} does not belong to the soft provider, the only one in this build"
+        );
         Err(crate::error::Error::Provider)
     }
 }

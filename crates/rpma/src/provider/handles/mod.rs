@@ -93,6 +93,6 @@ fn by_pointer<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, Failed> 
 /// A release that nobody waits for the result of: a failure is logged.
 fn released(result: Result<(), Failed>) {
     if let Err(failed) = result {
-        log_error!("{}() failed during clean-up: {}", failed.call, failed.why);
+        log_error!("{}() failed during cleanup: {}", failed.call, failed.why);
     }
 }

@@ -24,17 +24,17 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Missing::Directory => {
-                "there is no /dev/infiniband: no RDMA driver is loaded, or the container was not given it"
+                "there is no /dev/infiniband: no RDMA driver is loaded, or the directory is not available in this container"
             }
             Missing::ManagerNode => {
-                "there is no /dev/infiniband/rdma_cm: the kernel module rdma_ucm is not loaded, or the container was \
-                 not given the node"
+                "there is no /dev/infiniband/rdma_cm: the kernel module rdma_ucm is not loaded, or the device node is \
+                 not available in this container"
             }
             Missing::ManagerPermission => "no permission to open /dev/infiniband/rdma_cm",
             Missing::Device => "this system has no RDMA device",
             Missing::DeviceNode => {
-                "no RDMA device of this system has its node in /dev/infiniband: the kernel module ib_uverbs is not \
-                 loaded, or the container was not given the node"
+                "no RDMA device of this system has a device node in /dev/infiniband: the kernel module ib_uverbs is not \
+                 loaded, or the device node is not available in this container"
             }
             Missing::DevicePermission => "no permission to open an RDMA device in /dev/infiniband",
         })

@@ -14,12 +14,12 @@ const REJ_INVALID_SERVICE_ID: c_int = 8;
 pub fn likely_reason(event: Type, status: c_int) -> Option<&'static str> {
     match (event, status) {
         (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID) => Some(
-            "no program listens on this port of the RDMA device there; one that uses provider soft listens on TCP \
-             only, and is reached with RPMA_PROVIDER=soft",
+            "no program is listening on this port of the remote RDMA device; a program that uses the soft provider listens \
+             on TCP only and is reached with RPMA_PROVIDER=soft",
         ),
         (RDMA_CM_EVENT_UNREACHABLE, status) if status == -ETIMEDOUT => Some(
-            "no answer: the host is down or has no RDMA device with this address; a program there that uses provider \
-             soft is reached with RPMA_PROVIDER=soft",
+            "no response: the host is down or has no RDMA device with this address; a program there that uses the soft \
+             provider is reached with RPMA_PROVIDER=soft",
         ),
         _ => None,
     }
@@ -33,8 +33,8 @@ mod tests {
     #[test]
     fn only_what_the_status_tells() {
         let says = |event, status| likely_reason(event, status).unwrap_or_default();
-        assert!(says(RDMA_CM_EVENT_REJECTED, 8).starts_with("no program listens"));
-        assert!(says(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT).starts_with("no answer"));
+        assert!(says(RDMA_CM_EVENT_REJECTED, 8).starts_with("no program is listening"));
+        assert!(says(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT).starts_with("no response"));
         // 28 is what a program's own rejection gives
         for (event, status) in [
             (RDMA_CM_EVENT_REJECTED, 28),
