@@ -35,7 +35,8 @@ impl Bounce {
         let places = (max_send_wr as usize).max(1);
         let size = places.checked_mul(SIZE).ok_or(Error::NoMem)?;
         let memory = Mapping::new(size)?;
-        // SAFETY: by contract, and the memory is a field declared after the region.
+        // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
+        // `mr`, so it stays mapped as long as the region.
         let mr = unsafe { MrLocal::register(domain, memory.addr(), size, RPMA_MR_USAGE_WRITE_SRC) }?;
         Ok(Bounce { next: Mutex::new(0), places, mr, memory })
     }
@@ -54,7 +55,8 @@ impl Bounce {
     pub unsafe fn post(&self, value: *const u8, post: &dyn Fn(ibv_sge) -> Result<()>) -> Result<()> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *next * SIZE;
-        // SAFETY: readable by contract; the place is inside the mapping, and no outstanding request reads it.
+        // SAFETY: the caller guarantees SIZE readable bytes at `value`; the place is inside the mapping, and no
+        // outstanding request reads it.
         unsafe { ptr::copy_nonoverlapping(value, self.memory.addr().cast::<u8>().add(offset), SIZE) };
         post(self.mr.range(offset, SIZE as u32))?;
         *next = (*next + 1) % self.places;

@@ -33,7 +33,7 @@ fn operation(opcode: ibv_wc_opcode::Type) -> Option<rpma_op> {
 /// # Safety
 /// `out` must be writable.
 pub unsafe fn get(cq: &Cq, out: *mut rpma_completion) -> Result<()> {
-    // SAFETY: writable by contract.
+    // SAFETY: the caller guarantees that `out` is writable.
     unsafe { store(&take(cq)?, out) }
 }
 
@@ -43,7 +43,7 @@ pub unsafe fn get(cq: &Cq, out: *mut rpma_completion) -> Result<()> {
 /// # Safety
 /// `out` must be writable.
 pub unsafe fn get_0_9(cq: &Cq, out: *mut rpma_completion_0_9) -> Result<()> {
-    // SAFETY: writable by contract.
+    // SAFETY: the caller guarantees that `out` is writable.
     unsafe { store_0_9(&take(cq)?, out) }
 }
 
@@ -68,7 +68,8 @@ fn unsupported(wc: &ibv_wc) -> Error {
 /// # Safety
 /// `out` must be writable.
 unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
-    // SAFETY: writable by contract; C owns the memory, so it is written field by field and never borrowed.
+    // SAFETY: the caller guarantees that `out` is writable. C code owns the memory, so it is written field by
+    // field and never borrowed.
     unsafe {
         (&raw mut (*out).op_context).write(wc.wr_id as *mut _);
         (&raw mut (*out).op_status).write(wc.status);
@@ -78,7 +79,8 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
         return Ok(());
     }
     let op = operation(wc.opcode).ok_or_else(|| unsupported(wc))?;
-    // SAFETY: as above; imm_data is initialised because the whole completion is.
+    // SAFETY: the caller guarantees that `out` is writable; imm_data is initialised because the whole completion
+    // is.
     unsafe {
         (&raw mut (*out).op).write(op);
         (&raw mut (*out).byte_len).write(wc.byte_len);
@@ -94,7 +96,8 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
 /// # Safety
 /// `out` must be writable.
 unsafe fn store_0_9(wc: &ibv_wc, out: *mut rpma_completion_0_9) -> Result<()> {
-    // SAFETY: as in `store`. The object ends with the status: nothing behind it is written, not even padding.
+    // SAFETY: the caller guarantees that `out` is writable for the structure of 0.9, which ends with the status:
+    // nothing after it is written, not even padding.
     unsafe {
         (&raw mut (*out).op_context).write(wc.wr_id as *mut _);
         (&raw mut (*out).op_status).write(wc.status);

@@ -66,7 +66,8 @@ impl Parts {
     /// The domain's peer must be alive and outlive the connection.
     pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Parts> {
         let migrated = Migrated::new(&res.id)?;
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees that the peer outlives the connection, of which both objects become a
+        // part.
         let (flush, atomic_write) = unsafe {
             let flush = Flush::new(domain)?;
             let atomic_write = match res.native.atomic_write {
@@ -152,7 +153,7 @@ impl Conn {
     /// # Safety
     /// The private data of `param` must be readable.
     pub unsafe fn connect(&self, param: &mut rdma_conn_param) -> Result<()> {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees that the private data of `param` are readable.
         unsafe { self.res.id.connect(param) }
             .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
     }

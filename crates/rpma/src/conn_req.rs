@@ -51,7 +51,8 @@ impl ConnReq {
         };
         id.resolve_addr(&info, timeout).map_err(failed)?;
         id.resolve_route(timeout).map_err(failed)?;
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the
+        // request.
         let res = unsafe { Resources::new(domain, id, cfg) }?;
         let req = alloc::boxed(ConnReq { res, pdata: None, domain, passive: false })?;
         drop(info);
@@ -65,7 +66,9 @@ impl ConnReq {
     /// The event must be a connection request of the domain's provider, not taken before; the domain's peer and the
     /// configured shared receive queue must be alive and outlive the request.
     pub unsafe fn from_event(domain: Domain, event: &CmEvent, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
-        // SAFETY: the event brings the identifier, and it is taken once; its private data live until acknowledged.
+        // SAFETY: the caller guarantees a connection request that was not taken before, so its identifier is ours
+        // alone, and that the peer and the shared receive queue outlive the request; the private data live until
+        // the event is acknowledged.
         unsafe {
             let id = CmId::of_request(domain.api, event.id());
             let res = Resources::new(domain, id, cfg)?;
@@ -96,7 +99,8 @@ impl ConnReq {
             return Err(Error::Inval);
         }
         let mut param = conn_param(pdata);
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees readable private data, to which `param` points, and a peer that outlives
+        // the connection.
         unsafe { if self.passive { self.accept(&mut param) } else { self.send(&mut param) } }
     }
 
@@ -104,10 +108,10 @@ impl ConnReq {
     /// As for `connect`.
     unsafe fn send(self, param: &mut rdma_conn_param) -> Result<Box<Conn>> {
         let ConnReq { res, pdata, domain, .. } = self;
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees that the peer outlives the connection.
         let parts = unsafe { Parts::new(domain, &res) }?;
         let conn = parts.assemble(res, pdata);
-        // SAFETY: the private data are readable by contract.
+        // SAFETY: the caller guarantees that the private data of `param` are readable.
         unsafe { conn.connect(param) }?;
         Ok(conn)
     }
@@ -116,10 +120,10 @@ impl ConnReq {
     /// As for `connect`.
     unsafe fn accept(self, param: &mut rdma_conn_param) -> Result<Box<Conn>> {
         let ConnReq { mut res, pdata, domain, .. } = self;
-        // SAFETY: the private data are readable by contract.
+        // SAFETY: the caller guarantees that the private data of `param` are readable.
         unsafe { res.id.accept(param) }
             .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))?;
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees that the peer outlives the connection.
         match unsafe { Parts::new(domain, &res) } {
             Ok(parts) => Ok(parts.assemble(res, pdata)),
             Err(error) => {

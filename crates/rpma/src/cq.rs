@@ -34,14 +34,15 @@ impl Cq {
         let cqe = c_int::try_from(size).unwrap_or(c_int::MAX);
         let own_channel = match shared {
             Some(_) => None,
-            // SAFETY: by contract.
+            // SAFETY: the caller guarantees a live `ctx` of `api`.
             None => Some(
                 unsafe { CompChannel::create(api, ctx) }
                     .map_err(|failed| provider_error!(failed, "context={ctx:p}"))?,
             ),
         };
         let channel = shared.or(own_channel.as_ref()).map_or(std::ptr::null_mut(), CompChannel::as_ptr);
-        // SAFETY: by contract, and an own channel is a field declared after the queue.
+        // SAFETY: the caller guarantees a live `ctx` and a shared channel that outlives the queue; an own channel
+        // is a field declared after the queue.
         let queue = unsafe { CompQueue::create(api, ctx, cqe, channel) }
             .map_err(|failed| provider_error!(failed, "context={ctx:p}, cqe={cqe}"))?;
         queue.request_notification().map_err(|failed| provider_error!(failed, ""))?;
@@ -91,7 +92,7 @@ impl Cq {
     /// `wc` must have room for `num_entries` completions, which must be positive.
     #[inline]
     pub unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> Result<c_int> {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees room for `num_entries` completions at `wc`.
         let got = unsafe { self.queue.poll(num_entries, wc) };
         // One comparison for 1..=num_entries.
         if (got.wrapping_sub(1) as u32) < num_entries as u32 {

@@ -22,7 +22,7 @@ impl Abilities {
     /// # Safety
     /// `ctx` must be a live context of `api`.
     pub unsafe fn of(api: Api, ctx: *mut ibv_context) -> Result<Abilities> {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees a live `ctx` of `api`.
         let attr =
             unsafe { query_device(api, ctx) }.map_err(|failed| provider_error!(failed, "context={ctx:p}"))?;
         Ok(Abilities::from(&attr))

@@ -72,7 +72,8 @@ impl Ep {
             log_error!("unexpected event {} on a listening endpoint", cm_event_name(event.kind()));
             return Err(Error::Inval);
         }
-        // SAFETY: the event is a request, just taken off the channel; the rest is by contract.
+        // SAFETY: the event is a connection request, just taken off the channel; the caller guarantees that the
+        // peer and the configured shared receive queue outlive the request.
         let req = unsafe { ConnReq::from_event(self.domain, &event, cfg) }?;
         Ok(match event.acknowledge() {
             Ok(()) => Ok(req),

@@ -24,7 +24,8 @@ impl Flush {
     /// The domain's peer must be alive and outlive this object.
     pub unsafe fn new(domain: Domain) -> Result<Flush> {
         let memory = Mapping::new(SIZE as usize)?;
-        // SAFETY: by contract, and the memory is a field declared after the region.
+        // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
+        // `mr`, so it stays mapped as long as the region.
         let mr = unsafe { MrLocal::register(domain, memory.addr(), SIZE as usize, RPMA_MR_USAGE_READ_DST) }?;
         Ok(Flush { mr, memory })
     }

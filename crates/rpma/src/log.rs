@@ -226,7 +226,8 @@ fn deliver(level: rpma_log_level, place: &Place<'_>, text: &Text<MESSAGE_SIZE>) 
     // SAFETY: a non-null pointer was given to rpma_log_set_function as a function of exactly this C type, by a
     // caller who promised that it stays callable from any thread until it is replaced.
     let function = unsafe { std::mem::transmute::<*mut rpma_log_function, LogFunction>(function) };
-    // SAFETY: as above; the four strings are terminated and outlive the call, and the format takes one string.
+    // SAFETY: `function` is callable from any thread, as rpma_log_set_function requires; the four strings are
+    // terminated and outlive the call, and the format takes one string.
     unsafe {
         function(
             level as c_int,
@@ -254,7 +255,7 @@ mod errno {
 
     impl Drop for Saved {
         fn drop(&mut self) {
-            // SAFETY: as in `new`.
+            // SAFETY: gives the calling thread's errno, which always exists.
             unsafe { *libc::__errno_location() = self.0 }
         }
     }

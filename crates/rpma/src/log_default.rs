@@ -111,7 +111,7 @@ extern "C" fn at_unload() {
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
-// SAFETY: as above.
+// SAFETY: the loader calls `at_unload` once, with the C library still usable; the function only calls into it.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = at_unload;

@@ -52,7 +52,8 @@ impl MrLocal {
             },
         );
         let mr = loop {
-            // SAFETY: by contract.
+            // SAFETY: the caller guarantees that the peer, and so `pd`, outlives the region, and that the memory
+            // stays mapped.
             match unsafe { MemRegion::register(api, pd, addr, size, access as c_int) } {
                 Ok(mr) => break mr,
                 Err(failed) => match after_refusal(access, failed.raw_errno(), abilities.odp) {

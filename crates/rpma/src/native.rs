@@ -34,7 +34,8 @@ impl Native {
         if created_with == 0 {
             return Native::default();
         }
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees a queue pair that was created with `created_with` and outlives the
+        // result.
         let Some((qp, has)) = (unsafe { id.native_queue_pair(created_with) }) else {
             log_notice!(
                 "the queue pair does not support native operations, default methods are used for: {}",

@@ -131,7 +131,8 @@ fn post_recv_with(
 #[inline(always)]
 fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
     post_recv_with("ibv_post_recv", range, op_context, |wr, bad_wr| {
-        // SAFETY: the queue pair is alive as long as its connection or request, which the caller has.
+        // SAFETY: the connection or request that the caller borrows keeps `qp` alive; `wr` and `bad_wr` are valid
+        // during the call.
         unsafe { hot::post_recv(qp, wr, bad_wr) }
     })
 }
@@ -139,7 +140,8 @@ fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void)
 #[inline(always)]
 fn post_srq_recv(srq: *mut ibv_srq, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
     post_recv_with("ibv_post_srq_recv", range, op_context, |wr, bad_wr| {
-        // SAFETY: the queue is alive as long as its owner, which the caller has.
+        // SAFETY: the shared receive queue that the caller borrows keeps `srq` alive; `wr` and `bad_wr` are valid
+        // during the call.
         unsafe { hot::post_srq_recv(srq, wr, bad_wr) }
     })
 }
@@ -248,11 +250,12 @@ pub unsafe fn atomic_write(
         AtomicWrite::Inline => {
             post(flags | INLINE, ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 })
         }
-        // SAFETY: readable by contract.
+        // SAFETY: the caller guarantees that `src` is readable for 8 bytes, and the connection keeps its queue
+        // pair alive.
         AtomicWrite::Native(qp) => unsafe { native_atomic_write(*qp, remote, src, flags, op_context) },
         AtomicWrite::Bounce(bounce) => {
             let post_copy: &dyn Fn(ibv_sge) -> Result<()> = &|range| post(flags, range);
-            // SAFETY: readable by contract.
+            // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
             unsafe { bounce.post(src, post_copy) }
         }
     }
@@ -270,7 +273,7 @@ unsafe fn native_atomic_write(
     flags: u32,
     op_context: *const c_void,
 ) -> Result<()> {
-    // SAFETY: by contract.
+    // SAFETY: the caller guarantees a live queue pair with atomic write, and 8 readable bytes at `src`.
     match unsafe { qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src) } {
         0 => Ok(()),
         ret => Err(post_failed("ibv_wr_atomic_write", ret)),
@@ -328,7 +331,8 @@ pub fn flush(
             _ => None,
         };
         if let Some(kind) = kind {
-            // SAFETY: the queue pair is alive as long as the connection.
+            // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair with
+            // native flush.
             return unsafe { native_flush(native.qp, remote, len, kind, flags, op_context as u64) };
         }
     }
@@ -352,7 +356,7 @@ unsafe fn native_flush(
     wr_id: u64,
 ) -> Result<()> {
     let len = request_len(len)?;
-    // SAFETY: by contract.
+    // SAFETY: the caller guarantees a live queue pair with native flush.
     match unsafe { qp.flush(wr_id, flags, remote.rkey, remote.addr, len, kind) } {
         0 => Ok(()),
         ret => Err(post_failed("ibv_wr_flush", ret)),

@@ -25,7 +25,8 @@ impl PrivateData {
             return Ok(None);
         }
         let mut copy = alloc::bytes(len.into())?.into_boxed_slice();
-        // SAFETY: readable by contract; the copy has the same length and is fresh.
+        // SAFETY: the caller guarantees `len` readable bytes at `data`, which is not NULL here; the copy is fresh
+        // and as long.
         unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), copy.as_mut_ptr(), len.into()) };
         Ok(Some(PrivateData { bytes: NonNull::from(Box::leak(copy)), len }))
     }

@@ -38,7 +38,8 @@ impl Resources {
     pub unsafe fn new(domain: Domain, id: CmId, cfg: &ConnCfg) -> Result<Resources> {
         let api = id.api();
         let ctx = id.context();
-        // SAFETY: not null here, and alive by contract.
+        // SAFETY: not NULL here; the caller guarantees that the configured shared receive queue outlives the
+        // resources.
         let srq = ptr::NonNull::new(cfg.srq()).map(|srq| unsafe { srq.as_ref() });
         let srq_rcq = srq.and_then(|srq| srq.rcq());
         let channel = if cfg.shared_comp_channel() {
@@ -54,7 +55,8 @@ impl Resources {
         } else {
             None
         };
-        // SAFETY: as above; the channel outlives both queues, here and in the fields' order.
+        // SAFETY: the identifier keeps its context alive; the channel outlives both queues, here and by the order
+        // of the fields.
         let (cq, rcq) = unsafe {
             let cq = Cq::new(api, ctx, cfg.cq_size(), channel.as_ref())?;
             let rcq = match cfg.rcq_size() {
@@ -66,7 +68,8 @@ impl Resources {
         let recv_cq = srq_rcq.or(rcq.as_deref()).unwrap_or(&cq);
         let srq_ptr = srq.map_or(ptr::null_mut(), |srq| srq.as_ptr());
         let sizes = (cfg.sq_size(), cfg.rq_size());
-        // SAFETY: the domain and the queues are alive; the queues are declared after the queue pair.
+        // SAFETY: the caller guarantees that the peer and the shared receive queue outlive the queue pair, and
+        // the completion queues are declared after it.
         let create = |caps: &mut QpCaps| unsafe {
             id.create_queue_pair(domain.pd, cq.as_ptr(), recv_cq.as_ptr(), srq_ptr, caps)
         };

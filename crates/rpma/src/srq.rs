@@ -63,12 +63,12 @@ impl Srq {
     pub unsafe fn new(domain: Domain, cfg: &SrqCfg) -> Result<Box<Srq>> {
         let Domain { api, ctx, pd, .. } = domain;
         let (rq_size, rcq_size) = (cfg.rq_size(), cfg.rcq_size());
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees that the peer, and so `pd`, outlives the queue.
         let queue = unsafe { SharedRecvQueue::create(api, pd, rq_size) }
             .map_err(|failed| provider_error!(failed, "max_wr={rq_size}"))?;
         let rcq = match rcq_size {
             0 => None,
-            // SAFETY: the peer's context is alive by contract.
+            // SAFETY: the caller guarantees that the peer outlives the queue, and the context outlives the peer.
             size => Some(unsafe { Cq::new(api, ctx, size, None) }?),
         };
         Ok(Slot::new()?.fill(Srq { rcq, queue }))

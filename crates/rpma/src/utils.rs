@@ -36,7 +36,7 @@ pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_con
 /// `ctx` must be a live context.
 pub unsafe fn is_odp_capable(ctx: *mut ibv_context) -> Result<bool> {
     let api = provider::of_context(ctx)?;
-    // SAFETY: by contract.
+    // SAFETY: the caller guarantees a live `ctx`, and `api` is its provider.
     Ok(unsafe { Abilities::of(api, ctx) }?.odp)
 }
 

@@ -15,7 +15,7 @@ use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 /// `qp` must be a live queue pair, `wr` a request whose fields that its opcode reads are set, `bad_wr` writable.
 #[inline(always)]
 pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: a live queue pair has a live context; the rest is the caller's promise.
+    // SAFETY: the caller guarantees a live `qp`, whose context is live, a valid `wr` and a writable `bad_wr`.
     unsafe {
         match (*(*qp).context).ops.post_send {
             Some(post_send) => post_send(qp, wr, bad_wr),
@@ -30,7 +30,7 @@ pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut
 /// `qp` must be a live queue pair, `wr` a complete request, `bad_wr` writable.
 #[inline(always)]
 pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: as in `post_send`.
+    // SAFETY: the caller guarantees a live `qp`, whose context is live, a valid `wr` and a writable `bad_wr`.
     unsafe {
         match (*(*qp).context).ops.post_recv {
             Some(post_recv) => post_recv(qp, wr, bad_wr),
@@ -45,7 +45,7 @@ pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut
 /// `srq` must be a live shared receive queue, `wr` a complete request, `bad_wr` writable.
 #[inline(always)]
 pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: a live queue has a live context; the rest is the caller's promise.
+    // SAFETY: the caller guarantees a live `srq`, whose context is live, a valid `wr` and a writable `bad_wr`.
     unsafe {
         match (*(*srq).context).ops.post_srq_recv {
             Some(post_srq_recv) => post_srq_recv(srq, wr, bad_wr),
@@ -60,7 +60,8 @@ pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mu
 /// `cq` must be a live completion queue and `wc` have room for `num_entries` completions.
 #[inline(always)]
 pub unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: a live queue has a live context; the rest is the caller's promise.
+    // SAFETY: the caller guarantees a live `cq`, whose context is live, and room for `num_entries` completions at
+    // `wc`.
     unsafe {
         match (*(*cq).context).ops.poll_cq {
             Some(poll_cq) => poll_cq(cq, num_entries, wc),
@@ -75,7 +76,7 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c
 /// `cq` must be a live completion queue.
 #[inline(always)]
 pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: a live queue has a live context.
+    // SAFETY: the caller guarantees a live `cq`, whose context is live.
     unsafe {
         match (*(*cq).context).ops.req_notify_cq {
             Some(req_notify_cq) => req_notify_cq(cq, solicited_only),

@@ -116,7 +116,8 @@ macro_rules! forward {
     ([$module:ident] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
         $(
             unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller keeps the contract of the call that this one is passed on to.
+                // SAFETY: the caller meets the requirements of this call, which are those of the function it is
+                // passed to.
                 unsafe { $module::$call($($arg),*) }
             }
         )*

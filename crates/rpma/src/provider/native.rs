@@ -89,8 +89,9 @@ impl NativeQp {
         let this = NativeQp { qp: NonNull::new(qp.cast::<ExtendedQp>())? };
         let qp = this.qp.as_ptr();
         let mut has = 0;
-        // SAFETY: live by contract. A provider that has made a queue pair for an operation is of an rdma-core that knows
-        // it, so the object reaches to the operation's member.
+        // SAFETY: the caller guarantees that `qp` is live and was created with `ops`. A provider that creates a
+        // queue pair with an operation is of an rdma-core that knows it, so the object extends to the member of
+        // that operation.
         unsafe {
             if ops & QP_WITH_ATOMIC_WRITE != 0 && (&raw const (*qp).wr_atomic_write).read().is_some() {
                 has |= QP_WITH_ATOMIC_WRITE;
@@ -109,8 +110,8 @@ impl NativeQp {
     #[inline(always)]
     unsafe fn post(self, wr_id: u64, flags: u32, add: impl FnOnce(*mut ExtendedQp)) -> c_int {
         let qp = self.qp.as_ptr();
-        // SAFETY: alive by contract. From start to completion the provider keeps other threads out, so the two fields
-        // are this thread's.
+        // SAFETY: the caller guarantees a live queue pair. From start to completion the provider keeps other
+        // threads out, so this thread has the two fields to itself.
         unsafe {
             let (Some(start), Some(complete)) =
                 ((&raw const (*qp).wr_start).read(), (&raw const (*qp).wr_complete).read())
@@ -137,7 +138,8 @@ impl NativeQp {
         addr: u64,
         value: *const u8,
     ) -> c_int {
-        // SAFETY: by contract; the provider copies the value before it returns.
+        // SAFETY: the caller guarantees a live queue pair with atomic write and 8 readable bytes at `value`,
+        // which the provider copies before it returns.
         unsafe {
             let Some(atomic_write) = (&raw const (*self.qp.as_ptr()).wr_atomic_write).read() else {
                 return EOPNOTSUPP;
@@ -159,7 +161,7 @@ impl NativeQp {
         len: u32,
         kind: FlushKind,
     ) -> c_int {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees a live queue pair with native flush; `flush` adds one request.
         unsafe {
             let Some(flush) = (&raw const (*self.qp.as_ptr()).wr_flush).read() else { return EOPNOTSUPP };
             self.post(wr_id, flags, |qp| flush(qp, rkey, addr, len as usize, kind as u8, FLUSH_RANGE))

@@ -43,7 +43,7 @@ mod calls {
         sg_list: *mut ibv_sge,
         num_sge: u32,
     ) -> c_int {
-        // SAFETY: by the caller's contract.
+        // SAFETY: the caller guarantees a live `pd` and `num_sge` ranges at `sg_list`.
         unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
     }
 

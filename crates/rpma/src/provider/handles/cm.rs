@@ -42,7 +42,8 @@ impl AddrInfo {
         end: End,
     ) -> Result<AddrInfo, Failed> {
         let mut info = ptr::null_mut();
-        // SAFETY: all zero is a value of the hints; hints and result outlive the call, the strings are by contract.
+        // SAFETY: all zero is a valid value of the hints; the hints and `info` outlive the call; the caller
+        // guarantees C strings.
         let ret = unsafe {
             let mut hints = MaybeUninit::<rdma_addrinfo>::zeroed().assume_init();
             hints.ai_flags = if end == End::Passive { RAI_PASSIVE } else { 0 };
@@ -87,7 +88,7 @@ impl AddrInfo {
     }
 
     fn destination(&self) -> *mut sockaddr {
-        // SAFETY: as in `source`.
+        // SAFETY: the result is readable until freed, which only drop does.
         unsafe { (*self.info).ai_dst_addr }
     }
 }
@@ -151,19 +152,19 @@ impl CmEvent {
     }
 
     pub fn status(&self) -> c_int {
-        // SAFETY: as in `kind`.
+        // SAFETY: an event is readable until acknowledged.
         unsafe { (*self.event).status }
     }
 
     pub fn id(&self) -> *mut rdma_cm_id {
-        // SAFETY: as in `kind`.
+        // SAFETY: an event is readable until acknowledged.
         unsafe { (*self.event).id }
     }
 
     /// Address and length of the private data, which live as long as the event.
     pub fn private_data(&self) -> (*const c_void, u8) {
-        // SAFETY: as in `kind`; the connection part of the parameters starts like every other part, and any bits
-        // are a value of these two fields.
+        // SAFETY: an event is readable until acknowledged; the connection part of the parameters starts like
+        // every other part, and these two fields may hold any bits.
         unsafe {
             let conn = &raw const (*self.event).param.conn;
             ((*conn).private_data, (*conn).private_data_len)
@@ -210,7 +211,8 @@ impl CmId {
     /// `channel` must be NULL or a live channel of `api` that outlives the identifier.
     pub unsafe fn create(api: Api, channel: *mut rdma_event_channel) -> Result<CmId, Failed> {
         let mut id = ptr::null_mut();
-        // SAFETY: by contract, and the pointer outlives the call.
+        // SAFETY: the caller guarantees that `channel` is NULL or live and outlives the identifier; `id` outlives
+        // the call.
         let ret =
             unsafe { api.rdma_create_id(channel, &mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP) };
         by_errno("rdma_create_id", ret)?;
@@ -237,7 +239,7 @@ impl CmId {
 
     /// The queue pair, once created.
     pub fn queue_pair(&self) -> *mut ibv_qp {
-        // SAFETY: as in `context`.
+        // SAFETY: the identifier is readable until destroyed.
         unsafe { (*self.id).qp }
     }
 
@@ -246,7 +248,8 @@ impl CmId {
     /// # Safety
     /// There must be a queue pair, and `ops` be what it was created with.
     pub unsafe fn native_queue_pair(&self, ops: u64) -> Option<(NativeQp, u64)> {
-        // SAFETY: by contract; the extended form is the same object, alive as long.
+        // SAFETY: the caller guarantees a queue pair created with `ops`; its extended form is the same object and
+        // lives as long.
         unsafe { NativeQp::with(self.api.ibv_qp_to_qp_ex(self.queue_pair()), ops) }
     }
 
@@ -276,7 +279,7 @@ impl CmId {
     /// # Safety
     /// The private data that `param` points to must be readable.
     pub unsafe fn connect(&self, param: &mut rdma_conn_param) -> Result<(), Failed> {
-        // SAFETY: the identifier is alive; the rest is by contract.
+        // SAFETY: the identifier is alive; the caller guarantees that the private data of `param` are readable.
         by_errno("rdma_connect", unsafe { self.api.rdma_connect(self.id, param) })
     }
 
@@ -286,7 +289,7 @@ impl CmId {
     /// The private data that `param` points to must be readable.
     pub unsafe fn accept(&mut self, param: &mut rdma_conn_param) -> Result<(), Failed> {
         self.unanswered = false;
-        // SAFETY: the identifier is alive; the rest is by contract.
+        // SAFETY: the identifier is alive; the caller guarantees that the private data of `param` are readable.
         by_errno("rdma_accept", unsafe { self.api.rdma_accept(self.id, param) })
     }
 
@@ -300,7 +303,8 @@ impl CmId {
     /// # Safety
     /// `channel` must be NULL or a live channel of the same provider, alive as long as it is the identifier's.
     pub unsafe fn migrate(&self, channel: *mut rdma_event_channel) -> Result<(), Failed> {
-        // SAFETY: the identifier is alive; the channel is by contract.
+        // SAFETY: the identifier is alive; the caller guarantees that `channel` is NULL or stays alive while the
+        // identifier uses it.
         by_errno("rdma_migrate_id", unsafe { self.api.rdma_migrate_id(self.id, channel) })
     }
 
@@ -317,7 +321,8 @@ impl CmId {
         srq: *mut ibv_srq,
         caps: &mut QpCaps,
     ) -> Result<QueuePair, Failed> {
-        // SAFETY: all zero is a value of the attributes, which outlive the call; the objects are by contract.
+        // SAFETY: all zero is a valid value of the attributes, which outlive the call; the caller guarantees a
+        // live `pd` and live queues that outlive the queue pair.
         let (ret, cap) = unsafe {
             let mut attr = MaybeUninit::<ibv_qp_init_attr_ex>::zeroed().assume_init();
             attr.send_cq = send_cq;

@@ -16,7 +16,7 @@ use crate::provider::{Api, hot};
 /// `ctx` must be a live context of `api`.
 pub unsafe fn query_device(api: Api, ctx: *mut ibv_context) -> Result<ibv_device_attr_ex, Failed> {
     let mut attr = MaybeUninit::<ibv_device_attr_ex>::zeroed();
-    // SAFETY: the context is live by contract; the attributes are ours, and all zero is a value of them.
+    // SAFETY: the caller guarantees a live `ctx`; `attr` is writable, and all zero is a valid value of it.
     unsafe {
         by_code("ibv_query_device_ex", api.ibv_query_device_ex(ctx, ptr::null(), attr.as_mut_ptr()))?;
         Ok(attr.assume_init())
@@ -35,7 +35,7 @@ impl ProtDomain {
     /// `ctx` must be a live context of `api` and outlive the domain.
     pub unsafe fn alloc(api: Api, ctx: *mut ibv_context) -> Result<ProtDomain, Failed> {
         // A provider may fail without a reason; then there must not be an older one in errno.
-        // SAFETY: errno of the calling thread; the context is live by contract.
+        // SAFETY: errno belongs to the calling thread; the caller guarantees a live `ctx`.
         let pd = unsafe {
             *libc::__errno_location() = 0;
             by_pointer("ibv_alloc_pd", api.ibv_alloc_pd(ctx))?
@@ -87,7 +87,7 @@ impl MemRegion {
         length: usize,
         access: c_int,
     ) -> Result<MemRegion, Failed> {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees a live `pd` and memory that it may register.
         let mr = by_pointer("ibv_reg_mr", unsafe { api.ibv_reg_mr(pd, addr, length, access) })?;
         Ok(MemRegion { mr, api })
     }
@@ -102,21 +102,21 @@ impl MemRegion {
     /// The region's length in bytes.
     #[inline]
     pub fn length(&self) -> usize {
-        // SAFETY: as in `addr`.
+        // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).length }
     }
 
     /// The key for local use.
     #[inline]
     pub fn lkey(&self) -> u32 {
-        // SAFETY: as in `addr`.
+        // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).lkey }
     }
 
     /// The key for remote use.
     #[inline]
     pub fn rkey(&self) -> u32 {
-        // SAFETY: as in `addr`.
+        // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).rkey }
     }
 
@@ -146,7 +146,7 @@ impl CompChannel {
     /// # Safety
     /// `ctx` must be a live context of `api` and outlive the channel.
     pub unsafe fn create(api: Api, ctx: *mut ibv_context) -> Result<CompChannel, Failed> {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees a live `ctx` that outlives the channel.
         let channel = by_pointer("ibv_create_comp_channel", unsafe { api.ibv_create_comp_channel(ctx) })?;
         Ok(CompChannel { api, channel })
     }
@@ -176,7 +176,7 @@ impl Drop for CompChannel {
 /// # Safety
 /// `channel` must be a live completion channel.
 pub unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: live by contract, and its descriptor is constant.
+    // SAFETY: the caller guarantees a live `channel`, whose file descriptor is constant.
     unsafe { (*channel).fd }
 }
 
@@ -188,7 +188,7 @@ pub unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
 pub unsafe fn next_cq_event(api: Api, channel: *mut ibv_comp_channel) -> Option<*mut ibv_cq> {
     let mut cq = ptr::null_mut();
     let mut cq_context = ptr::null_mut();
-    // SAFETY: by contract, and both pointers outlive the call.
+    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call.
     let ret = unsafe { api.ibv_get_cq_event(channel, &mut cq, &mut cq_context) };
     (ret == 0).then_some(cq)
 }
@@ -208,7 +208,7 @@ impl CompQueue {
         cqe: c_int,
         channel: *mut ibv_comp_channel,
     ) -> Result<CompQueue, Failed> {
-        // SAFETY: by contract.
+        // SAFETY: the caller guarantees a live `ctx` and a `channel` of it, both of which outlive the queue.
         let cq = unsafe { api.ibv_create_cq(ctx, cqe, ptr::null_mut(), channel, 0) };
         Ok(CompQueue { cq: by_pointer("ibv_create_cq", cq)?, api })
     }
@@ -224,7 +224,7 @@ impl CompQueue {
     /// `wc` must have room for `num_entries` completions.
     #[inline(always)]
     pub unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-        // SAFETY: the queue is alive as long as its owner; the rest is by contract.
+        // SAFETY: `self` keeps the queue alive; the caller guarantees room for `num_entries` completions at `wc`.
         unsafe { hot::poll_cq(self.cq, num_entries, wc) }
     }
 
@@ -264,7 +264,7 @@ impl SharedRecvQueue {
             srq_context: ptr::null_mut(),
             attr: ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 },
         };
-        // SAFETY: by contract, and the attributes outlive the call.
+        // SAFETY: the caller guarantees a live `pd` that outlives the queue; `attr` outlives the call.
         let srq = by_pointer("ibv_create_srq", unsafe { api.ibv_create_srq(pd, &mut attr) })?;
         Ok(SharedRecvQueue { srq, api })
     }

@@ -19,8 +19,8 @@ const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 /// # Safety
 /// `ctx` must be a live context.
 unsafe fn extended(ctx: *mut ibv_context, op_offset: usize) -> Option<*mut verbs_context> {
-    // SAFETY: live by contract; the marker says that the context is the last member of an extended one, whose size
-    // field stands right in front of it.
+    // SAFETY: the caller guarantees a live `ctx`; the marker means that it is the last member of an extended
+    // context, whose size field directly precedes it.
     unsafe {
         if (*ctx).abi_compat != EXTENDED {
             return None;
@@ -39,7 +39,8 @@ pub unsafe fn ibv_query_device_ex(
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: by contract; the operation is only read where the extended context reaches.
+    // SAFETY: the caller guarantees a live `ctx`, an `input` that is NULL or readable, and a writable `attr`; the
+    // operation is read only if the extended context contains it.
     unsafe {
         if !input.is_null() && (*input).comp_mask != 0 {
             return EINVAL;
@@ -68,7 +69,8 @@ pub unsafe fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: by contract; the operation is only read where the extended context reaches.
+    // SAFETY: the caller guarantees a live `ctx`, a `pd` of it and `num_sge` ranges at `sg_list`; the operation
+    // is read only if the extended context contains it.
     unsafe {
         match extended(ctx, offset_of!(verbs_context, advise_mr)).and_then(|x| (*x).advise_mr) {
             Some(advise_mr) => advise_mr(pd, advice, flags, sg_list, num_sge),
