@@ -20,17 +20,17 @@ main(int argc, char *argv[])
 	CHECK(rpma_utils_get_ibv_context(args.addr, RPMA_UTIL_IBV_CONTEXT_REMOTE, &dev));
 	CHECK(rpma_peer_new(dev, &peer));
 
-	/* prepares a connection; nothing has been sent yet */
+	/* creates a connection request; nothing is sent yet */
 	CHECK(rpma_conn_req_new(peer, args.addr, args.port, NULL, &req));
 
-	/* sends the request; how it went comes as an event */
+	/* sends the request; an event reports the outcome */
 	struct rpma_conn_private_data greeting = {GREETING, sizeof(GREETING)};
 	CHECK(rpma_conn_req_connect(&req, &greeting, &conn));
 
 	CHECK(rpma_conn_next_event(conn, &event));
 	REQUIRE(event == RPMA_CONN_ESTABLISHED, "%s", rpma_utils_conn_event_2str(event));
 
-	/* len may count zero bytes of padding that the server did not send */
+	/* len may include padding with zeros that the server did not send */
 	CHECK(rpma_conn_get_private_data(conn, &pdata));
 	REQUIRE(pdata.len >= sizeof(EXPECTED) && memcmp(pdata.ptr, EXPECTED, sizeof(EXPECTED)) == 0,
 		"the server said something else (%u bytes)", pdata.len);

@@ -17,17 +17,17 @@ main(int argc, char *argv[])
 	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
 	struct rpma_conn_private_data pdata;
 
-	/* the device that serves our own address, and a peer on it: the owner of all that follows */
+	/* the device that serves our own address, and a peer on it, from which all other objects are created */
 	CHECK(rpma_utils_get_ibv_context(args.addr, RPMA_UTIL_IBV_CONTEXT_LOCAL, &dev));
 	CHECK(rpma_peer_new(dev, &peer));
 
 	CHECK(rpma_ep_listen(peer, args.addr, args.port, &ep));
 	say_listening(&args);
 
-	/* blocks until a client asks; NULL means the default connection configuration */
+	/* blocks until a client connects; NULL means the default connection configuration */
 	CHECK(rpma_ep_next_conn_req(ep, NULL, &req));
 
-	/* what the client said can be looked at before deciding whether to accept */
+	/* the client's private data are available before deciding whether to accept */
 	CHECK(rpma_conn_req_get_private_data(req, &pdata));
 	REQUIRE(pdata.len >= sizeof(EXPECTED) && memcmp(pdata.ptr, EXPECTED, sizeof(EXPECTED)) == 0,
 		"the client said something else (%u bytes)", pdata.len);
@@ -40,12 +40,12 @@ main(int argc, char *argv[])
 	CHECK(rpma_conn_next_event(conn, &event));
 	REQUIRE(event == RPMA_CONN_ESTABLISHED, "%s", rpma_utils_conn_event_2str(event));
 
-	/* the connection keeps a copy of the private data for as long as it lives */
+	/* the connection owns a copy of the private data until it is deleted */
 	CHECK(rpma_conn_get_private_data(conn, &pdata));
 	REQUIRE(pdata.len >= sizeof(EXPECTED) && memcmp(pdata.ptr, EXPECTED, sizeof(EXPECTED)) == 0,
 		"the private data changed while connecting");
 
-	/* the client ends the connection; then so do we */
+	/* the client disconnects first; then so do we */
 	CHECK(rpma_conn_next_event(conn, &event));
 	REQUIRE(event == RPMA_CONN_CLOSED, "%s", rpma_utils_conn_event_2str(event));
 	CHECK(rpma_conn_disconnect(conn));

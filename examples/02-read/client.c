@@ -23,22 +23,22 @@ main(int argc, char *argv[])
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
 	wait_event(conn, RPMA_CONN_ESTABLISHED);
 
-	/* the server's private data is the descriptor of its region */
+	/* the server's private data are the descriptor of its memory region */
 	CHECK(rpma_conn_get_private_data(conn, &pdata));
 	REQUIRE(pdata.ptr != NULL, "the server sent no descriptor");
 	CHECK(rpma_mr_remote_from_descriptor(pdata.ptr, pdata.len, &src));
 	CHECK(rpma_mr_remote_get_size(src, &size));
 
-	/* a read needs a registered place to put the data into, with a usage that says so */
+	/* a read needs a registered destination buffer with the corresponding usage */
 	void *page = alloc_pages(size);
 	CHECK(rpma_mr_reg(peer, page, size, RPMA_MR_USAGE_READ_DST, &dst));
 
-	/* the last argument comes back in the completion, so that it can be told what has completed */
+	/* the last argument is returned in the completion and identifies the operation */
 	CHECK(rpma_read(conn, dst, 0, src, 0, size, RPMA_F_COMPLETION_ALWAYS, page));
 
 	/*
-	 * The way to wait for a completion: look first, sleep only when there is none, then look
-	 * again. A wake-up does not promise a completion, and one wake-up may stand for several.
+	 * How to wait for a completion: poll first, wait only if there is none, then poll again. An
+	 * event does not guarantee a completion, and one event may stand for several.
 	 */
 	CHECK(rpma_conn_get_cq(conn, &cq));
 	while ((ret = rpma_cq_get_wc(cq, 1, &wc, NULL)) == RPMA_E_NO_COMPLETION)
@@ -49,7 +49,7 @@ main(int argc, char *argv[])
 	REQUIRE(wc.status == IBV_WC_SUCCESS, "the read failed: enum ibv_wc_status %d", wc.status);
 	REQUIRE(wc.opcode == IBV_WC_RDMA_READ, "not a read: enum ibv_wc_opcode %d", wc.opcode);
 
-	/* only now may the data be looked at */
+	/* the data may be used only now */
 	check_pattern(page, size, SEED, "the page that was read");
 
 	CHECK(rpma_conn_disconnect(conn));

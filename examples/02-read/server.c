@@ -17,7 +17,7 @@ main(int argc, char *argv[])
 	char descriptor[UINT8_MAX];
 	size_t descriptor_size;
 
-	/* register the page: from here on its content may be read by a peer that has the descriptor */
+	/* register the page: from now on a remote peer that has the descriptor can read it */
 	void *page = alloc_pages(REGION_SIZE);
 	fill_pattern(page, REGION_SIZE, SEED);
 	CHECK(rpma_mr_reg(peer, page, REGION_SIZE, RPMA_MR_USAGE_READ_SRC, &mr));

@@ -30,7 +30,7 @@ main(int argc, char *argv[])
 	remote = remote_region(conn);
 	CHECK(rpma_mr_remote_get_size(remote, &size));
 
-	/* one buffer to write from and another one to read into, so that nothing can be right by chance */
+	/* separate buffers to write from and to read into, so that the check cannot pass by chance */
 	void *out = alloc_pages(size);
 	void *in = alloc_pages(size);
 	CHECK(rpma_mr_reg(peer, out, size, RPMA_MR_USAGE_WRITE_SRC, &src));
@@ -38,9 +38,8 @@ main(int argc, char *argv[])
 
 	if (writing) {
 		/*
-		 * Operations of a connection are carried out in order, so the read sees what the write
-		 * wrote and there is no need to wait in between. Asked to complete only on error, the
-		 * write is silent when all goes well.
+		 * The read is executed after the write on the same connection, so it returns the written
+		 * data without a wait in between. The write generates a completion only on error.
 		 */
 		fill_pattern(out, size, SEED);
 		CHECK(rpma_write(conn, remote, 0, src, 0, size, RPMA_F_COMPLETION_ON_ERROR, out));

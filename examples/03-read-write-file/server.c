@@ -16,7 +16,7 @@ main(int argc, char *argv[])
 	char descriptor[UINT8_MAX];
 	size_t descriptor_size;
 
-	/* what a client writes into a shared mapping is in the file, so it outlives this process */
+	/* data written to a shared mapping are in the file, so they outlive this process */
 	void *mapping = map_file(args.extra, REGION_SIZE);
 	CHECK(rpma_mr_reg(peer, mapping, REGION_SIZE,
 		RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST, &mr));
@@ -38,7 +38,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_ep_shutdown(&ep));
 	CHECK(rpma_mr_dereg(&mr));
 
-	/* the file, read the ordinary way, must have what the client sees in our memory */
+	/* the file, read with ordinary I/O, must match the mapped memory */
 	void *content = alloc_pages(REGION_SIZE);
 	read_file(args.extra, content, REGION_SIZE);
 	REQUIRE(memcmp(content, mapping, REGION_SIZE) == 0, "the file differs from its mapping");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 04-flush-to-persistent, client: writes and then makes what it wrote durable, without the
- * server's help.
+ * 04-flush-to-persistent, client: writes data and then makes them durable, without involving the
+ * server program.
  */
 #include "common.h"
 
@@ -39,7 +39,7 @@ main(int argc, char *argv[])
 	fill_pattern(out, size, SEED);
 	CHECK(rpma_mr_reg(peer, out, size, RPMA_MR_USAGE_WRITE_SRC, &src));
 
-	/* as long as the server's configuration is not known, durability is refused */
+	/* until the server's peer configuration has been applied, a flush to persistence is not supported */
 	ret = rpma_flush(conn, remote, 0, size, RPMA_FLUSH_TYPE_PERSISTENT,
 		RPMA_F_COMPLETION_ALWAYS, NULL);
 	REQUIRE(ret == RPMA_E_NOSUPP, "flushed without the server's word: %s", rpma_err_2str(ret));
@@ -53,11 +53,11 @@ main(int argc, char *argv[])
 	CHECK(rpma_conn_apply_remote_peer_cfg(conn, pcfg));
 	CHECK(rpma_peer_cfg_delete(&pcfg));
 
-	/* when the flush has completed, the bytes of the write before it are durable */
+	/* once the flush has completed, the data of the preceding write are durable */
 	CHECK(rpma_write(conn, remote, 0, src, 0, size, RPMA_F_COMPLETION_ON_ERROR, out));
 	CHECK(rpma_flush(conn, remote, 0, size, RPMA_FLUSH_TYPE_PERSISTENT,
 		RPMA_F_COMPLETION_ALWAYS, remote));
-	/* the flush is a read behind the write, and completes as one */
+	/* the flush is executed as a read after the write, and completes as one */
 	wait_success(cq, remote, IBV_WC_RDMA_READ);
 
 	CHECK(rpma_conn_disconnect(conn));

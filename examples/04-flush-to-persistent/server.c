@@ -24,14 +24,14 @@ main(int argc, char *argv[])
 		RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, &mr));
 
 	/*
-	 * Whether a flush from afar reaches the persistent domain is for this side to say. The soft
-	 * provider makes it so. On a device it depends on the platform, and declaring it there
-	 * without having looked is a lie that a power failure finds out.
+	 * This side declares whether a remote flush reaches the persistence domain. With the soft
+	 * provider it does. On a device it depends on the platform: a declaration without checking the
+	 * platform risks data loss on power failure.
 	 */
 	CHECK(rpma_peer_cfg_new(&pcfg));
 	CHECK(rpma_peer_cfg_set_direct_write_to_pmem(pcfg, true));
 
-	/* both descriptors, one behind the other, are the private data of the connection */
+	/* the private data of the connection are both descriptors, one after the other */
 	CHECK(rpma_mr_get_descriptor_size(mr, &mr_size));
 	CHECK(rpma_peer_cfg_get_descriptor_size(pcfg, &pcfg_size));
 	REQUIRE(mr_size + pcfg_size <= sizeof(descriptors), "descriptors too large");

@@ -15,7 +15,7 @@ struct message {
 	uint32_t accepted;
 };
 
-/* one registered area for each connection: the data to write and both messages */
+/* one registered buffer per connection: the data to write and both messages */
 struct area {
 	char data[SLOT_SIZE];
 	struct message out;
@@ -36,7 +36,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_mr_reg(peer, areas, CONNECTIONS * sizeof(*areas),
 		RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV, &mr));
 
-	/* ask for all connections before waiting for the first answer */
+	/* send all connection requests before waiting for the first event */
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct rpma_conn_req *req = NULL;
 		size_t in = (size_t)i * sizeof(*areas) + offsetof(struct area, in);
@@ -56,7 +56,7 @@ main(int argc, char *argv[])
 			sizeof(invitation[i].descriptor), &remote[i]));
 	}
 
-	/* write into every slot; the message behind the write says that it is complete */
+	/* write to every slot; the message sent after the write announces that it is complete */
 	for (int i = 0; i < CONNECTIONS; i++) {
 		size_t base = (size_t)i * sizeof(*areas);
 

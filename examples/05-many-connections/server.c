@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * 05-many-connections, server: one thread, one epoll loop, any number of connections. The descriptors of
- * the endpoint, of every connection's events and of every completion queue are watched together; all are
- * non-blocking, so "nothing there" is a return value.
+ * the endpoint, of every connection's event channel and of every completion queue are polled together; all are
+ * non-blocking, so calls return an error instead of waiting.
  */
 #include "common.h"
 
@@ -14,13 +14,13 @@
 #define CLIENTS 8
 #define SLOT_SIZE 4096
 
-/* what the server tells a client when it accepts */
+/* the private data that the server sends when it accepts */
 struct invitation {
 	uint64_t slot_offset;
 	char descriptor[32];
 };
 
-/* the client's message when its slot is written, and the answer */
+/* the client's message after it has written its slot, and the reply */
 struct message {
 	uint32_t seed;
 	uint32_t accepted;
@@ -28,7 +28,7 @@ struct message {
 
 struct client;
 
-/* one watched descriptor: whose it is and what to do when it is ready */
+/* a polled file descriptor: its client and the handler to call when it is readable */
 struct watch {
 	void (*ready)(struct client *client);
 	struct client *client;
@@ -81,7 +81,7 @@ on_completion(struct client *client, const struct ibv_wc *wc)
 	struct message *in = &inbox[client->slot];
 	struct message *out = &outbox[client->slot];
 
-	/* after a disconnect whatever was still posted comes back as flushed: nothing to do then */
+	/* after a disconnect, outstanding work requests complete as flushed: nothing to do */
 	if (wc->status == IBV_WC_WR_FLUSH_ERR && client->answered)
 		return;
 	REQUIRE(wc->status == IBV_WC_SUCCESS, "client %d: enum ibv_wc_status %d", client->slot,
@@ -92,7 +92,7 @@ on_completion(struct client *client, const struct ibv_wc *wc)
 	REQUIRE(wc->opcode == IBV_WC_RECV && wc->byte_len == sizeof(*in),
 		"client %d: unexpected completion", client->slot);
 
-	/* the message was sent behind the write on the same connection: the data is here */
+	/* the message was sent after the write on the same connection: the data are in place */
 	check_pattern(slots + client->slot * SLOT_SIZE, SLOT_SIZE, in->seed, "a client's slot");
 	out->seed = in->seed;
 	out->accepted = 1;
@@ -108,7 +108,7 @@ completions_ready(struct client *client)
 	int got;
 	int ret;
 
-	/* consumes the wake-up and arms the queue for the next one; then take all that is there */
+	/* consumes the event and rearms the queue; then drain the queue */
 	ret = rpma_cq_wait(client->cq);
 	if (ret != RPMA_E_NO_COMPLETION)
 		CHECK(ret);
@@ -133,7 +133,7 @@ events_ready(struct client *client)
 	REQUIRE(event == RPMA_CONN_CLOSED, "client %d: %s", client->slot,
 		rpma_utils_conn_event_2str(event));
 
-	/* what completed before the close may still be in the queue */
+	/* completions from before the disconnect may still be in the queue */
 	completions_ready(client);
 	REQUIRE(client->answered, "client %d left without a message", client->slot);
 
@@ -170,7 +170,7 @@ endpoint_ready(struct client *unused)
 	REQUIRE(descriptor_size <= sizeof(invitation.descriptor), "descriptor too large");
 	CHECK(rpma_mr_get_descriptor(slots_mr, invitation.descriptor));
 
-	/* the receive is posted before the client can know that it is connected */
+	/* post the receive before the client can learn that it is connected */
 	CHECK(rpma_conn_req_recv(req, recv_mr, (size_t)client->slot * sizeof(*inbox),
 		sizeof(*inbox), &inbox[client->slot]));
 	CHECK(rpma_conn_req_connect(&req, &pdata, &client->conn));

@@ -37,7 +37,7 @@ main(int argc, char *argv[])
 	char *record = alloc_pages(RECORD_SIZE);
 	CHECK(rpma_mr_reg(peer, record, RECORD_SIZE, RPMA_MR_USAGE_WRITE_SRC, &src));
 
-	/* the place of an atomic write must be aligned */
+	/* the destination of an atomic write must be aligned */
 	const uint64_t zero = 0;
 	ret = rpma_atomic_write(conn, remote, 4, (const char *)&zero, RPMA_F_COMPLETION_ALWAYS, NULL);
 	REQUIRE(ret == RPMA_E_INVAL, "unaligned atomic write: %s", rpma_err_2str(ret));
@@ -46,20 +46,20 @@ main(int argc, char *argv[])
 		size_t offset = offsetof(struct shared_log, records) + i * RECORD_SIZE;
 		uint64_t complete = i + 1;
 
-		/* the record first, flushed, so that it is in place before it is counted */
+		/* write and flush the record first, so that it is in place before it is counted */
 		fill_pattern(record, RECORD_SIZE, 600 + (uint32_t)i);
 		CHECK(rpma_write(conn, remote, offset, src, 0, RECORD_SIZE,
 			RPMA_F_COMPLETION_ON_ERROR, record));
 		CHECK(rpma_flush(conn, remote, offset, RECORD_SIZE, RPMA_FLUSH_TYPE_VISIBILITY,
 			RPMA_F_COMPLETION_ON_ERROR, NULL));
 
-		/* its 8 bytes are copied by the call: they need no registration and no life time */
+		/* the call copies the 8 bytes: they need not be registered or outlive it */
 		CHECK(rpma_atomic_write(conn, remote, offsetof(struct shared_log, complete),
 			(const char *)&complete, RPMA_F_COMPLETION_ON_ERROR, NULL));
 		CHECK(rpma_flush(conn, remote, offsetof(struct shared_log, complete),
 			sizeof(complete), RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
 			&cq));
-		/* completes after all of the above, so the record's buffer may be used again */
+		/* completes after all of the above, so the record's buffer may be reused */
 		wait_success(cq, &cq, IBV_WC_RDMA_READ);
 	}
 

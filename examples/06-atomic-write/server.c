@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 06-atomic-write, server: watches a log in its own memory that the client appends to. The first 8 bytes
- * count the records that are complete; the client changes them with an atomic write only.
+ * 06-atomic-write, server: watches a log in its own memory to which the client appends. The first 8 bytes
+ * count the complete records; the client updates them only with atomic writes.
  */
 #include "common.h"
 
@@ -50,7 +50,7 @@ main(int argc, char *argv[])
 	for (;;) {
 		uint64_t complete = __atomic_load_n(&log->complete, __ATOMIC_ACQUIRE);
 
-		/* every record that is counted must be there in full */
+		/* every counted record must be complete */
 		REQUIRE(complete >= seen && complete <= RECORDS, "%" PRIu64 " records after %" PRIu64,
 			complete, seen);
 		for (; seen < complete; seen++)
@@ -59,7 +59,7 @@ main(int argc, char *argv[])
 		if (closed)
 			break;
 
-		/* look at the memory again soon, at the latest when the connection has news */
+		/* check the memory again soon, at the latest when a connection event is pending */
 		REQUIRE(poll(&event, 1, 1) >= 0 || errno == EINTR, "poll: %s", strerror(errno));
 		if (event.revents & POLLIN) {
 			wait_event(conn, RPMA_CONN_CLOSED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 07-message-ping-pong, client: sends a message, checks the answer, ROUNDS times. */
+/* 07-message-ping-pong, client: sends a message and checks the reply, ROUNDS times. */
 #include "common.h"
 
 #define ROUNDS 100
@@ -32,7 +32,7 @@ main(int argc, char *argv[])
 		int ping_sent = 0;
 		int pong_here = 0;
 
-		/* the server answers only what we send, so posting the receive now is early enough */
+		/* the server only replies to our messages, so posting the receive now is early enough */
 		CHECK(rpma_recv(conn, pong_mr, 0, MESSAGE_SIZE, pong));
 		fill_pattern(ping, MESSAGE_SIZE, PING_SEED + i);
 		CHECK(rpma_send(conn, ping_mr, 0, MESSAGE_SIZE, RPMA_F_COMPLETION_ALWAYS, ping));

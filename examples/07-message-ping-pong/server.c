@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 07-message-ping-pong, server: receives a message, checks it, answers, ROUNDS times. */
+/* 07-message-ping-pong, server: receives a message, checks it and replies, ROUNDS times. */
 #include "common.h"
 
 #define ROUNDS 100
@@ -29,9 +29,9 @@ main(int argc, char *argv[])
 	CHECK(rpma_ep_next_conn_req(ep, NULL, &req));
 
 	/*
-	 * A message that finds no receive posted waits for one at best; many a transport ends the
-	 * connection instead. The client may send as soon as it is connected, so the first receive is
-	 * posted before the request is accepted.
+	 * A message without a posted receive waits for one at best; many transports end the connection
+	 * instead. The client may send as soon as it is connected, so the first receive is posted before
+	 * the request is accepted.
 	 */
 	CHECK(rpma_conn_req_recv(req, ping_mr, 0, MESSAGE_SIZE, ping));
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
@@ -43,8 +43,8 @@ main(int argc, char *argv[])
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		/*
-		 * Two things must have happened: this round's ping is here, and the last pong's buffer
-		 * is ours again. Their completions may come in either order.
+		 * Wait for two completions, in any order: this round's ping has arrived, and the last
+		 * pong's buffer may be reused.
 		 */
 		while (!ping_here || !pong_free) {
 			struct ibv_wc wc;
@@ -63,7 +63,7 @@ main(int argc, char *argv[])
 		}
 		check_pattern(ping, MESSAGE_SIZE, PING_SEED + i, "a ping");
 
-		/* the next ping may come as soon as the client has this pong: be ready for it first */
+		/* the next ping may arrive as soon as the client has this pong: post its receive first */
 		ping_here = 0;
 		if (i + 1 < ROUNDS)
 			CHECK(rpma_recv(conn, ping_mr, 0, MESSAGE_SIZE, ping));

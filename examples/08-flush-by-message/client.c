@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 08-flush-by-message, client: writes a chunk, asks the server's program to make it durable, and
- * so on.
+ * 08-flush-by-message, client: writes chunks, and after each one asks the server program to make it
+ * durable.
  */
 #include "common.h"
 #include "protocol.h"
@@ -22,8 +22,8 @@ static struct rpma_mr_local *messages_mr;
 static struct buffers *messages;
 
 /*
- * sends one request and returns the error in the server's answer; everything written before is
- * included
+ * sends one request and returns the error in the server's reply; it covers everything written
+ * before
  */
 static uint64_t
 flush_by_message(uint64_t offset, uint64_t length)
@@ -80,15 +80,15 @@ main(int argc, char *argv[])
 	CHECK(rpma_mr_reg(peer, messages, sizeof(*messages),
 		RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV, &messages_mr));
 
-	/* a server that does not look at the numbers would sync, or touch, something else */
+	/* a server that does not validate the numbers would sync, or access, other memory */
 	error = flush_by_message(size - 1, 2);
 	REQUIRE(error == EINVAL, "a range past the region: error %" PRIu64, error);
 
 	size_t chunk = size / CHUNKS;
 	for (size_t offset = 0; offset < size; offset += chunk) {
 		/*
-		 * The request is sent behind the write on the same connection, so the server cannot
-		 * see the request before the data is in its memory.
+		 * The request is sent after the write on the same connection, so the data are in the
+		 * server's memory before it receives the request.
 		 */
 		CHECK(rpma_write(conn, remote, offset, src, offset, chunk,
 			RPMA_F_COMPLETION_ON_ERROR, out));
@@ -96,7 +96,7 @@ main(int argc, char *argv[])
 		REQUIRE(error == 0, "offset %zu: error %" PRIu64, offset, error);
 	}
 
-	/* the last message has no answer */
+	/* the last message gets no reply */
 	messages->request = (struct flush_request){0, 0};
 	CHECK(rpma_send(conn, messages_mr, offsetof(struct buffers, request),
 		sizeof(messages->request), RPMA_F_COMPLETION_ALWAYS, &messages->request));

@@ -6,13 +6,13 @@
 #include <endian.h>
 #include <stdint.h>
 
-/* client to server: make these bytes of the region durable; a length of 0 says that it was the last one */
+/* client to server: make these bytes of the region durable; a length of 0 marks the last message */
 struct flush_request {
 	uint64_t offset;
 	uint64_t length;
 };
 
-/* server to client: 0 when that was done, else an errno value; offset and length are repeated */
+/* server to client: 0 on success, else an errno value; offset and length are echoed */
 struct flush_answer {
 	uint64_t offset;
 	uint64_t length;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 08-flush-by-message, server: makes durable what a client's message names, with its own means. */
+/* 08-flush-by-message, server: makes the range named in a message durable by its own means. */
 #include "common.h"
 #include "protocol.h"
 
@@ -11,7 +11,7 @@
 #define CHUNKS 8
 #define SEED 800
 
-/* msync wants page boundaries; the range has been checked to lie inside the region */
+/* msync requires page boundaries; the range has been checked to lie inside the region */
 static int
 persist(char *region, uint64_t offset, uint64_t length)
 {
@@ -67,7 +67,7 @@ main(int argc, char *argv[])
 		uint64_t length;
 		uint64_t error;
 
-		/* as in 07: a request, and the buffer for its answer, in whatever order they come */
+		/* as in 07: a request, and the reply's buffer, complete in any order */
 		while (!request_here || !answer_free) {
 			struct ibv_wc wc;
 
@@ -87,7 +87,7 @@ main(int argc, char *argv[])
 		if (length == 0)
 			break;
 
-		/* the numbers come from outside: check them so that no sum can wrap */
+		/* the numbers are untrusted: check them without sums that could wrap */
 		if (length > REGION_SIZE || offset > REGION_SIZE - length)
 			error = EINVAL;
 		else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 09-send-with-imm, client: sends one message with data and one without, each with 32 bits
- * beside it.
+ * 09-send-with-imm, client: sends one message with payload and one without, each with
+ * immediate data.
  */
 #include "common.h"
 
@@ -29,12 +29,12 @@ main(int argc, char *argv[])
 	wait_event(conn, RPMA_CONN_ESTABLISHED);
 	CHECK(rpma_conn_get_cq(conn, &cq));
 
-	/* the value is given in host byte order */
+	/* the immediate data are passed in host byte order */
 	CHECK(rpma_send_with_imm(conn, mr, 0, MESSAGE_SIZE, RPMA_F_COMPLETION_ALWAYS, IMM_DATA,
 		message));
 	wait_success(cq, message, IBV_WC_SEND);
 
-	/* no region, offset 0, length 0: the 32 bits are the whole message */
+	/* no memory region, offset 0, length 0: only the immediate data are sent */
 	CHECK(rpma_send_with_imm(conn, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, IMM_EMPTY, mr));
 	wait_success(cq, mr, IBV_WC_SEND);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 09-send-with-imm, server: receives one message with data and one without, each with 32 bits
- * beside it.
+ * 09-send-with-imm, server: receives one message with payload and one without, each with
+ * immediate data.
  */
 #include "common.h"
 
@@ -23,7 +23,7 @@ expect(struct rpma_cq *cq, const void *op_context, uint32_t length, uint32_t imm
 	REQUIRE(wc.opcode == IBV_WC_RECV && wc.byte_len == length, "opcode %d, %u bytes", wc.opcode,
 		wc.byte_len);
 
-	/* the flag says whether there is an immediate value; the value is in network byte order */
+	/* the flag indicates immediate data, which are in network byte order */
 	REQUIRE(wc.wc_flags & IBV_WC_WITH_IMM, "no immediate data");
 	REQUIRE(ntohl(wc.imm_data) == imm, "immediate data 0x%08x, expected 0x%08x",
 		ntohl(wc.imm_data), imm);
@@ -47,7 +47,7 @@ main(int argc, char *argv[])
 	say_listening(&args);
 	CHECK(rpma_ep_next_conn_req(ep, NULL, &req));
 	CHECK(rpma_conn_req_recv(req, mr, 0, MESSAGE_SIZE, message));
-	/* a receive of no bytes still needs a buffer on a request; on a connection it would not */
+	/* an empty receive posted on a connection request still needs a memory region; on a connection it does not */
 	CHECK(rpma_conn_req_recv(req, mr, 0, 0, mr));
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
 	wait_event(conn, RPMA_CONN_ESTABLISHED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 10-write-with-imm, client: writes chunks in an order of its own; the server is told which one
- * came.
+ * 10-write-with-imm, client: writes chunks in an arbitrary order; immediate data notify the server of
+ * each one.
  */
 #include "common.h"
 

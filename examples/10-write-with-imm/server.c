@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 10-write-with-imm, server: its memory is written from afar, and it is told when and which
- * part.
+ * 10-write-with-imm, server: a client writes to its memory and notifies it of each part that has been
+ * written.
  */
 #include "common.h"
 
@@ -33,14 +33,14 @@ main(int argc, char *argv[])
 	REQUIRE(descriptor_size <= sizeof(descriptor), "descriptor of %zu bytes", descriptor_size);
 	CHECK(rpma_mr_get_descriptor(mr, descriptor));
 
-	/* nothing is ever put here: the receives below only give the notifications a place in line */
+	/* never written to: the receives below are only consumed by the notifications */
 	char *unused = alloc_pages(1);
 	CHECK(rpma_mr_reg(peer, unused, 1, RPMA_MR_USAGE_RECV, &recv_mr));
 
 	CHECK(rpma_ep_listen(peer, args.addr, args.port, &ep));
 	say_listening(&args);
 
-	/* each write with immediate data uses up one receive */
+	/* each write with immediate data consumes one receive */
 	struct rpma_conn_private_data pdata = {descriptor, (uint8_t)descriptor_size};
 	CHECK(rpma_ep_next_conn_req(ep, NULL, &req));
 	for (int i = 0; i < CHUNKS; i++)
@@ -59,7 +59,7 @@ main(int argc, char *argv[])
 		REQUIRE(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM, "opcode %d", wc.opcode);
 		REQUIRE(wc.wc_flags & IBV_WC_WITH_IMM, "no immediate data");
 
-		/* when this completion is here, so is the data of the write that caused it */
+		/* once this completion is reported, the data of its write are in place */
 		chunk = ntohl(wc.imm_data);
 		REQUIRE(chunk < CHUNKS && !(seen & 1u << chunk), "chunk %u", chunk);
 		seen |= 1u << chunk;

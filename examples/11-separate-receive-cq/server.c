@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 11-separate-receive-cq, server: receives complete in a queue of their own. */
+/* 11-separate-receive-cq, server: receives complete in a separate completion queue. */
 #include "common.h"
 
 #define ROUNDS 20
@@ -28,7 +28,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_mr_reg(peer, in, MESSAGE_SIZE, RPMA_MR_USAGE_RECV, &in_mr));
 	CHECK(rpma_mr_reg(peer, out, MESSAGE_SIZE, RPMA_MR_USAGE_SEND, &out_mr));
 
-	/* a receive CQ size other than 0 is what makes the second queue */
+	/* a receive CQ size other than 0 creates the second queue */
 	CHECK(rpma_conn_cfg_new(&cfg));
 	CHECK(rpma_conn_cfg_set_rcq_size(cfg, 10));
 
@@ -45,13 +45,13 @@ main(int argc, char *argv[])
 	REQUIRE(rcq != NULL && rcq != cq, "there is no separate receive CQ");
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		/* only receives here, so the next completion is this one and nothing else */
+		/* only receives complete here, so the next completion is that of this receive */
 		wait_success(rcq, in, IBV_WC_RECV);
 		check_pattern(in, MESSAGE_SIZE, REQUEST_SEED + i, "a request");
 		if (i + 1 < ROUNDS)
 			CHECK(rpma_recv(conn, in_mr, 0, MESSAGE_SIZE, in));
 
-		/* only sends here */
+		/* only sends complete here */
 		ret = rpma_cq_get_wc(cq, 1, &wc, NULL);
 		REQUIRE(ret == RPMA_E_NO_COMPLETION, "the main CQ has a completion before the send");
 		fill_pattern(out, MESSAGE_SIZE, REPLY_SEED + i);

@@ -43,7 +43,7 @@ main(int argc, char *argv[])
 	}
 
 	for (uint32_t n = 0; n < MESSAGES; n++) {
-		/* one message on every connection, so that the server gets them mixed ... */
+		/* one message on every connection, so that they reach the server interleaved ... */
 		for (uint32_t i = 0; i < CONNECTIONS; i++) {
 			messages[i].connection = i;
 			messages[i].number = n;
@@ -53,7 +53,7 @@ main(int argc, char *argv[])
 			CHECK(rpma_send(conn[i], mr, i * sizeof(*messages), sizeof(*messages),
 				RPMA_F_COMPLETION_ALWAYS, &messages[i]));
 		}
-		/* ... and no more before all are answered: there are buffers for that many */
+		/* ... and no more until all have been answered: there are buffers for only that many */
 		for (uint32_t i = 0; i < CONNECTIONS; i++) {
 			for (int done = 0; done < 2; done++) {
 				struct ibv_wc wc;

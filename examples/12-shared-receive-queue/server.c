@@ -5,7 +5,7 @@
 #define CONNECTIONS 4
 #define MESSAGES 5 /* from each connection */
 #define MESSAGE_SIZE 512
-#define BUFFERS 8 /* fewer than there are messages: they are posted again and again */
+#define BUFFERS 8 /* fewer than messages, so they are reposted */
 
 /* the client's message; the pattern in the body depends on both numbers */
 struct message {
@@ -41,7 +41,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_mr_reg(peer, buffers, BUFFERS * sizeof(*buffers), RPMA_MR_USAGE_RECV, &mr));
 	CHECK(rpma_mr_reg(peer, acks, CONNECTIONS * sizeof(*acks), RPMA_MR_USAGE_SEND, &ack_mr));
 
-	/* the queue, with a receive CQ of its own, filled before anybody can send */
+	/* the shared receive queue, with its own receive CQ, filled before any client can send */
 	CHECK(rpma_srq_cfg_new(&srq_cfg));
 	CHECK(rpma_srq_cfg_set_rq_size(srq_cfg, BUFFERS));
 	CHECK(rpma_srq_cfg_set_rcq_size(srq_cfg, CONNECTIONS * MESSAGES));
@@ -52,7 +52,7 @@ main(int argc, char *argv[])
 	for (size_t i = 0; i < BUFFERS; i++)
 		CHECK(rpma_srq_recv(srq, mr, i * sizeof(*buffers), sizeof(*buffers), &buffers[i]));
 
-	/* every connection that is made with this configuration receives from the queue */
+	/* every connection created with this configuration takes its receives from the queue */
 	CHECK(rpma_conn_cfg_new(&cfg));
 	CHECK(rpma_conn_cfg_set_srq(cfg, srq));
 
@@ -79,7 +79,7 @@ main(int argc, char *argv[])
 			"opcode %d, %u bytes", wc.opcode, wc.byte_len);
 		message = (struct message *)(uintptr_t)wc.wr_id;
 
-		/* the context names the buffer; the queue pair number names the connection */
+		/* wr_id identifies the buffer; the queue pair number identifies the connection */
 		while (i < CONNECTIONS && qp_num[i] != wc.qp_num)
 			i++;
 		REQUIRE(i < CONNECTIONS, "a message from queue pair %u", wc.qp_num);
@@ -90,14 +90,14 @@ main(int argc, char *argv[])
 			seed_of(message->connection, message->number), "a message");
 		next[i]++;
 
-		/* the buffer goes back, to be used by whichever connection needs it next */
+		/* repost the buffer, for whichever connection needs it next */
 		size_t offset = (size_t)((char *)message - (char *)buffers);
 		acks[i] = message->number;
 		CHECK(rpma_srq_recv(srq, mr, offset, sizeof(*message), message));
 
 		/*
-		 * The answer lets the client send its next message: this is what keeps the clients
-		 * together from sending more than there are buffers.
+		 * The reply lets the client send its next message, so the clients together never send
+		 * more messages than there are buffers.
 		 */
 		struct rpma_cq *cq = NULL;
 		CHECK(rpma_send(conn[i], ack_mr, (size_t)i * sizeof(*acks), sizeof(*acks),
@@ -111,7 +111,7 @@ main(int argc, char *argv[])
 		CHECK(rpma_conn_disconnect(conn[i]));
 		CHECK(rpma_conn_delete(&conn[i]));
 	}
-	/* the connections first, then the queue that they used */
+	/* delete the connections first, then the queue that they use */
 	CHECK(rpma_srq_delete(&srq));
 	CHECK(rpma_ep_shutdown(&ep));
 	CHECK(rpma_mr_dereg(&ack_mr));

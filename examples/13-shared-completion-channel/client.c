@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 13-shared-completion-channel, client: waits for both of its queues through one descriptor. */
+/* 13-shared-completion-channel, client: waits for both completion queues through one file descriptor. */
 #include "common.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 13-shared-completion-channel, server: two completion queues, one place to wait for both. */
+/* 13-shared-completion-channel, server: waits for two completion queues on one channel. */
 #include "common.h"
 
 #define ROUNDS 20
@@ -23,7 +23,7 @@ main(int argc, char *argv[])
 	uint32_t sent = 0;
 	int ret;
 
-	/* a buffer for every reply: one is ours again when its completion has been taken, not before */
+	/* one buffer per reply: it may be reused only after its completion has been collected */
 	char *in = alloc_pages(MESSAGE_SIZE);
 	char *out = alloc_pages(ROUNDS * MESSAGE_SIZE);
 	CHECK(rpma_mr_reg(peer, in, MESSAGE_SIZE, RPMA_MR_USAGE_RECV, &in_mr));
@@ -31,8 +31,8 @@ main(int argc, char *argv[])
 
 	/*
 	 * A separate receive CQ, and one channel for both queues. A busy client may keep the loop below at the
-	 * receive CQ while completions of sends gather in the main CQ, and each of them keeps its place in the
-	 * send queue: so both have room for all of them.
+	 * receive CQ while send completions accumulate in the main CQ, each of them occupying an entry of the
+	 * send queue: both queues have room for all of them.
 	 */
 	CHECK(rpma_conn_cfg_new(&cfg));
 	CHECK(rpma_conn_cfg_set_sq_size(cfg, ROUNDS));
@@ -48,7 +48,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
 	wait_event(conn, RPMA_CONN_ESTABLISHED);
 
-	/* with a shared channel, a queue cannot be waited for alone */
+	/* with a shared channel, it is not possible to wait for a single queue */
 	CHECK(rpma_conn_get_cq(conn, &main_cq));
 	ret = rpma_cq_wait(main_cq);
 	REQUIRE(ret == RPMA_E_SHARED_CHANNEL, "rpma_cq_wait: %s", rpma_err_2str(ret));
@@ -58,11 +58,11 @@ main(int argc, char *argv[])
 		struct ibv_wc wc;
 		bool is_rcq = false;
 
-		/* wakes up for either queue and says which; the queue may turn out to be empty */
+		/* returns when either queue has an event, and which one; that queue may turn out to be empty */
 		CHECK(rpma_conn_wait(conn, 0, &cq, &is_rcq));
 		REQUIRE(is_rcq == (cq != main_cq), "the wrong queue was named");
 
-		/* all that is there: completions that came together may have caused one wake-up only */
+		/* drain the queue: several completions may have caused only one event */
 		while ((ret = rpma_cq_get_wc(cq, 1, &wc, NULL)) == 0) {
 			REQUIRE(wc.status == IBV_WC_SUCCESS, "enum ibv_wc_status %d", wc.status);
 			if (!is_rcq) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 14-reconnect, client: writes a journal to the server's file and does not give up when the server dies. After the
- * first half it waits for the connection to break, so that there is something to show.
+ * 14-reconnect, client: writes a journal to the server's file and continues after the server has died. After the
+ * first half it waits for the connection to break, to demonstrate the recovery.
  */
 #include "common.h"
 #include "journal.h"
@@ -11,7 +11,7 @@
 static struct rpma_peer *peer;
 static struct rpma_mr_local *mr;
 static struct journal *copy; /* the registered source of writes */
-static struct journal *check; /* the registered place for reads, behind it */
+static struct journal *check; /* the registered destination of reads, after it */
 
 static struct rpma_conn *conn;
 static struct rpma_cq *cq;
@@ -28,8 +28,8 @@ pause_ms(long ms)
 }
 
 /*
- * tries until a server takes the connection; what a dead or starting server looks like is not an
- * error here
+ * retries until a server accepts the connection; the outcomes of a dead or starting server are not
+ * errors here
  */
 static void
 connect_again(const struct args *args)
@@ -44,7 +44,7 @@ connect_again(const struct args *args)
 		if (event == RPMA_CONN_ESTABLISHED)
 			break;
 
-		/* nobody listens (REJECTED), no answer (UNREACHABLE), died while connecting (LOST) */
+		/* not listening (REJECTED), no response (UNREACHABLE), died while connecting (LOST) */
 		REQUIRE(event == RPMA_CONN_REJECTED || event == RPMA_CONN_UNREACHABLE ||
 			event == RPMA_CONN_LOST, "%s", rpma_utils_conn_event_2str(event));
 		if (event == RPMA_CONN_REJECTED && rejections++ == 0)
@@ -57,8 +57,8 @@ connect_again(const struct args *args)
 }
 
 /*
- * the connection is gone: take its last event and delete all that belongs to it, but keep the
- * rest
+ * the connection has ended: get its last event and delete it and its objects, but keep everything
+ * else
  */
 static void
 connection_is_gone(void)
@@ -74,27 +74,27 @@ connection_is_gone(void)
 	breaks++;
 }
 
-/* waits for the operation's completion; 0 if the operation failed because the connection is gone */
+/* waits for the operation's completion; 0 if the operation failed because the connection ended */
 static int
 completed(const void *op_context)
 {
 	struct ibv_wc wc;
 
-	/* every operation that asked for a completion gets exactly one, also after the peer has died */
+	/* every operation that requested a completion gets exactly one, also after the remote peer has died */
 	wait_wc(cq, &wc);
 	if (wc.status == IBV_WC_SUCCESS)
 		REQUIRE(wc.wr_id == (uintptr_t)op_context, "a completion of something else");
 	return wc.status == IBV_WC_SUCCESS;
 }
 
-/* 1 when the record is in the server's memory, 0 when the connection broke before that was known */
+/* 1 if the record is in the server's memory, 0 if the connection broke before that was confirmed */
 static int
 write_record(size_t i)
 {
 	struct record *record = &copy->records[i];
 	size_t offset = i * sizeof(*record);
 
-	/* a post may fail too once the connection has broken; then there is no completion to wait for */
+	/* posting may also fail once the connection has broken; then there is no completion to wait for */
 	if (rpma_write(conn, remote, offset, mr, offset, sizeof(*record),
 		RPMA_F_COMPLETION_ON_ERROR, record) != 0)
 		return 0;
@@ -123,7 +123,7 @@ main(int argc, char *argv[])
 	connect_again(&args);
 	while (i < RECORDS) {
 		if (!write_record(i)) {
-			/* the same record once more: writing it twice does no harm */
+			/* write the same record again: writing it twice does no harm */
 			connection_is_gone();
 			connect_again(&args);
 			continue;
@@ -136,7 +136,7 @@ main(int argc, char *argv[])
 		}
 	}
 
-	/* all that was ever confirmed must be there, whichever server it was given to */
+	/* all confirmed records must be there, whichever server they were written to */
 	CHECK(rpma_read(conn, mr, sizeof(*copy), remote, 0, sizeof(*check),
 		RPMA_F_COMPLETION_ALWAYS, check));
 	REQUIRE(completed(check), "the connection broke once more, while the journal was read back");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the client of 14-reconnect writes into the server's file. */
+/* The journal that the client of 14-reconnect writes to the server's file. */
 #ifndef JOURNAL_H
 #define JOURNAL_H 1
 
@@ -7,7 +7,7 @@
 
 #define RECORDS 40
 
-/* number is the record's index plus 1: an empty place in the file has 0 */
+/* number is the record's index plus 1: an empty slot in the file has 0 */
 struct record {
 	uint64_t number;
 	char body[248];

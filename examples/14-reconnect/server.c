@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 14-reconnect, server: offers a journal in a file. It is meant to be killed and started again; nothing in
- * it prepares for that, except that the data is in a file.
+ * 14-reconnect, server: offers a journal in a file. It is meant to be killed and restarted, and prepares for
+ * that only by keeping the data in a file.
  */
 #include "common.h"
 #include "journal.h"
@@ -39,7 +39,7 @@ main(int argc, char *argv[])
 	wait_event(conn, RPMA_CONN_ESTABLISHED);
 	wait_event(conn, RPMA_CONN_CLOSED);
 
-	/* got here without being killed: the client is done, so the journal must be complete */
+	/* not killed, and the client has disconnected, so the journal must be complete */
 	for (size_t i = 0; i < RECORDS; i++) {
 		struct record *record = &journal->records[i];
 

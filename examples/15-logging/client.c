@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 15-logging, client: takes the library's messages into a function of its own, and reads error
- * codes.
+ * 15-logging, client: receives the library's messages in a log function of its own, and evaluates
+ * error codes.
  */
 #include "common.h"
 
 #include <stdarg.h>
 
-/* messages by level; the function may be called from any thread that is inside the library */
+/* message counts by level; the function may be called from any thread that is inside the library */
 static unsigned counts[RPMA_LOG_LEVEL_DEBUG + 1];
 
 static unsigned
@@ -17,8 +17,8 @@ count(enum rpma_log_level level)
 }
 
 /*
- * the message's format ends with a newline; file_name may be NULL, then line and function say
- * nothing
+ * the formatted message ends with a newline; if file_name is NULL, line and function are
+ * meaningless
  */
 static void
 my_log(enum rpma_log_level level, const char *file_name, const int line_no,
@@ -58,27 +58,27 @@ main(int argc, char *argv[])
 	CHECK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_NOTICE));
 	peer = new_peer(args.addr, RPMA_UTIL_IBV_CONTEXT_REMOTE);
 
-	/* a message for each event of a connection, at the level NOTICE */
+	/* each connection event is logged at level NOTICE */
 	CHECK(rpma_conn_req_new(peer, args.addr, args.port, NULL, &req));
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
 	before = count(RPMA_LOG_LEVEL_NOTICE);
 	wait_event(conn, RPMA_CONN_ESTABLISHED);
 	REQUIRE(count(RPMA_LOG_LEVEL_NOTICE) > before, "connected without a notice");
 
-	/* an argument that is NULL: a code, but no message, because the code says all */
+	/* a NULL argument: an error code without a message, because the code is sufficient */
 	before = count(RPMA_LOG_LEVEL_ERROR);
 	ret = rpma_peer_cfg_from_descriptor(NULL, 1, &pcfg);
 	REQUIRE(ret == RPMA_E_INVAL, "%s", rpma_err_2str(ret));
 	REQUIRE(count(RPMA_LOG_LEVEL_ERROR) == before, "an error was logged");
 	printf("no descriptor: %s\n", rpma_err_2str(ret));
 
-	/* content that is wrong: the same code, and a message that says what was wrong with it */
+	/* invalid content: the same code, and a message that states what is wrong */
 	ret = rpma_peer_cfg_from_descriptor(nothing, 0, &pcfg);
 	REQUIRE(ret == RPMA_E_INVAL, "%s", rpma_err_2str(ret));
 	REQUIRE(count(RPMA_LOG_LEVEL_ERROR) == before + 1, "no error was logged");
 	printf("empty descriptor: %s\n", rpma_err_2str(ret));
 
-	/* the function cannot be removed, but everything can be silenced */
+	/* the function cannot be removed, but all messages can be suppressed */
 	CHECK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_DISABLED));
 	ret = rpma_peer_cfg_from_descriptor(nothing, 0, &pcfg);
 	REQUIRE(ret == RPMA_E_INVAL, "%s", rpma_err_2str(ret));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 15-logging, server: keeps the library's own log function and shows where its messages go: to syslog, and to
- * stderr as well when the auxiliary threshold says so.
+ * 15-logging, server: keeps the built-in log function and shows where its messages go: to syslog, and also to
+ * stderr if the auxiliary threshold permits.
  */
 #include "common.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-/* what was written to stderr since capture_stderr(), which is put back */
+/* returns what was written to stderr since capture_stderr(), and restores stderr */
 static int saved_stderr;
 static FILE *captured;
 
@@ -47,13 +47,13 @@ main(int argc, char *argv[])
 	enum rpma_log_level level;
 	char text[4096];
 
-	/* as it is at start: warnings and worse, nothing to stderr */
+	/* the defaults: warnings and more severe messages, nothing to stderr */
 	CHECK(rpma_log_get_threshold(RPMA_LOG_THRESHOLD, &level));
 	REQUIRE(level == RPMA_LOG_LEVEL_WARNING, "the main threshold is %d", level);
 	CHECK(rpma_log_get_threshold(RPMA_LOG_THRESHOLD_AUX, &level));
 	REQUIRE(level == RPMA_LOG_DISABLED, "the auxiliary threshold is %d", level);
 
-	/* the main threshold decides what is logged at all; the other one, what also goes to stderr */
+	/* the main threshold selects what is logged at all; the auxiliary one, what also goes to stderr */
 	CHECK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_NOTICE));
 	CHECK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD_AUX, RPMA_LOG_LEVEL_NOTICE));
 	capture_stderr();

@@ -61,7 +61,7 @@ parse_args(int argc, char *argv[], const char *extra)
 	if (extra != NULL)
 		args.extra = argv[3];
 
-	/* a reader of our output may be waiting for a line, also when it comes through a pipe */
+	/* a reader of our output may wait for a line, also through a pipe */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGALRM, on_alarm);
 	alarm(LAST_RESORT_SECONDS);
@@ -202,10 +202,10 @@ wait_success(struct rpma_cq *cq, const void *op_context, enum ibv_wc_opcode opco
 	wait_wc(cq, &wc);
 	REQUIRE(wc.wr_id == (uintptr_t)op_context, "completion of operation 0x%" PRIx64
 		", expected 0x%" PRIxPTR, wc.wr_id, (uintptr_t)op_context);
-	/* the opcode of a failed completion means nothing, so the status comes first */
+	/* the opcode of a failed completion is undefined, so check the status first */
 	REQUIRE(wc.status == IBV_WC_SUCCESS, "operation 0x%" PRIx64 ": enum ibv_wc_status %d",
 		wc.wr_id, wc.status);
-	/* what a flush and an atomic write complete as where the device carries them out natively */
+	/* the opcodes of a flush and an atomic write that the device executes natively */
 	if ((int)wc.opcode == 8)
 		wc.opcode = IBV_WC_RDMA_READ;
 	if ((int)wc.opcode == 9)
@@ -222,7 +222,7 @@ remote_region(const struct rpma_conn *conn)
 
 	CHECK(rpma_conn_get_private_data(conn, &pdata));
 	REQUIRE(pdata.ptr != NULL, "the other side sent no private data");
-	/* checks the size; bytes behind the descriptor are allowed */
+	/* checks the size; bytes after the descriptor are allowed */
 	CHECK(rpma_mr_remote_from_descriptor(pdata.ptr, pdata.len, &mr));
 	return mr;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * common.h -- the parts of the examples that have nothing to do with RDMA, and the few steps that
- * every one of them repeats. What is repeated is shown in full once: connecting in 01-connection,
- * waiting for a completion in 02-read.
+ * common.h -- the parts of the examples that are not specific to RDMA, and the few steps that all of
+ * them repeat. Each such step is shown in full once: connecting in 01-connection, waiting for a
+ * completion in 02-read.
  */
 #ifndef EXAMPLES_COMMON_H
 #define EXAMPLES_COMMON_H 1
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ends the program with the call, the place and the meaning of its result unless it returned 0. */
+/* Unless the call returns 0, prints the call, its location and the error, and exits. */
 #define CHECK(call) check_result((call), #call, __FILE__, __LINE__)
 
-/* Ends the program with a message (a printf format and its arguments) unless the condition holds. */
+/* Unless the condition holds, prints a message (a printf format and its arguments) and exits. */
 #define REQUIRE(condition, ...)                                                                    \
 	do {                                                                                       \
 		if (!(condition))                                                                  \
@@ -34,15 +34,15 @@ struct args {
 };
 
 /*
- * Reads ADDR PORT and, if extra names one, a third argument; prints the usage and exits with 2 when
- * they are not there. Also starts the last-resort timer: no example runs longer than 30 seconds.
+ * Reads ADDR PORT and, if extra names one, a third argument; prints the usage and exits with 2 if they
+ * are missing. Also starts a watchdog timer: no example runs longer than 30 seconds.
  */
 struct args parse_args(int argc, char *argv[], const char *extra);
 
-/* Prints the line that says that a client may come now. */
+/* Prints the line that announces that clients can connect. */
 void say_listening(const struct args *args);
 
-/* Prints the last line of an example: what was moved and found to be right. */
+/* Prints the last line of an example: what was transferred and verified. */
 void verified(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Zeroed memory that starts on a page boundary; freed with free_pages(). */
@@ -50,31 +50,31 @@ void *alloc_pages(size_t size);
 void free_pages(void *ptr, size_t size);
 
 /*
- * Maps a file, shared, for reading and writing. The file is made, or grown with zeros, when it is
- * shorter than size. Undone with free_pages().
+ * Creates a shared read-write mapping of a file. The file is created, or extended with zeros, if it is
+ * shorter than size. Unmapped with free_pages().
  */
 void *map_file(const char *path, size_t size);
 
-/* Reads a file from its beginning through a descriptor of its own, so not through a mapping. */
+/* Reads a file from its beginning through a separate file descriptor, not through a mapping. */
 void read_file(const char *path, void *buf, size_t size);
 
-/* Bytes that depend on the seed and on their position; and the check that they are all there. */
+/* Fills memory with bytes that depend on the seed and their position, and verifies them. */
 void fill_pattern(void *ptr, size_t size, uint32_t seed);
 void check_pattern(const void *ptr, size_t size, uint32_t seed, const char *what);
 
-/* A peer on the device that serves the address: our own (LOCAL) or the other side's (REMOTE). */
+/* Creates a peer on the device that serves the address: our own (LOCAL) or the remote peer's (REMOTE). */
 struct rpma_peer *new_peer(const char *addr, enum rpma_util_ibv_context_type type);
 
-/* Waits for the connection's next event and ends the program if it is another one. */
+/* Waits for the connection's next event and exits if it is not the expected one. */
 void wait_event(struct rpma_conn *conn, enum rpma_conn_event expected);
 
-/* Waits for the next completion, whatever it says. */
+/* Waits for the next completion, whatever its status. */
 void wait_wc(struct rpma_cq *cq, struct ibv_wc *wc);
 
-/* Waits for the next completion and ends the program unless it is this operation's success. */
+/* Waits for the next completion and exits unless it reports success of this operation. */
 void wait_success(struct rpma_cq *cq, const void *op_context, enum ibv_wc_opcode opcode);
 
-/* The region that the other side described in the first bytes of its private data. */
+/* Creates the remote memory region whose descriptor is at the start of the private data. */
 struct rpma_mr_remote *remote_region(const struct rpma_conn *conn);
 
 #endif /* EXAMPLES_COMMON_H */
