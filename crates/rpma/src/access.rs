@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The access rights that a region is registered with.
+//! The access flags that a memory region is registered with.
 
 #![forbid(unsafe_code)]
 
@@ -16,21 +16,21 @@ const REMOTE_WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
 const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 
-/// What must be known about a device to choose access rights.
+/// The device properties that determine the access flags.
 #[derive(Clone, Copy, Default)]
 pub struct Transport {
-    /// The target of a read must be open to remote writes.
+    /// The destination of a read requires remote write access.
     pub iwarp: bool,
-    /// The device knows the target of a native flush to visibility.
+    /// The device supports targets of native flush to visibility.
     pub flush_visibility: bool,
-    /// The device knows the target of a native flush to persistence.
+    /// The device supports targets of native flush to persistence.
     pub flush_persistent: bool,
 }
 
-/// The access rights that a usage needs.
+/// The access flags that a usage requires.
 ///
-/// A region for flush is open to both kinds of initiator, wherever the device knows both: to one that flushes by
-/// reading, and to one that flushes natively. An initiator chooses by its own device and cannot know ours.
+/// If the device supports both, a region for flush is registered for both kinds of initiator: those that flush by a read
+/// and those that flush natively. An initiator chooses according to its own device and cannot know ours.
 pub fn access(usage: c_int, on: Transport) -> u32 {
     let read_dst = if on.iwarp { LOCAL_WRITE | REMOTE_WRITE } else { LOCAL_WRITE };
     let flush = |native, bit| if native { REMOTE_READ | bit } else { REMOTE_READ };
@@ -47,17 +47,17 @@ pub fn access(usage: c_int, on: Transport) -> u32 {
     rights.iter().filter(|(bit, _)| usage & bit != 0).fold(0, |all, (_, right)| all | right)
 }
 
-/// Whether memory is paged on demand with these rights.
+/// Whether these access flags include on-demand paging.
 pub fn on_demand(access: u32) -> bool {
     access & ON_DEMAND != 0
 }
 
-/// What to try next when a device has refused memory with these rights and this errno. Each attempt has one bit more
-/// or less than the one before it:
+/// The access flags of the next attempt after registration with these flags failed with this errno. Each attempt has one
+/// bit more or less than the previous one:
 ///
-/// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device can (`odp`);
-/// * a device may take a target of native flush to persistence in persistent memory only, and any device may refuse
-///   such targets: the region is then one for initiators that flush by reading.
+/// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device supports it (`odp`);
+/// * a device may accept a target of native flush to persistence only in persistent memory, and any device may reject
+///   such targets: the region is then registered only for initiators that flush by a read.
 pub fn after_refusal(access: u32, errno: Option<c_int>, odp: bool) -> Option<u32> {
     let without = |bit: u32| (access & bit != 0).then_some(access & !bit);
     match errno {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(access(0xff, FLUSH), 7 | 256 | 512);
     }
 
-    /// All attempts on a device that refuses each with the same errno.
+    /// All attempts on a device that fails each with the same errno.
     fn attempts(first: u32, errno: c_int, odp: bool) -> Vec<u32> {
         let mut all = vec![first];
         while let Some(next) = after_refusal(all[all.len() - 1], Some(errno), odp) {

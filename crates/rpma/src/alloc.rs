@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Allocation that can fail, for objects that C callers own: `Box::new` would abort instead of RPMA_E_NOMEM.
+//! Fallible allocation of objects that C callers own: `Box::new` would abort instead of returning RPMA_E_NOMEM.
 
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
 
-/// Room for one `T`, to be filled once nothing can fail any more.
+/// Allocated memory for one `T`, to be filled once nothing can fail any more.
 pub struct Slot<T>(Box<MaybeUninit<T>>);
 
 impl<T> Slot<T> {
-    /// Allocates the room, or `Error::NoMem`.
+    /// Allocates the memory, or returns `Error::NoMem`.
     pub fn new() -> Result<Slot<T>> {
         let layout = Layout::new::<T>();
         assert!(layout.size() != 0);
@@ -23,7 +23,7 @@ impl<T> Slot<T> {
         Ok(Slot(unsafe { Box::from_raw(room) }))
     }
 
-    /// Puts the object into the room.
+    /// Moves the object into the memory.
     pub fn fill(mut self, value: T) -> Box<T> {
         self.0.write(value);
         // SAFETY: initialised by the line above; MaybeUninit<T> has the layout of T.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Registered copies of atomically written values, for queue pairs that cannot take a value inline.
+//! Registered copies of atomically written values, for queue pairs without inline data.
 //!
-//! A ring with a place for every send request that can be outstanding. Requests of a queue pair complete in
-//! order, so by the time a place comes round again, the request that used it has completed, or the queue is full
-//! and the post fails. A place must not come round between being filled and being posted: both are done under the
-//! lock. Connections whose queue pair takes inline data have no such ring and no such lock.
+//! A ring with a slot for every send work request that can be outstanding. The work requests of a queue pair complete in
+//! order, so when a slot is reused, the work request that used it has completed, or the send queue is full and posting
+//! fails. A slot must not be reused between being filled and being posted, so both are done under the lock. Connections
+//! whose queue pair supports inline data have neither the ring nor the lock.
 
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +17,7 @@ use super::peer::Domain;
 use crate::abi::RPMA_MR_USAGE_WRITE_SRC;
 use crate::error::{Error, Result, first_error};
 
-/// Bytes of a value.
+/// The size of a value in bytes.
 pub const SIZE: usize = 8;
 
 /// The ring of one connection.
@@ -46,7 +46,7 @@ impl Bounce {
         first_error([mr.close(), memory.close()])
     }
 
-    /// Copies the value to the next place and posts from there; a failed post leaves the place free.
+    /// Copies the value to the next slot and posts it from there; if posting fails, the slot stays free.
     ///
     /// # Safety
     /// `value` must be readable for [`SIZE`] bytes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Completions in the form that releases before 0.12 reported them.
+//! Completions in the structure of releases before 0.12.
 
 use std::mem::MaybeUninit;
 
@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 const WC_FLUSH: ibv_wc_opcode::Type = 8;
 const WC_ATOMIC_WRITE: ibv_wc_opcode::Type = 9;
 
-/// The operation that a completion opcode stands for. Native flush and native atomic write are what the programs
-/// that use this form always saw them as.
+/// The operation for a completion opcode. Native flush and native atomic write are reported as the operations that
+/// programs using this structure have always seen for them.
 fn operation(opcode: ibv_wc_opcode::Type) -> Option<rpma_op> {
     use rpma_op::*;
     Some(match opcode {
@@ -27,8 +27,8 @@ fn operation(opcode: ibv_wc_opcode::Type) -> Option<rpma_op> {
     })
 }
 
-/// Takes one completion. A failed operation is a completion like any other, of which only context and status are
-/// defined; fields that are not defined are not written.
+/// Gets one completion. A failed operation has a completion like any other, in which only op_context and op_status are
+/// defined; undefined fields are not written.
 ///
 /// # Safety
 /// `out` must be writable.
@@ -37,8 +37,8 @@ pub unsafe fn get(cq: &Cq, out: *mut rpma_completion) -> Result<()> {
     unsafe { store(&take(cq)?, out) }
 }
 
-/// As `get`, for a caller of 0.9: its object is shorter, it knows no write with immediate data, and it expects
-/// operation and length of failed operations too, as far as the provider tells them.
+/// Same as `get` for programs of release 0.9: their structure is shorter, they do not know writes with immediate data,
+/// and they expect the operation and the length of failed operations too, as far as the provider reports them.
 ///
 /// # Safety
 /// `out` must be writable.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A connection.
+//! Connections.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -30,7 +30,7 @@ use crate::provider::native::NativeQp;
 // The order of the fields is the order of tear-down.
 pub struct Conn {
     qp: *mut ibv_qp,
-    /// What the remote end declared about itself.
+    /// The declaration of the remote peer.
     direct_write_to_pmem: AtomicBool,
     flush: Flush,
     atomic_write: AtomicWrite,
@@ -43,15 +43,15 @@ pub struct Conn {
 
 /// How a connection writes 8 bytes atomically.
 pub enum AtomicWrite {
-    /// By a write whose data the queue pair takes inline.
+    /// By a write with inline data.
     Inline,
-    /// By a write from registered memory, where it takes none.
+    /// By a write from registered memory, if the queue pair does not support inline data.
     Bounce(Bounce),
-    /// By the operation of that name.
+    /// By native atomic write.
     Native(NativeQp),
 }
 
-/// What a connection needs beyond the resources of its request; complete, so that nothing can fail any more.
+/// The objects that a connection needs in addition to the resources of its request. Once they exist, nothing can fail.
 pub struct Parts {
     flush: Flush,
     atomic_write: AtomicWrite,
@@ -60,7 +60,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Makes them, and moves the identifier's events to a channel of the connection's own.
+    /// Creates them, and migrates the identifier to an event channel of the connection.
     ///
     /// # Safety
     /// The domain's peer must be alive and outlive the connection.
@@ -97,7 +97,7 @@ impl Parts {
     }
 }
 
-/// An identifier on an event channel of its own, taken off it again when dropped.
+/// An identifier migrated to its own event channel; the migration is undone on drop.
 struct Migrated<'a> {
     id: &'a CmId,
     events: Option<EventChannel>,
@@ -111,7 +111,7 @@ impl<'a> Migrated<'a> {
         Ok(Migrated { id, events: Some(events) })
     }
 
-    /// The channel, which from now on is the connection's to keep longer than the identifier.
+    /// Keeps the migration and returns the channel, which the connection must keep longer than the identifier.
     fn keep(mut self) -> EventChannel {
         // Taken only here, and `self` ends here.
         self.events.take().unwrap_or_else(|| unreachable!())
@@ -127,7 +127,7 @@ impl Drop for Migrated<'_> {
     }
 }
 
-/// What a connection-manager event means for a connection.
+/// The connection event for a connection manager event.
 fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
     use rdma_cm_event_type::*;
     use rpma_conn_event::*;
@@ -141,7 +141,7 @@ fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
     })
 }
 
-/// The next event of a channel. None waiting on a non-blocking descriptor is `Error::NoEvent`, silently.
+/// The next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`, without a log message.
 pub fn next_cm_event(events: &EventChannel) -> Result<CmEvent> {
     events.next_event().map_err(|failed| match failed.raw_errno() {
         Some(ENODATA | EAGAIN) => Error::NoEvent,
@@ -158,7 +158,7 @@ impl Conn {
             .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
     }
 
-    /// Releases everything, whatever fails; gives the first error.
+    /// Destroys everything even if a step fails; returns the first error.
     pub fn close(self) -> Result<()> {
         let Conn { flush, atomic_write, res, events, pdata, .. } = self;
         let flush = flush.close();
@@ -199,13 +199,13 @@ impl Conn {
         &self.flush
     }
 
-    /// How an atomic write is carried out.
+    /// How an atomic write is executed.
     #[inline(always)]
     pub fn atomic_write(&self) -> &AtomicWrite {
         &self.atomic_write
     }
 
-    /// Present if some kind of flush is carried out natively.
+    /// Present if a type of flush is executed natively.
     #[inline(always)]
     pub fn native_flush(&self) -> Option<&NativeFlush> {
         self.native_flush.as_ref()
@@ -234,7 +234,7 @@ impl Conn {
         Ok(())
     }
 
-    /// The connection's next event.
+    /// Gets the next event of the connection.
     pub fn next_event(&self) -> Result<rpma_conn_event> {
         let event = next_cm_event(&self.events)?;
         let (kind, status) = (event.kind(), event.status());
@@ -249,9 +249,9 @@ impl Conn {
             Some(event) => {
                 let text = Lossy(conn_event_text(event as c_int).to_bytes());
                 match self.api.likely_reason(kind, status) {
-                    // A program that only sees "rejected" cannot know that the two ends are on different transports.
+                    // A program that only sees "rejected" cannot know that the two peers use different transports.
                     Some(reason) => log_warning!("{text}: {reason}"),
-                    // What a device says of it is a number of its own: see the kernel's enum ib_cm_rej_reason.
+                    // The status of a device is one of the kernel's enum ib_cm_rej_reason.
                     None if status != 0 => log_notice!("{text}, status {status}"),
                     None => log_notice!("{text}"),
                 }
@@ -264,7 +264,7 @@ impl Conn {
         }
     }
 
-    /// The accepting end sends private data with the event; the other end has had its own with the request.
+    /// The active side receives private data with the event; the passive side has received them with the request.
     fn keep_private_data(&self, event: &CmEvent) -> Result<()> {
         let mut pdata = self.pdata();
         if pdata.is_none() {
@@ -274,7 +274,7 @@ impl Conn {
         Ok(())
     }
 
-    /// The descriptor of the shared completion channel.
+    /// The file descriptor of the shared completion channel.
     pub fn compl_fd(&self) -> Result<c_int> {
         self.shared_channel()?;
         Ok(self.res.cq.fd())
@@ -284,8 +284,8 @@ impl Conn {
         self.res.channel.as_ref().map(|channel| channel.as_ptr()).ok_or(Error::NotSharedChnl)
     }
 
-    /// Waits for a completion event of either queue on the shared channel. Tells whether it is the receive queue's,
-    /// and whether that queue could be armed again.
+    /// Waits for a completion event of either completion queue on the shared channel. Returns the queue, whether it is the
+    /// receive completion queue, and whether it could be rearmed.
     pub fn wait(&self) -> Result<(&Cq, bool, Result<()>)> {
         // SAFETY: the channel is alive as long as the connection.
         let queue = unsafe { next_cq_event(self.api, self.shared_channel()?) }.ok_or(Error::NoCompletion)?;

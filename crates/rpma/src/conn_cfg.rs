@@ -12,7 +12,7 @@ use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::alloc;
 use crate::error::{Error, Result};
 
-/// Entries of the completion, send and receive queues unless configured.
+/// The default number of entries of the completion, send and receive queues.
 const DEFAULT_QUEUE_SIZE: u32 = 10;
 
 /// A connection configuration.
@@ -27,7 +27,7 @@ pub struct ConnCfg {
     srq: AtomicPtr<Srq>,
 }
 
-/// What is used where the caller gives no configuration.
+/// The configuration used if the caller passes none.
 pub static DEFAULT: ConnCfg = ConnCfg::defaults();
 
 impl ConnCfg {

@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::log::Lossy;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, End, provider_error};
 
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as the device has.
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum of the device.
 const MAX_DEPTH: u8 = 0xff;
 
-/// Attempts until the connection is given up, and 7 for "without end" where the receiver is not ready.
+/// The retry count, and the RNR retry count, where 7 means infinite.
 const RETRIES: u8 = 7;
 
 /// A connection request: outgoing and not sent yet, or incoming and not answered yet.
@@ -33,7 +33,7 @@ pub struct ConnReq {
 }
 
 impl ConnReq {
-    /// A request to be sent to `addr`:`port`.
+    /// Creates a connection request to `addr`:`port`.
     ///
     /// # Safety
     /// The domain's peer and the configured shared receive queue must be alive and outlive the request.
@@ -127,7 +127,7 @@ impl ConnReq {
         match unsafe { Parts::new(domain, &res) } {
             Ok(parts) => Ok(parts.assemble(res, pdata)),
             Err(error) => {
-                // The remote end believes that it is connected. The first error is the one to report.
+                // The remote peer considers the connection established. The first error is the one to report.
                 let _ = res.id.disconnect().map_err(|failed| provider_error!(failed, ""));
                 Err(error)
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A completion queue with its completion channel, its own or a shared one.
+//! Completion queues with their completion channel, which may be shared.
 
 use std::ffi::c_int;
 
@@ -13,7 +13,7 @@ use crate::provider::handles::{CompChannel, CompQueue, channel_fd, next_cq_event
 /// A completion queue.
 pub struct Cq {
     queue: CompQueue,
-    /// The channel that announces completions; alive as long as this object.
+    /// The completion channel; alive as long as this object.
     channel: *mut ibv_comp_channel,
     /// The channel's owner, unless the connection owns it for all its queues.
     own_channel: Option<CompChannel>,
@@ -21,7 +21,7 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// A queue of `size` entries that is armed once.
+    /// Creates a completion queue of `size` entries and arms it.
     ///
     /// # Safety
     /// `ctx` must be a live context of `api`; a shared channel must be of it and outlive the queue.
@@ -63,13 +63,13 @@ impl Cq {
         self.queue.as_ptr()
     }
 
-    /// The descriptor that is readable when a completion event waits.
+    /// The file descriptor that is readable when a completion event is pending.
     pub fn fd(&self) -> c_int {
         // SAFETY: the channel is alive as long as this object.
         unsafe { channel_fd(self.channel) }
     }
 
-    /// Waits for a completion event of this queue's own channel, and arms the queue again.
+    /// Waits for a completion event on this queue's own channel, and rearms the queue.
     pub fn wait(&self) -> Result<()> {
         if self.own_channel.is_none() {
             return Err(Error::SharedChannel);
@@ -79,14 +79,14 @@ impl Cq {
         self.rearm()
     }
 
-    /// Acknowledges one event of this queue and asks for the next.
+    /// Acknowledges one event of this queue and requests notification of the next.
     pub fn rearm(&self) -> Result<()> {
         // SAFETY: the queue is alive, and the caller has taken one event of it.
         unsafe { self.api.ibv_ack_cq_events(self.as_ptr(), 1) };
         self.queue.request_notification().map_err(|failed| provider_error!(failed, ""))
     }
 
-    /// Takes up to `num_entries` completions, at least one; gives their number.
+    /// Polls for up to `num_entries` completions; returns their number, which is at least one.
     ///
     /// # Safety
     /// `wc` must have room for `num_entries` completions, which must be positive.
@@ -103,7 +103,7 @@ impl Cq {
     }
 }
 
-/// What a poll that gave no completions means.
+/// The error for a poll that returned no valid number of completions.
 #[cold]
 fn no_completions(got: c_int, num_entries: c_int) -> Error {
     if got == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The descriptor of a memory region as one end sends it to the other: 21 bytes, little-endian, no padding.
+//! The descriptor of a memory region that is sent to the remote peer: 21 bytes, little-endian, no padding.
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
@@ -8,11 +8,11 @@
 //! | 16 | 4 | remote key |
 //! | 20 | 1 | usage, `RPMA_MR_USAGE_*` |
 //!
-//! It comes from a remote host: nothing in it is trusted beyond what [`Descriptor::decode`] checks.
+//! It comes from a remote host, so nothing in it is trusted except what [`Descriptor::decode`] checks.
 
 #![forbid(unsafe_code)]
 
-/// The length in bytes.
+/// The size in bytes.
 pub const SIZE: usize = 21;
 
 /// A decoded descriptor.
@@ -24,14 +24,14 @@ pub struct Descriptor {
     pub usage: u8,
 }
 
-/// Why bytes are not a descriptor.
+/// Why a descriptor is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Fewer than [`SIZE`] bytes.
     TooShort,
-    /// No usage at all.
+    /// No usage.
     NoUsage,
-    /// The region would run past the end of the address space.
+    /// The region extends past the end of the address space.
     Wraps,
 }
 
@@ -45,7 +45,7 @@ impl Descriptor {
         bytes
     }
 
-    /// Bytes after the descriptor are not looked at.
+    /// Bytes after the descriptor are ignored.
     pub fn decode(bytes: &[u8]) -> Result<Descriptor, Refused> {
         let (addr, rest) = bytes.split_first_chunk().ok_or(Refused::TooShort)?;
         let (size, rest) = rest.split_first_chunk().ok_or(Refused::TooShort)?;

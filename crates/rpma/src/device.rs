@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a device can do, as far as it matters here.
+//! The capabilities of a device that are relevant here.
 
 use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_bits};
 
@@ -9,12 +9,12 @@ use crate::provider::Api;
 use crate::provider::handles::{provider_error, query_device};
 use crate::provider::native::{DEVICE_ATOMIC_WRITE, DEVICE_FLUSH_GLOBAL, DEVICE_FLUSH_PERSISTENT};
 
-/// The abilities of a device.
+/// The capabilities of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Registered memory can be paged on demand, for reads and writes of reliable connections.
+    /// On-demand paging is supported for reads and writes of reliable connections.
     pub odp: bool,
-    /// The operations that the device carries out itself.
+    /// The operations that the device supports natively.
     pub native: NativeOps,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! An endpoint that listens for connection requests.
+//! Listening endpoints.
 
 use std::ffi::{CStr, c_int};
 
@@ -22,7 +22,7 @@ pub struct Ep {
     domain: Domain,
 }
 
-/// A request that was complete, but whose event could not be acknowledged; it has been rejected.
+/// A connection request whose event could not be acknowledged; it has been rejected.
 pub struct Unacknowledged;
 
 impl Ep {
@@ -59,7 +59,7 @@ impl Ep {
         self.events.fd()
     }
 
-    /// The next connection request.
+    /// Gets the next connection request.
     ///
     /// # Safety
     /// The endpoint's peer and the configured shared receive queue must be alive and outlive the request.

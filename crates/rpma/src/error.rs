@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The one error type; its discriminants are the values of the C interface.
+//! The error type; its discriminants are the error codes of the C interface.
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
@@ -11,11 +11,11 @@ use crate::log::Lossy;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The provider did something that is not understood.
+    /// The provider behaved unexpectedly.
     Unknown = RPMA_E_UNKNOWN,
     /// Not supported.
     NoSupp = RPMA_E_NOSUPP,
-    /// A provider call failed; it has been logged.
+    /// A provider call failed; the failure has been logged.
     Provider = RPMA_E_PROVIDER,
     /// Out of memory.
     NoMem = RPMA_E_NOMEM,
@@ -31,10 +31,10 @@ pub enum Error {
     NotSharedChnl = RPMA_E_NOT_SHARED_CHNL,
 }
 
-/// The result of everything that can fail.
+/// The result type of the crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The text for a return value of the library; `ret` may be any number.
+/// The string for a return value of the library; `ret` may be any number.
 pub fn text(ret: c_int) -> &'static CStr {
     match ret {
         0 => c"Success",
@@ -51,7 +51,7 @@ pub fn text(ret: c_int) -> &'static CStr {
     }
 }
 
-/// An error number of the operating system, printed as its text and number.
+/// An errno value, displayed as its text and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub c_int);
 

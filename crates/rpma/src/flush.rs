@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Flush by reading after writing: what was written before is placed before a read of the same connection is
-//! answered. Each connection has eight bytes of its own for the answer.
+//! Flush by read-after-write: data written earlier are placed before the response to a read on the same connection is
+//! sent. Each connection has its own eight bytes for the response.
 
 use rdma_sys::ibv_sge;
 
@@ -10,10 +10,10 @@ use super::peer::Domain;
 use crate::abi::RPMA_MR_USAGE_READ_DST;
 use crate::error::{Result, first_error};
 
-/// Bytes that a flush reads.
+/// The number of bytes that a flush reads.
 const SIZE: u32 = 8;
 
-/// The target of a connection's flush reads.
+/// The local destination of a connection's flush reads.
 pub struct Flush {
     mr: Box<MrLocal>,
     memory: Mapping,
@@ -35,7 +35,7 @@ impl Flush {
         first_error([mr.close(), memory.close()])
     }
 
-    /// Where the read goes. Its content is never looked at, so flushes may share it.
+    /// The destination of the read. Its content is never used, so concurrent flushes may share it.
     #[inline(always)]
     pub fn target(&self) -> ibv_sge {
         self.mr.range(0, SIZE)

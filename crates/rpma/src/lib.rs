@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What librpma's functions mean, one noun a file, and what carries them out.
+//! The implementation of librpma's functions, one file per object, and of the providers that execute them.
 //!
 //! ```text
 //! C program ─ librpma.h ─▶ librpma::capi ─▶ rpma ─▶ provider          (control path: one trait, two implementations)
@@ -8,20 +8,20 @@
 //!                                            └── data path: provider::hot, straight through ibv_context.ops, for both
 //! ```
 //!
-//! An object is a `Box` that C holds the pointer of. Objects take from each other what they need later (a provider, a context, a raw
-//! handle) and never keep a reference to another object: C decides the order in which they are deleted. Tear-down order within an
-//! object is the order of its fields.
+//! An object is a `Box` whose pointer C holds. Objects copy from each other what they need later (a provider, a context, a raw handle)
+//! and never keep a reference to another object, because C decides the order in which they are deleted. Within an object, the order of
+//! the fields is the tear-down order.
 //!
-//! * [`abi`]: the numbers and layouts that a caller sees, which are also the values of [`error::Error`].
-//! * [`provider`]: the control-path trait, the choice between its implementations, the owning handles, and the data path: five inline
-//!   calls, and the native operations that only newer devices have.
-//! * [`error`], [`log`], [`config`], [`alloc`]: one error enum, the logging thresholds and sink, the environment, fallible allocation.
+//! * [`abi`]: the constants and layouts of the C interface, which are also the values of [`error::Error`].
+//! * [`provider`]: the control-path trait, the selection of its implementation, the owning handles, and the data path: five inline
+//!   calls, and the native operations that only newer devices support.
+//! * [`error`], [`log`], [`config`], [`alloc`]: the error enum, the log thresholds and sink, the environment, fallible allocation.
 //!
-//! Who a context belongs to is decided by its address, never by looking inside, and an object made from a context stays with that
-//! context's provider. Handles that verbs gives us (protection domains, channels) are opaque here and are not dereferenced; what is read
-//! of the others is what `verbs.h` itself reads inline.
+//! The provider of a context is determined by the address of the context, never by its contents, and an object created from a context
+//! uses the provider of that context. Some verbs handles (protection domains, channels) are opaque here and never dereferenced; of the
+//! others, only the members that `verbs.h` itself reads inline are read.
 //!
-//! A panic aborts: it must not unwind into C. Nothing starts a thread or opens a descriptor at load time.
+//! A panic aborts the process, because it must not unwind into C. Loading the library starts no thread and opens no file descriptor.
 #![allow(
     missing_docs,
     reason = "the contract of each function is documented where C programs see it, in librpma::capi"

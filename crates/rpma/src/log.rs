@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Logging: two thresholds, one sink, and the macro that the rest of the library logs with.
+//! Logging: two thresholds, one sink, and the macros that the library logs with.
 //!
-//! Everything is a plain atomic, so any thread may log or change settings at any time. Nothing is formatted
-//! unless the level passes the main threshold. errno is the same after a message as before it. Nothing is allocated:
-//! that memory is short can be logged too.
+//! All state is atomic, so any thread may log or change the settings at any time. Nothing is formatted unless the level
+//! passes the main threshold. Logging preserves errno and allocates nothing, so that a shortage of memory can be logged.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
@@ -17,7 +16,7 @@ use crate::log_default;
 /// `rpma_log_function` of the C interface.
 type LogFunction = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, *const c_char, ...);
 
-/// Below every level: set when the library is unloaded, so that nothing is logged any more.
+/// Below every level: set when the library is unloaded, so that nothing is logged from then on.
 const OFF: i32 = -2;
 
 static MAIN: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_LEVEL_WARNING as i32);
@@ -26,10 +25,10 @@ static AUX: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_DISABLED as i32)
 /// The user's function, or null for the built-in one.
 static FUNCTION: AtomicPtr<rpma_log_function> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The longest message in bytes, with its newline and terminator. Longer ones are cut.
+/// The maximum length of a message in bytes, including newline and terminator. Longer messages are truncated.
 const MESSAGE_SIZE: usize = 1024;
 
-/// Installs the user's function; NULL installs the built-in one.
+/// Sets the user's log function; NULL selects the built-in one.
 pub fn set_function(function: *mut rpma_log_function) {
     FUNCTION.store(function, Ordering::SeqCst);
 }
@@ -69,23 +68,23 @@ pub fn get_threshold(which: LogThresholdArg) -> Result<rpma_log_level> {
     })
 }
 
-/// Whether a message of this level goes anywhere.
+/// Whether a message of this level is logged.
 #[inline]
 pub fn enabled(level: rpma_log_level) -> bool {
     level as i32 <= MAIN.load(Ordering::Relaxed)
 }
 
-/// Whether the built-in function prints a message of this level to stderr too.
+/// Whether the built-in function also prints a message of this level to stderr.
 pub fn to_stderr(level: rpma_log_level) -> bool {
     level as i32 <= AUX.load(Ordering::Relaxed)
 }
 
-/// Ends logging for good; for the unload path.
+/// Disables logging permanently; for the unload path.
 pub fn switch_off() {
     MAIN.store(OFF, Ordering::SeqCst);
 }
 
-/// Logs `format_args` at the level named first, with the place and function it stands in.
+/// Logs `format_args` at the given level, with its source location and function.
 macro_rules! log_at {
     ($level:ident, $($message:tt)+) => {{
         if $crate::log::enabled($crate::abi::rpma_log_level::$level) {
@@ -107,14 +106,14 @@ macro_rules! log_at {
 macro_rules! log_error { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_ERROR, $($message)+) }; }
 /// Logs a warning.
 macro_rules! log_warning { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_WARNING, $($message)+) }; }
-/// Logs a significant normal event.
+/// Logs a normal but significant event.
 macro_rules! log_notice { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_NOTICE, $($message)+) }; }
-/// Logs information.
+/// Logs an informational message.
 macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($message)+) }; }
-/// Logs a detail.
+/// Logs debugging detail.
 macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
 
-/// Where a message comes from.
+/// The source location of a message.
 pub struct Place<'a> {
     /// The source file.
     pub file: &'a CStr,
@@ -124,7 +123,7 @@ pub struct Place<'a> {
     pub function: &'a str,
 }
 
-/// The name of the function that an item with this `type_name` stands in.
+/// The name of the function that contains an item with this `type_name`.
 pub fn function_of(item: &'static str) -> &'static str {
     let mut parts = item.rsplit("::").skip(1).filter(|part| !part.starts_with('{'));
     parts.next().unwrap_or(item)
@@ -138,7 +137,7 @@ pub const fn c_literal(text: &'static str) -> &'static CStr {
     }
 }
 
-/// Bytes that are meant to be text, for messages: what is not UTF-8 is replaced. Allocates nothing.
+/// Displays bytes as text in messages, replacing invalid UTF-8. Allocates nothing.
 pub struct Lossy<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossy<'_> {
@@ -153,7 +152,7 @@ impl fmt::Display for Lossy<'_> {
     }
 }
 
-/// Text of bounded length, always a C string: what does not fit is cut.
+/// Text of bounded length, always a valid C string; longer text is truncated.
 pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -166,17 +165,17 @@ impl<const N: usize> Default for Text<N> {
 }
 
 impl<const N: usize> Text<N> {
-    /// No text yet.
+    /// An empty text.
     pub fn new() -> Self {
         Text { bytes: [0; N], len: 0 }
     }
 
-    /// What was written, without a terminator.
+    /// The text without the terminator.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// The text, terminated.
+    /// The text with the terminator.
     pub fn as_c_str(&self) -> &CStr {
         // There is always a NUL: push leaves the last byte alone.
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
@@ -189,7 +188,7 @@ impl<const N: usize> Text<N> {
         self.len += n;
     }
 
-    /// Ends the text with a newline, for which `write_str` has kept room.
+    /// Appends a newline, for which `write_str` has reserved space.
     pub fn end_line(&mut self) {
         self.push(b"\n", 0);
     }
@@ -202,7 +201,7 @@ impl<const N: usize> Write for Text<N> {
     }
 }
 
-/// Formats a message and gives it to the sink. Out of line: most calls log nothing.
+/// Formats a message and passes it to the sink. Out of line, because most calls log nothing.
 #[cold]
 #[inline(never)]
 pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_>) {
@@ -243,7 +242,7 @@ fn deliver(level: rpma_log_level, place: &Place<'_>, text: &Text<MESSAGE_SIZE>) 
 mod errno {
     use std::ffi::c_int;
 
-    /// The calling thread's errno, put back when dropped.
+    /// The calling thread's errno, restored when dropped.
     pub struct Saved(c_int);
 
     impl Saved {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The built-in log function: syslog, and stderr for what passes the auxiliary threshold.
+//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold.
 //!
-//! syslog is opened when the library is loaded, not at the first message, so that a program which opens syslog
-//! with its own name afterwards keeps that name. Opening it sends nothing and opens no descriptor.
+//! syslog is opened when the library is loaded, not with the first message, so that a program which opens syslog with its
+//! own name afterwards keeps that name. Opening it sends nothing and opens no file descriptor.
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::abi::rpma_log_level;
 use crate::log::{self, Lossy, Place, Text};
 
-/// Room for the tag, the place and the time in front of a message.
+/// Space for the tag, the source location and the time in front of a message.
 const LINE_SIZE: usize = 1024 + 256 + 64;
 
 /// The tag of a level; all have the same width.

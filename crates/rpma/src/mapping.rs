@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory of whole pages for the library's own registrations.
+//! Whole pages of memory for the library's own registrations.
 //!
-//! Not from the heap: a program that forks with registered memory keeps registered pages out of the child, and
-//! heap data on such a page would be gone there.
+//! They do not come from the heap: if a program forks, registered pages are not inherited by the child, which would lose
+//! the heap data on such a page.
 
 use std::ffi::c_void;
 use std::ptr;
 
 use crate::error::{Error, Result};
 
-/// Pages that are ours; unmapped when dropped.
+/// A private mapping, unmapped when dropped.
 pub struct Mapping {
     addr: *mut c_void,
     len: usize,
 }
 
 impl Mapping {
-    /// At least `len` bytes, zero at first.
+    /// Maps at least `len` bytes, initially zero.
     pub fn new(len: usize) -> Result<Mapping> {
         // SAFETY: no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

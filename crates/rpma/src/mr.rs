@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory regions: the local one, registered with the device, and the remote one, known by its descriptor.
+//! Memory regions: local ones, registered with a device, and remote ones, created from a descriptor.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,10 +15,10 @@ use crate::alloc::{self, Slot};
 use crate::error::{Errno, Error, Result};
 use crate::provider::handles::{MemRegion, provider_error};
 
-/// All the usage bits there are.
+/// All defined usage bits.
 const USAGE_ALL: c_int = 0xff;
 
-/// The usages that allow a kind of flush.
+/// The usages that permit a flush.
 const USAGE_FLUSH: c_int = RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT;
 
 /// A local memory region, registered with a device.
@@ -101,7 +101,7 @@ impl MrLocal {
         self.mr.length()
     }
 
-    /// The part of the region that a work request names. Whether it is inside is for the device to check.
+    /// The scatter/gather element for a part of the region. The device checks that it is inside.
     #[inline(always)]
     pub fn range(&self, offset: usize, len: u32) -> ibv_sge {
         ibv_sge {
@@ -175,12 +175,12 @@ impl MrRemote {
         self.region.size as usize
     }
 
-    /// The kinds of flush it may be the target of.
+    /// The types of flush it supports.
     pub fn flush_type(&self) -> c_int {
         c_int::from(self.region.usage) & USAGE_FLUSH
     }
 
-    /// The remote address of an offset. Whether it is inside is for the remote end to check.
+    /// The remote address of an offset. The remote device checks that it is inside.
     #[inline(always)]
     pub fn addr(&self, offset: usize) -> u64 {
         self.region.addr.wrapping_add(offset as u64)

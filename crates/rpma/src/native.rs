@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a connection carries out natively.
+//! The operations that a connection executes natively.
 
 use crate::config::NativeOps;
 use crate::provider::handles::CmId;
@@ -12,7 +12,7 @@ pub fn ops(wanted: NativeOps) -> u64 {
     bit(atomic_write, QP_WITH_ATOMIC_WRITE) | bit(flush_visibility || flush_persistent, QP_WITH_FLUSH)
 }
 
-/// The native operations of a queue pair, each the one to post it with.
+/// The native operations of a queue pair, each with the queue pair to post it on.
 #[derive(Clone, Copy, Default)]
 pub struct Native {
     pub atomic_write: Option<NativeQp>,
@@ -29,7 +29,7 @@ pub struct NativeFlush {
 
 impl Native {
     /// # Safety
-    /// The identifier must have a queue pair that was created with exactly these operations, and that outlives this.
+    /// The identifier must have a queue pair that was created with exactly these operations and outlives the result.
     pub unsafe fn of(id: &CmId, created_with: u64, wanted: NativeOps) -> Native {
         if created_with == 0 {
             return Native::default();

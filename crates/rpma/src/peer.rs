@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A peer: a protection domain on a device.
+//! Peers: a protection domain of a device.
 
 use libc::ENOMEM;
 use rdma_sys::{ibv_context, ibv_pd, ibv_transport_type};
@@ -19,15 +19,15 @@ pub struct Peer {
     native: NativeOps,
 }
 
-/// What objects made from a peer take along: values, so that they never look at the peer again.
+/// What objects created from a peer copy from it, so that they never access the peer again.
 #[derive(Clone, Copy)]
 pub struct Domain {
     pub api: Api,
     pub ctx: *mut ibv_context,
     pub pd: *mut ibv_pd,
-    /// What the device can do.
+    /// The capabilities of the device.
     pub abilities: Abilities,
-    /// What connections are to carry out natively: asked for, and among the device's abilities.
+    /// The operations that connections execute natively: enabled, and supported by the device.
     pub native: NativeOps,
 }
 
@@ -77,7 +77,7 @@ impl Peer {
 }
 
 impl Domain {
-    /// Whether the device speaks iWARP, where the target of a read must be open to remote writes.
+    /// Whether the device uses iWARP, where the destination of a read requires remote write access.
     pub fn is_iwarp(&self) -> bool {
         // SAFETY: the peer's context is live, and its device, if it has one, lives as long.
         unsafe {
@@ -87,7 +87,7 @@ impl Domain {
     }
 }
 
-/// What is both wanted and there, and what is wanted only.
+/// Splits the wanted operations into those that are there and those that are not.
 fn meet(wanted: NativeOps, there: NativeOps) -> (NativeOps, NativeOps) {
     let each = |op: fn(bool, bool) -> bool| NativeOps {
         atomic_write: op(wanted.atomic_write, there.atomic_write),

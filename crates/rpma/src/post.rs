@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Posting work: reads, writes, flushes, messages. No lock, no allocation, no formatting unless a post fails.
+//! Posting work requests: reads, writes, flushes, messages. No lock, no allocation, no formatting unless posting fails.
 //!
-//! A request is not cleared first: only the fields are set that its opcode and flags make a provider read.
-//! Offsets and lengths are for the devices to check against the regions; a length that a request cannot express
-//! is refused here.
+//! A work request is not cleared first: only the fields that a provider reads for its opcode and flags are set. The
+//! devices check offsets and lengths against the memory regions; a length that a work request cannot express is
+//! rejected here.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use crate::error::{Errno, Error, Result};
 use crate::provider::hot;
 use crate::provider::native::{FlushKind, NativeQp};
 
-/// The bit of `RPMA_F_COMPLETION_ALWAYS` that asks for a completion also on success.
+/// The bit of `RPMA_F_COMPLETION_ALWAYS` that requests a completion also on success.
 const COMPLETION_ON_SUCCESS: c_int = RPMA_F_COMPLETION_ALWAYS & !RPMA_F_COMPLETION_ON_ERROR;
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
@@ -40,13 +40,13 @@ fn send_flags(flags: c_int) -> Result<u32> {
     Ok(if flags & COMPLETION_ON_SUCCESS != 0 { SIGNALED } else { 0 })
 }
 
-/// A length as a work request can express it.
+/// Converts a length to that of a work request.
 #[inline(always)]
 fn request_len(len: usize) -> Result<u32> {
     u32::try_from(len).map_err(|_| Error::Inval)
 }
 
-/// The range of a message, or nothing for an empty one.
+/// The scatter/gather element of a message; None for an empty one.
 #[inline(always)]
 fn message(mr: Option<&MrLocal>, offset: usize, len: usize) -> Result<Option<ibv_sge>> {
     match mr {
@@ -56,14 +56,14 @@ fn message(mr: Option<&MrLocal>, offset: usize, len: usize) -> Result<Option<ibv
     }
 }
 
-/// Where a one-sided operation goes.
+/// The remote address and key of a one-sided operation.
 #[derive(Clone, Copy)]
 struct Remote {
     addr: u64,
     rkey: u32,
 }
 
-/// Posts one send request. `remote` must be given for one-sided opcodes, `imm` for those with immediate data.
+/// Posts one send work request. `remote` must be given for one-sided opcodes, `imm` for those with immediate data.
 #[inline(always)]
 fn post_send(
     qp: *mut ibv_qp,
@@ -109,7 +109,7 @@ fn post_send(
     if ret == 0 { Ok(()) } else { Err(post_failed("ibv_post_send", ret)) }
 }
 
-/// Builds a receive request and posts it with `post`.
+/// Builds a receive work request and posts it with `post`.
 #[inline(always)]
 fn post_recv_with(
     call: &'static str,
@@ -153,13 +153,13 @@ fn post_failed(call: &'static str, ret: c_int) -> Error {
     Error::Provider
 }
 
-/// Which part of which region an operation works on.
+/// The memory region of an operation and the offset in it.
 pub struct At<'a, M> {
     pub mr: Option<&'a M>,
     pub offset: usize,
 }
 
-/// A read or write: between a range and a remote address, or of nothing at all.
+/// Posts a read or write between a local range and a remote address, or one that transfers no data.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
 fn one_sided(
@@ -186,7 +186,7 @@ fn one_sided(
     post_send(conn.queue_pair(), opcode, flags, range, Some(remote), imm, op_context)
 }
 
-/// Reads remote memory.
+/// Posts a read of remote memory.
 #[inline(always)]
 pub fn read(
     conn: &Conn,
@@ -199,7 +199,7 @@ pub fn read(
     one_sided(conn, ibv_wr_opcode::IBV_WR_RDMA_READ, dst, src, len, flags, None, op_context)
 }
 
-/// Writes remote memory, with immediate data if there are some.
+/// Posts a write to remote memory, with immediate data if given.
 #[inline(always)]
 pub fn write(
     conn: &Conn,
@@ -217,7 +217,7 @@ pub fn write(
     one_sided(conn, opcode, src, dst, len, flags, imm, op_context)
 }
 
-/// The aligned remote end of an atomic write.
+/// The remote target of an atomic write, checked for alignment.
 #[inline(always)]
 fn atomic_target(dst: &MrRemote, offset: usize) -> Result<Remote> {
     if offset % RPMA_ATOMIC_WRITE_ALIGNMENT as usize != 0 {
@@ -226,7 +226,7 @@ fn atomic_target(dst: &MrRemote, offset: usize) -> Result<Remote> {
     Ok(Remote { addr: dst.addr(offset), rkey: dst.rkey() })
 }
 
-/// Writes 8 bytes of plain memory, after everything that was posted before.
+/// Posts an atomic write of 8 bytes of unregistered memory, executed after all previously posted operations.
 ///
 /// # Safety
 /// `src` must be readable for 8 bytes.
@@ -261,10 +261,10 @@ pub unsafe fn atomic_write(
     }
 }
 
-/// An atomic write that the device carries out itself, with the fence of the others: a flush by reading may be before it.
+/// Posts a native atomic write. It is fenced like the others, because a flush by a read may precede it.
 ///
 /// # Safety
-/// `src` must be readable for 8 bytes, and the queue pair alive and for this.
+/// `src` must be readable for 8 bytes, and the queue pair must be alive and support the operation.
 #[inline(never)]
 unsafe fn native_atomic_write(
     qp: NativeQp,
@@ -280,7 +280,7 @@ unsafe fn native_atomic_write(
     }
 }
 
-/// Writes 8 bytes of a local region, after everything that was posted before.
+/// Posts an atomic write of 8 bytes of a local memory region, executed after all previously posted operations.
 #[inline(always)]
 pub fn write_atomic(
     conn: &Conn,
@@ -298,7 +298,7 @@ pub fn write_atomic(
     post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
 }
 
-/// Flushes what was written to remote memory before.
+/// Posts a flush of the data previously written to remote memory.
 #[inline(always)]
 pub fn flush(
     conn: &Conn,
@@ -342,10 +342,10 @@ pub fn flush(
     post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
 }
 
-/// A flush that the remote device carries out itself.
+/// Posts a native flush.
 ///
 /// # Safety
-/// The queue pair must be alive and for this.
+/// The queue pair must be alive and support the operation.
 #[inline(never)]
 unsafe fn native_flush(
     qp: NativeQp,
@@ -363,7 +363,7 @@ unsafe fn native_flush(
     }
 }
 
-/// Why a flush is not possible.
+/// Why a flush is not supported.
 enum Refused {
     NoDirectWrite,
     NotPersistent,
@@ -389,7 +389,7 @@ fn flush_refused(why: Refused) -> Error {
     Error::NoSupp
 }
 
-/// Sends a message, with immediate data if there are some.
+/// Posts a send, with immediate data if given.
 #[inline(always)]
 pub fn send(
     conn: &Conn,
@@ -415,7 +415,7 @@ pub fn recv(conn: &Conn, dst: At<'_, MrLocal>, len: usize, op_context: *const c_
     post_recv(conn.queue_pair(), range, op_context)
 }
 
-/// Posts a receive on a request, so that it is there before the connection is.
+/// Posts a receive on a connection request, so that it is in place before the connection is established.
 pub fn req_recv(
     req: &ConnReq,
     dst: &MrLocal,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Private data that arrived from the other end.
+//! Private data received from the remote peer.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -8,15 +8,15 @@ use crate::abi::rpma_conn_private_data;
 use crate::alloc;
 use crate::error::Result;
 
-/// A copy of received private data. Its address is handed to C, which may write there: it is kept as a raw
-/// pointer and not looked at again.
+/// A copy of received private data. Its address is passed to C, which may write there, so it is kept as a raw
+/// pointer and never read again.
 pub struct PrivateData {
     bytes: NonNull<[u8]>,
     len: u8,
 }
 
 impl PrivateData {
-    /// A copy of `len` bytes, or nothing if there are none.
+    /// A copy of `len` bytes; None if there are none.
     ///
     /// # Safety
     /// `data` must be NULL or point to `len` readable bytes.
@@ -31,7 +31,7 @@ impl PrivateData {
         Ok(Some(PrivateData { bytes: NonNull::from(Box::leak(copy)), len }))
     }
 
-    /// How C sees it; NULL and 0 for nothing.
+    /// The C view of the private data; NULL and 0 if there are none.
     pub fn view(this: Option<&PrivateData>) -> rpma_conn_private_data {
         match this {
             Some(data) => rpma_conn_private_data { ptr: data.bytes.as_ptr().cast(), len: data.len },

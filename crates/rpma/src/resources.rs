@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a connection is made of from its request on: the identifier, its queue pair and completion queues.
+//! The verbs objects that a connection has from its request on: identifier, queue pair and completion queues.
 
 use std::ptr;
 
@@ -11,10 +11,10 @@ use crate::error::{Error, Result, first_error};
 use crate::provider::handles::{CmId, CompChannel, Failed, QpCaps, QueuePair, provider_error};
 use crate::provider::native::QP_WITH_ATOMIC_WRITE;
 
-/// Inline bytes asked for: enough for an atomic write.
+/// The requested inline data size: enough for an atomic write.
 const INLINE_SIZE: u32 = super::bounce::SIZE as u32;
 
-/// The verbs objects of a connection. The order of the fields is the order of tear-down.
+/// The verbs objects of a connection. The order of the fields is the tear-down order.
 pub struct Resources {
     pub qp: QueuePair,
     pub rcq: Option<Box<Cq>>,
@@ -22,16 +22,16 @@ pub struct Resources {
     pub id: CmId,
     /// The completion channel of both queues, if they share one.
     pub channel: Option<CompChannel>,
-    /// Send requests that may be outstanding.
+    /// The maximum number of outstanding send work requests.
     pub max_send_wr: u32,
-    /// Whether the queue pair takes [`INLINE_SIZE`] bytes inline.
+    /// Whether the queue pair supports [`INLINE_SIZE`] bytes of inline data.
     pub inline: bool,
-    /// What the queue pair carries out natively.
+    /// The native operations of the queue pair.
     pub native: Native,
 }
 
 impl Resources {
-    /// Makes them for an identifier whose device is known. On failure the identifier is closed too.
+    /// Creates them for an identifier that is bound to a device. On failure the identifier is destroyed too.
     ///
     /// # Safety
     /// The domain's peer and the configured shared receive queue must be alive and outlive the resources.
@@ -89,7 +89,7 @@ impl Resources {
         })
     }
 
-    /// Releases everything, whatever fails; gives the first error.
+    /// Destroys everything even if a step fails; returns the first error.
     pub fn close(self) -> Result<()> {
         let Resources { qp, rcq, cq, id, channel, .. } = self;
         drop(qp);
@@ -104,9 +104,9 @@ impl Resources {
     }
 }
 
-/// Creates a queue pair that takes the data of an atomic write inline and has the native operations. Devices and their
-/// drivers may refuse either: then without inline data, and with fewer of the operations, down to none. The first failure
-/// is the one that is reported.
+/// Creates a queue pair with inline data for an atomic write and with the native operations. If the device or its driver
+/// supports only part of this, it is created without inline data, or with fewer native operations, down to none. The first
+/// failure is reported.
 fn queue_pair(
     (max_send_wr, max_recv_wr): (u32, u32),
     wanted: u64,

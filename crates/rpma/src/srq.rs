@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A shared receive queue, optionally with a completion queue of its own, and its configuration.
+//! Shared receive queues, optionally with their own completion queue, and their configurations.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -11,7 +11,7 @@ use crate::alloc::{self, Slot};
 use crate::error::{Result, first_error};
 use crate::provider::handles::{SharedRecvQueue, provider_error};
 
-/// Entries of the receive queue and its completion queue unless configured.
+/// The default number of entries of the receive queue and of its completion queue.
 const DEFAULT_QUEUE_SIZE: u32 = 20;
 
 /// A shared receive queue configuration.
@@ -21,7 +21,7 @@ pub struct SrqCfg {
     rcq_size: AtomicU32,
 }
 
-/// What is used where the caller gives no configuration.
+/// The configuration used if the caller passes none.
 pub static DEFAULT: SrqCfg = SrqCfg::defaults();
 
 impl SrqCfg {
@@ -41,7 +41,7 @@ impl SrqCfg {
         self.rq_size.load(SeqCst)
     }
 
-    /// 0 means no completion queue of its own.
+    /// 0 for no receive completion queue.
     pub fn set_rcq_size(&self, size: u32) {
         self.rcq_size.store(size, SeqCst);
     }

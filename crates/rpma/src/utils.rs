@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Device look-up, device abilities, and texts.
+//! Device lookup, device capabilities, and strings.
 
 use std::ffi::{CStr, c_int};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::provider;
 use crate::provider::handles::End;
 
-/// Which end of a connection the C argument names.
+/// The side of a connection that the C argument selects.
 fn end(which: IbvContextTypeArg) -> Result<End> {
     const LOCAL: IbvContextTypeArg =
         rpma_util_ibv_context_type::RPMA_UTIL_IBV_CONTEXT_LOCAL as IbvContextTypeArg;
@@ -30,7 +30,7 @@ pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_con
     provider::find_context(addr, end(which)?)
 }
 
-/// Whether a device can page registered memory on demand for reads and writes of reliable connections.
+/// Whether a device supports on-demand paging for reads and writes of reliable connections.
 ///
 /// # Safety
 /// `ctx` must be a live context.
@@ -40,7 +40,7 @@ pub unsafe fn is_odp_capable(ctx: *mut ibv_context) -> Result<bool> {
     Ok(unsafe { Abilities::of(api, ctx) }?.odp)
 }
 
-/// The text for a connection event; `event` may be any number.
+/// The string for a connection event; `event` may be any number.
 pub fn conn_event_text(event: ConnEventArg) -> &'static CStr {
     use rpma_conn_event::*;
     const TEXTS: [(rpma_conn_event, &CStr); 6] = [

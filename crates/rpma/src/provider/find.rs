@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which provider, and which of its devices, serves an address.
+//! Selection of the provider and the device for an address.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -14,8 +14,8 @@ use crate::config::{self, ProviderChoice};
 use crate::error::{Error, Result};
 use crate::log::Lossy;
 
-/// The context of the device that serves an address: this host's for [`End::Passive`], the way to another host
-/// for [`End::Active`].
+/// The context of the device that serves an address: a local address for [`End::Passive`], a remote one for
+/// [`End::Active`].
 pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let choice = config::provider().map_err(|value| {
         log_error!(
@@ -40,11 +40,11 @@ pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
 
 fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
-    // Not looked for beforehand: whoever insists on devices is also heard of what the libraries have to say.
+    // Missing parts are not checked beforehand, so that the errors of the libraries are reported too.
     match ask(api, addr, end) {
         Ok(ctx) if !ctx.is_null() => Ok(ctx),
-        // The address is bound, to no device, as 0.0.0.0 is. librpma of the C releases gives NULL and success here, and
-        // rpma_peer_new refuses NULL: nothing can be done with it, and this is the place that knows why.
+        // The address can be bound but selects no device, such as 0.0.0.0. The C releases of librpma return success and NULL
+        // here, which rpma_peer_new rejects; the reason is known only here.
         Ok(_) => {
             log_error!(
                 "no RDMA device serves {}: it can be bound, but is not the address of a device",
@@ -70,7 +70,7 @@ fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
     }
 }
 
-/// A device if one serves the address, otherwise software, which is said in the log.
+/// An RDMA device if one serves the address, otherwise the soft provider, with a log message.
 fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
     let found = match (rdma_core(), missing()) {
         (None, _) => Err(Reason::LeftOut),
@@ -91,14 +91,15 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
     }
 }
 
-/// As [`ask`], with the same answer for both ends of a connection. The kernel's connection manager leads a loopback address to any device it has, but lets nobody listen on the
-/// address there: both ends must come to the same answer, and the listening one's is the one that counts.
+/// Same as [`ask`], but with the same result for both sides of a connection. The kernel's connection manager routes a loopback
+/// address to any device, but does not allow listening on the address there. Both sides must get the same result, and the
+/// listening side's is decisive.
 fn ask_for_both(api: Api, addr: &CStr, end: End) -> Asked {
     let info = look_up(api, addr, end)?;
     if info.leads_back() { ask(api, addr, End::Passive) } else { device_of(api, &info, end) }
 }
 
-/// Why an address is not served by a device.
+/// Why no RDMA device serves an address.
 enum Reason {
     LeftOut,
     Missing(Missing),
@@ -142,7 +143,7 @@ fn device_of(api: Api, info: &AddrInfo, end: End) -> Asked {
         End::Passive => id.bind(info)?,
         End::Active => id.resolve_addr(info, RPMA_DEFAULT_TIMEOUT_MS)?,
     }
-    // The device is found; an identifier that cannot be destroyed again is logged and changes nothing.
+    // The device is found; a failure to destroy the identifier is only logged.
     Ok(id.context())
 }
 
@@ -164,7 +165,7 @@ fn rdma_core() -> Option<Api> {
 #[cfg(feature = "rdma-core")]
 use super::rdma_core::{Missing, missing};
 
-/// A build without the provider does not look for what it lacks.
+/// A build without the provider does not check for missing parts.
 #[cfg(not(feature = "rdma-core"))]
 type Missing = std::convert::Infallible;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The data path: the five inline calls of `verbs.h`, through the operations of the object's context.
 //!
-//! They are the same for every provider, and nothing else is here. A context without the operation (which no
-//! provider makes) gives EOPNOTSUPP.
+//! They are the same for all providers. A context without the operation, which no provider creates, yields
+//! EOPNOTSUPP.
 
 use std::ffi::c_int;
 

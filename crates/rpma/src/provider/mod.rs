@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The seam between librpma's semantics and what carries them out.
+//! The interface between librpma's semantics and the providers that execute them.
 //!
-//! [`Provider`] is the control path only, with the names, signatures and errno habits of libibverbs and librdmacm:
+//! [`Provider`] is the control path only, with the names, signatures and errno conventions of libibverbs and librdmacm:
 //! pointers are NULL with errno set, `ibv_*` numbers are 0 or a positive errno (`ibv_get_cq_event`: 0 or -1 with
 //! errno), `rdma_*` numbers are 0 or -1 with errno, `rdma_getaddrinfo` is 0 or an `EAI_*`. The data path does not
-//! come through here: it is [`hot`] for every provider, and [`native`] for what only newer devices have.
+//! use it: it is [`hot`] for all providers, and [`native`] for operations that only newer devices support.
 //!
-//! Which provider an address gets is decided in [`find_context`], and whose a context is in [`of_context`]. Both
-//! are asked once; every object keeps the provider of what it was made from.
+//! [`find_context`] selects the provider for an address, and [`of_context`] determines the provider of a context. Both are
+//! called once; every object keeps the provider of the object it was created from.
 
 pub mod handles;
 pub mod hot;
@@ -92,18 +92,18 @@ macro_rules! control_path {
 
 macro_rules! provider_trait {
     ([] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
-        /// What an implementation of verbs and connection management offers. Thread-safe as verbs are.
+        /// An implementation of verbs and connection management, as thread safe as verbs.
         ///
         /// # Safety
         /// The methods have the contracts of the verbs man pages; objects must come from the same provider.
         pub trait Provider: Sync {
             /// The name that `RPMA_PROVIDER` selects it by.
             fn name(&self) -> &'static str;
-            /// Whether registrations take the FLUSH access bits whatever the attributes of the device say.
+            /// Whether registrations accept the FLUSH access flags regardless of the device attributes.
             fn has_flush_access(&self) -> bool;
             /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
             fn pins_memory(&self) -> bool;
-            /// Why a connection probably did not come about, for the log, if this event and its status tell.
+            /// The probable reason why a connection was not established, for the log, if the event and its status indicate it.
             fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>;
             $( unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)?; )*
         }
@@ -111,7 +111,7 @@ macro_rules! provider_trait {
 }
 control_path!(provider_trait);
 
-/// Makes the forwarding methods of a [`Provider`] implementation from the functions of a module.
+/// Generates the forwarding methods of a [`Provider`] implementation from the functions of a module.
 macro_rules! forward {
     ([$module:ident] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
         $(
@@ -125,10 +125,10 @@ macro_rules! forward {
 }
 use {control_path, forward};
 
-/// A provider. All of them live as long as the process.
+/// A provider. Providers live as long as the process.
 pub type Api = &'static dyn Provider;
 
-/// The provider that a context belongs to, told by the context's address alone.
+/// The provider of a context, determined by the address of the context alone.
 pub fn of_context(ctx: *mut ibv_context) -> Result<Api> {
     #[cfg(feature = "soft")]
     if softverbs::owns(ctx) {

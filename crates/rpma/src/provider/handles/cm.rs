@@ -200,7 +200,7 @@ pub struct QpCaps {
 pub struct CmId {
     api: Api,
     id: *mut rdma_cm_id,
-    /// The remote end waits for an answer to its request: say no before destroying the identifier.
+    /// The remote peer waits for a reply to its connection request: reject it before destroying the identifier.
     unanswered: bool,
 }
 
@@ -219,7 +219,7 @@ impl CmId {
         Ok(CmId { api, id, unanswered: false })
     }
 
-    /// The identifier of a connection request, which the remote end waits to be answered.
+    /// The identifier of a connection request that has not been answered.
     ///
     /// # Safety
     /// `id` must be live, of `api`, and nobody else's.
@@ -274,7 +274,7 @@ impl CmId {
         by_errno("rdma_listen", unsafe { self.api.rdma_listen(self.id, 0) })
     }
 
-    /// Asks the remote end for a connection.
+    /// Sends a connection request to the remote peer.
     ///
     /// # Safety
     /// The private data that `param` points to must be readable.
@@ -283,7 +283,7 @@ impl CmId {
         by_errno("rdma_connect", unsafe { self.api.rdma_connect(self.id, param) })
     }
 
-    /// Accepts the remote end's request. Also a failed attempt counts as an answer.
+    /// Accepts the remote peer's connection request. A failed attempt also counts as an answer.
     ///
     /// # Safety
     /// The private data that `param` points to must be readable.
@@ -298,7 +298,7 @@ impl CmId {
         by_errno("rdma_disconnect", unsafe { self.api.rdma_disconnect(self.id) })
     }
 
-    /// Moves the identifier's events to another channel; NULL makes it synchronous.
+    /// Migrates the identifier to another event channel; NULL makes it synchronous.
     ///
     /// # Safety
     /// `channel` must be NULL or a live channel of the same provider, alive as long as it is the identifier's.

@@ -90,7 +90,7 @@ fn by_pointer<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, Failed> 
     if pointer.is_null() { Err(Failed::errno(call, Errno::last())) } else { Ok(pointer) }
 }
 
-/// A release that nobody waits for the result of: a failure is logged.
+/// Logs the failure of a release whose result cannot be returned.
 fn released(result: Result<(), Failed>) {
     if let Err(failed) = result {
         log_error!("{}() failed during cleanup: {}", failed.call, failed.why);

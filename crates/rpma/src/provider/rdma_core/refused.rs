@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Why a connection did not come about, as far as the event of a device tells.
+//! The reason why a connection was not established, as far as the event of a device indicates it.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use libc::ETIMEDOUT;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type};
 
-/// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens there. A program that says no gives another.
+/// `IB_CM_REJ_INVALID_SERVICE_ID`: nothing is listening there. A rejection by a program has another status.
 const REJ_INVALID_SERVICE_ID: c_int = 8;
 
 /// The likely reason, for the log; none for events that say all there is.
