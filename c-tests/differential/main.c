@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Says what it observes of the librpma that is found in the directory given; see README.md one level up. */
+/* Prints its observations of the librpma found in the given directory; see ../README.md. */
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -151,7 +151,7 @@ static void built_in(void **state)
 	assert_int_equal(lines, THREADS * ROUNDS);
 }
 
-/* syslog is nobody's business here. */
+/* syslog is ignored here. */
 void syslog(int priority, const char *format, ...);
 void syslog(int priority, const char *format, ...)
 {

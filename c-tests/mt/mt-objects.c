@@ -93,7 +93,7 @@ static struct rpma_conn_cfg *conn_cfg;
 static struct rpma_srq_cfg *srq_cfg;
 static struct rpma_peer_cfg *peer_cfg;
 
-/* A value is one that somebody set, never half of one and half of another. */
+/* A value is always one that some thread set, never a mix of two. */
 static bool one_of_ours(uint32_t value)
 {
 	return value % 0x01010101 == 0 && value / 0x01010101 < THREADS + 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * access.c -- accesses that must be refused. Each ends the connection that tried it, no byte moves, and another connection
- * between the same processes goes on; the target's process survives in every case.
+ * access.c -- accesses that must be rejected. Each ends the connection that attempted it, no byte is transferred, and another
+ * connection between the same processes is not affected; the target process survives in every case.
  */
 #include "link.h"
 
@@ -17,13 +17,13 @@
 #define BASE 0x200000000000
 #define SEED_G 10 /* the content around the regions */
 #define SEED_T 11 /* the content of the target's regions */
-#define SEED_I 12 /* what must never get there */
+#define SEED_I 12 /* data that must never arrive there */
 
 enum operation { READ, WRITE, WRITE_IMM, FLUSH, ATOMIC };
 
 enum damage { NONE, DEREGISTERED, UNMAPPED, UNREADABLE, READ_ONLY, TRUNCATED, OTHER_PEER };
 
-/* What is wrong: at the target, with the key or the place at the initiator, or with the initiator's own memory. */
+/* The violation: at the target, in the key or the offset at the initiator, or in the initiator's own memory. */
 struct violation {
 	enum operation op;
 	int usage; /* of the target's region; 0: everything */
@@ -39,9 +39,9 @@ struct violation {
 };
 
 /*
- * Memory at an address where the system puts nothing by itself, so that a hole in it stays one; backed by a file
- * so that it can be truncated. In front of it and behind it there is memory that is never registered: an access that
- * strays must be refused for what it is, not because there happens to be nothing.
+ * Memory at an address where the system maps nothing by itself, so that a hole in it stays one; backed by a file so that it
+ * can be truncated. It is surrounded by memory that is never registered: an access outside the region must be rejected as
+ * such, not because nothing happens to be mapped there.
  */
 static char *
 remote_place(int *fd)
@@ -151,7 +151,7 @@ target(struct side *side, const struct violation *v)
 	close_node(&node);
 }
 
-/* The remote region with a key and a base that are not quite right. */
+/* The remote region with a modified key or base address. */
 static void
 forge(struct link *link, const struct violation *v)
 {
@@ -168,7 +168,7 @@ forge(struct link *link, const struct violation *v)
 	if (v->size != 0)
 		memcpy(descriptor + 8, &v->size, sizeof(v->size));
 	memcpy(descriptor + 16, &key, sizeof(key));
-	/* the usage, too, may be claimed to be more than it is */
+	/* the descriptor may also claim a usage that the region does not have */
 	descriptor[20] = (char)USAGE_ALL;
 	OK(rpma_mr_remote_delete(&link->remote));
 	OK(rpma_mr_remote_from_descriptor(descriptor, sizeof(descriptor), &link->remote));
@@ -329,7 +329,7 @@ VIOLATION(local_sink_read_only, READ, .local_damage = READ_ONLY)
 VIOLATION(local_source_truncated, WRITE, .local_damage = TRUNCATED)
 
 /*
- * Memory that goes away while it is being written and read, many times over: the error is that connection's, whatever the
+ * Memory that is unmapped while it is being written and read, many times over: only that connection fails, whatever the
  * library was doing at that moment.
  */
 #define ROUNDS 150

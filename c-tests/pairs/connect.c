@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.c -- ways in which a connection comes to be, or does not; and what strangers send to the port. */
+/* connect.c -- connection establishment and its failures, and malformed data sent to the port. */
 #include "link.h"
 
 #include <arpa/inet.h>
@@ -119,7 +119,7 @@ idle_target(struct side *side)
 	hear(side, 'd');
 }
 
-/* Nobody listens: an event, not an error of the call; the same request again and again. */
+/* Nothing is listening: an event, not an error of the call; repeated many times. */
 static void
 refused_initiator(struct side *side)
 {
@@ -138,7 +138,7 @@ refused_initiator(struct side *side)
 	say(side, 'd');
 }
 
-/* The target says no, then yes: three times. */
+/* The target rejects the request, then accepts it: three times. */
 static void
 reject_target(struct side *side)
 {
@@ -199,7 +199,7 @@ plain_socket(struct side *side, bool listening)
 	return fd;
 }
 
-/* A host that takes the connection and never says a word. */
+/* A host that accepts the TCP connection and never sends anything. */
 static void
 mute_target(struct side *side)
 {
@@ -210,7 +210,7 @@ mute_target(struct side *side)
 	close(fd);
 }
 
-/* A host that does not even answer the first packet: its queue of connections is full. */
+/* A host that does not even respond to the first packet: its backlog is full. */
 static void
 blackhole_target(struct side *side)
 {
@@ -273,14 +273,14 @@ static void
 send_raw(struct side *side, const void *bytes, size_t size)
 {
 	int fd = plain_socket(side, false);
-	/* how much of it the other side bothers to take is its own affair */
+	/* the remote peer may stop reading at any point */
 	ssize_t ignored = send(fd, bytes, size, MSG_NOSIGNAL);
 
 	(void)ignored;
 	close(fd);
 }
 
-/* What the port may get from somebody who takes it for something else, or wants to do harm. */
+/* Data that the port may receive by mistake or from an attacker. */
 static void
 garbage_initiator(struct side *side)
 {
@@ -466,7 +466,7 @@ at_once_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Somebody else has the port: the call fails, and works when the port is free again. */
+/* The port is in use: the call fails, and succeeds when the port is free again. */
 static void
 port_taken_initiator(struct side *side)
 {

@@ -81,7 +81,7 @@ write_all(struct side *side)
 	begin(&s, side, SIZE, NULL);
 	fill_pattern(s.local.ptr, SIZE, SEED_I);
 	write_part(&s.link, 0, &s.local, 0, SIZE);
-	/* a write completes when it has left; the read behind it proves that it has arrived */
+	/* a write completes before its data have arrived; the read after it proves that they have */
 	memset(s.local.ptr, 0, SIZE);
 	read_part(&s.link, &s.local, 0, 0, SIZE);
 	check_pattern(s.local.ptr, SIZE, SEED_I, "what was written and read back");
@@ -229,7 +229,7 @@ write_small(struct side *side)
 	end(&s);
 }
 
-/* A read posted behind a write sees it, without waiting in between; completions come in posting order. */
+/* A read posted after a write returns its data, without waiting in between; completions arrive in posting order. */
 static void
 order(struct side *side)
 {
@@ -256,7 +256,7 @@ order(struct side *side)
 	end(&s);
 }
 
-/* More reads at a time than any responder takes at once, and writes in between. */
+/* More outstanding reads than any responder accepts at a time, and writes in between. */
 static void
 outstanding_reads(struct side *side)
 {
@@ -269,7 +269,7 @@ outstanding_reads(struct side *side)
 	begin(&s, side, SIZE, cfg);
 	OK(rpma_conn_cfg_delete(&cfg));
 	region_new(&s.node, &sink, SIZE, RPMA_MR_USAGE_READ_DST);
-	/* the writes bring what is there already: whichever comes first, the reads see the same */
+	/* the writes do not change the data, so the reads return the same in any order */
 	fill_pattern(s.local.ptr, SIZE, SEED_T);
 	for (size_t i = 0; i < N; i++) {
 		OK(rpma_read(s.link.conn, sink.mr, i * len, s.link.remote, i * len, len,

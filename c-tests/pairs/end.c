@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* end.c -- ways in which a connection ends. Whatever was under way completes exactly once. */
+/* end.c -- the ways in which a connection ends. Outstanding operations complete exactly once. */
 #include "link.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ take_failed_receives(struct rpma_cq *cq, unsigned n)
 	expect_no_wc(cq);
 }
 
-/* A connection with receives posted, which the other side, or this one, ends. */
+/* A connection with receives posted, disconnected by the remote peer or by this side. */
 static void
 with_receives(struct side *side, bool is_target, bool ending)
 {
@@ -108,7 +108,7 @@ waiting_initiator(struct side *side)
 	with_receives(side, false, false);
 }
 
-/* Deleted without a word: the other side must be told all the same. */
+/* Deleted without disconnecting: the remote peer must be notified all the same. */
 static void
 deleting_initiator(struct side *side)
 {
@@ -191,7 +191,7 @@ last_words_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A post after the end: refused at once, or completed once as flushed. Never lost, never a success. */
+/* Posting after the end: fails immediately, or completes once as flushed. Never lost, never successful. */
 static void
 late_post_initiator(struct side *side)
 {
@@ -231,8 +231,8 @@ late_post_target(struct side *side)
 }
 
 /*
- * Operations of every kind towards a process that has stopped, so that none can be answered; then it dies. Receives are
- * posted too. In the send queue the order is that of posting, so is it among the receives.
+ * Operations of every kind to a stopped process, which cannot respond to any; then it is killed. Receives are posted too.
+ * Both the send queue and the receives complete in posting order.
  */
 #define OPERATIONS 90
 
@@ -323,8 +323,8 @@ killing_initiator(struct side *side)
 }
 
 /*
- * The other way round: a client dies while the server has operations on the way to it; another client is served
- * meanwhile and afterwards. The dying client is a child of the initiator.
+ * The reverse: a client dies while the server has outstanding operations to it; another client is served meanwhile and
+ * afterwards. The dying client is a child of the initiator.
  */
 static void
 ask_for_kill(struct side *side)
@@ -401,7 +401,7 @@ surviving_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A client that dies between asking and being accepted costs the server that connection only. */
+/* A client that dies between its request and its acceptance: the server loses only that connection. */
 static void
 vanished_target(struct side *side)
 {

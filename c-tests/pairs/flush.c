@@ -67,7 +67,7 @@ dirty_kib(const void *ptr)
 	return total;
 }
 
-/* A file mapping; between the flush and the target's look nobody but the library has synced anything. */
+/* A file mapping; between the flush and the target's check only the library has synced anything. */
 static void
 persistent_target(struct side *side)
 {
@@ -124,7 +124,7 @@ persistent_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Memory that nothing can make durable: the flush is allowed and says that the data is there. */
+/* Memory that cannot be made durable: the flush is permitted and confirms that the data are in place. */
 static void
 anonymous_target(struct side *side)
 {
@@ -181,7 +181,7 @@ anonymous_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A target whose peer configuration was not applied, and a region without the right. */
+/* A target whose peer configuration was not applied, and a region without the usage. */
 static void
 refused_target(struct side *side)
 {
@@ -206,7 +206,7 @@ refused_initiator(struct side *side)
 
 	open_initiator(&node, side);
 	connect_link(&node, &link, NULL, NULL);
-	/* the region has no such right */
+	/* the region is not registered for it */
 	RETURNS(RPMA_E_NOSUPP, rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_PERSISTENT,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	OK(rpma_peer_cfg_new(&pcfg));
@@ -215,7 +215,7 @@ refused_initiator(struct side *side)
 	RETURNS(RPMA_E_NOSUPP, rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_PERSISTENT,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	RETURNS(RPMA_E_INVAL, rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, 0, NULL));
-	/* and the connection is as good as before */
+	/* and the connection still works */
 	OK(rpma_flush(link.conn, link.remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
 		(void *)5));
 	expect_wc(link.cq, 5, IBV_WC_RDMA_READ);

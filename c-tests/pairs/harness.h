@@ -2,7 +2,7 @@
 /*
  * harness.h -- tests of two processes. A test is a pair of functions; the harness forks a process for each before
  * anything has called the library, so both start as a program does. A pair passes when both processes
- * end as the test says, in time, and neither printed anything: the library has nothing to say on stderr.
+ * end as the test expects, in time, and neither printed anything: the library writes nothing to stderr.
  */
 #ifndef PAIRS_HARNESS_H
 #define PAIRS_HARNESS_H 1
@@ -49,7 +49,7 @@ void fail(const char *file, int line, const char *condition, const char *format,
 	__attribute__((noreturn, format(printf, 4, 5)));
 void expect_ret(int ret, int expected, const char *call, const char *file, int line);
 
-/* Lets the other process know that a point has been reached; waits until it has been reached there. */
+/* Notifies the other process that a point has been reached; waits until it has been reached there. */
 void say(struct side *side, char point);
 void hear(struct side *side, char point);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link.h -- what most tests need on the way to a connection with a region behind it. */
+/* link.h -- the steps that most tests need to set up a connection and a remote memory region. */
 #ifndef PAIRS_LINK_H
 #define PAIRS_LINK_H 1
 
@@ -43,7 +43,7 @@ void open_initiator(struct node *node, struct side *side);
 void open_peer(struct node *node, struct side *side);
 void close_node(struct node *node);
 
-/* Whether the provider is rdma_core: some things are done or noticed by the kernel then, and others not at all. */
+/* Whether the provider is rdma_core: then the kernel does or detects some things, and others not at all. */
 bool on_device(void);
 
 /* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */

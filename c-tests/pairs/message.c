@@ -25,7 +25,7 @@ post_recv(struct setup *s, size_t size, uintptr_t context)
 	OK(rpma_recv(s->link.conn, s->in.mr, 0, size, (void *)context));
 }
 
-/* Both ends alike; the target has one receive of the whole region posted before it accepts. */
+/* The same on both sides; the target posts one receive of the whole region before it accepts. */
 static void
 begin(struct setup *s, struct side *side, bool is_target, size_t size, const struct rpma_conn_cfg *cfg)
 {
@@ -286,7 +286,7 @@ send_imm_initiator(struct side *side)
 	end(&s, false);
 }
 
-/* The receive's own buffer, if it has one, stays as it is: the data goes where the write says. */
+/* The buffer of the receive, if it has one, is not changed: the write determines where the data are placed. */
 static void
 write_imm_target(struct side *side)
 {
@@ -364,7 +364,7 @@ write_send_initiator(struct side *side)
 	end(&s, false);
 }
 
-/* A message longer than its receive: the receive says so, and the connection ends. */
+/* A message longer than its receive: the receive completes with an error, and the connection ends. */
 static void
 too_long_target(struct side *side)
 {
@@ -417,8 +417,8 @@ too_long_initiator(struct side *side)
 }
 
 /*
- * A message that comes before its receive waits for it, as with the unlimited retries that librpma asks for; so does all
- * that was posted behind it.
+ * A message that arrives before its receive is posted waits for it, as with the infinite retries that librpma requests; so do
+ * all operations posted after it.
  */
 static void
 early_target(struct side *side)

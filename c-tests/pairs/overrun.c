@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* overrun.c -- more posted than there is room for, and memory that is taken back while it is used. */
+/* overrun.c -- posting to full queues, and memory that is deregistered while in use. */
 #include "link.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #define WRITES 32
 #define ROUNDS 8
 
-/* The sends find no receive, so they stay in the queue until the target has heard that it is full. */
+/* The sends find no receive, so they stay in the send queue until the target has learned that it is full. */
 static void
 full_queue_target(struct side *side)
 {
@@ -76,7 +76,7 @@ full_queue_initiator(struct side *side)
 		EXPECT(++posted < MOST, "the queue is never full");
 	EXPECT(ret == RPMA_E_PROVIDER, "%d", ret);
 	EXPECT(posted >= SQ_SIZE, "%u", posted);
-	/* full it stays, and neither the queue nor another connection is the worse for it */
+	/* it stays full, and neither the queue nor another connection is affected */
 	RETURNS(RPMA_E_PROVIDER, rpma_write(link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, NULL));
 	write_part(&second, 0, &data, 0, SIZE);
 
@@ -93,7 +93,7 @@ full_queue_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* The target takes its region back while it is being written: the error is that connection's, each time. */
+/* The target deregisters its region while it is being written: only that connection fails, each time. */
 static void
 taken_back_target(struct side *side)
 {

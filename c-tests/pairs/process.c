@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* process.c -- what the library does to the process that it is in: threads, descriptors, signals, fork. */
+/* process.c -- effects of the library on its process: threads, file descriptors, signals, fork. */
 #include "link.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ serve_one(struct side *side)
 	serve(side, SIZE, SEED_T, SEED_T);
 }
 
-/* Nothing is started or opened by objects that need none of it. */
+/* Objects that need no thread or file descriptor start and open none. */
 static void
 idle_initiator(struct side *side)
 {
@@ -57,7 +57,7 @@ idle_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Without a word about the provider, an address that no device serves is served all the same. */
+/* Without RPMA_PROVIDER, an address that no device serves is served by the soft provider. */
 static void
 unset_target(struct side *side)
 {
@@ -124,7 +124,7 @@ forking_initiator(struct side *side)
 	}
 }
 
-/* The library's own thread takes no signal away from the program's. */
+/* The library's own thread receives none of the program's signals. */
 static void
 signals_initiator(struct side *side)
 {
@@ -192,7 +192,7 @@ exec_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* No descriptor left: an error, and when there are some again, all is well. */
+/* Out of file descriptors: an error, and success when there are some again. */
 static void
 descriptors_initiator(struct side *side)
 {
@@ -220,7 +220,7 @@ descriptors_initiator(struct side *side)
 	read_part(&link, &local, 0, 0, SIZE);
 	check_pattern(local.ptr, SIZE, SEED_T, "what was read");
 
-	/* one that exists goes on without: it needs no new descriptor */
+	/* an existing connection continues to work: it needs no new file descriptor */
 	EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
 	memset(local.ptr, 0, SIZE);
 	read_part(&link, &local, 0, 0, SIZE);
@@ -231,7 +231,7 @@ descriptors_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A listener without descriptors loses the requests of that time, not its life. */
+/* A listener without file descriptors loses the requests of that time, but keeps working. */
 static void
 starved_target(struct side *side)
 {

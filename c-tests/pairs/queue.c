@@ -290,7 +290,7 @@ srq_initiator(struct side *side)
 	close_setup(&s);
 }
 
-/* Non-blocking descriptors: each call says that there is nothing, and poll() wakes when there is something. */
+/* Non-blocking file descriptors: each call reports that nothing is pending, and poll() returns when something is. */
 static void
 set_nonblocking(int fd)
 {
@@ -349,7 +349,7 @@ nonblocking_target(struct side *side)
 	say(side, 'm');
 	expect_readable(fd, true);
 	OK(rpma_cq_wait(cq));
-	/* the wake-up has been consumed, the completion has not */
+	/* the event has been consumed, the completion has not */
 	expect_wc(cq, 1, IBV_WC_RECV);
 	check_pattern(s.in.ptr, MESSAGE, 3, "the message");
 	ret = rpma_cq_wait(cq);
@@ -381,7 +381,7 @@ nonblocking_initiator(struct side *side)
 	close_setup(&s);
 }
 
-/* A wait that began before there was anything to wait for ends when it comes, also much later. */
+/* A wait that began before anything was pending ends when the completion arrives, even much later. */
 static void
 late_target(struct side *side)
 {
@@ -390,7 +390,7 @@ late_target(struct side *side)
 	open_setup(&s, side, true);
 	link_up(&s, true, NULL);
 	for (uint32_t i = 0; i < 20; i++) {
-		/* first the call that sleeps, then the one that looks: the queue was armed before */
+		/* wait first, then poll: the queue was armed before */
 		OK(rpma_cq_wait(s.link.cq));
 		expect_wc(s.link.cq, 1, IBV_WC_RECV);
 		check_pattern(s.in.ptr, MESSAGE, 900 + i, "a message");

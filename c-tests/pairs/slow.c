@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * slow.c -- a medium that takes long to make writes durable: what waits for it, and what does not.
+ * slow.c -- a slow storage medium: which operations wait for it, and which do not.
  *
- * This program's msync() comes before libc's, so the tests say how long it takes.
+ * This program's msync() overrides libc's, so the tests determine how long it takes.
  */
 #include "link.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* threads.c -- what THREAD_SAFETY.md allows several threads to do at once, in both processes. */
+/* threads.c -- concurrent use as permitted by THREAD_SAFETY.md, in both processes. */
 #include "link.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hard.c -- a device that goes away, a link that goes down, a peer that vanishes. The initiator has the device rxe0 on v0, the
- * target rxe1 on v1, the other end of the wire: guest/parts/hard makes them, and makes them again after each test.
+ * hard.c -- a device that is removed, a link that goes down, a peer that vanishes. The initiator uses the device rxe0 on v0, the
+ * target rxe1 on v1, the other end of the link: guest/parts/hard creates them, and recreates them after each test.
  */
 #include "link.h"
 
@@ -17,7 +17,7 @@
 #define EVENT_MS 15000
 #define SILENCE_MS 2000
 
-/* Writes without end, each with a completion, of which every one is there once. */
+/* Writes continuously, each write with a completion that must arrive exactly once. */
 struct traffic {
 	struct node node;
 	struct region data;
@@ -93,8 +93,8 @@ write_until_failure(struct traffic *t)
 }
 
 /*
- * Writes until nothing has completed for a while. rxe takes the retry count of librpma, 7, for "without end", so it does not
- * give a transfer up by itself; it is the program that ends it.
+ * Writes until nothing has completed for a while. rxe treats the retry count of librpma, 7, as infinite, so it never gives up
+ * a transfer by itself; the program ends it.
  */
 static void
 write_until_silence(struct traffic *t)
@@ -244,7 +244,7 @@ link_down_initiator(struct side *side)
 	say(side, 'd');
 }
 
-/* What either side sends arrives nowhere any more, as when the other one has lost its power; the links stay up. */
+/* Packets of both sides are dropped, as if the other side had lost power; the links stay up. */
 static void
 vanished_target(struct side *side)
 {
@@ -288,8 +288,8 @@ vanished_initiator(struct side *side)
 }
 
 /*
- * The device is deleted under a connection: the event is LOST, the writes go on until they are ended, and each has its
- * completion; the other side is told.
+ * The device is removed during a connection: the event is LOST, the writes continue until they are ended, and each has its
+ * completion; the remote peer is notified.
  */
 static void
 removed_here_target(struct side *side)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What a flush and an atomic write are on a device: which opcodes their completions have, and whether the target takes
- * them. One side of a connection each; the sides may run on different libraries.
+ * Flush and atomic write on a device: the opcodes of their completions, and whether the target accepts them. Each process is
+ * one side of a connection; the sides may use different libraries.
  *
  *   native capabilities ADDR           prints what the device of the address does natively
  *   native register ADDR KINDS         registers ordinary memory as the target of these kinds of flush

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What is said of memory that a device does or does not take.
+ * The messages about memory that a device can or cannot register.
  *
  *   registration [-k] ADDR LIMIT BYTES...
  *
