@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The environment, read in one place.
 //!
-//! | variable | values | default | what it does |
+//! | variable | values | default | meaning |
 //! |---|---|---|---|
-//! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | which provider `rpma_utils_get_ibv_context` asks for a device |
-//! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | which operations the connections of a peer carry out natively where the device can |
+//! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | the provider that `rpma_utils_get_ibv_context` selects |
+//! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | the operations that the connections of a peer execute natively if the device supports them |
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 
 use crate::log::{Lossy, Text};
 
-/// Which provider the user wants.
+/// The provider that the user selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderChoice {
-    /// An RDMA device where one serves the address, else software.
+    /// An RDMA device if one serves the address, otherwise software.
     Auto,
     /// libibverbs and librdmacm only.
     RdmaCore,
@@ -22,13 +22,13 @@ pub enum ProviderChoice {
     Soft,
 }
 
-/// The allowed values, for messages.
+/// The valid values, for messages.
 pub const PROVIDER_VALUES: &str = "auto, rdma-core, soft";
 
-/// As much of a value as a message shows.
+/// A value as shown in messages, possibly truncated.
 pub type Shown = Text<64>;
 
-/// Operations that newer devices carry out themselves, where others need reads and writes for it.
+/// Operations that newer devices support natively; on others they are executed as reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NativeOps {
     /// The write of 8 bytes.
@@ -39,7 +39,7 @@ pub struct NativeOps {
     pub flush_persistent: bool,
 }
 
-/// The allowed words, for messages.
+/// The valid words, for messages.
 pub const NATIVE_WORDS: &str = "atomic-write, flush, flush-visibility, flush-persistent";
 
 /// The operations in the words of `RPMA_NATIVE`.
@@ -60,7 +60,7 @@ impl fmt::Display for NativeOps {
     }
 }
 
-/// Gives the value of a variable, which is empty if there is none, to `parse`.
+/// Passes the value of a variable, or an empty string if it is not set, to `parse`.
 fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     // Not through std, which would allocate.
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which a
@@ -71,17 +71,17 @@ fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     })
 }
 
-/// The value of `RPMA_PROVIDER`, or the text that is not one.
+/// The value of `RPMA_PROVIDER`, or the invalid text.
 pub fn provider() -> Result<ProviderChoice, Shown> {
     value_of(c"RPMA_PROVIDER", parse_provider)
 }
 
-/// The value of `RPMA_NATIVE`, or the word in it that is not one.
+/// The value of `RPMA_NATIVE`, or the invalid word in it.
 pub fn native() -> Result<NativeOps, Shown> {
     value_of(c"RPMA_NATIVE", parse_native)
 }
 
-/// As much of a text as a message shows.
+/// A text as shown in messages.
 fn shown(text: &[u8]) -> Shown {
     let mut shown = Shown::new();
     // Text never fails; what does not fit is cut.
