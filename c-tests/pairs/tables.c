@@ -13,6 +13,7 @@ extern const struct test access_tests[];
 extern const struct test process_tests[];
 extern const struct test overrun_tests[];
 extern const struct test threads_tests[];
+extern const struct test acceptors_tests[];
 
 const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests, connect_tests, end_tests,
-	access_tests, process_tests, overrun_tests, threads_tests, NULL};
+	access_tests, process_tests, overrun_tests, threads_tests, acceptors_tests, NULL};

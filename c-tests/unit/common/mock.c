@@ -272,6 +272,8 @@ void fail_step(const struct step *s, int failing, int err)
 
 	fn_of(&s[failing], fn);
 	for (int i = 0; i < failing; i++) {
+		if (s[i].call == NULL)
+			continue;
 		fn_of(&s[i], other);
 		if (strcmp(fn, other) == 0)
 			nth++;
@@ -287,8 +289,9 @@ void expect_unwound_at(const struct step *s, int failing, int err, const char *f
 	const char *want[MAX_LINES + 1];
 	int n = 0;
 
-	for (int i = 0; i < failing; i++, n++)
-		snprintf(text[n], LINE, s[i].result ? "%s = %s" : "%s", s[i].call, s[i].result);
+	for (int i = 0; i < failing; i++)
+		if (s[i].call != NULL)
+			snprintf(text[n++], LINE, s[i].result ? "%s = %s" : "%s", s[i].call, s[i].result);
 	snprintf(text[n++], LINE, "%s ! %s", s[failing].call, err_name(err < 0 ? err - 1000 : err));
 	if (retries(&s[failing]))
 		snprintf(text[n++], LINE, "%s ! %s", s[failing].retry, err_name(err));

@@ -103,7 +103,7 @@ const char *mock_misuse_text(void);
  * the original does not: a queue pair without inline data (union C9).
  */
 struct step {
-	const char *call;   /* "ibv_create_cq(...)" */
+	const char *call;   /* "ibv_create_cq(...)"; NULL: made before the sequence, only undone in it */
 	const char *result; /* "cq0" or NULL */
 	const char *undo;   /* "ibv_destroy_cq(cq0)" or NULL */
 	const char *retry;

@@ -27,6 +27,18 @@ static int teardown(void **state)
 	"mmap(page, RW, shared) = page0", "ibv_reg_mr(pd0, page0+0, 8, LW) = mr0"
 
 /*
+ * Ours accepts when everything else is done. The original does it first, so that what follows at once, ESTABLISHED above
+ * all, may still go to the endpoint's channel.
+ */
+#define CALLS_OF_ACCEPT(pdata) \
+	do { \
+		if (original()) \
+			CALLS(ACCEPT(pdata), BUILT); \
+		else \
+			CALLS(BUILT, ACCEPT(pdata)); \
+	} while (0)
+
+/*
  * The end of every failure: the original forgets the id, ours destroys it (union,
  * latent bugs: passive CM ids never destroyed).
  */
@@ -78,7 +90,7 @@ static void success(void **state)
 	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), 0);
 	assert_non_null(conn);
 	assert_null(req);
-	CALLS(ACCEPT("NULL 0"), BUILT);
+	CALLS_OF_ACCEPT("NULL 0");
 	assert_int_equal(mock_logged(RPMA_LOG_LEVEL_ERROR), 0);
 	fx_conn_delete(&conn);
 }
@@ -93,7 +105,7 @@ static void private_data_both_ways(void **state)
 
 	(void)state;
 	assert_int_equal(rpma_conn_req_connect(&req, &pdata, &conn), 0);
-	CALLS(ACCEPT("\"from the server\" 15"), BUILT);
+	CALLS_OF_ACCEPT("\"from the server\" 15");
 	assert_int_equal(rpma_conn_get_private_data(conn, &got), 0);
 	assert_int_equal(got.len, 15);
 	assert_memory_equal(got.ptr, "from the client", 15);
@@ -128,18 +140,33 @@ static void accept_fails(void **state)
 	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), RPMA_E_PROVIDER);
 	assert_null(req);
 	assert_ptr_equal(conn, UNTOUCHED);
-	CALLS_WITH_ID(ACCEPT("NULL 0") " ! ECONNABORTED",
-		"rdma_destroy_qp(id1)", "ibv_destroy_cq(cq1)", "ibv_destroy_cq(cq0)",
-		"rdma_destroy_id(id1)", "ibv_destroy_comp_channel(chan0)");
+	if (original())
+		CALLS(ACCEPT("NULL 0") " ! ECONNABORTED",
+			"rdma_destroy_qp(id1)", "ibv_destroy_cq(cq1)", "ibv_destroy_cq(cq0)",
+			"ibv_destroy_comp_channel(chan0)");
+	else
+		CALLS(BUILT, ACCEPT("NULL 0") " ! ECONNABORTED", "ibv_dereg_mr(mr0)", "munmap(page0)",
+			"rdma_destroy_qp(id1)", "ibv_destroy_cq(cq1)", "ibv_destroy_cq(cq0)",
+			"rdma_destroy_id(id1)", "ibv_destroy_comp_channel(chan0)",
+			"rdma_destroy_event_channel(evch1)");
 	ONE_ERROR(strerror(ECONNABORTED));
 	fx_cfg_delete(&cfg);
 }
 
-/* After the accept the connection may exist: it is ended before its parts go. */
-static void each_call_after_accept_fails(void **state)
+/*
+ * Each call besides the accept fails. Ours has not accepted yet: the request is rejected. With the original the connection
+ * may exist already: it is ended.
+ */
+static void each_other_call_fails(void **state)
 {
-	static const struct step steps[] = {
-		{NULL, NULL, NULL, NULL}, /* the accept, below */
+	static const struct step not_accepted = {NULL, NULL, "rdma_destroy_qp(id1)\nibv_destroy_cq(cq1)\n"
+		"ibv_destroy_cq(cq0)\nrdma_reject(id1, NULL, 0)\nrdma_destroy_id(id1)\n"
+		"ibv_destroy_comp_channel(chan0)", NULL};
+	static const struct step accepted = {ACCEPT("NULL 0"), NULL, "rdma_disconnect(id1)\n"
+		"rdma_destroy_qp(id1)\nibv_destroy_cq(cq1)\nibv_destroy_cq(cq0)\n"
+		"ibv_destroy_comp_channel(chan0)", NULL};
+	struct step steps[] = {
+		original() ? accepted : not_accepted,
 		{"rdma_create_event_channel()", "evch1", "rdma_destroy_event_channel(evch1)", NULL},
 		{"rdma_migrate_id(id1, evch1)", NULL, "rdma_migrate_id(id1, NULL)", NULL},
 		{"mmap(page, RW, shared)", "page0", "munmap(page0)", NULL},
@@ -148,30 +175,45 @@ static void each_call_after_accept_fails(void **state)
 
 	(void)state;
 	for (int failing = 1; failing < 5; failing++) {
-		struct step all[5];
 		setup(NULL);
 		struct rpma_conn_cfg *cfg = fx_cfg(10, 10, true, NULL);
 		struct rpma_conn_req *req = fx_incoming(ep, cfg, "data");
 		struct rpma_conn *conn = UNTOUCHED;
 		mock_original_leaks("id1");
-		memcpy(all, steps, sizeof(steps));
-		all[0].call = ACCEPT("NULL 0");
-		all[0].undo = original() ?
-			"rdma_disconnect(id1)\nrdma_destroy_qp(id1)\nibv_destroy_cq(cq1)\n"
-			"ibv_destroy_cq(cq0)\nibv_destroy_comp_channel(chan0)" :
-			"rdma_disconnect(id1)\nrdma_destroy_qp(id1)\nibv_destroy_cq(cq1)\n"
-			"ibv_destroy_cq(cq0)\nrdma_destroy_id(id1)\nibv_destroy_comp_channel(chan0)";
-		fail_step(all, failing, EIO);
+		fail_step(steps, failing, EIO);
 		assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn),
 				failing == 3 ? RPMA_E_NOMEM : RPMA_E_PROVIDER);
 		assert_null(req);
 		assert_ptr_equal(conn, UNTOUCHED);
-		UNWOUND(all, failing, EIO);
+		UNWOUND(steps, failing, EIO);
 		if (failing != 3)
 			ONE_ERROR(strerror(EIO));
 		fx_cfg_delete(&cfg);
 		assert_int_equal(teardown(NULL), 0);
 	}
+}
+
+/* The rejection of a request that cannot be accepted fails as well: the first error is the one to report. */
+static void rejection_fails_too(void **state)
+{
+	struct rpma_conn_req *req = fx_incoming(ep, NULL, NULL);
+	struct rpma_conn *conn = UNTOUCHED;
+
+	(void)state;
+	if (!original()) /* which accepts first */
+		mock_fail("rdma_reject", 1, ENODEV);
+	mock_original_leaks("id1");
+	mock_fail("mmap", 1, ENOMEM);
+	assert_int_equal(rpma_conn_req_connect(&req, NULL, &conn), RPMA_E_NOMEM);
+	assert_null(req);
+	assert_ptr_equal(conn, UNTOUCHED);
+	if (!original())
+		CALLS("rdma_create_event_channel() = evch1", "rdma_migrate_id(id1, evch1)",
+			"mmap(page, RW, shared) ! ENOMEM", "rdma_migrate_id(id1, NULL)",
+			"rdma_destroy_event_channel(evch1)", "rdma_destroy_qp(id1)", "ibv_destroy_cq(cq0)",
+			"ibv_destroy_comp_channel(chan0)", "rdma_reject(id1, NULL, 0) ! ENODEV",
+			"rdma_destroy_id(id1)");
+	mock_forget_calls();
 }
 
 #define REQ_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -184,7 +226,8 @@ int main(void)
 		REQ_TEST(private_data_both_ways),
 		REQ_TEST(private_data_moves_to_connection),
 		REQ_TEST(accept_fails),
-		cmocka_unit_test(each_call_after_accept_fails),
+		cmocka_unit_test(each_other_call_fails),
+		REQ_TEST(rejection_fails_too),
 	};
 
 	return cmocka_run_group_tests_name("conn_req-connect-passive", tests, NULL, NULL);

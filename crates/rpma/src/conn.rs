@@ -158,6 +158,14 @@ impl Conn {
             .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
     }
 
+    /// # Safety
+    /// As for `connect`.
+    pub unsafe fn accept(&mut self, param: &mut rdma_conn_param) -> Result<()> {
+        // SAFETY: the caller guarantees that the private data of `param` are readable.
+        unsafe { self.res.id.accept(param) }
+            .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))
+    }
+
     /// Destroys everything even if a step fails; returns the first error.
     pub fn close(self) -> Result<()> {
         let Conn { flush, atomic_write, res, events, pdata, .. } = self;

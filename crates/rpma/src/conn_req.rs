@@ -99,39 +99,16 @@ impl ConnReq {
             return Err(Error::Inval);
         }
         let mut param = conn_param(pdata);
-        // SAFETY: the caller guarantees readable private data, to which `param` points, and a peer that outlives
-        // the connection.
-        unsafe { if self.passive { self.accept(&mut param) } else { self.send(&mut param) } }
-    }
-
-    /// # Safety
-    /// As for `connect`.
-    unsafe fn send(self, param: &mut rdma_conn_param) -> Result<Box<Conn>> {
-        let ConnReq { res, pdata, domain, .. } = self;
+        let ConnReq { res, pdata, domain, passive } = self;
+        // An event may follow the accept immediately, and a thread that waits on the endpoint would receive it. The identifier
+        // is therefore migrated to the connection's own channel first. If that fails, the request is still unanswered, and is
+        // rejected.
         // SAFETY: the caller guarantees that the peer outlives the connection.
         let parts = unsafe { Parts::new(domain, &res) }?;
-        let conn = parts.assemble(res, pdata);
-        // SAFETY: the caller guarantees that the private data of `param` are readable.
-        unsafe { conn.connect(param) }?;
+        let mut conn = parts.assemble(res, pdata);
+        // SAFETY: the caller guarantees that the private data, to which `param` points, are readable.
+        unsafe { if passive { conn.accept(&mut param) } else { conn.connect(&mut param) } }?;
         Ok(conn)
-    }
-
-    /// # Safety
-    /// As for `connect`.
-    unsafe fn accept(self, param: &mut rdma_conn_param) -> Result<Box<Conn>> {
-        let ConnReq { mut res, pdata, domain, .. } = self;
-        // SAFETY: the caller guarantees that the private data of `param` are readable.
-        unsafe { res.id.accept(param) }
-            .map_err(|failed| provider_error!(failed, "private_data_len={}", param.private_data_len))?;
-        // SAFETY: the caller guarantees that the peer outlives the connection.
-        match unsafe { Parts::new(domain, &res) } {
-            Ok(parts) => Ok(parts.assemble(res, pdata)),
-            Err(error) => {
-                // The remote peer considers the connection established. The first error is the one to report.
-                let _ = res.id.disconnect().map_err(|failed| provider_error!(failed, ""));
-                Err(error)
-            }
-        }
     }
 }
 
