@@ -157,7 +157,7 @@ void mock_ignore_memory(void);
 void mock_untracked_begin(void);
 void mock_untracked_end(void);
 
-/* mt/: calls are counted and not kept (the log is finite); everything else stays. */
+/* unit/mt: calls are counted and not kept (the log is finite); everything else stays. */
 void mock_quiet(void);
 int mock_called(const char *fn);
 

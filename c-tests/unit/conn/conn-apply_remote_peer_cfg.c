@@ -36,15 +36,6 @@ static int persist(struct rpma_conn *c)
 	return ret;
 }
 
-static void null_arguments(void **state)
-{
-	(void)state;
-	assert_int_equal(rpma_conn_apply_remote_peer_cfg(NULL, pcfg), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_apply_remote_peer_cfg(conn, NULL), RPMA_E_INVAL);
-	NO_CALLS();
-	SILENT();
-}
-
 static void not_before_it_is_applied(void **state)
 {
 	(void)state;
@@ -83,7 +74,6 @@ static void one_connection_only(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CONN_TEST(null_arguments),
 		CONN_TEST(not_before_it_is_applied),
 		CONN_TEST(on_and_off),
 		CONN_TEST(one_connection_only),

@@ -19,19 +19,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn *conn = NULL;
-
-	(void)state;
-	assert_int_equal(rpma_conn_delete(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_delete(&conn), 0);
-	assert_null(conn);
-	assert_int_equal(rpma_conn_disconnect(NULL), RPMA_E_INVAL);
-	NO_CALLS();
-	SILENT();
-}
-
 static void plain(void **state)
 {
 	struct rpma_conn *conn = fx_conn(peer, NULL);
@@ -206,7 +193,6 @@ static void disconnect_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CONN_TEST(null_arguments),
 		CONN_TEST(plain),
 		CONN_TEST(with_rcq),
 		CONN_TEST(on_shared_channel),

@@ -19,31 +19,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn *conn = fx_conn(peer, NULL);
-	struct rpma_cq *cq = UNTOUCHED;
-	uint32_t qp_num = 77;
-	int fd = -7;
-
-	(void)state;
-	assert_int_equal(rpma_conn_get_cq(NULL, &cq), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_cq(conn, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_rcq(NULL, &cq), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_rcq(conn, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_qp_num(NULL, &qp_num), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_qp_num(conn, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_compl_fd(NULL, &fd), RPMA_E_INVAL);
-	/* before NOT_SHARED_CHNL, which this connection would give */
-	assert_int_equal(rpma_conn_get_compl_fd(conn, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(cq, UNTOUCHED);
-	assert_int_equal(qp_num, 77);
-	assert_int_equal(fd, -7);
-	NO_CALLS();
-	SILENT();
-	fx_conn_delete(&conn);
-}
-
 static void qp_num(void **state)
 {
 	struct rpma_conn *a = fx_conn(peer, NULL), *b = fx_conn(peer, NULL);
@@ -140,7 +115,6 @@ static void compl_fd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CONN_TEST(null_arguments),
 		CONN_TEST(qp_num),
 		CONN_TEST(cq_alone),
 		CONN_TEST(cq_and_rcq),

@@ -29,27 +29,6 @@ static void event_arrives(enum rdma_cm_event_type type, const char *pdata)
 	mock_cm_event(type, mock_named("id0"), pdata, pdata ? (uint8_t)strlen(pdata) : 0);
 }
 
-static void null_arguments(void **state)
-{
-	enum rpma_conn_event event = NO_VALUE;
-	struct rpma_conn_private_data pdata = {UNTOUCHED, 77};
-	int fd = -7;
-
-	(void)state;
-	assert_int_equal(rpma_conn_next_event(NULL, &event), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_next_event(conn, NULL), RPMA_E_INVAL);
-	assert_int_equal(event, NO_VALUE);
-	assert_int_equal(rpma_conn_get_private_data(NULL, &pdata), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_private_data(conn, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(pdata.ptr, UNTOUCHED);
-	assert_int_equal(pdata.len, 77);
-	assert_int_equal(rpma_conn_get_event_fd(NULL, &fd), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_get_event_fd(conn, NULL), RPMA_E_INVAL);
-	assert_int_equal(fd, -7);
-	NO_CALLS();
-	SILENT();
-}
-
 static void event_fd(void **state)
 {
 	int fd = -7;
@@ -250,7 +229,6 @@ static void acknowledgement_of_established_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CONN_TEST(null_arguments),
 		CONN_TEST(event_fd),
 		CONN_TEST(no_event),
 		CONN_TEST(no_event_non_blocking),

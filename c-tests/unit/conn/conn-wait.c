@@ -28,24 +28,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn *plain = fx_conn(peer, NULL);
-	struct rpma_cq *got = UNTOUCHED;
-	bool is_rcq = true;
-
-	(void)state;
-	assert_int_equal(rpma_conn_wait(NULL, 0, &got, &is_rcq), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_wait(conn, 0, NULL, &is_rcq), RPMA_E_INVAL);
-	/* before NOT_SHARED_CHNL, which this connection would give */
-	assert_int_equal(rpma_conn_wait(plain, 0, NULL, &is_rcq), RPMA_E_INVAL);
-	assert_ptr_equal(got, UNTOUCHED);
-	assert_true(is_rcq);
-	NO_CALLS();
-	SILENT();
-	fx_conn_delete(&plain);
-}
-
 static void channel_not_shared(void **state)
 {
 	struct rpma_conn *plain = fx_conn(peer, NULL);
@@ -184,7 +166,6 @@ static void arming_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WAIT_TEST(null_arguments),
 		WAIT_TEST(channel_not_shared),
 		WAIT_TEST(main_cq),
 		WAIT_TEST(receive_cq),

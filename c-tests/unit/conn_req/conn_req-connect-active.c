@@ -22,46 +22,6 @@ static int teardown(void **state)
 #define BUILT "rdma_create_event_channel() = evch0", "rdma_migrate_id(id0, evch0)", \
 	"mmap(page, RW, shared) = page0", "ibv_reg_mr(pd0, page0+0, 8, LW) = mr0"
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn_req *none = NULL;
-	struct rpma_conn *conn = UNTOUCHED;
-
-	(void)state;
-	assert_int_equal(rpma_conn_req_connect(NULL, NULL, &conn), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_connect(&none, NULL, &conn), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_connect(&none, NULL, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(conn, UNTOUCHED);
-	assert_null(none);
-	NO_CALLS();
-	SILENT();
-}
-
-/* Bad arguments beside a request: the request is deleted. */
-static void bad_arguments_consume(void **state)
-{
-	char byte = 'x';
-	const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 0}, none = {NULL, 0};
-	const struct rpma_conn_private_data *const rows[] = {&no_ptr, &no_len, &none};
-
-	(void)state;
-	for (size_t i = 0; i <= sizeof(rows) / sizeof(rows[0]); i++) {
-		setup(NULL);
-		struct rpma_conn_req *req = fx_req(peer, NULL);
-		struct rpma_conn *conn = UNTOUCHED;
-		if (i < sizeof(rows) / sizeof(rows[0]))
-			assert_int_equal(rpma_conn_req_connect(&req, rows[i], &conn), RPMA_E_INVAL);
-		else
-			assert_int_equal(rpma_conn_req_connect(&req, NULL, NULL), RPMA_E_INVAL);
-		assert_null(req);
-		assert_ptr_equal(conn, UNTOUCHED);
-		CALLS("rdma_destroy_qp(id0)", "ibv_destroy_cq(cq0)", "ibv_destroy_comp_channel(chan0)",
-			"rdma_destroy_id(id0)");
-		SILENT();
-		assert_int_equal(teardown(NULL), 0);
-	}
-}
-
 static void success(void **state)
 {
 	struct rpma_conn_req *req = fx_req(peer, NULL);
@@ -203,8 +163,6 @@ static void connect_fails_with_private_data(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		REQ_TEST(null_arguments),
-		cmocka_unit_test(bad_arguments_consume),
 		REQ_TEST(success),
 		REQ_TEST(private_data),
 		REQ_TEST(one_byte_of_private_data),

@@ -38,49 +38,6 @@ static int teardown(void **state)
 			CALLS(BUILT, ACCEPT(pdata)); \
 	} while (0)
 
-/*
- * The end of every failure: the original forgets the id, ours destroys it (union,
- * latent bugs: passive CM ids never destroyed).
- */
-static void expect_calls_then_id(const char *const *calls, const char *file, int line)
-{
-	const char *want[32];
-	int n = 0;
-
-	for (int i = 0; calls[i] != NULL; i++)
-		if (!original() || strcmp(calls[i], "rdma_destroy_id(id1)") != 0)
-			want[n++] = calls[i];
-	want[n] = NULL;
-	expect_calls_at(want, file, line);
-}
-#define CALLS_WITH_ID(...) \
-	expect_calls_then_id((const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
-
-/* Bad arguments beside a request: the request is rejected. */
-static void bad_arguments_reject(void **state)
-{
-	char byte = 'x';
-	const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 0};
-	const struct rpma_conn_private_data *const rows[] = {&no_ptr, &no_len, NULL};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		setup(NULL);
-		struct rpma_conn_req *req = fx_incoming(ep, NULL, "data");
-		struct rpma_conn *conn = UNTOUCHED;
-		mock_original_leaks("id1");
-		assert_int_equal(rpma_conn_req_connect(&req, rows[i], rows[i] ? &conn : NULL),
-				RPMA_E_INVAL);
-		assert_null(req);
-		assert_ptr_equal(conn, UNTOUCHED);
-		CALLS_WITH_ID("rdma_destroy_qp(id1)", "ibv_destroy_cq(cq0)",
-			"ibv_destroy_comp_channel(chan0)", "rdma_reject(id1, NULL, 0)",
-			"rdma_destroy_id(id1)");
-		SILENT();
-		assert_int_equal(teardown(NULL), 0);
-	}
-}
-
 static void success(void **state)
 {
 	struct rpma_conn_req *req = fx_incoming(ep, NULL, NULL);
@@ -221,7 +178,6 @@ static void rejection_fails_too(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bad_arguments_reject),
 		REQ_TEST(success),
 		REQ_TEST(private_data_both_ways),
 		REQ_TEST(private_data_moves_to_connection),

@@ -19,18 +19,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn_req *req = NULL;
-
-	(void)state;
-	assert_int_equal(rpma_conn_req_delete(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_delete(&req), 0);
-	assert_null(req);
-	NO_CALLS();
-	SILENT();
-}
-
 static void active(void **state)
 {
 	struct rpma_conn_req *req = fx_req(peer, NULL);
@@ -180,7 +168,6 @@ static void everything_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		REQ_TEST(null_arguments),
 		REQ_TEST(active),
 		REQ_TEST(active_with_rcq),
 		REQ_TEST(active_on_shared_channel),

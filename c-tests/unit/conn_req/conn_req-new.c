@@ -36,20 +36,6 @@ static struct rpma_conn_req *request(const struct rpma_conn_cfg *cfg)
 	return req;
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn_req *req = UNTOUCHED;
-
-	(void)state;
-	assert_int_equal(rpma_conn_req_new(NULL, ADDR, PORT, NULL, &req), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_new(peer, NULL, PORT, NULL, &req), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_new(peer, ADDR, NULL, NULL, &req), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_new(peer, ADDR, PORT, NULL, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(req, UNTOUCHED);
-	NO_CALLS();
-	SILENT();
-}
-
 static void defaults(void **state)
 {
 	struct rpma_conn_req *req = request(NULL);
@@ -265,7 +251,6 @@ static void no_private_data(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		REQ_TEST(null_arguments),
 		REQ_TEST(defaults),
 		REQ_TEST(fresh_configuration),
 		REQ_TEST(timeout_and_sizes),

@@ -25,18 +25,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-/* Unlike rpma_recv there is no form without memory, in any release. */
-static void null_arguments(void **state)
-{
-	(void)state;
-	assert_int_equal(rpma_conn_req_recv(NULL, mr, 0, 64, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_recv(req, NULL, 0, 64, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_recv(req, NULL, 0, 0, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_recv(NULL, NULL, 0, 0, NULL), RPMA_E_INVAL);
-	NO_CALLS();
-	SILENT();
-}
-
 static void success(void **state)
 {
 	(void)state;
@@ -76,7 +64,6 @@ static void length_past_32_bits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		REQ_TEST(null_arguments),
 		REQ_TEST(success),
 		REQ_TEST(fails),
 		REQ_TEST(length_past_32_bits),

@@ -34,19 +34,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-static void null_arguments(void **state)
-{
-	int fd = -7;
-
-	(void)state;
-	assert_int_equal(rpma_cq_wait(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_cq_get_fd(NULL, &fd), RPMA_E_INVAL);
-	assert_int_equal(rpma_cq_get_fd(cq, NULL), RPMA_E_INVAL);
-	assert_int_equal(fd, -7);
-	NO_CALLS();
-	SILENT();
-}
-
 static void wait_success(void **state)
 {
 	(void)state;
@@ -133,7 +120,6 @@ static void get_fd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CQ_TEST(null_arguments),
 		CQ_TEST(wait_success),
 		CQ_TEST(one_event_a_call),
 		CQ_TEST(shared_channel),

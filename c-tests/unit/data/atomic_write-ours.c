@@ -115,20 +115,6 @@ static void registration_fails(void **state)
 
 /* ---- rpma_write_atomic ---- */
 
-static void write_atomic_bad_arguments(void **state)
-{
-	(void)state;
-	assert_int_equal(rpma_write_atomic(NULL, d_remote, 0, d_mr, 0, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_write_atomic(d_conn, NULL, 0, d_mr, 0, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_write_atomic(d_conn, d_remote, 0, NULL, 0, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_write_atomic(d_conn, d_remote, 0, d_mr, 0, 0, NULL), RPMA_E_INVAL);
-	for (size_t off = 1; off < 8; off++)
-		assert_int_equal(rpma_write_atomic(d_conn, d_remote, off, d_mr, 0, ALWAYS, NULL),
-				RPMA_E_INVAL);
-	NO_CALLS();
-	SILENT();
-}
-
 /* Eight bytes of a region, behind a fence, not inline; the local offset need not be aligned. */
 static void write_atomic_success(void **state)
 {
@@ -171,7 +157,6 @@ int main(void)
 		DATA_TEST(failed_post_leaves_the_place_free),
 		DATA_TEST(deleted_with_the_connection),
 		DATA_TEST(registration_fails),
-		DATA_TEST(write_atomic_bad_arguments),
 		DATA_TEST(write_atomic_success),
 		DATA_TEST(write_atomic_every_flag),
 		DATA_TEST(write_atomic_fails),

@@ -6,23 +6,6 @@
 
 static const char eight[8] = {1, 2, 3, 4, 5, 6, 7, '\x88'};
 
-static void bad_arguments(void **state)
-{
-	(void)state;
-	assert_int_equal(rpma_atomic_write(NULL, d_remote, 0, eight, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_atomic_write(d_conn, NULL, 0, eight, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_atomic_write(d_conn, d_remote, 0, NULL, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_atomic_write(d_conn, d_remote, 0, eight, 0, NULL), RPMA_E_INVAL);
-	for (size_t off = 1; off < 8; off++) {
-		assert_int_equal(rpma_atomic_write(d_conn, d_remote, off, eight, ALWAYS, NULL),
-				RPMA_E_INVAL);
-		assert_int_equal(rpma_atomic_write(d_conn, d_remote, 0x1000 + off, eight, ALWAYS, NULL),
-				RPMA_E_INVAL);
-	}
-	NO_CALLS();
-	SILENT();
-}
-
 /* A write of eight bytes, inline and behind a fence. */
 static void success(void **state)
 {
@@ -87,7 +70,6 @@ static void fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		DATA_TEST(bad_arguments),
 		DATA_TEST(success),
 		DATA_TEST(every_flag),
 		DATA_TEST(unaligned_source),

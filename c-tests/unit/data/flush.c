@@ -46,18 +46,6 @@ static int flush(struct rpma_mr_remote *mr, enum rpma_flush_type type, int flags
 	return rpma_flush(d_conn, mr, 0x40, 256, type, flags, CONTEXT);
 }
 
-/* Silent, and before the checks that are logged: this region allows nothing. */
-static void bad_arguments(void **state)
-{
-	(void)state;
-	assert_int_equal(rpma_flush(NULL, none, 0, 8, PERSISTENT, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_flush(d_conn, NULL, 0, 8, PERSISTENT, ALWAYS, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_flush(d_conn, none, 0, 8, PERSISTENT, 0, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_flush(d_conn, none, 0, 8, VISIBILITY, 0, NULL), RPMA_E_INVAL);
-	NO_CALLS();
-	SILENT();
-}
-
 static void visibility(void **state)
 {
 	(void)state;
@@ -160,7 +148,6 @@ static void buffer_of_each_connection(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		FLUSH_TEST(bad_arguments),
 		FLUSH_TEST(visibility),
 		FLUSH_TEST(persistence),
 		FLUSH_TEST(not_direct_write_to_pmem),

@@ -57,33 +57,6 @@ static void expect_post(const struct op *op, const char *flags, const char *data
 }
 #define POSTED(op, flags, data, remote) expect_post(op, flags, data, remote, "", __LINE__)
 
-static void bad_arguments(void **state)
-{
-	const struct args good = {d_conn, d_mr, 1, d_remote, 2, 3, ALWAYS};
-	struct args rows[] = {good, good, good, good, good, good, good, good, good, good};
-
-	(void)state;
-	rows[0].conn = NULL;
-	rows[1].flags = 0;
-	/* one region without the other */
-	rows[2].local = NULL;
-	rows[3].remote = NULL;
-	rows[4] = (struct args){d_conn, NULL, 0, d_remote, 0, 0, ALWAYS};
-	rows[5] = (struct args){d_conn, d_mr, 0, NULL, 0, 0, ALWAYS};
-	/* no region, but something to move */
-	rows[6] = (struct args){d_conn, NULL, 1, NULL, 0, 0, ALWAYS};
-	rows[7] = (struct args){d_conn, NULL, 0, NULL, 1, 0, ALWAYS};
-	rows[8] = (struct args){d_conn, NULL, 0, NULL, 0, 1, ALWAYS};
-	/* no region, no flags */
-	rows[9] = (struct args){d_conn, NULL, 0, NULL, 0, 0, 0};
-	FOR_EACH_OP(op) {
-		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-			assert_int_equal(op->call(&rows[i]), RPMA_E_INVAL);
-		NO_CALLS();
-		SILENT();
-	}
-}
-
 static void success(void **state)
 {
 	const struct args a = {d_conn, d_mr, 0x40, d_remote, 0x500, 100, ALWAYS};
@@ -202,7 +175,6 @@ static void mixed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		DATA_TEST(bad_arguments),
 		DATA_TEST(success),
 		DATA_TEST(every_flag),
 		DATA_TEST(without_memory),

@@ -37,18 +37,6 @@ static void turn_away(struct rpma_conn_req **req)
 	mock_original_leaks("id1");
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_conn_req *req = UNTOUCHED;
-
-	(void)state;
-	assert_int_equal(rpma_ep_next_conn_req(NULL, NULL, &req), RPMA_E_INVAL);
-	assert_int_equal(rpma_ep_next_conn_req(ep, NULL, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(req, UNTOUCHED);
-	NO_CALLS();
-	SILENT();
-}
-
 /* Acknowledged here: shutting the endpoint down does not wait for the request. */
 static void success(void **state)
 {
@@ -138,21 +126,6 @@ static void no_private_data(void **state)
 	turn_away(&req);
 }
 
-static void request_get_private_data_null(void **state)
-{
-	struct rpma_conn_private_data got = {UNTOUCHED, 77};
-	struct rpma_conn_req *req = fx_incoming(ep, NULL, "data");
-
-	(void)state;
-	assert_int_equal(rpma_conn_req_get_private_data(NULL, &got), RPMA_E_INVAL);
-	assert_int_equal(rpma_conn_req_get_private_data(req, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(got.ptr, UNTOUCHED);
-	assert_int_equal(got.len, 77);
-	NO_CALLS();
-	SILENT();
-	turn_away(&req);
-}
-
 /* Several requests are objects of their own. */
 static void two_requests(void **state)
 {
@@ -175,13 +148,11 @@ static void two_requests(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		EP_TEST(null_arguments),
 		EP_TEST(success),
 		EP_TEST(configured),
 		EP_TEST(private_data),
 		EP_TEST(longest_private_data),
 		EP_TEST(no_private_data),
-		EP_TEST(request_get_private_data_null),
 		EP_TEST(two_requests),
 	};
 

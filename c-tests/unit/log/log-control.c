@@ -41,36 +41,6 @@ static void initial_thresholds(void **state)
 	assert_int_equal(level, RPMA_LOG_DISABLED);
 }
 
-static void bad_arguments(void **state)
-{
-	static const int which[] = {-1, 2, 3, INT32_MIN, INT32_MAX};
-	static const int levels[] = {-2, 6, INT32_MIN, INT32_MAX};
-	enum rpma_log_level level = (enum rpma_log_level)77;
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++) {
-		assert_int_equal(rpma_log_set_threshold((enum rpma_log_threshold)which[i],
-				RPMA_LOG_LEVEL_ERROR), RPMA_E_INVAL);
-		assert_int_equal(rpma_log_get_threshold((enum rpma_log_threshold)which[i], &level),
-				RPMA_E_INVAL);
-		assert_int_equal(rpma_log_get_threshold((enum rpma_log_threshold)which[i], NULL),
-				RPMA_E_INVAL);
-	}
-	assert_int_equal(level, 77);
-	for (int t = 0; t < RPMA_LOG_THRESHOLD_MAX; t++) {
-		enum rpma_log_threshold threshold = (enum rpma_log_threshold)t;
-		enum rpma_log_level before, after;
-		assert_int_equal(rpma_log_get_threshold(threshold, NULL), RPMA_E_INVAL);
-		assert_int_equal(rpma_log_get_threshold(threshold, &before), 0);
-		for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
-			assert_int_equal(rpma_log_set_threshold(threshold, (enum rpma_log_level)levels[i]),
-					RPMA_E_INVAL);
-		assert_int_equal(rpma_log_get_threshold(threshold, &after), 0);
-		assert_int_equal(before, after);
-	}
-	SILENT();
-}
-
 static void set_and_get(void **state)
 {
 	enum rpma_log_level main_level, aux_level;
@@ -230,7 +200,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(initial_thresholds),
-		MOCK_TEST(bad_arguments),
 		MOCK_TEST(set_and_get),
 		MOCK_TEST(threshold_filters),
 		MOCK_TEST(function_is_replaced),

@@ -4,18 +4,6 @@
 
 #include "fixture.h"
 
-static void null_arguments(void **state)
-{
-	struct rpma_mr_local *mr = NULL;
-
-	(void)state;
-	assert_int_equal(rpma_mr_dereg(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_dereg(&mr), 0);
-	assert_null(mr);
-	NO_CALLS();
-	SILENT();
-}
-
 static void success(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -62,7 +50,6 @@ static void two_regions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOCK_TEST(null_arguments),
 		MOCK_TEST(success),
 		MOCK_TEST(fails),
 		MOCK_TEST(two_regions),

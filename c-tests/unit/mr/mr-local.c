@@ -22,28 +22,6 @@ static int teardown(void **state)
 	return mock_teardown(state);
 }
 
-static void null_arguments(void **state)
-{
-	void *ptr = UNTOUCHED;
-	size_t size = 77;
-	unsigned char desc[21] = {7};
-
-	(void)state;
-	assert_int_equal(rpma_mr_get_ptr(NULL, &ptr), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_ptr(mr, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_size(NULL, &size), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_size(mr, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_descriptor_size(NULL, &size), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_descriptor_size(mr, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_descriptor(NULL, desc), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_get_descriptor(mr, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(ptr, UNTOUCHED);
-	assert_int_equal(size, 77);
-	assert_int_equal(desc[0], 7);
-	NO_CALLS();
-	SILENT();
-}
-
 static void ptr_and_size(void **state)
 {
 	void *ptr = NULL;
@@ -112,7 +90,6 @@ static void descriptor_of_every_usage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		LOCAL_TEST(null_arguments),
 		LOCAL_TEST(ptr_and_size),
 		LOCAL_TEST(descriptor_size),
 		LOCAL_TEST(descriptor),

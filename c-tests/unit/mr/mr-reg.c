@@ -6,26 +6,6 @@
 
 enum { ALL_USAGES = 0xff };
 
-static void bad_arguments(void **state)
-{
-	struct rpma_peer *peer = fx_peer();
-	struct rpma_mr_local *mr = UNTOUCHED;
-	static const int usages[] = {0, 0x100, 0x101, -1, INT32_MIN, 0x40000000};
-
-	(void)state;
-	assert_int_equal(rpma_mr_reg(NULL, LOCAL_ADDR, LOCAL_SIZE, 1, &mr), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_reg(peer, NULL, LOCAL_SIZE, 1, &mr), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_reg(peer, LOCAL_ADDR, 0, 1, &mr), RPMA_E_INVAL);
-	assert_int_equal(rpma_mr_reg(peer, LOCAL_ADDR, LOCAL_SIZE, 1, NULL), RPMA_E_INVAL);
-	for (size_t i = 0; i < sizeof(usages) / sizeof(usages[0]); i++)
-		assert_int_equal(rpma_mr_reg(peer, LOCAL_ADDR, LOCAL_SIZE, usages[i], &mr),
-				RPMA_E_INVAL);
-	assert_ptr_equal(mr, UNTOUCHED);
-	NO_CALLS();
-	SILENT();
-	fx_peer_delete(&peer);
-}
-
 /* The access rights that one usage bit asks for, as the log names them. */
 static unsigned rights(int usage, bool iwarp)
 {
@@ -197,7 +177,6 @@ static void odp_no_retry_for_other_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOCK_TEST(bad_arguments),
 		MOCK_TEST(every_usage),
 		MOCK_TEST(every_usage_iwarp),
 		MOCK_TEST(every_usage_other_transport),

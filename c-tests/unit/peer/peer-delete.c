@@ -4,18 +4,6 @@
 
 #include "fixture.h"
 
-static void null_arguments(void **state)
-{
-	struct rpma_peer *peer = NULL;
-
-	(void)state;
-	assert_int_equal(rpma_peer_delete(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_peer_delete(&peer), 0);
-	assert_null(peer);
-	NO_CALLS();
-	SILENT();
-}
-
 static void success(void **state)
 {
 	struct rpma_peer *peer = fx_peer();
@@ -45,7 +33,6 @@ static void dealloc_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOCK_TEST(null_arguments),
 		MOCK_TEST(success),
 		MOCK_TEST(dealloc_fails),
 	};

@@ -4,19 +4,6 @@
 
 #include "fixture.h"
 
-static void null_arguments(void **state)
-{
-	struct rpma_peer *peer = UNTOUCHED;
-
-	(void)state;
-	assert_int_equal(rpma_peer_new(NULL, &peer), RPMA_E_INVAL);
-	assert_int_equal(rpma_peer_new(CTX, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_peer_new(NULL, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(peer, UNTOUCHED);
-	NO_CALLS();
-	SILENT();
-}
-
 static void success(void **state)
 {
 	struct rpma_peer *peer = NULL;
@@ -115,7 +102,6 @@ static void alloc_pd_without_errno(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOCK_TEST(null_arguments),
 		MOCK_TEST(success),
 		MOCK_TEST(two_peers),
 		MOCK_TEST(context_not_extended),

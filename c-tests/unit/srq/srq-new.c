@@ -29,27 +29,6 @@ static struct rpma_srq_cfg *srq_cfg(uint32_t rq, uint32_t rcq)
 	return cfg;
 }
 
-static void null_arguments(void **state)
-{
-	struct rpma_srq *srq = UNTOUCHED, *none = NULL;
-	struct rpma_cq *cq = UNTOUCHED;
-
-	(void)state;
-	assert_int_equal(rpma_srq_new(NULL, NULL, &srq), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_new(peer, NULL, NULL), RPMA_E_INVAL);
-	assert_ptr_equal(srq, UNTOUCHED);
-	assert_int_equal(rpma_srq_delete(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_delete(&none), 0);
-	assert_null(none);
-	assert_int_equal(rpma_srq_get_rcq(NULL, &cq), RPMA_E_INVAL);
-	assert_ptr_equal(cq, UNTOUCHED);
-	NO_CALLS();
-	SILENT();
-	srq = fx_srq(peer, 0);
-	assert_int_equal(rpma_srq_get_rcq(srq, NULL), RPMA_E_INVAL);
-	fx_srq_delete(&srq);
-}
-
 static void defaults(void **state)
 {
 	struct rpma_srq *srq = NULL;
@@ -168,7 +147,6 @@ static void each_delete_step_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SRQ_TEST(null_arguments),
 		SRQ_TEST(defaults),
 		SRQ_TEST(configured),
 		SRQ_TEST(without_rcq),

@@ -4,31 +4,6 @@
 
 #include "fixture.h"
 
-static void null_arguments(void **state)
-{
-	struct rpma_srq_cfg *cfg = NULL;
-	uint32_t size = 77;
-
-	(void)state;
-	assert_int_equal(rpma_srq_cfg_new(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_delete(NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_delete(&cfg), 0);
-	assert_null(cfg);
-	assert_int_equal(rpma_srq_cfg_new(&cfg), 0);
-	assert_non_null(cfg);
-	assert_int_equal(rpma_srq_cfg_set_rq_size(NULL, 1), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_set_rcq_size(NULL, 1), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_get_rq_size(NULL, &size), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_get_rq_size(cfg, NULL), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_get_rcq_size(NULL, &size), RPMA_E_INVAL);
-	assert_int_equal(rpma_srq_cfg_get_rcq_size(cfg, NULL), RPMA_E_INVAL);
-	assert_int_equal(size, 77);
-	NO_CALLS();
-	SILENT();
-	assert_int_equal(rpma_srq_cfg_delete(&cfg), 0);
-	assert_null(cfg);
-}
-
 static void defaults(void **state)
 {
 	struct rpma_srq_cfg *cfg = NULL;
@@ -66,7 +41,6 @@ static void sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOCK_TEST(null_arguments),
 		MOCK_TEST(defaults),
 		MOCK_TEST(sizes),
 	};

@@ -4,18 +4,6 @@
 
 #include "fixture.h"
 
-static void null_arguments(void **state)
-{
-	int capable = 77;
-
-	(void)state;
-	assert_int_equal(rpma_utils_ibv_context_is_odp_capable(NULL, &capable), RPMA_E_INVAL);
-	assert_int_equal(rpma_utils_ibv_context_is_odp_capable(CTX, NULL), RPMA_E_INVAL);
-	assert_int_equal(capable, 77);
-	NO_CALLS();
-	SILENT();
-}
-
 /* General support, and both reads and writes of reliable connections. */
 static void capabilities(void **state)
 {
@@ -84,7 +72,6 @@ static void query_not_supported(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOCK_TEST(null_arguments),
 		MOCK_TEST(capabilities),
 		MOCK_TEST(query_fails),
 		MOCK_TEST(context_not_extended),
