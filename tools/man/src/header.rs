@@ -28,7 +28,7 @@ pub struct Parameter {
     /// What stands before the name: "const char *".
     pub before: String,
     pub name: String,
-    /// What stands after it: "[8]".
+    /// What stands after it: `[8]`.
     pub after: String,
 }
 

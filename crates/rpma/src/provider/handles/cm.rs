@@ -192,7 +192,7 @@ pub struct QpCaps {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
     pub max_inline_data: u32,
-    /// Native operations, `QP_WITH_*` of [`native`].
+    /// Native operations, `QP_WITH_*` of [`crate::provider::native`].
     pub native_ops: u64,
 }
 
