@@ -4,6 +4,9 @@
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
+
+#   make fuzz       runs each fuzz target for SECONDS (20)
+#   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
@@ -89,7 +92,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb
+.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -170,6 +173,17 @@ check-upstream: all
 	@[ -n "$(UPSTREAM)" ] || { echo "make check-upstream: UPSTREAM must be a directory with source trees of librpma" >&2; exit 2; }
 	@$(SETUP) $(UPSTREAM_PACKAGES)
 	@CC="$(CC)" AR="$(AR)" tools/check-upstream $(STAGE) "$(UPSTREAM)"
+
+# libFuzzer, which comes with its crate, is C++.
+FUZZ_SECONDS = $(or $(SECONDS),20)
+
+fuzz:
+	@$(SETUP) $(BUILD_PACKAGES) g++
+	@CARGO="$(CARGO)" tools/fuzz $(FUZZ_SECONDS) build/fuzz
+
+coverage: all
+	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
+	@CARGO="$(CARGO)" tools/coverage $(STAGE) build/coverage
 
 check-packaging: all
 	@$(SETUP) $(PACKAGING_PACKAGES)
