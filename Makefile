@@ -4,7 +4,6 @@
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
-
 #   make fuzz       runs each fuzz target for SECONDS (20)
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
