@@ -17,13 +17,15 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::Driven;
+use super::attention::Tick;
+use super::doorbell::Doorbell;
 use super::spin::Spin;
-use super::watch::{Tick, Watch};
+use super::watch::Watch;
 use crate::limits::TICK_US;
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock};
@@ -49,8 +51,7 @@ struct Timers {
 pub(crate) struct Engine {
     epoll: Epoll,
     wake: OwnedFd,
-    /// The thread is about to sleep, or sleeps: who has work for it raises `wake`.
-    sleeping: AtomicBool,
+    doorbell: Doorbell,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
     next_token: AtomicU64,
     timers: Mutex<Timers>,
@@ -88,7 +89,7 @@ impl Engine {
         let engine = Self {
             epoll: Epoll::new()?,
             wake: sys::event_flag()?,
-            sleeping: AtomicBool::new(false),
+            doorbell: Doorbell::new(),
             sources: Mutex::default(),
             next_token: AtomicU64::new(WAKE + 1),
             timers: Mutex::default(),
@@ -135,8 +136,7 @@ impl Engine {
 
     /// Wakes the thread if it sleeps; at most one system call a sleep. What it is to find must be in its list already.
     fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+        if self.doorbell.must_wake() {
             sys::event_raise(&self.wake);
         }
     }
@@ -179,7 +179,7 @@ impl Engine {
         loop {
             let timeout = if spin.goes_on(now) { Some(Duration::ZERO) } else { self.rest(now, last_tick) };
             let count = self.epoll.wait(&mut events, timeout);
-            self.sleeping.store(false, Ordering::Relaxed);
+            self.doorbell.awake();
             if timeout != Some(Duration::ZERO) {
                 spin.slept();
             }
@@ -210,9 +210,7 @@ impl Engine {
 
     /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until something happens.
     fn rest(&self, now: Instant, last_tick: Instant) -> Option<Duration> {
-        self.sleeping.store(true, Ordering::Relaxed);
-        // Whoever has put something on a list before this sees us asleep, or we see it.
-        fence(Ordering::SeqCst);
+        self.doorbell.about_to_sleep();
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
             return Some(Duration::ZERO);
         }

@@ -3,9 +3,13 @@
 //!
 //! - [`turn`]: one driver at a time for each connection. A program that posts or polls drives in its own thread; else the engine does.
 //! - [`ring`]: what is posted waits here for the driver.
-//! - [`watch`]: the sockets behind one completion queue, and who has promised to look at them.
+//! - [`watch`]: the sockets behind one completion queue; [`attention`]: who has promised to look at them.
 //! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
-//! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers, connections that were handed over.
+//! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers, connections that were handed over;
+//!   [`doorbell`]: who wakes it.
+//!
+//! The protocols among these threads, [`turn`], [`ring`], [`attention`] and [`doorbell`], are checked by `models`, with loom, for every order in
+//! which the threads can run.
 //!
 //! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A driver looks for reasons again
 //! before it leaves. Who promises to look arms first, then looks once more, then sleeps. A guess about what the program does next may cost
@@ -13,6 +17,8 @@
 //! without a word is noticed with the engine's next tick.
 #![forbid(unsafe_code)]
 
+pub(crate) mod attention;
+pub(crate) mod doorbell;
 pub(crate) mod engine;
 pub(crate) mod ring;
 pub(crate) mod sleep;

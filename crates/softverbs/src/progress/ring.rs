@@ -6,7 +6,7 @@
 //! the turn, so the driver is told of it, and waits for nobody. The lock in a slot is never contended, as the stamp says who may take it; it
 //! only lends the value to safe code.
 
-use super::sync::{AtomicU64, Mutex, Ordering};
+use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
 struct Slot<T> {
     /// `position`: free for that position; `position + 1`: filled at that position.
@@ -81,10 +81,6 @@ impl<T> Ring<T> {
     pub(crate) fn len(&self) -> u64 {
         self.tail.load(Ordering::Relaxed).saturating_sub(self.head.load(Ordering::Relaxed))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -2,10 +2,17 @@
 //! The primitives of this room: those of std, or loom's when the models are checked.
 
 #[cfg(loom)]
-pub(super) use loom::sync::Mutex;
-#[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(super) use loom::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+};
 #[cfg(not(loom))]
-pub(super) use std::sync::Mutex;
-#[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(super) use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+/// Locks a mutex of this room.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -28,6 +28,15 @@ const CLOSED: u32 = 1 << 28;
 /// What is left of the word for reasons.
 pub(crate) const REASONS: u32 = CLOSED - 1;
 
+/// What a step has left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// The reason for which the connection must be stepped again at once, or 0.
+    pub again: u32,
+    /// The connection waits for a posted receive.
+    pub stalled: bool,
+}
+
 /// The turn of one connection.
 #[derive(Debug)]
 pub(crate) struct Turn(AtomicU32);
@@ -37,18 +46,48 @@ impl Turn {
         Self(AtomicU32::new(0))
     }
 
-    /// Leaves reasons; true when the turn is the caller's, who then steps until [`Turn::leave`] or [`Turn::hand_over`].
+    /// Leaves reasons; true when the turn is the caller's, who then must [`Turn::drive`].
     pub(crate) fn enter(&self, reasons: u32) -> bool {
         self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
     }
 
+    /// The driver: steps until nothing is left to do, at most `rounds` times; has the turn no more afterwards. True when the caller must
+    /// put the connection on the engine's run list.
+    ///
+    /// `step` is given the reasons, and gives `None` when the turn was closed before it. `receive` is the reason to give when
+    /// `has_receive` finds one: one that was posted before the word said that it is waited for.
+    pub(crate) fn drive(
+        &self,
+        rounds: u32,
+        receive: u32,
+        mut step: impl FnMut(u32) -> Option<Left>,
+        has_receive: impl Fn() -> bool,
+    ) -> bool {
+        for round in 1.. {
+            let Some(Left { again, stalled }) = step(self.take()) else { break };
+            self.set_stalled(stalled);
+            if stalled && has_receive() {
+                // Ours to see to, as the turn is.
+                self.enter(receive);
+            }
+            if again != 0 || round >= rounds {
+                return self.hand_over(again);
+            }
+            if self.leave() {
+                return false;
+            }
+        }
+        self.leave();
+        false
+    }
+
     /// The driver: takes the reasons that were left. What comes after this is seen by [`Turn::leave`].
-    pub(crate) fn take(&self) -> u32 {
+    fn take(&self) -> u32 {
         self.0.fetch_and(!REASONS, Ordering::AcqRel) & REASONS
     }
 
-    /// The driver: says whether a posted receive must be noted here. After `true` the driver must look for receives once more.
-    pub(crate) fn set_stalled(&self, stalled: bool) {
+    /// The driver: says whether a posted receive must be noted here. After `true` it must look for receives once more.
+    fn set_stalled(&self, stalled: bool) {
         if stalled {
             self.0.fetch_or(STALLED, Ordering::AcqRel);
             fence(Ordering::SeqCst);
@@ -64,7 +103,7 @@ impl Turn {
     }
 
     /// The driver: ends the turn; false when reasons have come, which the driver then takes. True also when the turn was closed.
-    pub(crate) fn leave(&self) -> bool {
+    fn leave(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             if word & REASONS != 0 && word & CLOSED == 0 {
@@ -78,7 +117,7 @@ impl Turn {
     }
 
     /// The driver: ends the turn with a reason left; true when the caller must put the connection on the engine's run list.
-    pub(crate) fn hand_over(&self, reason: u32) -> bool {
+    fn hand_over(&self, reason: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let next = (word & !RUNNING) | LISTED | reason;
@@ -125,8 +164,10 @@ impl Turn {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    #[cfg(test)]
-    pub(super) fn word(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
+    /// The word, and whether it says that the connection is on the run list.
+    #[cfg(all(test, loom))]
+    pub(super) fn at_rest(&self) -> (u32, bool) {
+        let word = self.0.load(Ordering::SeqCst);
+        (word & !LISTED, word & LISTED != 0)
     }
 }

@@ -11,18 +11,17 @@
 //!
 //! Only polls that moved bytes make a queue quiet, several in a row, and more of them after each time that this was wrong: a program that
 //! polls for its own completion and then waits for its memory to change needs the engine, and gets a tick late at most once in a while.
-//!
-//! The lock `armed` is held while the kernel is told, so that what the word says and what the kernel does cannot part.
+//! Who has promised to look is kept in [`super::attention`].
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::attention::{Attention, Orders, Tick};
 use super::engine::{Engine, Source};
 use super::{By, Driven};
 use crate::conn::reason;
-use crate::limits::{MAX_TRUST, MIN_TRUST};
 use crate::lock;
 use crate::sys::{Epoll, Errno};
 
@@ -33,34 +32,13 @@ const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 /// Events taken in one call.
 const EVENTS: usize = 32;
 
-/// What the engine does with a watch after a tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tick {
-    /// It looks again with the next one.
-    Again,
-    /// The kernel, or a thread that sleeps, has taken over.
-    Over,
-}
-
 pub(crate) struct Watch {
     set: Epoll,
     engine: Arc<Engine>,
     token: u64,
     connections: Mutex<HashMap<u64, Arc<dyn Driven>>>,
     next_token: AtomicU64,
-    /// The engine is woken by the kernel.
-    armed: Mutex<bool>,
-    /// As `armed`, to be looked at without the lock.
-    quiet: AtomicBool,
-    /// On the engine's list of those to look at with each tick; changed under `armed`.
-    ticking: AtomicBool,
-    /// Threads that sleep on the set.
-    sleepers: AtomicU32,
-    /// The program has moved bytes since the last tick.
-    fresh: AtomicBool,
-    /// Polls in a row that moved bytes, and how many are needed to be believed.
-    streak: AtomicU32,
-    trust: AtomicU32,
+    attention: Attention,
 }
 
 impl Watch {
@@ -71,13 +49,7 @@ impl Watch {
             engine,
             connections: Mutex::default(),
             next_token: AtomicU64::new(0),
-            armed: Mutex::new(true),
-            quiet: AtomicBool::new(false),
-            ticking: AtomicBool::new(false),
-            sleepers: AtomicU32::new(0),
-            fresh: AtomicBool::new(false),
-            streak: AtomicU32::new(0),
-            trust: AtomicU32::new(MIN_TRUST),
+            attention: Attention::new(),
         });
         watch.engine.add(watch.token, watch.set.fd(), libc::EPOLLIN as u32, watch.clone())?;
         Ok(watch)
@@ -143,84 +115,41 @@ impl Watch {
 
     // ---- who looks -----------------------------------------------------------------------------------------------------------------
 
-    fn set_armed(&self, armed: &mut bool, wanted: bool) {
-        if *armed == wanted {
-            return;
-        }
-        let events = if wanted { libc::EPOLLIN as u32 } else { 0 };
-        // An epoll reports nothing but what it was asked for; a set that has something when it is armed is reported at once.
-        if self.engine.watch(self.token, self.set.fd(), events).is_ok() {
-            *armed = wanted;
-            self.quiet.store(!wanted, Ordering::Release);
-        }
-    }
-
     /// The kernel wakes the engine from now on, for what is there already, too.
-    pub(crate) fn arm(&self) {
-        if self.quiet.load(Ordering::Acquire) && self.sleepers.load(Ordering::Acquire) == 0 {
-            self.set_armed(&mut lock(&self.armed), true);
-        }
+    pub(crate) fn arm(self: &Arc<Self>) {
+        self.attention.arm(self);
     }
 
     /// A poll of the program has moved bytes.
     pub(crate) fn polled(self: &Arc<Self>) {
-        self.fresh.store(true, Ordering::Relaxed);
-        if self.quiet.load(Ordering::Relaxed) {
-            return;
-        }
-        let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
-        if streak >= self.trust.load(Ordering::Relaxed) {
-            self.streak.store(0, Ordering::Relaxed);
-            let mut armed = lock(&self.armed);
-            self.set_armed(&mut armed, false);
-            self.tick_on();
-        }
+        self.attention.polled(self);
     }
 
-    /// Has the engine tick. Under `armed`.
-    fn tick_on(self: &Arc<Self>) {
-        if !self.ticking.swap(true, Ordering::AcqRel) {
-            self.engine.tick(self.clone());
-        }
+    /// A thread is about to sleep on the set.
+    pub(crate) fn sleep(self: &Arc<Self>) {
+        self.attention.sleep(self);
     }
 
-    /// A thread is about to sleep on the set: it is the one that the kernel wakes.
-    pub(crate) fn sleep(&self) {
-        let mut armed = lock(&self.armed);
-        self.sleepers.fetch_add(1, Ordering::AcqRel);
-        self.set_armed(&mut armed, false);
-    }
-
-    /// The thread sleeps no more. It has probably come to poll, which the next tick will show; where there is none the kernel is asked.
-    pub(crate) fn wake(&self) {
-        let mut armed = lock(&self.armed);
-        if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.fresh.store(true, Ordering::Relaxed);
-            if !self.ticking.load(Ordering::Acquire) {
-                self.set_armed(&mut armed, true);
-            }
-        }
+    /// The thread sleeps no more.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        self.attention.wake(self);
     }
 
     /// The engine's look at a quiet set.
     pub(crate) fn tick(self: &Arc<Self>) -> Tick {
-        if self.fresh.swap(false, Ordering::Relaxed) {
-            let trust = self.trust.load(Ordering::Relaxed);
-            self.trust.store((trust / 2).max(MIN_TRUST), Ordering::Relaxed);
-            return Tick::Again;
-        }
-        let mut armed = lock(&self.armed);
-        self.ticking.store(false, Ordering::Release);
-        if self.sleepers.load(Ordering::Acquire) > 0 {
-            return Tick::Over;
-        }
-        self.set_armed(&mut armed, true);
-        drop(armed);
-        if self.look(By::Engine) {
-            let trust = self.trust.load(Ordering::Relaxed);
-            self.trust.store((trust * 2).min(MAX_TRUST), Ordering::Relaxed);
-        }
-        Tick::Over
+        self.attention.tick(self, || self.look(By::Engine))
+    }
+}
+
+impl Orders for Arc<Watch> {
+    fn wake_engine(&self, wanted: bool) -> bool {
+        let events = if wanted { libc::EPOLLIN as u32 } else { 0 };
+        // An epoll reports nothing but what it was asked for; a set that has something when it is armed is reported at once.
+        self.engine.watch(self.token, self.set.fd(), events).is_ok()
+    }
+
+    fn tick(&self) {
+        self.engine.tick(self.clone());
     }
 }
 

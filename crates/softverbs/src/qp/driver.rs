@@ -15,6 +15,7 @@ use crate::link::Tcp;
 use crate::lock;
 use crate::memory::{self, Batch};
 use crate::progress::engine::Source;
+use crate::progress::turn::Left;
 use crate::progress::{By, Driven};
 use crate::sys::Process;
 
@@ -39,32 +40,20 @@ impl Qp {
     pub(super) fn run(&self, by: By) {
         let bytes = if by == By::Engine { ENGINE_BUDGET } else { PROGRAM_BUDGET };
         let mut received = 0;
-        for round in 1.. {
-            let stepped = {
-                let mut session = lock(&self.session);
-                if self.turn.is_closed() {
-                    self.turn.leave();
-                    return;
-                }
-                self.step(&mut session, Budget { send: bytes, receive: bytes })
-            };
+        let step = |why| {
+            let mut session = lock(&self.session);
+            if self.turn.is_closed() {
+                return None;
+            }
+            let stepped = self.step(&mut session, why, Budget { send: bytes, receive: bytes });
             received += stepped.received;
-            let stalled = stepped.awaits == Awaits::Receive;
-            self.turn.set_stalled(stalled);
-            if stalled && self.srq.is_none() && self.receives.has_value() {
-                // It was posted before the word said that it is waited for. Ours to see to, as the turn is.
-                self.turn.enter(reason::RECEIVE);
-            }
-            if stepped.again || round >= PROGRAM_ROUNDS {
-                let again = if stepped.again { reason::AGAIN } else { 0 };
-                if self.turn.hand_over(again) {
-                    self.list();
-                }
-                break;
-            }
-            if self.turn.leave() {
-                break;
-            }
+            let again = if stepped.again { reason::AGAIN } else { 0 };
+            Some(Left { again, stalled: stepped.awaits == Awaits::Receive })
+        };
+        // A shared receive queue knows who waits for it.
+        let has_receive = || self.srq.is_none() && self.receives.has_value();
+        if self.turn.drive(PROGRAM_ROUNDS, reason::RECEIVE, step, has_receive) {
+            self.list();
         }
         if by == By::Poller && received > 0 {
             if let Some(watch) = self.watch.get() {
@@ -80,8 +69,7 @@ impl Qp {
         }
     }
 
-    fn step(&self, session: &mut Session, budget: Budget) -> Stepped {
-        let why = self.turn.take();
+    fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
         let time = now();
         let (conn, mut host) = self.host(session);
         if why & reason::DURABLE != 0 {

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Who has promised to look at the sockets behind a completion queue: the kernel for the engine, the engine's tick, or a thread that sleeps.
+//!
+//! The promise is never dropped before another one has taken its place:
+//!
+//! ```text
+//! armed     the kernel wakes the engine
+//! ticking   the engine looks with each tick; the tick that finds no sign of the program arms
+//! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
+//! ```
+//!
+//! Only polls that moved bytes make a set quiet, several in a row, and more of them after each time that this was wrong.
+//!
+//! The lock `armed` is held while the kernel is told, so that what the word says and what the kernel does cannot part.
+
+use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
+use crate::limits::{MAX_TRUST, MIN_TRUST};
+
+/// What the engine does with a watch after a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tick {
+    /// It looks again with the next one.
+    Again,
+    /// The kernel, or a thread that sleeps, has taken over.
+    Over,
+}
+
+/// What is done on behalf of an [`Attention`], under its lock.
+pub(crate) trait Orders {
+    /// Has the kernel wake the engine for the set, for what is there already, too; or not. False when the kernel refused.
+    fn wake_engine(&self, wanted: bool) -> bool;
+    /// Puts the set on the engine's list of those to look at with each tick.
+    fn tick(&self);
+}
+
+pub(crate) struct Attention {
+    /// The engine is woken by the kernel.
+    armed: Mutex<bool>,
+    /// As `armed`, to be looked at without the lock.
+    quiet: AtomicBool,
+    /// On the engine's list of those to look at with each tick; changed under `armed`.
+    ticking: AtomicBool,
+    /// Threads that sleep on the set; changed under `armed`.
+    sleepers: AtomicU32,
+    /// The program has moved bytes since the last tick.
+    fresh: AtomicBool,
+    /// Polls in a row that moved bytes, and how many are needed to be believed.
+    streak: AtomicU32,
+    trust: AtomicU32,
+}
+
+impl Attention {
+    /// Of a set that the kernel wakes the engine for.
+    pub(crate) fn new() -> Self {
+        Self {
+            armed: Mutex::new(true),
+            quiet: AtomicBool::new(false),
+            ticking: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            fresh: AtomicBool::new(false),
+            streak: AtomicU32::new(0),
+            trust: AtomicU32::new(MIN_TRUST),
+        }
+    }
+
+    fn set_armed(&self, armed: &mut bool, wanted: bool, orders: &impl Orders) {
+        if *armed != wanted && orders.wake_engine(wanted) {
+            *armed = wanted;
+            self.quiet.store(!wanted, Ordering::Release);
+        }
+    }
+
+    /// The kernel wakes the engine from now on, for what is there already, too.
+    pub(crate) fn arm(&self, orders: &impl Orders) {
+        if self.quiet.load(Ordering::Acquire) && self.sleepers.load(Ordering::Acquire) == 0 {
+            self.set_armed(&mut lock(&self.armed), true, orders);
+        }
+    }
+
+    /// A poll of the program has moved bytes.
+    pub(crate) fn polled(&self, orders: &impl Orders) {
+        self.fresh.store(true, Ordering::Relaxed);
+        if self.quiet.load(Ordering::Relaxed) {
+            return;
+        }
+        let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
+        if streak >= self.trust.load(Ordering::Relaxed) {
+            self.streak.store(0, Ordering::Relaxed);
+            let mut armed = lock(&self.armed);
+            self.set_armed(&mut armed, false, orders);
+            if !self.ticking.swap(true, Ordering::AcqRel) {
+                orders.tick();
+            }
+        }
+    }
+
+    /// A thread is about to sleep on the set: it is the one that the kernel wakes.
+    pub(crate) fn sleep(&self, orders: &impl Orders) {
+        let mut armed = lock(&self.armed);
+        self.sleepers.fetch_add(1, Ordering::AcqRel);
+        self.set_armed(&mut armed, false, orders);
+    }
+
+    /// The thread sleeps no more. It has probably come to poll, which the next tick will show; where there is none the kernel is asked.
+    pub(crate) fn wake(&self, orders: &impl Orders) {
+        let mut armed = lock(&self.armed);
+        if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.fresh.store(true, Ordering::Relaxed);
+            if !self.ticking.load(Ordering::Acquire) {
+                self.set_armed(&mut armed, true, orders);
+            }
+        }
+    }
+
+    /// The engine's tick. `look` drives what the set has, and says whether there was anything: then the program does not look after it.
+    pub(crate) fn tick(&self, orders: &impl Orders, look: impl FnOnce() -> bool) -> Tick {
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            let trust = self.trust.load(Ordering::Relaxed);
+            self.trust.store((trust / 2).max(MIN_TRUST), Ordering::Relaxed);
+            return Tick::Again;
+        }
+        let mut armed = lock(&self.armed);
+        self.ticking.store(false, Ordering::Release);
+        if self.sleepers.load(Ordering::Acquire) > 0 {
+            return Tick::Over;
+        }
+        self.set_armed(&mut armed, true, orders);
+        drop(armed);
+        if look() {
+            let trust = self.trust.load(Ordering::Relaxed);
+            self.trust.store((trust * 2).min(MAX_TRUST), Ordering::Relaxed);
+        }
+        Tick::Over
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Whether the engine sleeps, and who wakes it: one system call a sleep, by the first who has work for it.
+//!
+//! Two sides, each with a full barrier between its write and its look at the other's. The engine says that it will sleep, then looks at its
+//! lists once more. Who has work puts it on a list, then looks whether the engine sleeps. So one of them sees the other. Each change of the
+//! word is a read-modify-write, so that all of them are in one order, also with that of a thread that wakes an earlier sleep late.
+
+use super::sync::{AtomicBool, Ordering, fence};
+
+pub(crate) struct Doorbell {
+    /// The engine is about to sleep, or sleeps.
+    sleeping: AtomicBool,
+}
+
+impl Doorbell {
+    pub(crate) fn new() -> Self {
+        Self { sleeping: AtomicBool::new(false) }
+    }
+
+    /// The engine: it will sleep, unless a look at its lists after this finds something.
+    pub(crate) fn about_to_sleep(&self) {
+        self.sleeping.swap(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The engine: it sleeps no more, and will look at its lists.
+    pub(crate) fn awake(&self) {
+        self.sleeping.swap(false, Ordering::Relaxed);
+    }
+
+    /// True when the caller must wake the engine. What it is to find must be on its list already.
+    pub(crate) fn must_wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel)
+    }
+}
