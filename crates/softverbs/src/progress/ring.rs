@@ -9,9 +9,17 @@
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
 struct Slot<T> {
-    /// `position`: free for that position; `position + 1`: filled at that position.
+    /// [`free`] or [`filled`] at a position. They never meet, also where the next position of a slot is the next one at all.
     stamp: AtomicU64,
     value: Mutex<Option<T>>,
+}
+
+fn free(position: u64) -> u64 {
+    2 * position
+}
+
+fn filled(position: u64) -> u64 {
+    2 * position + 1
 }
 
 pub(crate) struct Ring<T> {
@@ -24,7 +32,7 @@ pub(crate) struct Ring<T> {
 
 impl<T> Ring<T> {
     pub(crate) fn new(capacity: u32) -> Self {
-        let slot = |i| Slot { stamp: AtomicU64::new(u64::from(i)), value: Mutex::new(None) };
+        let slot = |i| Slot { stamp: AtomicU64::new(free(u64::from(i))), value: Mutex::new(None) };
         Self { slots: (0..capacity).map(slot).collect(), tail: AtomicU64::new(0), head: AtomicU64::new(0) }
     }
 
@@ -40,17 +48,17 @@ impl<T> Ring<T> {
         loop {
             let Some(slot) = self.slot(position) else { return Err(value) };
             let stamp = slot.stamp.load(Ordering::Acquire);
-            if stamp == position {
+            if stamp == free(position) {
                 match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed)
                 {
                     Ok(_) => {
                         *lock(&slot.value) = Some(value);
-                        slot.stamp.store(position + 1, Ordering::Release);
+                        slot.stamp.store(filled(position), Ordering::Release);
                         return Ok(());
                     }
                     Err(now) => position = now,
                 }
-            } else if stamp < position {
+            } else if stamp < free(position) {
                 return Err(value);
             } else {
                 position = self.tail.load(Ordering::Relaxed);
@@ -62,19 +70,19 @@ impl<T> Ring<T> {
     pub(crate) fn pop(&self) -> Option<T> {
         let position = self.head.load(Ordering::Relaxed);
         let slot = self.slot(position)?;
-        if slot.stamp.load(Ordering::Acquire) != position + 1 {
+        if slot.stamp.load(Ordering::Acquire) != filled(position) {
             return None;
         }
         let value = lock(&slot.value).take();
         self.head.store(position + 1, Ordering::Relaxed);
-        slot.stamp.store(position + self.slots.len() as u64, Ordering::Release);
+        slot.stamp.store(free(position + self.slots.len() as u64), Ordering::Release);
         value
     }
 
     /// The driver: whether there is a value to take.
     pub(crate) fn has_value(&self) -> bool {
         let position = self.head.load(Ordering::Relaxed);
-        self.slot(position).is_some_and(|slot| slot.stamp.load(Ordering::Acquire) == position + 1)
+        self.slot(position).is_some_and(|slot| slot.stamp.load(Ordering::Acquire) == filled(position))
     }
 
     /// About how many values there are.
@@ -102,6 +110,17 @@ mod tests {
             }
             assert_eq!(ring.pop(), None);
             assert!(!ring.has_value());
+        }
+    }
+
+    #[test]
+    fn a_ring_of_one_is_full_with_one() {
+        let ring = Ring::new(1);
+        for lap in 0..3 {
+            assert_eq!(ring.push(lap), Ok(()));
+            assert_eq!(ring.push(99), Err(99));
+            assert_eq!(ring.pop(), Some(lap));
+            assert_eq!(ring.pop(), None);
         }
     }
 
