@@ -153,10 +153,9 @@ impl Qp {
             return Err(libc::EISCONN);
         }
         let _ = self.observer.set(stream.observer.clone());
-        // Nobody has had a reason to drive this connection before.
-        self.turn.enter(reason::READABLE);
+        // A poll may be driving it already, for another connection of its completion queue: that one then has to step once more.
         let opened = self.open(&mut lock(&self.session), stream);
-        self.run(By::Program);
+        self.drive(reason::READABLE, By::Program);
         opened
     }
 
