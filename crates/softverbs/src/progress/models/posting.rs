@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is posted and noted in the turn is consumed, whoever drives.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::super::ring::Ring;
+use super::super::sync::{AtomicU32, Ordering::Relaxed};
+use super::super::turn::{Left, Turn};
+use super::{AGAIN, Held, RECEIVE, RunList, assert_at_rest, check};
+
+const POSTED: u32 = 1;
+
+struct Line {
+    turn: Turn,
+    held: Held,
+    list: RunList,
+    posted: Ring<(usize, u32)>,
+    /// The number of the next item of each poster.
+    next: [AtomicU32; 2],
+    rounds: u32,
+    /// Items that a step consumes.
+    budget: u32,
+}
+
+impl Line {
+    fn new(rounds: u32, budget: u32) -> Arc<Self> {
+        let next = [AtomicU32::new(0), AtomicU32::new(0)];
+        let (turn, held, list) = (Turn::new(), Held::new(), RunList::new());
+        Arc::new(Self { turn, held, list, posted: Ring::new(2), next, rounds, budget })
+    }
+
+    fn run(&self) {
+        let step = |_| {
+            self.held.step(|| {
+                for _ in 0..self.budget {
+                    let Some((poster, number)) = self.posted.pop() else { break };
+                    assert_eq!(self.next[poster].load(Relaxed), number, "out of order, lost or twice");
+                    self.next[poster].store(number + 1, Relaxed);
+                }
+                let again = if self.posted.has_value() { AGAIN } else { 0 };
+                Some(Left { again, stalled: false })
+            })
+        };
+        if self.turn.drive(self.rounds, RECEIVE, step, || false) {
+            self.list.list();
+        }
+    }
+
+    fn post(&self, poster: usize, number: u32) {
+        assert_eq!(self.posted.push((poster, number)), Ok(()));
+        if self.turn.enter(POSTED) {
+            self.run();
+        }
+    }
+
+    fn post_later(&self, poster: usize, number: u32) {
+        assert_eq!(self.posted.push((poster, number)), Ok(()));
+        if self.turn.defer(POSTED) {
+            self.list.list();
+        }
+    }
+
+    fn engine(&self) {
+        if self.list.take() && self.turn.enter_listed() {
+            self.run();
+        }
+    }
+
+    fn assert_all_consumed(&self, posted: [u32; 2]) {
+        while !self.list.is_empty() {
+            self.engine();
+        }
+        assert_eq!([0, 1].map(|poster| self.next[poster].load(Relaxed)), posted);
+        assert!(!self.posted.has_value());
+        assert_at_rest(&self.turn, &self.list);
+    }
+}
+
+#[test]
+fn two_post_and_drive() {
+    check(|| {
+        let line = Line::new(8, 8);
+        let thread = thread::spawn({
+            let line = line.clone();
+            move || line.post(0, 0)
+        });
+        line.post(1, 0);
+        thread.join().unwrap();
+        line.assert_all_consumed([1, 1]);
+    });
+}
+
+#[test]
+fn a_slot_is_reused_by_another_driver() {
+    check(|| {
+        let line = Line::new(8, 8);
+        line.post(0, 0);
+        let thread = thread::spawn({
+            let line = line.clone();
+            move || line.post(0, 1)
+        });
+        line.post(1, 0);
+        thread.join().unwrap();
+        line.assert_all_consumed([2, 1]);
+    });
+}
+
+#[test]
+fn what_a_small_budget_leaves_is_consumed_by_the_engine() {
+    check(|| {
+        let line = Line::new(1, 1);
+        let threads = [
+            thread::spawn({
+                let line = line.clone();
+                move || line.post(0, 0)
+            }),
+            thread::spawn({
+                let line = line.clone();
+                move || line.engine()
+            }),
+        ];
+        line.post(1, 0);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        line.assert_all_consumed([1, 1]);
+    });
+}
+
+#[test]
+fn what_is_left_for_later_is_consumed_in_order() {
+    check(|| {
+        let line = Line::new(8, 8);
+        let thread = thread::spawn({
+            let line = line.clone();
+            move || line.engine()
+        });
+        line.post_later(0, 0);
+        line.post(0, 1);
+        thread.join().unwrap();
+        line.assert_all_consumed([2, 0]);
+    });
+}

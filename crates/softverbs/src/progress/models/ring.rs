@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is pushed comes out once, in the order of who pushed it, also past slots that are claimed and not filled yet.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::super::ring::Ring;
+use super::check;
+
+/// Takes what is there: (poster, number).
+fn drain(ring: &Ring<(usize, u32)>, next: &mut [u32]) {
+    while let Some((poster, number)) = ring.pop() {
+        assert_eq!(number, next[poster], "out of order, lost or twice");
+        next[poster] += 1;
+    }
+}
+
+#[test]
+fn two_posters_and_a_driver() {
+    check(|| {
+        let ring = Arc::new(Ring::new(3));
+        let posters = [(0, 2), (1, 1)].map(|(poster, count)| {
+            let ring = ring.clone();
+            thread::spawn(move || (0..count).for_each(|i| ring.push((poster, i)).unwrap()))
+        });
+        let mut next = [0; 2];
+        drain(&ring, &mut next);
+        let seen = ring.has_value();
+        let taken = ring.pop();
+        assert!(!seen || taken.is_some(), "a value that was there is gone");
+        if let Some((poster, number)) = taken {
+            assert_eq!(number, next[poster]);
+            next[poster] += 1;
+        }
+        posters.into_iter().for_each(|poster| poster.join().unwrap());
+        drain(&ring, &mut next);
+        assert_eq!(next, [2, 1]);
+        assert!(!ring.has_value());
+        assert_eq!(ring.len(), 0);
+    });
+}
+
+#[test]
+fn a_slot_is_used_again_and_a_full_ring_gives_the_value_back() {
+    check(|| {
+        let ring = Arc::new(Ring::new(1));
+        let posters = [0, 1].map(|poster| {
+            let ring = ring.clone();
+            thread::spawn(move || u32::from(ring.push((poster, 0)).is_ok()))
+        });
+        let mut next = [0; 2];
+        drain(&ring, &mut next);
+        let pushed = posters.map(|poster| poster.join().unwrap());
+        drain(&ring, &mut next);
+        assert_eq!(next, pushed);
+        assert!(pushed[0] + pushed[1] > 0, "a ring with room has refused both");
+    });
+}
