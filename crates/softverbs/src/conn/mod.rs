@@ -13,6 +13,7 @@
 //!                  ▲                        │
 //!                  └─ answers, read done ◀──┘          opening: until the peer was heard    ending: why, and the last words
 //! ```
+#![forbid(unsafe_code)]
 
 mod ending;
 mod fpdu;
