@@ -9,7 +9,9 @@
 //! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
 //! ```
 //!
-//! Only polls that moved bytes make a set quiet, several in a row, and more of them after each time that this was wrong.
+//! Only polls that moved bytes, and sleeps that ended, make a set quiet: several in a row, and more of them after each time that this was
+//! wrong, that is after each tick that found something nobody had looked at. While it is quiet because the program sleeps again and again,
+//! arming the completion queue, which comes before each sleep, is not taken for the end of that.
 //!
 //! The lock `armed` is held while the kernel is told, so that what the word says and what the kernel does cannot part.
 
@@ -42,9 +44,11 @@ pub(crate) struct Attention {
     ticking: AtomicBool,
     /// Threads that sleep on the set; changed under `armed`.
     sleepers: AtomicU32,
-    /// The program has moved bytes since the last tick.
+    /// The program has moved bytes, or has slept, since the last tick.
     fresh: AtomicBool,
-    /// Polls in a row that moved bytes, and how many are needed to be believed.
+    /// It is quiet because the program sleeps for completions, and will again.
+    sleeps: AtomicBool,
+    /// Polls in a row that moved bytes and sleeps that ended, and how many are needed to be believed.
     streak: AtomicU32,
     trust: AtomicU32,
 }
@@ -58,6 +62,7 @@ impl Attention {
             ticking: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             fresh: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
             streak: AtomicU32::new(0),
             trust: AtomicU32::new(MIN_TRUST),
         }
@@ -67,12 +72,26 @@ impl Attention {
         if *armed != wanted && orders.wake_engine(wanted) {
             *armed = wanted;
             self.quiet.store(!wanted, Ordering::Release);
+            if wanted {
+                self.sleeps.store(false, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Whether one more sign that the program looks itself is enough to believe it.
+    fn is_trusted(&self) -> bool {
+        let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
+        let trusted = streak >= self.trust.load(Ordering::Relaxed);
+        if trusted {
+            self.streak.store(0, Ordering::Relaxed);
+        }
+        trusted
     }
 
     /// The kernel wakes the engine from now on, for what is there already, too.
     pub(crate) fn arm(&self, orders: &impl Orders) {
-        if self.quiet.load(Ordering::Acquire) && self.sleepers.load(Ordering::Acquire) == 0 {
+        let looked_at = self.sleeps.load(Ordering::Acquire) || self.sleepers.load(Ordering::Acquire) > 0;
+        if self.quiet.load(Ordering::Acquire) && !looked_at {
             self.set_armed(&mut lock(&self.armed), true, orders);
         }
     }
@@ -83,9 +102,7 @@ impl Attention {
         if self.quiet.load(Ordering::Relaxed) {
             return;
         }
-        let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
-        if streak >= self.trust.load(Ordering::Relaxed) {
-            self.streak.store(0, Ordering::Relaxed);
+        if self.is_trusted() {
             let mut armed = lock(&self.armed);
             self.set_armed(&mut armed, false, orders);
             if !self.ticking.swap(true, Ordering::AcqRel) {
@@ -101,14 +118,20 @@ impl Attention {
         self.set_armed(&mut armed, false, orders);
     }
 
-    /// The thread sleeps no more. It has probably come to poll, which the next tick will show; where there is none the kernel is asked.
+    /// The thread sleeps no more. If it has slept again and again it will now, which the next tick will show; else the kernel is asked.
     pub(crate) fn wake(&self, orders: &impl Orders) {
         let mut armed = lock(&self.armed);
         if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.fresh.store(true, Ordering::Relaxed);
             if !self.ticking.load(Ordering::Acquire) {
-                self.set_armed(&mut armed, true, orders);
+                if !self.is_trusted() {
+                    self.set_armed(&mut armed, true, orders);
+                    return;
+                }
+                self.ticking.store(true, Ordering::Release);
+                orders.tick();
             }
+            self.sleeps.store(true, Ordering::Release);
         }
     }
 
