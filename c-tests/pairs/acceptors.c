@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define ACCEPTORS 2
 #define CLIENTS 4
@@ -22,11 +24,20 @@ static unsigned conns, taken, handed_out;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* A device may need much longer for a connection, an emulated one in an emulated machine above all. */
+/* A device may need much longer for a connection, an emulated one in an emulated machine above all, on whichever side. */
 static unsigned
 count_conns(void)
 {
-	return on_device() ? MAX_CONNS / 10 : MAX_CONNS;
+	static const char *const sides[] = {"PAIRS_PROVIDER", "PAIRS_TARGET_PROVIDER", "PAIRS_INITIATOR_PROVIDER"};
+	unsigned count = MAX_CONNS;
+
+	for (unsigned i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
+		const char *provider = getenv(sides[i]);
+
+		if (provider != NULL && strcmp(provider, "rdma-core") == 0)
+			count = MAX_CONNS / 10;
+	}
+	return count;
 }
 
 /* Connections that never got their event, and what the endpoint got that is not a request. */
