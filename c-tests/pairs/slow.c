@@ -19,6 +19,8 @@ enum medium { QUICK, SLOW, HELD };
 static _Atomic enum medium medium = QUICK;
 static _Atomic unsigned synced;
 static _Atomic unsigned holding;
+static const char *_Atomic watched; /* an address, and how often it was made durable */
+static _Atomic unsigned watched_synced;
 
 int
 msync(void *addr, size_t len, int flags)
@@ -31,6 +33,8 @@ msync(void *addr, size_t len, int flags)
 			sleep_ms(1);
 		holding--;
 		synced++;
+		if ((char *)addr <= watched && watched < (char *)addr + len)
+			watched_synced++;
 	}
 	return (int)syscall(SYS_msync, addr, len, flags);
 }
@@ -195,8 +199,179 @@ ended_initiator(struct side *side)
 	close_both(&links);
 }
 
+/* Gives a region to the other side besides the one that its private data describes. */
+static void
+offer_region(struct side *side, const struct region *region)
+{
+	char descriptor[DESCRIPTOR_SIZE];
+
+	OK(rpma_mr_get_descriptor(region->mr, descriptor));
+	EXPECT(write(side->sync, descriptor, sizeof(descriptor)) == sizeof(descriptor));
+}
+
+static struct rpma_mr_remote *
+take_region(struct side *side)
+{
+	char descriptor[DESCRIPTOR_SIZE];
+	struct rpma_mr_remote *remote = NULL;
+
+	EXPECT(read(side->sync, descriptor, sizeof(descriptor)) == sizeof(descriptor));
+	OK(rpma_mr_remote_from_descriptor(descriptor, sizeof(descriptor), &remote));
+	return remote;
+}
+
+/*
+ * A flush makes its region durable whoever has changed it: a write through another region of the same memory, one over another
+ * connection, or the program itself. What this program's msync() was asked for says so: no medium is needed.
+ */
+#define LAST (SIZE - 8)
+#define FLUSHES 5
+
+static void
+whoever_target(struct side *side)
+{
+	char *memory = pages(SIZE);
+	struct region whole;
+	struct region part;
+	struct node node;
+	struct link first;
+	struct link second;
+	unsigned covered[3] = {0};
+
+	open_target(&node, side);
+	region_reg(&node, &whole, memory, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
+	region_reg(&node, &part, memory, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_READ_SRC);
+	watched = memory + LAST;
+	accept_link(&node, &first, NULL, &whole);
+	accept_link(&node, &second, NULL, &whole);
+	offer_region(side, &part);
+	for (unsigned i = 1; i <= 3 * FLUSHES; i++) {
+		hear(side, 'w');
+		/* the third in turn is the program itself */
+		if (i % 3 == 0)
+			memory[LAST] = (char)i;
+		EXPECT(memory[LAST] == (char)i, "write %u has not arrived", i);
+		watched_synced = 0;
+		say(side, 'w');
+		hear(side, 'f');
+		covered[i % 3] += watched_synced == 1;
+		say(side, 'f');
+	}
+	EXPECT(covered[1] == FLUSHES && covered[2] == FLUSHES && covered[0] == FLUSHES,
+		"of %d flushes each %u covered what came through another region, %u over another connection, %u from the program",
+		FLUSHES, covered[1], covered[2], covered[0]);
+	await_end(&first);
+	await_end(&second);
+	OK(rpma_mr_dereg(&part.mr));
+	region_free(&whole);
+	close_node(&node);
+}
+
+static void
+whoever_initiator(struct side *side)
+{
+	struct rpma_mr_remote *part;
+	struct region local;
+	struct node node;
+	struct link first;
+	struct link second;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, SIZE, RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST);
+	connect_link(&node, &first, NULL, NULL);
+	connect_link(&node, &second, NULL, NULL);
+	part = take_region(side);
+	for (uintptr_t i = 1; i <= 3 * FLUSHES; i++) {
+		struct link *link = i % 3 == 1 ? &first : &second;
+
+		local.ptr[0] = (char)i;
+		if (i % 3 != 0) {
+			OK(rpma_write(link->conn, i % 3 == 1 ? part : first.remote, LAST, local.mr, 0, 1,
+				RPMA_F_COMPLETION_ON_ERROR, NULL));
+			/* the read is answered behind the write, from a region that no flush is asked for */
+			OK(rpma_read(link->conn, local.mr, 1, part, LAST, 1, RPMA_F_COMPLETION_ALWAYS, (void *)i));
+			expect_wc(link->cq, i, IBV_WC_RDMA_READ);
+			EXPECT(local.ptr[1] == (char)i, "%u", local.ptr[1]);
+		}
+		say(side, 'w');
+		hear(side, 'w');
+		OK(rpma_flush(first.conn, first.remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, (void *)i));
+		expect_wc(first.cq, i, IBV_WC_RDMA_READ);
+		say(side, 'f');
+		hear(side, 'f');
+	}
+	OK(rpma_mr_remote_delete(&part));
+	end_link(&first);
+	end_link(&second);
+	region_free(&local);
+	close_node(&node);
+}
+
+/* Nothing is known of the medium when the first flush of a connection comes, and still it delays nobody else: each time. */
+#define FIRSTS 3
+
+static void
+first_target(struct side *side)
+{
+	struct region durable;
+	struct region plain;
+	struct node node;
+	struct link to_durable;
+	struct link to_plain;
+
+	open_target(&node, side);
+	region_new(&node, &durable, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT);
+	region_new(&node, &plain, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_READ_SRC);
+	accept_link(&node, &to_plain, NULL, &plain);
+	for (unsigned i = 0; i < FIRSTS; i++) {
+		medium = HELD;
+		accept_link(&node, &to_durable, NULL, &durable);
+		await_hold();
+		say(side, 'h');
+		hear(side, 'o');
+		EXPECT(holding == 1 && synced == i, "%u held, %u synced", holding, synced);
+		medium = QUICK;
+		await_end(&to_durable);
+		EXPECT(synced == i + 1, "%u", synced);
+	}
+	await_end(&to_plain);
+	region_free(&plain);
+	region_free(&durable);
+	close_node(&node);
+}
+
+static void
+first_initiator(struct side *side)
+{
+	struct links links;
+
+	open_initiator(&links.node, side);
+	region_new(&links.node, &links.durable, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	region_new(&links.node, &links.plain, SIZE, RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST);
+	connect_link(&links.node, &links.to_plain, NULL, NULL);
+	for (uint32_t i = 0; i < FIRSTS; i++) {
+		connect_link(&links.node, &links.to_durable, NULL, NULL);
+		flush_write(&links, i);
+		hear(side, 'h');
+		for (uint32_t k = 0; k < 10; k++) {
+			fill_pattern(links.plain.ptr, SIZE, 100 + k);
+			write_part(&links.to_plain, 0, &links.plain, 0, SIZE);
+			read_part(&links.to_plain, &links.plain, 0, 0, SIZE);
+			check_pattern(links.plain.ptr, SIZE, 100 + k, "what was read back");
+		}
+		expect_no_wc(links.to_durable.cq);
+		say(side, 'o');
+		expect_wc(links.to_durable.cq, i, IBV_WC_RDMA_READ);
+		end_link(&links.to_durable);
+	}
+	end_link(&links.to_plain);
+	close_both(&links);
+}
+
 const struct test slow_tests[] = {
 	{"flush-held-back-delays-nobody-else", others_target, others_initiator},
 	{"flush-held-back-when-the-connection-ends", ended_target, ended_initiator},
+	{"flush-covers-whoever-has-written", whoever_target, whoever_initiator},
+	{"flush-first-of-a-connection-held-back", first_target, first_initiator, .seconds = 40},
 	{.name = NULL},
 };
