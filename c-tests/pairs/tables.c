@@ -4,7 +4,6 @@
 
 extern const struct test data_tests[];
 extern const struct test message_tests[];
-extern const struct test deliver_tests[];
 extern const struct test flush_tests[];
 extern const struct test slow_tests[];
 extern const struct test queue_tests[];
@@ -15,6 +14,8 @@ extern const struct test process_tests[];
 extern const struct test overrun_tests[];
 extern const struct test threads_tests[];
 extern const struct test acceptors_tests[];
+extern const struct test deliver_tests[];
+extern const struct test calls_tests[];
 
 const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests, connect_tests, end_tests,
-	access_tests, process_tests, overrun_tests, threads_tests, acceptors_tests, deliver_tests, NULL};
+	access_tests, process_tests, overrun_tests, threads_tests, acceptors_tests, deliver_tests, calls_tests, NULL};

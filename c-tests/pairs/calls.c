@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * calls.c -- what the provider asks of the kernel for the work it does, counted in calls.
+ *
+ * This program's epoll_wait(), syscall(), sendmsg(), process_vm_writev() and getpid() come before libc's, so the provider's calls
+ * pass through here. A count does not depend on how fast the machine is; what others on it do changes it a little, so each limit is
+ * several times what is needed, and a fraction of what a provider makes that works request by request.
+ */
+#include "link.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* Of the provider's thread: how often it was told of something to do, and how often it looked without sleeping and found nothing. */
+static _Atomic unsigned found;
+static _Atomic unsigned empty;
+/* Of all threads. */
+static _Atomic unsigned sends;
+static _Atomic unsigned copies;
+static _Atomic unsigned identities;
+
+static long
+real_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+	static long (*_Atomic next)(long number, ...);
+
+	if (next == NULL)
+		next = (long (*)(long number, ...))dlsym(RTLD_NEXT, "syscall");
+	return next(number, a, b, c, d, e, f);
+}
+
+/* Asked once a thread: the provider's has its name before it looks for anything. */
+static bool
+is_providers_thread(void)
+{
+	static __thread int known;
+	char name[16];
+	int before = errno;
+
+	if (known == 0) {
+		prctl(PR_GET_NAME, name);
+		known = strcmp(name, "softverbs") == 0 ? 1 : -1;
+		errno = before;
+	}
+	return known > 0;
+}
+
+/* What it sleeps on is where it is told; what it asks further then, without sleeping, is for the same thing to do. */
+static void
+count_look(int fd, bool sleeps, int n)
+{
+	static __thread int sleeps_on = -1;
+
+	if (!is_providers_thread())
+		return;
+	if (sleeps)
+		sleeps_on = fd;
+	found += n > 0 && (fd == sleeps_on || sleeps_on < 0);
+	empty += n == 0 && !sleeps;
+}
+
+int
+epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
+{
+	int n = (int)real_syscall(SYS_epoll_pwait, fd, (long)events, most, timeout, 0, 8);
+
+	count_look(fd, timeout != 0, n);
+	return n;
+}
+
+/* epoll_pwait2() is called by number: it is younger than some C libraries. */
+long
+syscall(long number, ...)
+{
+	va_list ap;
+	long a[6];
+	long ret;
+
+	va_start(ap, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	ret = real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (number == SYS_epoll_pwait2)
+		count_look((int)a[0], true, (int)ret);
+	return ret;
+}
+
+ssize_t
+sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	sends++;
+	return real_syscall(SYS_sendmsg, fd, (long)message, flags, 0, 0, 0);
+}
+
+ssize_t
+process_vm_writev(pid_t pid, const struct iovec *local, unsigned long locals, const struct iovec *remote, unsigned long remotes,
+	unsigned long flags)
+{
+	copies++;
+	return real_syscall(SYS_process_vm_writev, pid, (long)local, (long)locals, (long)remote, (long)remotes, (long)flags);
+}
+
+pid_t
+getpid(void)
+{
+	identities++;
+	return (pid_t)real_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
+}
+
+/* Fails where the provider makes its calls past these functions: then nothing here would mean anything. */
+static void
+expect_counted(void)
+{
+	EXPECT(found > 0, "no look of the provider's thread was counted, though it has set up a connection");
+	EXPECT(sends > 0, "no sendmsg was counted, though a connection has been set up");
+}
+
+/*
+ * Messages to and fro, over many connections in turn, with one queue for all receives at the target. A poll moves the
+ * bytes itself; the provider's thread is not to be woken for each message.
+ */
+#define MOST_LINKS 64
+#define MESSAGE 8
+#define RECEIVES (2 * MOST_LINKS)
+
+struct pace {
+	unsigned links;
+	unsigned rounds;
+};
+
+static void
+take_wc(struct rpma_cq *cq, struct ibv_wc *wc)
+{
+	int ret;
+
+	while ((ret = rpma_cq_get_wc(cq, 1, wc, NULL)) == RPMA_E_NO_COMPLETION)
+		;
+	OK(ret);
+	EXPECT(wc->status == IBV_WC_SUCCESS, "status %d", wc->status);
+}
+
+static void
+expect_left_alone(unsigned before, const struct pace *pace, const char *who)
+{
+	unsigned looks = found - before;
+
+	EXPECT(looks < pace->rounds / 2, "the %s's provider thread found something %u times in %u rounds", who, looks, pace->rounds);
+}
+
+static void
+answering_target(struct side *side, const struct pace *pace)
+{
+	struct rpma_srq_cfg *srq_cfg = NULL;
+	struct rpma_conn_cfg *cfg = NULL;
+	struct rpma_cq *receives = NULL;
+	struct rpma_srq *srq = NULL;
+	struct link links[MOST_LINKS];
+	uint32_t qp_num[MOST_LINKS];
+	struct region in;
+	struct region out;
+	struct node node;
+	unsigned before;
+
+	open_target(&node, side);
+	region_new(&node, &in, RECEIVES * MESSAGE, RPMA_MR_USAGE_RECV);
+	region_new(&node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
+	OK(rpma_srq_cfg_new(&srq_cfg));
+	OK(rpma_srq_cfg_set_rq_size(srq_cfg, RECEIVES));
+	OK(rpma_srq_cfg_set_rcq_size(srq_cfg, RECEIVES));
+	OK(rpma_srq_new(node.peer, srq_cfg, &srq));
+	OK(rpma_srq_cfg_delete(&srq_cfg));
+	OK(rpma_srq_get_rcq(srq, &receives));
+	for (uintptr_t i = 0; i < RECEIVES; i++)
+		OK(rpma_srq_recv(srq, in.mr, i * MESSAGE, MESSAGE, (void *)i));
+	OK(rpma_conn_cfg_new(&cfg));
+	OK(rpma_conn_cfg_set_srq(cfg, srq));
+	for (unsigned i = 0; i < pace->links; i++) {
+		accept_link(&node, &links[i], cfg, NULL);
+		OK(rpma_conn_get_qp_num(links[i].conn, &qp_num[i]));
+	}
+	OK(rpma_conn_cfg_delete(&cfg));
+	expect_counted();
+	say(side, 'g');
+
+	before = found;
+	for (unsigned i = 0; i < pace->rounds; i++) {
+		unsigned from = i % pace->links;
+		struct ibv_wc wc;
+
+		take_wc(receives, &wc);
+		EXPECT(wc.qp_num == qp_num[from], "queue pair %u, expected %u", wc.qp_num, qp_num[from]);
+		OK(rpma_srq_recv(srq, in.mr, wc.wr_id * MESSAGE, MESSAGE, (void *)(uintptr_t)wc.wr_id));
+		OK(rpma_send(links[from].conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
+		take_wc(links[from].cq, &wc);
+	}
+	expect_left_alone(before, pace, "target");
+	say(side, 'd');
+	for (unsigned i = 0; i < pace->links; i++)
+		await_end(&links[i]);
+	OK(rpma_srq_delete(&srq));
+	region_free(&in);
+	region_free(&out);
+	close_node(&node);
+}
+
+static void
+asking_initiator(struct side *side, const struct pace *pace)
+{
+	struct link links[MOST_LINKS];
+	struct region in;
+	struct region out;
+	struct node node;
+
+	open_initiator(&node, side);
+	region_new(&node, &in, MESSAGE, RPMA_MR_USAGE_RECV);
+	region_new(&node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
+	for (unsigned i = 0; i < pace->links; i++)
+		connect_link(&node, &links[i], NULL, NULL);
+	expect_counted();
+	hear(side, 'g');
+	for (unsigned i = 0; i < pace->rounds; i++) {
+		struct link *link = &links[i % pace->links];
+		struct ibv_wc wc;
+
+		OK(rpma_recv(link->conn, in.mr, 0, MESSAGE, (void *)1));
+		OK(rpma_send(link->conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
+		/* which of them is first does not matter here */
+		take_wc(link->cq, &wc);
+		take_wc(link->cq, &wc);
+	}
+	hear(side, 'd');
+	for (unsigned i = 0; i < pace->links; i++)
+		end_link(&links[i]);
+	region_free(&in);
+	region_free(&out);
+	close_node(&node);
+}
+
+/* A target that waits for its memory to change, with one processor for all its threads: whoever looks in vain takes it away. */
+#define AWAITED 300
+
+static void
+use_one_processor(void)
+{
+	cpu_set_t all;
+	cpu_set_t one;
+	int cpu = 0;
+
+	EXPECT(sched_getaffinity(0, sizeof(all), &all) == 0, "%s", strerror(errno));
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	EXPECT(sched_setaffinity(0, sizeof(one), &one) == 0, "%s", strerror(errno));
+}
+
+static void
+spinning_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+	unsigned before;
+
+	use_one_processor();
+	open_target(&node, side);
+	region_new(&node, &region, 4096, RPMA_MR_USAGE_WRITE_DST);
+	accept_link(&node, &link, NULL, &region);
+	expect_counted();
+	say(side, 'g');
+	before = empty;
+	for (uint64_t i = 1; i <= AWAITED; i++) {
+		while (__atomic_load_n((uint64_t *)region.ptr, __ATOMIC_ACQUIRE) != i)
+			;
+		say(side, 'a');
+	}
+	EXPECT(empty - before < 3 * AWAITED, "%u looks in vain while %u writes came", empty - before, AWAITED);
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+awaited_initiator(struct side *side)
+{
+	struct region local;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, 4096, RPMA_MR_USAGE_WRITE_SRC);
+	connect_link(&node, &link, NULL, NULL);
+	hear(side, 'g');
+	for (uint64_t i = 1; i <= AWAITED; i++) {
+		*(uint64_t *)local.ptr = i;
+		write_part(&link, 0, &local, 0, 8);
+		hear(side, 'a');
+	}
+	end_link(&link);
+	region_free(&local);
+	close_node(&node);
+}
+
+/* Small writes in bursts, the last one of each signalled, to a target whose program sleeps: many of them share a call. */
+#define BURST 256
+#define SPACE (BURST * 64)
+
+struct bursts {
+	unsigned writes;
+	size_t len;
+};
+
+static void
+overwritten_target(struct side *side, const struct bursts *bursts)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+	unsigned copied;
+	unsigned asked;
+
+	open_target(&node, side);
+	region_new(&node, &region, SPACE, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	expect_counted();
+	copied = copies;
+	asked = identities;
+	say(side, 'g');
+	hear(side, 'd');
+	copied = copies - copied;
+	asked = identities - asked;
+	check_pattern(region.ptr, SPACE, 3, "the target's region");
+	EXPECT(copied <= bursts->writes * 15 / 100 && asked <= bursts->writes * 15 / 100,
+		"%u copies by the kernel and %u times getpid for %u writes", copied, asked, bursts->writes);
+	/* eight bytes are stored, not copied; then there is nothing to be counted */
+	EXPECT(bursts->len == 8 || copied > 0, "no copy was counted");
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+bursting_initiator(struct side *side, const struct bursts *bursts)
+{
+	struct rpma_conn_cfg *cfg = sizes(BURST, BURST, 0, 0);
+	const size_t len = bursts->len;
+	struct region local;
+	struct region back;
+	struct node node;
+	struct link link;
+	unsigned posted = 0;
+	unsigned sent;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, SPACE, RPMA_MR_USAGE_WRITE_SRC);
+	region_new(&node, &back, SPACE, RPMA_MR_USAGE_READ_DST);
+	fill_pattern(local.ptr, SPACE, 3);
+	connect_link(&node, &link, cfg, NULL);
+	OK(rpma_conn_cfg_delete(&cfg));
+	hear(side, 'g');
+	expect_counted();
+	sent = sends;
+	for (size_t at = 0; posted < bursts->writes; posted++, at = (at + len) % SPACE) {
+		bool last = posted % BURST == BURST - 1 || posted + 1 == bursts->writes;
+
+		OK(rpma_write(link.conn, link.remote, at, local.mr, at, len,
+			last ? RPMA_F_COMPLETION_ALWAYS : RPMA_F_COMPLETION_ON_ERROR, (void *)(uintptr_t)posted));
+		if (last)
+			expect_wc(link.cq, posted, IBV_WC_RDMA_WRITE);
+	}
+	sent = sends - sent;
+	/* behind the last write, so all are there */
+	read_part(&link, &back, 0, 0, SPACE);
+	check_pattern(back.ptr, SPACE, 3, "what was read back");
+	say(side, 'd');
+	end_link(&link);
+	EXPECT(sent <= bursts->writes / 5, "%u times sendmsg for %u writes", sent, bursts->writes);
+	region_free(&local);
+	region_free(&back);
+	close_node(&node);
+}
+
+/* Defines the two functions of a test from what both take. */
+#define TEST_OF(id, type, target_runs, initiator_runs, ...)                                        \
+	static const struct type id = {__VA_ARGS__};                                               \
+	static void id##_target(struct side *side)                                                 \
+	{                                                                                          \
+		target_runs(side, &id);                                                            \
+	}                                                                                          \
+	static void id##_initiator(struct side *side)                                              \
+	{                                                                                          \
+		initiator_runs(side, &id);                                                         \
+	}
+#define PACE(id, ...) TEST_OF(id, pace, answering_target, asking_initiator, __VA_ARGS__)
+#define BURSTS(id, ...) TEST_OF(id, bursts, overwritten_target, bursting_initiator, __VA_ARGS__)
+
+PACE(polled_8, .links = 8, .rounds = 1000)
+PACE(polled_64, .links = 64, .rounds = 1000)
+BURSTS(words, .writes = 10000, .len = 8)
+BURSTS(small, .writes = 15000, .len = 64)
+
+#define TEST(name, id) {name, id##_target, id##_initiator}
+
+const struct test calls_tests[] = {
+	TEST("calls-of-8-connections-polled", polled_8),
+	TEST("calls-of-64-connections-polled", polled_64),
+	{"calls-while-the-target-spins", spinning_target, awaited_initiator},
+	TEST("calls-of-8-byte-writes", words),
+	TEST("calls-of-64-byte-writes", small),
+	{.name = NULL},
+};
