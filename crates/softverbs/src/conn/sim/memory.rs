@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The memory of a simulated process: a few regions, each for one purpose.
+//!
+//! What is sent from and what is read have contents that are a function of the address, so a byte says where it came from. Only the region
+//! that stands for persistent memory holds what was written to it. The others need no bytes: the checker looks at each placement.
+
+use super::random::Draw;
+use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
+
+pub(super) const SOURCE: usize = 0;
+pub(super) const RECEIVES: usize = 1;
+pub(super) const SINKS: usize = 2;
+pub(super) const WRITABLE: usize = 3;
+pub(super) const READABLE: usize = 4;
+pub(super) const PERSISTENT: usize = 5;
+pub(super) const REGIONS: usize = 6;
+
+pub(super) const PERSISTENT_LEN: usize = 64;
+const LEN: usize = 2048;
+const RIGHTS: [u32; REGIONS] = [
+    0,
+    LOCAL_WRITE,
+    LOCAL_WRITE,
+    LOCAL_WRITE | REMOTE_WRITE,
+    REMOTE_READ,
+    LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | FLUSH_PERSISTENT,
+];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Region {
+    #[default]
+    There,
+    /// Registered, but not mapped any more.
+    Unmapped,
+    Deregistered,
+}
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    side: usize,
+    contents: Vec<u8>,
+    pub regions: [Region; REGIONS],
+    pub persistent: [u8; PERSISTENT_LEN],
+}
+
+pub(super) fn len(region: usize) -> usize {
+    if region == PERSISTENT { PERSISTENT_LEN } else { LEN }
+}
+
+pub(super) fn base(side: usize, region: usize) -> u64 {
+    0x10_0000 * (side as u64 + 1) + 0x1000 * region as u64
+}
+
+pub(super) fn stag(side: usize, region: usize) -> u32 {
+    0x1000 * (side as u32 + 1) + region as u32
+}
+
+impl Memory {
+    pub(super) fn new(side: usize) -> Self {
+        let mut draw = Draw::new(side as u64);
+        let contents = (0..LEN).map(|_| draw.below(256) as u8).collect();
+        Self { side, contents, regions: Default::default(), persistent: [0; PERSISTENT_LEN] }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.regions = Default::default();
+        self.persistent = [0; PERSISTENT_LEN];
+    }
+
+    /// Which region an STag means, whether it is registered or not.
+    pub(super) fn region(&self, tag: u32) -> Option<usize> {
+        (0..REGIONS).find(|region| stag(self.side, *region) == tag)
+    }
+
+    /// The checks of the table of memory regions, in its order.
+    pub(super) fn check(&self, access: Access) -> Result<usize, Denied> {
+        let region = self.region(access.stag).ok_or(Denied::Stag)?;
+        if self.regions[region] == Region::Deregistered {
+            return Err(Denied::Stag);
+        }
+        if access.rights & !RIGHTS[region] != 0 {
+            return Err(Denied::Rights);
+        }
+        let end = access.addr.checked_add(access.len as u64).ok_or(Denied::Wrap)?;
+        let start = base(self.side, region);
+        if access.addr < start || end > start + len(region) as u64 {
+            return Err(Denied::Bounds);
+        }
+        Ok(region)
+    }
+
+    /// The bytes of a range that can be read.
+    pub(super) fn bytes(&self, access: Access) -> Result<&[u8], Unreachable> {
+        let region = self.check(access).map_err(Unreachable::Denied)?;
+        if self.regions[region] == Region::Unmapped {
+            return Err(Unreachable::Fault);
+        }
+        Ok(self.contents_at(region, access.addr, access.len))
+    }
+
+    /// What is at an address that is in bounds.
+    pub(super) fn contents_at(&self, region: usize, addr: u64, len: usize) -> &[u8] {
+        let from = (addr - base(self.side, region)) as usize;
+        let contents = if region == PERSISTENT { &self.persistent[..] } else { &self.contents };
+        &contents[from..from + len]
+    }
+}

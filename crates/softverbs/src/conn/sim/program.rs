@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The programs above the two connections: what they post, poll and end.
+
+use super::checker::Durability;
+use super::memory::{self, PERSISTENT, PERSISTENT_LEN, READABLE, RECEIVES, SINKS, SOURCE};
+use super::plan::{Disk, Receives};
+use super::world::{Sim, say};
+use crate::conn::reason;
+use crate::conn::wr::{Local, Op, RecvWr, SendWr};
+use crate::limits::MAX_INLINE;
+
+const OPS: [Op; 5] = [Op::Write, Op::WriteWithImm, Op::Read, Op::Send, Op::SendWithImm];
+/// The longest request, and what a receive has room for.
+pub(super) const LONGEST: usize = 400;
+
+impl Sim {
+    /// The receives that a program has posted before anything arrives.
+    pub(super) fn first_receives(&mut self, me: usize) {
+        let needed = self.plan.sides[1 - me].requests;
+        let count = match self.plan.sides[me].receives {
+            Receives::Early => needed,
+            Receives::Reposted => needed.min(2),
+            Receives::Late => 0,
+            Receives::TooFew => self.draw.below(needed / 2 + 1),
+        };
+        (0..count).for_each(|_| self.post_receive(me));
+    }
+
+    /// Posts a receive if the program is one that does so now.
+    pub(super) fn receive_if_late(&mut self, me: usize) -> bool {
+        let late = self.plan.sides[me].receives == Receives::Late || self.healed;
+        let needed = self.plan.sides[1 - me].requests + self.sides[me].stolen;
+        let model = &self.checker.sides[me];
+        if !late || model.receives.len() >= needed || model.destroyed {
+            return false;
+        }
+        self.post_receive(me);
+        true
+    }
+
+    /// A program that keeps up posts a receive for each that was completed.
+    pub(super) fn repost(&mut self, me: usize) {
+        if self.plan.sides[me].receives == Receives::Reposted && !self.checker.sides[me].closed {
+            self.post_receive(me);
+        }
+    }
+
+    pub(super) fn post_receive(&mut self, me: usize) {
+        let index = self.checker.sides[me].receives.len();
+        let short = self.fault(self.plan.sides[me].short_receive);
+        let len = if short { self.draw.below(64) } else { LONGEST };
+        let addr = memory::base(me, RECEIVES) + self.draw.below(memory::len(RECEIVES) - len + 1) as u64;
+        let lkey = memory::stag(me, RECEIVES);
+        let wr = RecvWr { wr_id: 20_000 + index as u64, addr, len: len as u32, lkey };
+        say!(self, "side {me} posts receive {} of {len}", wr.wr_id);
+        self.checker.sides[me].receives.push(wr);
+        let shared = self.plan.sides[me].shared;
+        let side = &mut self.sides[me];
+        if if shared { std::mem::take(&mut side.srq_waits) } else { side.stalled } {
+            side.reasons |= reason::RECEIVE;
+        }
+    }
+
+    /// Another connection takes a receive from the shared queue.
+    pub(super) fn steal(&mut self, me: usize) -> bool {
+        let model = &mut self.checker.sides[me];
+        if !self.plan.sides[me].shared || model.next_receive == model.receives.len() {
+            return false;
+        }
+        model.next_receive += 1;
+        self.sides[me].stolen += 1;
+        true
+    }
+
+    /// Posts the next request, if there is room for it.
+    pub(super) fn post(&mut self, me: usize) -> bool {
+        let plan = &self.plan.sides[me];
+        let model = &self.checker.sides[me];
+        let index = model.requests.len();
+        if !model.open
+            || model.destroyed
+            || index >= plan.requests
+            || self.sides[me].in_use >= plan.max_send_wr
+        {
+            return false;
+        }
+        let wr = self.request(me, index);
+        say!(self, "side {me} posts {wr:x?}");
+        self.checker.posted(me, wr);
+        self.sides[me].in_use += 1;
+        self.sides[me].reasons |= reason::POSTED;
+        true
+    }
+
+    fn request(&mut self, me: usize, index: usize) -> SendWr {
+        let plan = self.plan.sides[me];
+        let draw = &mut self.draw;
+        let op = loop {
+            let op = draw.below(OPS.len());
+            if plan.opcodes & 1 << op != 0 {
+                break OPS[op];
+            }
+        };
+        let mut len = match draw.below(4) {
+            0 => draw.below(17),
+            1 => 8 * draw.below(9),
+            _ => draw.below(plan.longest + 1),
+        }
+        .min(plan.longest);
+        let persistent = op != Op::WriteWithImm && draw.below(3) == 0;
+        let peer = 1 - me;
+        let region = match op {
+            _ if persistent => PERSISTENT,
+            Op::Read => READABLE,
+            _ => memory::WRITABLE,
+        };
+        if persistent && op != Op::Send && op != Op::SendWithImm {
+            len = len.min(if op == Op::Read { 16 } else { PERSISTENT_LEN });
+        }
+        let room = (memory::len(region) - len.min(memory::len(region))) / 4;
+        let mut remote_addr = memory::base(peer, region) + 4 * draw.below(room + 1) as u64;
+        let mut rkey = memory::stag(peer, region);
+        let own = if op == Op::Read { SINKS } else { SOURCE };
+        let from = draw.below(memory::len(own) - len + 1) as u64;
+        let (mut addr, mut lkey) = (memory::base(me, own) + from, memory::stag(me, own));
+        let inline = op != Op::Read && len <= MAX_INLINE && draw.chance(plan.inline);
+        let contents = inline.then(|| {
+            let mut bytes = [0; MAX_INLINE];
+            bytes[..len].copy_from_slice(self.memories[me].contents_at(SOURCE, addr, len));
+            bytes
+        });
+        if !self.healed && self.draw.chance(plan.bad_request) {
+            match self.draw.below(7) {
+                0 => rkey = 0x999,
+                1 => remote_addr = memory::base(peer, region) + memory::len(region) as u64,
+                2 => remote_addr = u64::MAX - 3,
+                3 => rkey = memory::stag(peer, RECEIVES),
+                4 => lkey = 0x998,
+                5 => addr = memory::base(me, own) - 4,
+                _ => lkey = memory::stag(me, SOURCE),
+            }
+        }
+        let draw = &mut self.draw;
+        if op == Op::Read && plan.framing.ord == 0 {
+            self.checker.sides[me].causes.no_reads = true;
+        }
+        SendWr {
+            wr_id: 10_000 + index as u64,
+            op,
+            signaled: !draw.chance(plan.unsignaled),
+            fence: draw.chance(plan.fence),
+            solicited: draw.below(2) == 0,
+            imm: (index as u32 * 77 + me as u32).to_be_bytes(),
+            local: contents.map_or(Local::Memory { addr, lkey }, Local::Inline),
+            len: len as u32,
+            remote_addr,
+            rkey,
+        }
+    }
+
+    /// Polls one of the completion queues.
+    pub(super) fn poll(&mut self, me: usize, which: usize, most: usize) -> bool {
+        let side = &mut self.sides[me];
+        let queue = &mut side.queues[which];
+        let count = queue.entries.len().min(most);
+        for send in queue.entries.drain(..count) {
+            side.in_use -= u32::from(send);
+        }
+        if count > 0 && std::mem::take(&mut queue.waiting) {
+            side.reasons |= reason::ROOM;
+        }
+        count > 0
+    }
+
+    /// A flush to persistence is over, whichever.
+    pub(super) fn disk(&mut self, me: usize) -> bool {
+        let count = self.sides[me].flushes.len();
+        if count == 0 {
+            return false;
+        }
+        let which = self.draw.below(count);
+        let number = self.sides[me].flushes.swap_remove(which);
+        let fails = !self.healed && self.plan.sides[me].disk == Disk::Failing && self.draw.below(2) == 0;
+        say!(self, "side {me}: flush {number} is over: {}", !fails);
+        self.sides[me].flushed.push((number, !fails));
+        self.sides[me].reasons |= reason::DURABLE;
+        true
+    }
+
+    /// The driver hands over which flushes have ended.
+    pub(super) fn report_flushed(&mut self, me: usize, number: u64, durable: bool) {
+        let model = &mut self.checker.sides[me];
+        if durable {
+            model.durability[number as usize] = Durability::Reported;
+        } else {
+            model.causes.disk = true;
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, me: usize) -> bool {
+        if self.conns[me].is_none() && !self.stepping(me) {
+            return false;
+        }
+        say!(self, "side {me} disconnects");
+        self.checker.sides[me].causes.told |= self.checker.sides[me].open;
+        self.sides[me].reasons |= reason::DISCONNECT;
+        true
+    }
+
+    /// The program destroys its queue pair.
+    pub(super) fn destroy(&mut self, me: usize) -> bool {
+        let Some(mut conn) = self.conns[me].take() else { return false };
+        say!(self, "side {me} destroys its queue pair");
+        self.checker.sides[me].causes.told = true;
+        conn.abandon(&mut self.host(me));
+        self.checker.sides[me].destroyed = true;
+        true
+    }
+
+    /// The process of a closed connection is over, and its socket with it.
+    pub(super) fn exit(&mut self, me: usize) -> bool {
+        if !self.checker.sides[me].closed || self.pipes[1 - me].refused {
+            return false;
+        }
+        say!(self, "the socket of side {me} is gone");
+        self.pipes[1 - me].refused = true;
+        if !self.pipes[me].fin_arrived {
+            self.pipes[me].cut();
+        }
+        self.report(1 - me);
+        true
+    }
+}
