@@ -17,7 +17,7 @@ use iwarp::terminate::Terminate;
 use super::ending::{End, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload};
 use super::host::{Errno, Host, LinkError, Part};
-use super::sq::{Progress, SendQueue};
+use super::sq::{Entry, Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, REMOTE_READ, Unreachable};
@@ -143,6 +143,16 @@ impl SendHalf {
         if let Some(response) = self.responses.iter_mut().find(|response| response.number == number) {
             response.released = true;
         }
+    }
+
+    /// The read of ours that the peer answers next.
+    pub(super) fn awaited_read(&mut self) -> Option<&mut Entry> {
+        let begun = self.fpdus.front().filter(|fpdu| fpdu.sent > 0);
+        let begun = begun.and_then(|fpdu| match fpdu.origin {
+            Origin::Request { position, .. } => Some(position),
+            _ => None,
+        });
+        self.sq.oldest_read(begun)
     }
 
     /// A read of ours was answered: the next one, or a fenced request, may go.
