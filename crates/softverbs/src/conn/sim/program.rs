@@ -214,6 +214,10 @@ impl Sim {
         self.checker.sides[me].causes.told = true;
         conn.abandon(&mut self.host(me));
         self.checker.sides[me].destroyed = true;
+        if !self.checker.sides[me].open {
+            // The link was not the connection's yet.
+            self.reset();
+        }
         true
     }
 

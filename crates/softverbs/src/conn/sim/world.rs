@@ -10,7 +10,7 @@ use super::plan::{Disk, Plan};
 use super::random::Draw;
 use crate::access::{Access, Denied, Unreachable};
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
-use crate::conn::wr::{Completion, RecvWr, SendWr};
+use crate::conn::wr::{Completion, RecvWr, SendWr, status};
 use crate::conn::{Conn, Micros, reason};
 
 /// A completion queue: for each completion whether it is of the send queue.
@@ -479,7 +479,9 @@ impl Host for At<'_> {
             let read = self.sim.pipes[1 - me].bytes_read();
             self.sim.checker.receive_completed(me, &completion, read);
             self.sim.note(completion.wr_id ^ u64::from(completion.status) << 48);
-            self.sim.repost(me);
+            if completion.status == status::SUCCESS {
+                self.sim.repost(me);
+            }
         }
         accepted
     }
