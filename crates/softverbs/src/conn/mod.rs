@@ -36,7 +36,7 @@ use host::Host;
 use opening::Opening;
 pub(crate) use opening::Role;
 use recv::{Ran, RecvHalf};
-use send::{Flushed, SendHalf, fail_request};
+use send::{Failure, Flushed, SendHalf, fail_request};
 use sq::Progress;
 
 /// A moment: microseconds since one that the driver has chosen.
@@ -165,6 +165,8 @@ pub(crate) struct Conn {
     opening: Opening,
     /// Nothing will follow what the link has.
     hung_up: bool,
+    /// The link takes nothing any more. What it has still counts.
+    broken: Option<host::Errno>,
     /// The next message waits for a receive, or for room.
     stalled: bool,
     /// After the peer's end it does so until this moment.
@@ -184,6 +186,7 @@ impl Conn {
             recv: RecvHalf::new(num, sizes),
             opening: Opening::default(),
             hung_up: false,
+            broken: None,
             stalled: false,
             stalled_until: None,
             receives_seen: 0,
@@ -273,11 +276,11 @@ impl Conn {
             self.recv.look_again(self.hung_up);
         }
         let (mut to_send, mut to_receive) = (budget.send, budget.receive);
-        let mut flushed = self.send.flush(host, self.num, &mut to_send)?;
+        let mut flushed = self.send_out(host, &mut to_send)?;
         let reads =
             reason::READABLE | reason::HANGUP | reason::RECEIVE | reason::ROOM | reason::AGAIN | reason::TIME;
         let mut ran = if self.stalled { Ran::Stalled } else { Ran::Drained };
-        if why & reads != 0 {
+        if why & reads != 0 || self.broken.is_some() {
             self.recv.deliver_kept(host);
             loop {
                 let result = self.recv.run(host, &mut self.send, &mut to_receive);
@@ -289,17 +292,36 @@ impl Conn {
                 ran = result?;
                 if answers {
                     self.recv.answers_taken();
-                    flushed = self.send.flush(host, self.num, &mut to_send)?;
+                    flushed = self.send_out(host, &mut to_send)?;
                 }
                 if ran != Ran::Answers {
                     break;
                 }
             }
         }
+        if let (Some(errno), Ran::Drained) = (self.broken, ran) {
+            return Err(End::Link(errno));
+        }
         self.stalled = ran == Ran::Stalled;
         self.wait_after_end(now)?;
         stepped.again = ran == Ran::Busy || flushed == Flushed::Busy;
         Ok(())
+    }
+
+    /// Sends what can be sent. A link that fails here may still have what the peer sent before: that is taken first.
+    fn send_out(&mut self, host: &mut impl Host, budget: &mut usize) -> Result<Flushed, End> {
+        if self.broken.is_some() {
+            return Ok(Flushed::Blocked);
+        }
+        match self.send.flush(host, self.num, budget) {
+            Err(Failure::Link(errno)) => {
+                self.broken = Some(errno);
+                self.hung_up = true;
+                self.recv.look_again(true);
+                Ok(Flushed::Blocked)
+            }
+            flushed => Ok(flushed?),
+        }
     }
 
     /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not told.
