@@ -199,6 +199,7 @@ impl Cq {
     fn progress(&self) {
         // A second poller of the same queue has nothing to add to the first one's work.
         let Ok(connections) = self.connections.try_lock() else { return };
+        lock(&self.watches).iter().for_each(|watch| watch.polls());
         if connections.len() > POLL_DIRECTLY {
             // Whatever has something is found there, at the cost of one call.
             if let [watch] = lock(&self.watches).as_slice() {

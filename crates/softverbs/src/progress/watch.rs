@@ -15,7 +15,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::attention::{Attention, Orders, Tick};
@@ -29,6 +29,8 @@ const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const END: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const READ: u32 = libc::EPOLLIN as u32 | END;
 const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+/// So many polls between two messages mean that the program waits by polling.
+const BUSY_POLLS: u32 = 2;
 /// Events taken in one call.
 const EVENTS: usize = 32;
 
@@ -39,6 +41,8 @@ pub(crate) struct Watch {
     connections: Mutex<HashMap<u64, Arc<dyn Driven>>>,
     next_token: AtomicU64,
     attention: Attention,
+    /// Polls of the program since the engine last looked.
+    polls: AtomicU32,
 }
 
 impl Watch {
@@ -50,6 +54,7 @@ impl Watch {
             connections: Mutex::default(),
             next_token: AtomicU64::new(0),
             attention: Attention::new(),
+            polls: AtomicU32::new(0),
         });
         watch.engine.add(watch.token, watch.set.fd(), libc::EPOLLIN as u32, watch.clone())?;
         Ok(watch)
@@ -120,6 +125,11 @@ impl Watch {
         self.attention.arm(self);
     }
 
+    /// The program polls. That it moves bytes is said by [`Watch::polled`].
+    pub(crate) fn polls(&self) {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A poll of the program has moved bytes.
     pub(crate) fn polled(self: &Arc<Self>) {
         self.attention.polled(self);
@@ -155,6 +165,10 @@ impl Orders for Arc<Watch> {
 
 impl Source for Watch {
     fn ready(self: Arc<Self>, _events: u32) {
-        self.look(By::Engine);
+        let polls = self.polls.swap(0, Ordering::Relaxed);
+        if self.look(By::Engine) && polls >= BUSY_POLLS {
+            // The program was about to do this itself, and would have if the engine had not taken its processor.
+            self.polled();
+        }
     }
 }
