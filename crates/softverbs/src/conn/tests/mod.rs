@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Each room of a connection by itself: it is given requests, bytes and moments, and what it calls on its host is compared.
+
+mod ending;
+mod host;
+mod opening;
+mod recv;
+mod send;
+mod sq;
