@@ -35,7 +35,7 @@ impl End {
         match self {
             End::Local | End::PeerClosed => log::debug!("queue pair {num}: connection closed: {self:?}"),
             End::Terminated(message) => {
-                let text = message.term_code().text().unwrap_or("a code that no standard defines");
+                let text = code_of(message).text().unwrap_or("a code that no standard defines");
                 log::warn!("queue pair {num}: the peer ended the connection: {text}");
             }
             End::Refused(_) => log::warn!("queue pair {num}: connection ended because of what the peer sent"),
@@ -49,9 +49,17 @@ impl End {
     }
 }
 
+/// What a Terminate message says. A code that can be read as one of connection set-up or as another is the other one: that is over.
+fn code_of(terminate: &Terminate) -> TermCode {
+    match (terminate.term_code(), terminate.alternative) {
+        (TermCode { layer: 2, .. }, Some(other)) => other,
+        (code, _) => code,
+    }
+}
+
 /// The status of the work request of ours that the peer refused, if its Terminate message says why.
 pub(super) fn status_of(terminate: &Terminate) -> Option<u32> {
-    let TermCode { layer, etype, .. } = terminate.term_code();
+    let TermCode { layer, etype, .. } = code_of(terminate);
     match (layer, etype) {
         (0, 1) => Some(status::REM_ACCESS_ERR),
         (0, 2) => Some(status::REM_OP_ERR),

@@ -83,6 +83,7 @@ fn the_peer_refuses_a_read() {
         (TermCode::RDMAP_PROT_ACCESS, status::REM_ACCESS_ERR),
         (TermCode::RDMAP_PROT_BOUNDS, status::REM_ACCESS_ERR),
         (TermCode::RDMAP_OP_OPCODE, status::REM_OP_ERR),
+        (TermCode::RDMAP_OP_CATASTROPHIC_STREAM, status::REM_OP_ERR),
         (TermCode::LOCAL_CATASTROPHIC, FLUSHED),
         (TermCode::DDP_TAGGED_INVALID_STAG, FLUSHED),
     ];
