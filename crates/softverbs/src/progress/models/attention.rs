@@ -177,3 +177,25 @@ fn a_thread_that_wakes_up_leaves_a_set_to_the_tick_if_there_is_one() {
         assert!(set.armed.load(Relaxed), "nobody would look");
     });
 }
+
+#[test]
+fn a_set_that_was_armed_before_its_tick_is_listed_once() {
+    check(|| {
+        let set = Set::quieted();
+        set.attention.arm(&*set);
+        (0..MIN_TRUST).for_each(|_| set.attention.polled(&*set));
+        assert!(!set.armed.load(Relaxed));
+        set.assert_looked_at();
+    });
+}
+
+#[test]
+fn the_program_does_not_arm_what_a_thread_sleeps_on() {
+    check(|| {
+        let set = Set::new();
+        set.go_to_sleep();
+        set.attention.arm(&*set);
+        assert!(!set.armed.load(Relaxed), "both would be woken");
+        set.assert_looked_at();
+    });
+}

@@ -140,3 +140,23 @@ fn what_is_left_for_later_is_consumed_in_order() {
         line.assert_all_consumed([2, 0]);
     });
 }
+
+#[test]
+fn what_is_left_for_later_by_two_is_consumed_without_another_reason() {
+    check(|| {
+        let line = Line::new(8, 8);
+        let threads = [
+            thread::spawn({
+                let line = line.clone();
+                move || line.engine()
+            }),
+            thread::spawn({
+                let line = line.clone();
+                move || line.post_later(1, 0)
+            }),
+        ];
+        line.post_later(0, 0);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        line.assert_all_consumed([1, 1]);
+    });
+}

@@ -56,3 +56,20 @@ fn a_slot_is_used_again_and_a_full_ring_gives_the_value_back() {
         assert!(pushed[0] + pushed[1] > 0, "a ring with room has refused both");
     });
 }
+
+#[test]
+fn a_slot_is_emptied_before_it_is_free() {
+    check(|| {
+        let ring = Arc::new(Ring::new(1));
+        ring.push((0, 0)).unwrap();
+        let poster = thread::spawn({
+            let ring = ring.clone();
+            move || u32::from(ring.push((1, 0)).is_ok())
+        });
+        let mut next = [0; 2];
+        drain(&ring, &mut next);
+        let pushed = poster.join().unwrap();
+        drain(&ring, &mut next);
+        assert_eq!(next, [1, pushed]);
+    });
+}
