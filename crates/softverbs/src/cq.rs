@@ -181,6 +181,9 @@ impl Cq {
 
     fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> usize {
         let mut ring = lock(&self.ring);
+        if ring.armed == Armed::No {
+            lock(&self.watches).iter().for_each(|watch| watch.polls());
+        }
         let available = (ring.put - ring.taken) as usize;
         let count = available.min(max);
         let capacity = ring.entries.len() as u64;
@@ -199,7 +202,6 @@ impl Cq {
     fn progress(&self) {
         // A second poller of the same queue has nothing to add to the first one's work.
         let Ok(connections) = self.connections.try_lock() else { return };
-        lock(&self.watches).iter().for_each(|watch| watch.polls());
         if connections.len() > POLL_DIRECTLY {
             // Whatever has something is found there, at the cost of one call.
             if let [watch] = lock(&self.watches).as_slice() {

@@ -9,7 +9,7 @@
 //! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
 //! ```
 //!
-//! Only polls that moved bytes, and sleeps that ended, make a set quiet: several in a row, and more of them after each time that this was
+//! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a set quiet: several in a row, and more of them after each time that this was
 //! wrong, that is after each tick that found something nobody had looked at. While it is quiet because the program sleeps again and again,
 //! arming the completion queue, which comes before each sleep, is not taken for the end of that.
 //!
@@ -109,6 +109,11 @@ impl Attention {
                 orders.tick();
             }
         }
+    }
+
+    /// The program has let a message pass without a poll: it does not wait by polling.
+    pub(crate) fn waits_otherwise(&self) {
+        self.streak.store(0, Ordering::Relaxed);
     }
 
     /// A thread is about to sleep on the set: it is the one that the kernel wakes.

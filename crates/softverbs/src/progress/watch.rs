@@ -29,8 +29,6 @@ const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const END: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const READ: u32 = libc::EPOLLIN as u32 | END;
 const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
-/// So many polls between two messages mean that the program waits by polling.
-const BUSY_POLLS: u32 = 2;
 /// Events taken in one call.
 const EVENTS: usize = 32;
 
@@ -125,7 +123,7 @@ impl Watch {
         self.attention.arm(self);
     }
 
-    /// The program polls. That it moves bytes is said by [`Watch::polled`].
+    /// The program polls, and has not asked for an event. That a poll moves bytes is said by [`Watch::polled`].
     pub(crate) fn polls(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
@@ -166,9 +164,13 @@ impl Orders for Arc<Watch> {
 impl Source for Watch {
     fn ready(self: Arc<Self>, _events: u32) {
         let polls = self.polls.swap(0, Ordering::Relaxed);
-        if self.look(By::Engine) && polls >= BUSY_POLLS {
-            // The program was about to do this itself, and would have if the engine had not taken its processor.
-            self.polled();
+        if self.look(By::Engine) {
+            if polls > 0 {
+                // The program polls between any two messages, and would have done this itself if the engine had not been first.
+                self.polled();
+            } else {
+                self.attention.waits_otherwise();
+            }
         }
     }
 }
