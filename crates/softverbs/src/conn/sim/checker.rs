@@ -28,6 +28,10 @@ impl Posted {
         matches!(self.wr.op, Op::Write | Op::WriteWithImm)
     }
 
+    fn overruns(&self, receive: &RecvWr) -> bool {
+        self.wr.op != Op::WriteWithImm && self.wr.len > receive.len
+    }
+
     /// Bytes that are placed at the peer.
     fn carries(&self) -> usize {
         if self.wr.op == Op::Read { 0 } else { self.wr.len as usize }
@@ -412,6 +416,20 @@ impl Checker {
         durability.push(Durability::Pending);
     }
 
+    /// A side's connection takes the next receive.
+    pub(super) fn take_receive(&mut self, side: usize) -> RecvWr {
+        let peer = &self.sides[1 - side];
+        let model = &self.sides[side];
+        let wr = model.receives[model.next_receive];
+        let message = peer.messages.get(model.taken_receives.len());
+        let overrun = message.is_some_and(|index| peer.requests[*index].overruns(&wr));
+        let model = &mut self.sides[side];
+        model.causes.too_long |= overrun && !model.closed;
+        model.taken_receives.push(model.next_receive);
+        model.next_receive += 1;
+        wr
+    }
+
     // ---- completions -------------------------------------------------------------------------------------------------------------------
 
     /// The next request has succeeded; `read` is what its side has taken from the link.
@@ -493,9 +511,8 @@ impl Checker {
                 self.sides[side].delivered += 1;
             }
             status::LOC_LEN_ERR => {
-                let longer = message.is_some_and(|(_, message)| message.wr.len > receive.len);
+                let longer = message.is_some_and(|(_, message)| message.overruns(&receive));
                 assert!(longer, "side {side}: message {number} is not too long");
-                self.sides[side].causes.too_long = true;
                 self.sides[side].receive_failed = true;
             }
             status::LOC_PROT_ERR => {

@@ -202,7 +202,6 @@ impl Sim {
             return false;
         }
         say!(self, "side {me} disconnects");
-        self.checker.sides[me].causes.told |= self.checker.sides[me].open;
         self.sides[me].reasons |= reason::DISCONNECT;
         true
     }

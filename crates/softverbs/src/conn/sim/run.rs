@@ -200,6 +200,7 @@ impl Sim {
         let behind = self.pipes[1 - me].readable();
         let mut early = vec![0; if behind > 0 { self.draw.below(behind + 1) } else { 0 }];
         self.pipes[1 - me].read(&mut early);
+        self.was_read(1 - me);
         say!(self, "side {me} opens with {} early bytes", early.len());
         let terms =
             Terms { framing: terms.framing, role: terms.role, wait_for_receives: terms.wait, early: &early };
@@ -241,10 +242,8 @@ impl Sim {
         self.pipes[from].arrive(most);
         say!(self, "{} bytes of side {from} have arrived", self.pipes[from].bytes_arrived());
         self.report(1 - from);
-        if self.pipes[from].swallowing && self.pipes[from].wants_room && self.pipes[from].room() > 0 {
-            self.pipes[from].wants_room = false;
-            self.report(from);
-        }
+        // What nobody reads any more is gone when it arrives.
+        self.was_read(from);
         true
     }
 
@@ -265,6 +264,8 @@ impl Sim {
         };
         let why = std::mem::take(&mut self.sides[me].reasons);
         say!(self, "side {me} steps: {why:#b}");
+        let model = &mut self.checker.sides[me];
+        model.causes.told |= model.open && why & reason::DISCONNECT != 0;
         if why & reason::DURABLE != 0 {
             for (number, durable) in std::mem::take(&mut self.sides[me].flushed) {
                 self.report_flushed(me, number, durable);

@@ -143,6 +143,15 @@ impl Sim {
         self.sides[me].due |= due;
     }
 
+    /// Bytes of side `from` were read, so it may have room for more.
+    pub(super) fn was_read(&mut self, from: usize) {
+        let pipe = &mut self.pipes[from];
+        if pipe.wants_room && pipe.room() > 0 {
+            pipe.wants_room = false;
+            self.report(from);
+        }
+    }
+
     /// The connection is reset: both directions lose what is on its way.
     pub(super) fn reset(&mut self) {
         say!(self, "the link is reset");
@@ -230,15 +239,6 @@ impl At<'_> {
             }
         }
     }
-
-    /// Bytes were read, so the writer may have room.
-    fn was_read(&mut self) {
-        let peer = 1 - self.me;
-        if self.sim.pipes[peer].wants_room && self.sim.pipes[peer].room() > 0 {
-            self.sim.pipes[peer].wants_room = false;
-            self.sim.report(peer);
-        }
-    }
 }
 
 impl Host for At<'_> {
@@ -316,7 +316,7 @@ impl Host for At<'_> {
         let n = self.found()?.min(into.len());
         self.sim.pipes[1 - self.me].read(&mut into[..n]);
         say!(self.sim, "side {} receives {n} bytes", self.me);
-        self.was_read();
+        self.sim.was_read(1 - self.me);
         Ok(n)
     }
 
@@ -343,7 +343,7 @@ impl Host for At<'_> {
             placed += more;
         }
         say!(self.sim, "side {} receives {placed} bytes, some in place", self.me);
-        self.was_read();
+        self.sim.was_read(1 - self.me);
         Ok(placed)
     }
 
@@ -443,16 +443,14 @@ impl Host for At<'_> {
     fn next_receive(&mut self) -> Option<RecvWr> {
         let me = self.me;
         let model = &mut self.sim.checker.sides[me];
-        let Some(wr) = model.receives.get(model.next_receive).copied() else {
+        if model.next_receive == model.receives.len() {
             let shared = self.sim.plan.sides[me].shared;
             self.sim.sides[me].srq_waits |= shared;
             let over = model.closed || !model.open;
             model.causes.no_receive |= !over && !self.sim.plan.sides[me].wait;
             return None;
-        };
-        model.taken_receives.push(model.next_receive);
-        model.next_receive += 1;
-        Some(wr)
+        }
+        Some(self.sim.checker.take_receive(me))
     }
 
     fn complete_send(&mut self, completion: Completion) -> bool {
