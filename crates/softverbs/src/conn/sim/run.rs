@@ -339,7 +339,10 @@ impl Sim {
         let causes = &self.checker.sides[me].causes;
         let unheard = self.plan.sides[me].role == Role::RESPONDER_TOLD
             && self.now >= self.sides[me].opened_at + FIRST_FPDU_TIMEOUT_S * 1_000_000;
-        let explained = causes.own() || causes.broken || causes.end_read || self.pipes[1 - me].fin || unheard;
+        let incoming = &self.pipes[1 - me];
+        let waited_after_end = causes.starved && incoming.reset;
+        let explained =
+            causes.own() || causes.broken || causes.end_read || incoming.fin || unheard || waited_after_end;
         assert!(explained, "side {me} ends its connection without a cause");
     }
 }
