@@ -62,6 +62,8 @@ pub(super) struct Causes {
     /// A message was longer than its receive.
     pub too_long: bool,
     pub disk: bool,
+    /// The peer broke a rule.
+    pub forgery: bool,
     pub no_reads: bool,
     /// Messages waited too long for receives or for room.
     pub starved: bool,
@@ -70,7 +72,13 @@ pub(super) struct Causes {
 impl Causes {
     /// What this side itself ended the connection for.
     pub(super) fn own(&self) -> bool {
-        self.told || self.memory || self.no_receive || self.too_long || self.disk || self.no_reads
+        self.told
+            || self.memory
+            || self.no_receive
+            || self.too_long
+            || self.disk
+            || self.no_reads
+            || self.forgery
     }
 }
 
@@ -116,6 +124,11 @@ pub(super) struct Model {
     pub ended: bool,
     pub destroyed: bool,
     pub established: bool,
+    /// It broke a rule on the wire; its messages up to here still count.
+    pub forged: bool,
+    genuine_messages: usize,
+    answer_bytes: usize,
+    read_requests: usize,
     pub send_refused: bool,
     pub receive_refused: bool,
 }
@@ -136,6 +149,15 @@ impl Model {
 
     pub(super) fn receives_are_over(&self) -> bool {
         self.next_receive == self.receives.len() && self.received == self.taken_receives.len()
+    }
+
+    pub(super) fn between_fpdus(&self) -> bool {
+        self.tap.at_boundary()
+    }
+
+    /// Read Requests given to the link.
+    pub(super) fn read_requests(&self) -> usize {
+        self.read_requests
     }
 
     pub(super) fn messages(&self) -> usize {
@@ -229,7 +251,9 @@ impl Checker {
     fn handed_segment(&mut self, side: usize, segment: Segment) {
         let model = &mut self.sides[side];
         if segment.opcode == rdmap::READ_RESPONSE {
+            model.answer_bytes += segment.len;
             if segment.last {
+                model.answer_bytes = 0;
                 model.answering = false;
                 model.answer_ends.push(segment.payload_end);
             }
@@ -255,7 +279,23 @@ impl Checker {
             model.handed += 1;
             model.ends.push(segment.payload_end);
             model.messages_handed += usize::from(posted.is_message());
+            model.read_requests += usize::from(posted.wr.op == Op::Read);
         }
+    }
+
+    /// Side `side` sends something that its peer must refuse.
+    pub(super) fn forged(&mut self, side: usize) {
+        let model = &mut self.sides[side];
+        model.forged = true;
+        model.genuine_messages = model.messages_handed;
+        self.sides[1 - side].causes.forgery = true;
+    }
+
+    /// The read of a side that its peer has to answer next, with the length of what it has sent of that.
+    pub(super) fn open_read(&self, side: usize) -> Option<(SendWr, usize)> {
+        let (model, peer) = (&self.sides[side], &self.sides[1 - side]);
+        let index = *model.reads.get(peer.answer_ends.len())?;
+        (model.handed > index).then(|| (model.requests[index].wr, peer.answer_bytes))
     }
 
     /// The connection lets go of the link; `whole`: after these words, the stream ends.
@@ -541,6 +581,10 @@ impl Checker {
         );
         self.placed_up_to(side, index, "a receive completed");
         let peer = &self.sides[1 - side];
+        assert!(
+            !peer.forged || sent.number < peer.genuine_messages,
+            "side {side} goes on behind a forged message"
+        );
         let arrived = match peer.ends.get(index) {
             Some(end) => *end <= read,
             None => peer.handed == index && peer.tap.last_payload_end() <= read,

@@ -73,6 +73,8 @@ pub(super) struct Plan {
     pub deregister: u32,
     pub unmap: u32,
     pub steal: u32,
+    /// A peer sends what it must not.
+    pub forge: u32,
     pub spurious: u32,
     /// Something else happens in the middle of a step.
     pub inside: u32,
@@ -124,6 +126,7 @@ impl Plan {
             cut: if ends { draw.rate(RARE) } else { 0 },
             deregister: if ends { draw.rate(RARE) } else { 0 },
             unmap: if ends { draw.rate(RARE) } else { 0 },
+            forge: if ends { draw.rate(RARE) } else { 0 },
             steal: draw.rate(32),
             spurious: draw.rate(64),
             inside: draw.rate(64),

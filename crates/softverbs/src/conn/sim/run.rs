@@ -183,6 +183,9 @@ impl Sim {
         if self.fault(side.destroy) {
             self.destroy(me);
         }
+        if self.fault(plan.forge) {
+            self.forge(me);
+        }
         if self.fault(plan.cut) {
             self.reset();
         }
@@ -296,6 +299,7 @@ impl Sim {
     fn nothing_can_run(&self) -> bool {
         self.sides.iter().all(|side| side.reasons == 0 && side.due == 0 && side.flushes.is_empty())
             && self.pipes.iter().all(|pipe| !pipe.can_arrive(self.now))
+            && !(self.stepping(0) || self.stepping(1))
     }
 
     /// Time passes until something is due, if nothing can run before; false when nothing ever will be.
