@@ -33,6 +33,8 @@ pub(super) struct Fpdu {
     payload_len: usize,
     tail: [u8; 8],
     tail_len: usize,
+    /// Bytes with which a peer has all of it: without a CRC it need not wait for the trailer.
+    effective: usize,
     /// Bytes that the link has taken.
     pub sent: usize,
     pub origin: Origin,
@@ -50,6 +52,7 @@ impl Fpdu {
             payload_len: 0,
             tail: [0; 8],
             tail_len: 0,
+            effective: if crc { head_len } else { stream::LENGTH_LEN + header.len() + body.len() },
             sent: 0,
             origin,
         }
@@ -72,11 +75,17 @@ impl Fpdu {
         });
         let mut tail = [0; 8];
         let tail_len = stream::trailer(sum, ulpdu_len, &mut tail);
-        Self { head, head_len, payload, payload_len, tail, tail_len, sent: 0, origin }
+        let effective = head_len + payload_len + if crc { tail_len } else { 0 };
+        Self { head, head_len, payload, payload_len, tail, tail_len, effective, sent: 0, origin }
     }
 
     pub(super) fn len(&self) -> usize {
         self.head_len + self.payload_len + self.tail_len
+    }
+
+    /// Whether the peer can act on it, and with that answer it.
+    pub(super) fn is_effective(&self) -> bool {
+        self.sent >= self.effective
     }
 
     /// What the link has not taken yet.

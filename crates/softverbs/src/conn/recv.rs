@@ -514,7 +514,7 @@ impl Messages {
         to: u64,
         last: bool,
     ) -> Result<(), End> {
-        let Some(read) = send.awaited_read() else {
+        let Some(read) = send.sq.oldest_read() else {
             return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
         };
         let Local::Memory { addr, lkey } = read.wr.local else {
@@ -658,7 +658,7 @@ impl Messages {
         if last {
             self.settle(host, buf)?;
         }
-        let Some(read) = send.awaited_read() else { return Ok(()) };
+        let Some(read) = send.sq.oldest_read() else { return Ok(()) };
         read.received += self.payload_len as u32;
         if last {
             read.progress = Progress::Done(status::SUCCESS);

@@ -17,7 +17,7 @@ use iwarp::terminate::Terminate;
 use super::ending::{End, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload};
 use super::host::{Errno, Host, LinkError, Part};
-use super::sq::{Entry, Progress, SendQueue};
+use super::sq::{Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, REMOTE_READ, Unreachable};
@@ -143,16 +143,6 @@ impl SendHalf {
         if let Some(response) = self.responses.iter_mut().find(|response| response.number == number) {
             response.released = true;
         }
-    }
-
-    /// The read of ours that the peer answers next.
-    pub(super) fn awaited_read(&mut self) -> Option<&mut Entry> {
-        let begun = self.fpdus.front().filter(|fpdu| fpdu.sent > 0);
-        let begun = begun.and_then(|fpdu| match fpdu.origin {
-            Origin::Request { position, .. } => Some(position),
-            _ => None,
-        });
-        self.sq.oldest_read(begun)
     }
 
     /// A read of ours was answered: the next one, or a fenced request, may go.
@@ -301,16 +291,17 @@ impl SendHalf {
 
     fn taken_by_link(&mut self, mut n: usize) {
         while let Some(fpdu) = self.fpdus.front_mut() {
-            let left = fpdu.len() - fpdu.sent;
-            if n < left {
-                fpdu.sent += n;
-                return;
-            }
-            n -= left;
-            let Some(fpdu) = self.fpdus.pop_front() else { return };
-            if let Origin::Request { position, last: true } = fpdu.origin {
+            let taken = n.min(fpdu.len() - fpdu.sent);
+            fpdu.sent += taken;
+            n -= taken;
+            // From here on the peer may answer, so from here on it counts.
+            if let (Origin::Request { position, last: true }, true) = (fpdu.origin, fpdu.is_effective()) {
                 self.sq.sent(position);
             }
+            if fpdu.sent < fpdu.len() {
+                return;
+            }
+            let Some(fpdu) = self.fpdus.pop_front() else { return };
             if let Payload::Copied(bytes) = fpdu.payload {
                 self.spare.push(bytes);
             }

@@ -90,18 +90,15 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// The oldest read whose response is awaited. `begun` is the request whose FPDU the link has taken a part of: a peer without CRCs
-    /// answers a read before the trailer behind it has come.
-    pub(super) fn oldest_read(&mut self, begun: Option<u64>) -> Option<&mut Entry> {
+    /// The oldest read whose response is awaited.
+    pub(super) fn oldest_read(&mut self) -> Option<&mut Entry> {
         self.reading = self.reading.max(self.head);
         while self.reading < self.next {
             let index = self.index(self.reading);
             match &self.ring[index] {
                 Some(entry) if entry.progress == Progress::Awaiting => return self.ring[index].as_mut(),
-                Some(entry) if entry.progress == Progress::Queued => {
-                    let awaited = entry.wr.is_read() && begun == Some(self.reading);
-                    return if awaited { self.ring[index].as_mut() } else { None };
-                }
+                // A read that the link has not taken as a whole is awaited later.
+                Some(entry) if entry.progress == Progress::Queued => return None,
                 _ => self.reading += 1,
             }
         }

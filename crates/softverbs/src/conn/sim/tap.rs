@@ -98,6 +98,11 @@ impl Tap {
         if self.left > 0 && self.segment.last { self.segment.payload_end } else { u64::MAX }
     }
 
+    /// All but the trailer of the last segment of a message is on the link.
+    pub(super) fn trails(&self) -> bool {
+        self.left > 0 && self.segment.last && self.segment.payload_end <= self.offset
+    }
+
     /// No FPDU has been begun and not finished.
     pub(super) fn at_boundary(&self) -> bool {
         self.have == 0
