@@ -142,14 +142,20 @@ impl Sim {
 
     /// What else may happen while a step is under way.
     pub(super) fn inside(&mut self) {
-        for _ in 0..self.draw.between(1, 6) {
-            if self.draw.below(4) > 0 {
-                self.act();
-            } else {
-                let me = self.draw.below(2);
-                self.wake(me);
-                self.step(me);
+        if self.draw.below(2) == 0 {
+            // The other side does all it can: a step is long enough for that.
+            let peer = usize::from(self.stepping(0));
+            for _ in 0..2 {
+                self.arrive(1 - peer, usize::MAX);
+                self.wake(peer);
+                self.step(peer);
+                self.post(peer);
+                self.arrive(peer, usize::MAX);
             }
+            return;
+        }
+        for _ in 0..self.draw.between(1, 6) {
+            self.act();
         }
     }
 
