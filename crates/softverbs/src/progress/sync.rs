@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The primitives of this room: those of std, or loom's when the models are checked.
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(super) use loom::sync::{
     Mutex,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 pub(super) use std::sync::{
     Mutex,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
