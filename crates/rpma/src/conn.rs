@@ -52,19 +52,19 @@ pub enum AtomicWrite {
 }
 
 /// The objects that a connection needs in addition to the resources of its request. Once they exist, nothing can fail.
-pub struct Parts {
+pub struct ConnParts {
     flush: Flush,
     atomic_write: AtomicWrite,
     events: EventChannel,
     room: Slot<Conn>,
 }
 
-impl Parts {
+impl ConnParts {
     /// Creates them, and migrates the identifier to an event channel of the connection.
     ///
     /// # Safety
     /// The domain's peer must be alive and outlive the connection.
-    pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Parts> {
+    pub unsafe fn new(domain: Domain, res: &Resources) -> Result<ConnParts> {
         let migrated = Migrated::new(&res.id)?;
         // SAFETY: the caller guarantees that the peer outlives the connection, of which both objects become a
         // part.
@@ -78,11 +78,11 @@ impl Parts {
             (flush, atomic_write)
         };
         let room = Slot::new()?;
-        Ok(Parts { flush, atomic_write, events: migrated.keep(), room })
+        Ok(ConnParts { flush, atomic_write, events: migrated.keep(), room })
     }
 
     pub fn assemble(self, res: Resources, pdata: Option<PrivateData>) -> Box<Conn> {
-        let Parts { flush, atomic_write, events, room } = self;
+        let ConnParts { flush, atomic_write, events, room } = self;
         room.fill(Conn {
             qp: res.id.queue_pair(),
             direct_write_to_pmem: AtomicBool::new(false),

@@ -6,7 +6,7 @@ use std::ptr;
 
 use rdma_sys::{ibv_qp, rdma_conn_param};
 
-use super::conn::{Conn, Parts};
+use super::conn::{Conn, ConnParts};
 use super::conn_cfg::ConnCfg;
 use super::peer::Domain;
 use super::private_data::PrivateData;
@@ -15,7 +15,7 @@ use crate::abi::rpma_conn_private_data;
 use crate::alloc;
 use crate::error::{Error, Result};
 use crate::log::Lossy;
-use crate::provider::handles::{AddrInfo, CmEvent, CmId, End, provider_error};
+use crate::provider::handles::{AddrInfo, CmEvent, CmId, Side, provider_error};
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum of the device.
 const MAX_DEPTH: u8 = 0xff;
@@ -44,7 +44,7 @@ impl ConnReq {
         // SAFETY: two C strings; without a channel the identifier's calls are synchronous.
         let (info, id) = unsafe {
             let info =
-                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Active).map_err(failed)?;
+                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), Side::Active).map_err(failed)?;
             let id =
                 CmId::create(domain.api, ptr::null_mut()).map_err(|failed| provider_error!(failed, ""))?;
             (info, id)
@@ -104,7 +104,7 @@ impl ConnReq {
         // is therefore migrated to the connection's own channel first. If that fails, the request is still unanswered, and is
         // rejected.
         // SAFETY: the caller guarantees that the peer outlives the connection.
-        let parts = unsafe { Parts::new(domain, &res) }?;
+        let parts = unsafe { ConnParts::new(domain, &res) }?;
         let mut conn = parts.assemble(res, pdata);
         // SAFETY: the caller guarantees that the private data, to which `param` points, are readable.
         unsafe { if passive { conn.accept(&mut param) } else { conn.connect(&mut param) } }?;

@@ -12,7 +12,7 @@ use super::peer::Domain;
 use crate::alloc;
 use crate::error::{Error, Result};
 use crate::log::Lossy;
-use crate::provider::handles::{AddrInfo, CmId, End, EventChannel, cm_event_name, provider_error};
+use crate::provider::handles::{AddrInfo, CmId, EventChannel, Side, cm_event_name, provider_error};
 
 /// An endpoint that listens for connection requests.
 // The order of the fields is the order of tear-down.
@@ -37,7 +37,7 @@ impl Ep {
             let id =
                 CmId::create(domain.api, events.as_ptr()).map_err(|failed| provider_error!(failed, ""))?;
             let info =
-                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), End::Passive).map_err(failed)?;
+                AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), Side::Passive).map_err(failed)?;
             (id, info)
         };
         id.bind(&info).map_err(failed)?;

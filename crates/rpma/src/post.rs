@@ -314,12 +314,12 @@ pub fn flush(
     let flags = send_flags(flags)?;
     let allowed = dst.flush_type();
     match kind {
-        PERSISTENT if !conn.direct_write_to_pmem() => return Err(flush_refused(Refused::NoDirectWrite)),
+        PERSISTENT if !conn.direct_write_to_pmem() => return Err(refuse_flush(FlushRefusal::NoDirectWrite)),
         PERSISTENT if allowed & RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT == 0 => {
-            return Err(flush_refused(Refused::NotPersistent));
+            return Err(refuse_flush(FlushRefusal::NotPersistent));
         }
         VISIBILITY if allowed & RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY == 0 => {
-            return Err(flush_refused(Refused::NotVisible));
+            return Err(refuse_flush(FlushRefusal::NotVisible));
         }
         _ => {}
     }
@@ -364,7 +364,7 @@ unsafe fn native_flush(
 }
 
 /// Why a flush is not supported.
-enum Refused {
+enum FlushRefusal {
     NoDirectWrite,
     NotPersistent,
     NotVisible,
@@ -372,17 +372,17 @@ enum Refused {
 
 #[cold]
 #[inline(never)]
-fn flush_refused(why: Refused) -> Error {
+fn refuse_flush(why: FlushRefusal) -> Error {
     match why {
-        Refused::NoDirectWrite => log_error!(
+        FlushRefusal::NoDirectWrite => log_error!(
             "flush to persistence not supported: the remote peer has not declared direct write to persistent memory"
         ),
-        Refused::NotPersistent => {
+        FlushRefusal::NotPersistent => {
             log_error!(
                 "flush to persistence not supported: the remote memory region is not registered for it"
             )
         }
-        Refused::NotVisible => {
+        FlushRefusal::NotVisible => {
             log_error!("flush to visibility not supported: the remote memory region is not registered for it")
         }
     }

@@ -10,24 +10,24 @@ use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use crate::abi::{rpma_conn_event, rpma_util_ibv_context_type};
 use crate::error::{Error, Result};
 use crate::provider;
-use crate::provider::handles::End;
+use crate::provider::handles::Side;
 
 /// The side of a connection that the C argument selects.
-fn end(which: IbvContextTypeArg) -> Result<End> {
+fn side(which: IbvContextTypeArg) -> Result<Side> {
     const LOCAL: IbvContextTypeArg =
         rpma_util_ibv_context_type::RPMA_UTIL_IBV_CONTEXT_LOCAL as IbvContextTypeArg;
     const REMOTE: IbvContextTypeArg =
         rpma_util_ibv_context_type::RPMA_UTIL_IBV_CONTEXT_REMOTE as IbvContextTypeArg;
     match which {
-        LOCAL => Ok(End::Passive),
-        REMOTE => Ok(End::Active),
+        LOCAL => Ok(Side::Passive),
+        REMOTE => Ok(Side::Active),
         _ => Err(Error::Inval),
     }
 }
 
 /// The device that serves an address.
 pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_context> {
-    provider::find_context(addr, end(which)?)
+    provider::find_context(addr, side(which)?)
 }
 
 /// Whether a device supports on-demand paging for reads and writes of reliable connections.
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn only_two_ends_exist() {
-        assert_eq!(end(0), Ok(End::Passive));
-        assert_eq!(end(1), Ok(End::Active));
-        assert_eq!(end(2), Err(Error::Inval));
-        assert_eq!(end(u32::MAX), Err(Error::Inval));
+        assert_eq!(side(0), Ok(Side::Passive));
+        assert_eq!(side(1), Ok(Side::Active));
+        assert_eq!(side(2), Err(Error::Inval));
+        assert_eq!(side(u32::MAX), Err(Error::Inval));
     }
 }

@@ -8,15 +8,15 @@ use libc::ENODEV;
 use rdma_sys::ibv_context;
 
 use super::Api;
-use super::handles::{AddrInfo, CmId, End, Failed, provider_error};
+use super::handles::{AddrInfo, CmId, Failed, Side, provider_error};
 use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::config::{self, ProviderChoice};
 use crate::error::{Error, Result};
 use crate::log::Lossy;
 
-/// The context of the device that serves an address: a local address for [`End::Passive`], a remote one for
-/// [`End::Active`].
-pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
+/// The context of the device that serves an address: a local address for [`Side::Passive`], a remote one for
+/// [`Side::Active`].
+pub fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
     let choice = config::provider().map_err(|value| {
         log_error!(
             "invalid value \"{}\" of RPMA_PROVIDER; valid values: {}",
@@ -26,22 +26,22 @@ pub fn find_context(addr: &CStr, end: End) -> Result<*mut ibv_context> {
         Error::Provider
     })?;
     match choice {
-        ProviderChoice::RdmaCore => from_rdma_core(addr, end),
+        ProviderChoice::RdmaCore => from_rdma_core(addr, side),
         ProviderChoice::Soft => match soft() {
-            Some(api) => from(api, addr, end),
+            Some(api) => from(api, addr, side),
             None => Err(left_out("soft")),
         },
         ProviderChoice::Auto => match soft() {
-            Some(soft) => from_device_or(soft, addr, end),
-            None => from_rdma_core(addr, end),
+            Some(soft) => from_device_or(soft, addr, side),
+            None => from_rdma_core(addr, side),
         },
     }
 }
 
-fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
+fn from_rdma_core(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
     let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
     // Missing parts are not checked beforehand, so that the errors of the libraries are reported too.
-    match ask(api, addr, end) {
+    match ask(api, addr, side) {
         Ok(ctx) if !ctx.is_null() => Ok(ctx),
         // The address can be bound but selects no device, such as 0.0.0.0. The C releases of librpma return success and NULL
         // here, which rpma_peer_new rejects; the reason is known only here.
@@ -71,11 +71,11 @@ fn from_rdma_core(addr: &CStr, end: End) -> Result<*mut ibv_context> {
 }
 
 /// An RDMA device if one serves the address, otherwise the soft provider, with a log message.
-fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
+fn from_device_or(soft: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context> {
     let found = match (rdma_core(), missing()) {
         (None, _) => Err(Reason::LeftOut),
         (_, Some(missing)) => Err(Reason::Missing(missing)),
-        (Some(api), None) => match ask_for_both(api, addr, end) {
+        (Some(api), None) => match ask_for_both(api, addr, side) {
             Ok(ctx) if ctx.is_null() => Err(Reason::NotServed),
             Ok(ctx) => Ok(ctx),
             Err(failed) => Err(Reason::Failed(failed)),
@@ -84,7 +84,7 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
     match found {
         Ok(ctx) => Ok(ctx),
         Err(reason) => {
-            let ctx = from(soft, addr, end)?;
+            let ctx = from(soft, addr, side)?;
             log_notice!("provider {} serves {}: {}", soft.name(), Lossy(addr.to_bytes()), reason);
             Ok(ctx)
         }
@@ -94,9 +94,9 @@ fn from_device_or(soft: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> 
 /// Same as [`ask`], but with the same result for both sides of a connection. The kernel's connection manager routes a loopback
 /// address to any device, but does not allow listening on the address there. Both sides must get the same result, and the
 /// listening side's is decisive.
-fn ask_for_both(api: Api, addr: &CStr, end: End) -> Asked {
-    let info = look_up(api, addr, end)?;
-    if info.leads_back() { ask(api, addr, End::Passive) } else { device_of(api, &info, end) }
+fn ask_for_both(api: Api, addr: &CStr, side: Side) -> Asked {
+    let info = look_up(api, addr, side)?;
+    if info.leads_back() { ask(api, addr, Side::Passive) } else { device_of(api, &info, side) }
 }
 
 /// Why no RDMA device serves an address.
@@ -120,28 +120,28 @@ impl std::fmt::Display for Reason {
     }
 }
 
-fn from(api: Api, addr: &CStr, end: End) -> Result<*mut ibv_context> {
-    ask(api, addr, end).map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))
+fn from(api: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context> {
+    ask(api, addr, side).map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))
 }
 
 /// A context, NULL if the provider has none for the address.
 type Asked = std::result::Result<*mut ibv_context, Failed>;
 
-fn ask(api: Api, addr: &CStr, end: End) -> Asked {
-    device_of(api, &look_up(api, addr, end)?, end)
+fn ask(api: Api, addr: &CStr, side: Side) -> Asked {
+    device_of(api, &look_up(api, addr, side)?, side)
 }
 
-fn look_up(api: Api, addr: &CStr, end: End) -> std::result::Result<AddrInfo, Failed> {
+fn look_up(api: Api, addr: &CStr, side: Side) -> std::result::Result<AddrInfo, Failed> {
     // SAFETY: the address is a C string.
-    unsafe { AddrInfo::get(api, addr.as_ptr(), ptr::null(), end) }
+    unsafe { AddrInfo::get(api, addr.as_ptr(), ptr::null(), side) }
 }
 
-fn device_of(api: Api, info: &AddrInfo, end: End) -> Asked {
+fn device_of(api: Api, info: &AddrInfo, side: Side) -> Asked {
     // SAFETY: without a channel the identifier needs nothing else.
     let id = unsafe { CmId::create(api, ptr::null_mut()) }?;
-    match end {
-        End::Passive => id.bind(info)?,
-        End::Active => id.resolve_addr(info, RPMA_DEFAULT_TIMEOUT_MS)?,
+    match side {
+        Side::Passive => id.bind(info)?,
+        Side::Active => id.resolve_addr(info, RPMA_DEFAULT_TIMEOUT_MS)?,
     }
     // The device is found; a failure to destroy the identifier is only logged.
     Ok(id.context())

@@ -66,9 +66,9 @@ struct Replied {
 }
 
 /// How an attempt failed: event, negative error number, private data of the peer.
-struct Failed(u32, i32, Vec<u8>);
+struct ConnectFailure(u32, i32, Vec<u8>);
 
-impl Failed {
+impl ConnectFailure {
     fn from_errno(e: Errno) -> Self {
         let kind = match e {
             libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE => RDMA_CM_EVENT_REJECTED,
@@ -112,8 +112,7 @@ impl Outgoing {
             }
             // The result is an event in any case: a program waits for one.
             Err(e) => {
-                let refused = outgoing.clone();
-                engine.kick(Arc::new(Refused { outgoing: refused, errno: e }));
+                engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno: e }));
             }
         }
         Ok(outgoing)
@@ -130,7 +129,7 @@ impl Outgoing {
         Some(state)
     }
 
-    fn fail(&self, Failed(kind, status, private_data): Failed) {
+    fn fail(&self, ConnectFailure(kind, status, private_data): ConnectFailure) {
         let Some(state) = self.take() else { return };
         let Some(id) = self.id.upgrade() else { return };
         self.log_failure(&state.stage, -status);
@@ -157,22 +156,22 @@ impl Outgoing {
     }
 
     /// Does what can be done; `Ok(Some(_))` when the reply is there.
-    fn step(self: &Arc<Self>) -> Result<Option<Replied>, Failed> {
+    fn step(self: &Arc<Self>) -> Result<Option<Replied>, ConnectFailure> {
         let mut guard = lock(&self.state);
         let Some(state) = &mut *guard else { return Ok(None) };
         if matches!(state.stage, Stage::Connecting) {
             match sys::get_option(&state.socket, libc::SOL_SOCKET, libc::SO_ERROR) {
                 Ok(0) => {}
-                Ok(e) | Err(e) => return Err(Failed::from_errno(e)),
+                Ok(e) | Err(e) => return Err(ConnectFailure::from_errno(e)),
             }
             super::socket::prepare(&state.socket);
             // A new connection takes far more than one frame.
-            sys::send(&state.socket, &self.attempt.request).map_err(Failed::from_errno)?;
+            sys::send(&state.socket, &self.attempt.request).map_err(ConnectFailure::from_errno)?;
             state.stage = Stage::AwaitingReply;
             let limit = config::get().reply_timeout;
             state.deadline = Instant::now() + limit;
             let fd = state.socket.as_raw_fd();
-            self.engine.watch(self.token, fd, READ).map_err(Failed::from_errno)?;
+            self.engine.watch(self.token, fd, READ).map_err(ConnectFailure::from_errno)?;
             let source: Arc<dyn Source> = self.clone();
             self.engine.schedule(limit, &source);
             return Ok(None);
@@ -180,10 +179,10 @@ impl Outgoing {
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(&state.socket, &mut chunk) {
             // No reply, but the end: that is how a listener says no without a word.
-            Ok(0) => return Err(Failed::from_errno(libc::ECONNRESET)),
+            Ok(0) => return Err(ConnectFailure::from_errno(libc::ECONNRESET)),
             Ok(n) => state.received.extend_from_slice(&chunk[..n]),
             Err(libc::EAGAIN) => return Ok(None),
-            Err(e) => return Err(Failed::from_errno(e)),
+            Err(e) => return Err(ConnectFailure::from_errno(e)),
         }
         match mpa::decode(Kind::Reply, &state.received) {
             Ok(Decoded::Need(_)) => Ok(None),
@@ -193,23 +192,23 @@ impl Outgoing {
             }
             Err(e) => {
                 log::warn!("connect failed: {e}");
-                Err(Failed(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, Vec::new()))
+                Err(ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, Vec::new()))
             }
         }
     }
 
     fn replied(&self, Replied { frame, private_data, early }: Replied) {
         if frame.reject {
-            return self.fail(Failed(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
+            return self.fail(ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
         }
         if frame.markers {
             log::warn!("connect failed: the peer asks for markers, which are not supported");
-            return self.fail(Failed(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
+            return self.fail(ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
         }
         let enhanced = frame.enhanced.unwrap_or_default();
         if enhanced.peer_to_peer && !enhanced.rtr_write {
             log::warn!("connect failed: the peer allows no first message that softverbs sends");
-            return self.fail(Failed(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data));
+            return self.fail(ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data));
         }
         let Some(id) = self.id.upgrade() else { return };
         let ord = match frame.enhanced {
@@ -243,26 +242,26 @@ impl Source for Outgoing {
         match self.step() {
             Ok(None) => {}
             Ok(Some(replied)) => self.replied(replied),
-            Err(failed) => self.fail(failed),
+            Err(failure) => self.fail(failure),
         }
     }
 
     fn timeout(self: Arc<Self>) {
         let late = lock(&self.state).as_ref().is_some_and(|state| state.deadline <= Instant::now());
         if late {
-            self.fail(Failed::from_errno(libc::ETIMEDOUT));
+            self.fail(ConnectFailure::from_errno(libc::ETIMEDOUT));
         }
     }
 }
 
 /// A connection attempt that the kernel refused at once.
-struct Refused {
+struct ImmediateFailure {
     outgoing: Arc<Outgoing>,
     errno: Errno,
 }
 
-impl Source for Refused {
+impl Source for ImmediateFailure {
     fn ready(self: Arc<Self>, _events: u32) {
-        self.outgoing.fail(Failed::from_errno(self.errno));
+        self.outgoing.fail(ConnectFailure::from_errno(self.errno));
     }
 }

@@ -23,17 +23,17 @@ use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 const REST: Duration = Duration::from_millis(100);
 
 /// One of a limited number of places; given back when dropped.
-struct Place(Arc<AtomicUsize>);
+struct Slot(Arc<AtomicUsize>);
 
-impl Place {
+impl Slot {
     fn take(count: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
         let taken = count.fetch_add(1, Ordering::AcqRel);
-        let place = Self(count.clone());
-        (taken < limit).then_some(place)
+        let slot = Self(count.clone());
+        (taken < limit).then_some(slot)
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -43,13 +43,13 @@ impl Drop for Place {
 pub(crate) struct Request {
     pub socket: OwnedFd,
     pub frame: Frame,
-    place: Option<Place>,
+    slot: Option<Slot>,
 }
 
 impl Request {
     /// The program has fetched it.
     pub(crate) fn fetched(mut self) -> Self {
-        self.place = None;
+        self.slot = None;
         self
     }
 }
@@ -102,7 +102,7 @@ impl Listener {
     }
 
     fn begin(self: &Arc<Self>, socket: OwnedFd) {
-        let Some(place) = Place::take(&self.half_open, MAX_HALF_OPEN) else {
+        let Some(slot) = Slot::take(&self.half_open, MAX_HALF_OPEN) else {
             log::warn!("more than {MAX_HALF_OPEN} connections without an MPA Request: one more refused");
             return;
         };
@@ -111,7 +111,7 @@ impl Listener {
         let incoming = Arc::new(Incoming {
             listener: self.clone(),
             token: self.engine.token(),
-            state: Mutex::new(Some((socket, Vec::with_capacity(64), place))),
+            state: Mutex::new(Some((socket, Vec::with_capacity(64), slot))),
         });
         let source: Arc<dyn Source> = incoming.clone();
         if self.engine.add(incoming.token, fd, libc::EPOLLIN as u32, source.clone()).is_ok() {
@@ -126,7 +126,7 @@ impl Listener {
             super::send_reply(&socket, &super::rejection(&frame), &[]);
             return;
         }
-        let Some(place) = Place::take(&self.unfetched, MAX_UNFETCHED) else {
+        let Some(slot) = Slot::take(&self.unfetched, MAX_UNFETCHED) else {
             log::warn!("{MAX_UNFETCHED} connect requests wait for the program: one more refused");
             return;
         };
@@ -137,7 +137,7 @@ impl Listener {
             event.responder_resources = depth(enhanced.ord);
             event.initiator_depth = depth(enhanced.ird);
         }
-        event.request = Some(Request { socket, frame, place: Some(place) });
+        event.request = Some(Request { socket, frame, slot: Some(slot) });
         id.raise(event);
     }
 }
@@ -174,7 +174,7 @@ impl Source for Listener {
 struct Incoming {
     listener: Arc<Listener>,
     token: u64,
-    state: Mutex<Option<(OwnedFd, Vec<u8>, Place)>>,
+    state: Mutex<Option<(OwnedFd, Vec<u8>, Slot)>>,
 }
 
 impl Incoming {

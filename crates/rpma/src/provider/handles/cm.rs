@@ -17,9 +17,9 @@ use crate::provider::native::NativeQp;
 /// `RAI_PASSIVE` of `rdma/rdma_cma.h`.
 const RAI_PASSIVE: c_int = 1;
 
-/// Which end of a connection an address is for.
+/// Which side of a connection an address is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Side {
     /// This host: bind and listen.
     Passive,
     /// The other host: resolve and connect.
@@ -39,14 +39,14 @@ impl AddrInfo {
         api: Api,
         node: *const c_char,
         service: *const c_char,
-        end: End,
+        side: Side,
     ) -> Result<AddrInfo, Failed> {
         let mut info = ptr::null_mut();
         // SAFETY: all zero is a valid value of the hints; the hints and `info` outlive the call; the caller
         // guarantees C strings.
         let ret = unsafe {
             let mut hints = MaybeUninit::<rdma_addrinfo>::zeroed().assume_init();
-            hints.ai_flags = if end == End::Passive { RAI_PASSIVE } else { 0 };
+            hints.ai_flags = if side == Side::Passive { RAI_PASSIVE } else { 0 };
             hints.ai_qp_type = ibv_qp_type::IBV_QPT_RC as c_int;
             hints.ai_port_space = rdma_port_space::RDMA_PS_TCP as c_int;
             api.rdma_getaddrinfo(node, service, &hints, &mut info)
