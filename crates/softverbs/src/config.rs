@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Settings of the software provider: environment variables, read once, in one place.
+//! Settings of the software provider: environment variables, each of which is read only once.
 //!
-//! Every knob has a line in [`KNOBS`] with its default and its meaning; the provider's manual page lists the same ones.
+//! [`KNOBS`] lists every variable with its default, range and meaning. librpma_providers(7) is generated from it, and README.md has the
+//! same table.
 #![forbid(unsafe_code)]
 
 use once_cell::sync::Lazy;
@@ -12,13 +13,13 @@ use std::time::Duration;
 pub struct Knob {
     /// Name of the environment variable.
     pub name: &'static str,
-    /// Value in use when the variable is unset or cannot be read.
+    /// Value if the variable is unset or invalid.
     pub default: u64,
-    /// Smallest accepted value.
+    /// Minimum.
     pub min: u64,
-    /// Largest accepted value.
+    /// Maximum.
     pub max: u64,
-    /// What it does, with the unit.
+    /// Meaning and unit, as the manual page prints them.
     pub help: &'static str,
 }
 
@@ -27,34 +28,34 @@ const CRC: Knob = Knob {
     default: 0,
     min: 0,
     max: 1,
-    help: "1: ask for the MPA CRC32c on every connection; 0: use it only when the peer asks",
+    help: "1: request MPA CRC32c on every connection; 0: use it only if the remote peer requests it",
 };
 const SPIN_US: Knob = Knob {
     name: "SOFTVERBS_SPIN_US",
     default: 20,
     min: 0,
     max: 1_000_000,
-    help: "microseconds the engine thread looks for more work before it sleeps, unless the program wants its processor; 0: sleep at once",
+    help: "microseconds for which the softverbs thread polls for more work before it sleeps, unless the program needs the processor; 0: sleep immediately",
 };
 const REPLY_TIMEOUT_MS: Knob = Knob {
     name: "SOFTVERBS_REPLY_TIMEOUT_MS",
     default: 10_000,
     min: 1,
     max: 3_600_000,
-    help: "milliseconds a connecting side waits for the listening program to accept or reject",
+    help: "milliseconds for which a connecting program waits until the remote program accepts or rejects the connection request",
 };
 const PEER_TIMEOUT_MS: Knob = Knob {
     name: "SOFTVERBS_PEER_TIMEOUT_MS",
     default: 20_000,
     min: 1_000,
     max: 3_600_000,
-    help: "milliseconds without an answer from the peer's host after which a connection counts as lost",
+    help: "milliseconds without a response from the remote host after which a connection is considered lost",
 };
 
-/// All settings, in the order the manual lists them.
+/// All settings, in the order of the manual page.
 pub const KNOBS: [Knob; 4] = [CRC, SPIN_US, REPLY_TIMEOUT_MS, PEER_TIMEOUT_MS];
 
-/// The settings in force.
+/// The values of the settings.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub crc: bool,
@@ -63,7 +64,7 @@ pub(crate) struct Config {
     pub peer_timeout: Duration,
 }
 
-/// The settings in force, read from the environment at the first call.
+/// The values of the settings; the first call reads the environment.
 pub(crate) fn get() -> &'static Config {
     static CONFIG: Lazy<Config> = Lazy::new(|| Config {
         crc: read(&CRC) != 0,

@@ -1,72 +1,76 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Every bound on what a program or a peer may ask for, each with its reason.
+//! Every limit on what a program or a peer may request, with the reason for its value.
 #![forbid(unsafe_code)]
 
-/// Entries of one completion queue: what siw reports; 48 bytes each keep it under 64 MiB.
+/// Entries of a completion queue: the maximum that siw reports. At 48 bytes each they take less than 64 MiB.
 pub(crate) const MAX_CQE: u32 = 1 << 20;
-/// Work requests of one send or receive queue: enough for any librpma program, bounded so that one QP stays under 16 MiB.
+/// Work requests of a send or receive queue: enough for any librpma program, and a queue pair stays below 16 MiB.
 pub(crate) const MAX_QP_WR: u32 = 1 << 16;
-/// Work requests of one shared receive queue.
+/// Work requests of a shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
 /// Scatter/gather entries of a work request: librpma never uses more than one.
 pub(crate) const MAX_SGE: u32 = 1;
-/// Bytes of inline data kept inside a work request; librpma asks for 8.
+/// Bytes of inline data, which are stored in the work request; librpma needs 8.
 pub(crate) const MAX_INLINE: usize = 32;
-/// Reads a peer may have outstanding towards us (IRD), and we towards a peer (ORD): siw's own limit.
+/// Maximum IRD and ORD, the numbers of outstanding RDMA Reads in each direction: the limit of siw.
 pub(crate) const MAX_READS: u16 = 128;
-/// Memory regions: the 24 index bits of an STag, less index 0, which would make STags 0 and 1 (both have a meaning on the wire).
+/// Memory regions: an STag has 24 index bits. Index 0 is not used, because STags 0 and 1 have a meaning of their own on the wire.
 pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
-/// Length of one message: RFC 5041 keeps the message offset in 32 bits, verbs limit is 2^31.
+/// Bytes of a message: RFC 5041 has a 32-bit message offset, verbs limit a message to 2^31 bytes.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
-/// Private data a program may send: the field is 8 bits wide in rdma_cm, and siw handles 251 bytes beside the enhanced block.
+/// Bytes of private data that a program may send: rdma_cm has an 8-bit length, of which siw leaves 251 bytes beside the enhanced block of
+/// RFC 6581.
 pub(crate) const MAX_PRIVATE_DATA: usize = 251;
-/// Private data handed to a program: its length is 8 bits wide in rdma_cm.
+/// Bytes of private data in an event: rdma_cm has an 8-bit length.
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
-/// Connections of one listener that have not finished their MPA Request: bounds what strangers can make us hold.
+/// Connections of a listener whose MPA Request is not complete: bounds the resources that unknown hosts can occupy.
 pub(crate) const MAX_HALF_OPEN: usize = 1024;
-/// Connect requests of one listener that the program has not fetched yet.
+/// Connect requests of a listener that the program has not yet fetched with rdma_get_cm_event(3).
 pub(crate) const MAX_UNFETCHED: usize = 1024;
-/// Seconds a peer has to send its whole MPA Request after TCP connects (siw: 5).
+/// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
-/// Seconds an initiator has to send its first FPDU after our Reply.
+/// Seconds after the MPA Reply within which the initiator must send its first FPDU.
 pub(crate) const FIRST_FPDU_TIMEOUT_S: u64 = 10;
-/// Milliseconds after which an initiator that has heard nothing sends an empty message; then twice as many, and so on, [`KNOCKS`] times in
-/// all. The kernel's responder is listening after one or two, on a busy machine later.
+/// Milliseconds after which an initiator that has received nothing sends an empty RDMA Write. The interval then doubles, for [`KNOCKS`]
+/// messages in total. A responder in the kernel is ready for FPDUs by the first or second of them, on a busy machine later.
 pub(crate) const FIRST_KNOCK_MS: u64 = 10;
-/// The last one comes after 10 s.
+/// With this number, the last one is sent after 10 s.
 pub(crate) const KNOCKS: u32 = 10;
-/// Bytes an initiator sends before it has heard its peer or knocked: half of what a new TCP connection takes unread.
+/// Bytes that an initiator sends until it has received something or sent such an empty message: half of what the socket of a new TCP
+/// connection buffers while nobody reads it.
 pub(crate) const UNHEARD_BYTES: usize = 32 * 1024;
-/// Milliseconds a responder waits with its first message for one of an initiator that did not announce any.
+/// Milliseconds for which a responder delays its first message if the initiator has not announced a first FPDU (RFC 6581) and none
+/// has arrived.
 pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
-/// Milliseconds a closing connection waits for the peer's FIN before it is dropped.
+/// Milliseconds for which a closing connection waits for the peer's FIN.
 pub(crate) const LINGER_MS: u64 = 2_000;
-/// Bytes that the engine moves for one connection, each way, before it looks at the next one.
+/// Bytes that the engine transfers on a connection, in each direction, before it serves the next one.
 pub(crate) const ENGINE_BUDGET: usize = 1 << 20;
-/// Bytes that a call of the program moves for one connection, each way, before it leaves the rest to the engine: about 100 us.
+/// Bytes that a call of the program transfers on a connection, in each direction, before it leaves the rest to the engine: about 100 us.
 pub(crate) const PROGRAM_BUDGET: usize = 512 << 10;
-/// Times that a call of the program looks again because others have left work, before it leaves that to the engine.
+/// Steps that a call of the program performs for reasons that other threads have left, before it leaves them to the engine.
 pub(crate) const PROGRAM_ROUNDS: u32 = 8;
-/// Connections that an empty poll of a completion queue looks at one by one; with more it asks the kernel which of them are ready.
+/// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll which ones are ready.
 pub(crate) const POLL_DIRECTLY: usize = 4;
-/// Completion queues' sockets that a thread which sleeps on a channel waits for itself; with more it leaves them to the engine.
+/// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it leaves them to the engine.
 pub(crate) const SLEEP_SETS: usize = 8;
-/// Placements carried out in one call: the kernel takes up to 1024, and each has to have its place in an array on the stack.
+/// Placements in one system call: the kernel accepts 1024, but each takes entries in two arrays on the stack.
 pub(crate) const PLACE_BATCH: usize = 128;
-/// Microseconds between the engine's looks at sockets that the program serves by polling: what a program that stops polling without a
-/// word may wait for its next message, once.
+/// Microseconds after which the engine checks again the sockets that it leaves to a polling program: the delay of the first message after
+/// a program has stopped polling.
 pub(crate) const TICK_US: u64 = 200;
-/// Polls in a row that must move bytes before the engine leaves the sockets to them; doubled up to the other each time that was wrong.
+/// Consecutive polls that must have received bytes before the engine leaves the sockets to them. The number doubles, up to [`MAX_TRUST`],
+/// when a tick finds data that no poll has read, and halves when it finds that the program still polls.
 pub(crate) const MIN_TRUST: u32 = 4;
 pub(crate) const MAX_TRUST: u32 = 1024;
-/// Milliseconds that messages of a peer that has ended wait for the next receive.
+/// Milliseconds for which messages of a peer that has closed the connection wait for the next receive.
 pub(crate) const STALLED_END_MS: u64 = 1_000;
-/// Unsignalled small writes in a row, each posted within [`BURST_NS`] of the one before, that go out at once; what follows goes out
-/// together. Nothing is gained by waiting for the engine before.
+/// Consecutive small unsignalled writes, each posted within [`BURST_NS`] of the previous one, that are sent immediately; the following ones
+/// are combined. A shorter burst gains nothing from waiting for the engine.
 pub(crate) const BURST_AFTER: u32 = 4;
-/// Nanoseconds between posts of one burst: well below a system call.
+/// Nanoseconds between two posts of a burst: well below the cost of a system call.
 pub(crate) const BURST_NS: u64 = 1_000;
-/// Requests of a burst that are sent together at most.
+/// Maximum number of requests of a burst that are combined.
 pub(crate) const BURST: u64 = 32;
-/// What is small: a write that costs less to copy than to send on its own.
+/// Bytes of a small write: copying it costs less than sending it on its own.
 pub(crate) const SMALL: u32 = 4096;
