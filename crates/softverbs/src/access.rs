@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Access to registered memory: what is asked for, and why it may be refused.
+//! Access to registered memory: the request, and the reasons for which it is denied.
 #![forbid(unsafe_code)]
 
-/// Access right: this process's own receives and reads may write here.
+/// Access right: receives and RDMA Reads of this process may write to the region.
 pub(crate) const LOCAL_WRITE: u32 = 1;
-/// Access right: a peer's RDMA Write may write here.
+/// Access right: RDMA Writes of a remote peer may write to the region.
 pub(crate) const REMOTE_WRITE: u32 = 1 << 1;
-/// Access right: a peer's RDMA Read may read here.
+/// Access right: RDMA Reads of a remote peer may read the region.
 pub(crate) const REMOTE_READ: u32 = 1 << 2;
-/// Access right: a peer's atomic operations may modify memory here.
+/// Access right: atomic operations of a remote peer may modify the region.
 pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
-/// A flush of this region, or a read from it, makes earlier writes durable.
+/// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
 pub(crate) const FLUSH_PERSISTENT: u32 = 1 << 9;
 
-/// A range of a memory region, and the rights that an access to it needs (0: a read by this process's own work requests).
+/// A range of a memory region, and the access rights that are required (0: to be read by a work request of this process).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub stag: u32,
@@ -22,26 +22,26 @@ pub(crate) struct Access {
     pub rights: u32,
 }
 
-/// Why an access is refused, in the order in which the checks are made.
+/// Why an access is denied, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// No region has this STag.
     Stag,
     /// The region belongs to another protection domain.
     Pd,
-    /// The region was registered without the right.
+    /// The region was registered without the required right.
     Rights,
-    /// The end of the range does not fit in 64 bits.
+    /// The end of the range exceeds 64 bits.
     Wrap,
-    /// The range leaves the region.
+    /// The range is not entirely within the region.
     Bounds,
 }
 
-/// Why bytes could not be moved to or from registered memory.
+/// Why data could not be copied to or from registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {
-    /// The region does not allow it.
+    /// The memory region does not permit the access.
     Denied(Denied),
-    /// The region allows it, but the memory is not mapped any more, or not as the access needs it.
+    /// The region permits it, but the memory is no longer mapped, or is mapped without the protection that the access needs.
     Fault,
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Channels: queues of events behind a descriptor that a program may poll, and may set O_NONBLOCK without telling us.
+//! Event channels: queues of events with a file descriptor that a program may poll and may switch to O_NONBLOCK.
 //!
-//! The descriptor is an eventfd that counts the queued events, so that taking an event blocks, or fails with EAGAIN, or is interrupted,
-//! just as a read of that descriptor is.
+//! The descriptor is an eventfd semaphore that counts the queued events, so taking an event blocks, fails with EAGAIN or is interrupted
+//! exactly as a read of the descriptor is. An event for which a [`Taker`] is at hand is not counted: its thread takes the event from the
+//! queue without a system call, and what takers leave behind is counted when they are dropped.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -12,7 +13,7 @@ use std::sync::Mutex;
 use crate::lock;
 use crate::sys::{self, Errno};
 
-/// A queue of events of type `T`; both completion channels and rdma_cm event channels are one.
+/// A queue of events of type `T`: a completion channel or an rdma_cm event channel.
 pub(crate) struct EventQueue<T> {
     counter: OwnedFd,
     events: Mutex<Events<T>>,
@@ -20,12 +21,13 @@ pub(crate) struct EventQueue<T> {
 
 struct Events<T> {
     queue: VecDeque<T>,
-    /// Threads that will take an event before they return, and events that the counter was not raised for because of them.
+    /// Live [`Taker`]s.
     takers: usize,
+    /// Events that are left to them: queued, but not counted. Never more than `takers`.
     unraised: usize,
 }
 
-/// A thread that takes an event before it returns: an event that is queued meanwhile need not be told to the kernel.
+/// A thread that is going to take an event, if there is one: for an event queued meanwhile the eventfd is not written.
 pub(crate) struct Taker<'a, T>(&'a EventQueue<T>);
 
 impl<T> Drop for Taker<'_, T> {
@@ -40,20 +42,20 @@ impl<T> Drop for Taker<'_, T> {
 }
 
 impl<T> EventQueue<T> {
-    /// A queue with a descriptor of its own; EMFILE, ENFILE or ENOMEM when the system has none left.
+    /// Creates a queue and its descriptor. EMFILE, ENFILE, ENOMEM.
     pub(crate) fn new() -> Result<Self, Errno> {
         let counter = sys::event_counter().inspect_err(|&e| {
-            log::error!("no descriptor for an event channel: {}", std::io::Error::from_raw_os_error(e));
+            log::error!("cannot create the descriptor of an event channel: {}", std::io::Error::from_raw_os_error(e));
         })?;
         Ok(Self { counter, events: Mutex::new(Events { queue: VecDeque::new(), takers: 0, unraised: 0 }) })
     }
 
-    /// The descriptor, readable while an event is queued. It lives as long as the queue.
+    /// The descriptor, which is readable while an event is queued. It is closed with the queue.
     pub(crate) fn fd(&self) -> RawFd {
         self.counter.as_raw_fd()
     }
 
-    /// Queues an event and wakes one waiter.
+    /// Queues an event, and wakes a waiting thread unless a [`Taker`] is going to take it.
     pub(crate) fn push(&self, event: T) {
         {
             let mut events = lock(&self.events);
@@ -66,24 +68,24 @@ impl<T> EventQueue<T> {
         sys::event_raise(&self.counter);
     }
 
-    /// Promises to take an event, if there is one, before the result is dropped. For a thread that is awake and on its way to do so.
+    /// Announces that this thread is awake and calls [`Self::try_take`] before it drops the result.
     pub(crate) fn will_take(&self) -> Taker<'_, T> {
         lock(&self.events).takers += 1;
         Taker(self)
     }
 
-    /// Takes the oldest event, waiting for one if the descriptor is a blocking one. The error is the descriptor's: EAGAIN or EINTR.
+    /// Takes the oldest event; waits for one unless the descriptor has O_NONBLOCK. EAGAIN, EINTR.
     pub(crate) fn take(&self) -> Result<T, Errno> {
         loop {
             sys::event_take(&self.counter)?;
-            // An event may have been withdrawn between the two steps: then its count is gone and the wait goes on.
+            // If the event was withdrawn or taken by another thread after the read, keep waiting.
             if let Some(event) = lock(&self.events).queue.pop_front() {
                 return Ok(event);
             }
         }
     }
 
-    /// Takes the oldest event if there is one, whatever the descriptor's flags.
+    /// Takes the oldest event, if any. Never blocks, whatever the flags of the descriptor.
     pub(crate) fn try_take(&self) -> Option<T> {
         let raised = {
             let mut events = lock(&self.events);
@@ -94,12 +96,12 @@ impl<T> EventQueue<T> {
             }
             event
         };
-        // Another reader may have its count already; that one finds no event and waits on.
+        // If another thread has already read the count of this event, it finds no event and keeps waiting.
         sys::event_try_take(&self.counter);
         Some(raised)
     }
 
-    /// Withdraws the events that `of` selects and returns them, oldest first.
+    /// Removes the events that `of` selects and returns them, oldest first.
     pub(crate) fn withdraw(&self, mut of: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut events = lock(&self.events);
         let (gone, kept): (VecDeque<T>, VecDeque<T>) = events.queue.drain(..).partition(|e| of(e));

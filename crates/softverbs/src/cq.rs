@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Completion queues.
 //!
-//! A completion is never lost: when the queue is full the queue pair keeps it back and delivers it once the program has polled. An event
-//! is raised when a completion arrives at an armed queue. Completions that arrived while the queue was not armed and for which no event
-//! was raised are announced at the moment of arming, so that a program that waits before it polls is not left waiting, and two threads
-//! that share a queue both wake up; a completion that an event already stands for is not announced twice.
+//! No completion is lost: if the queue is full, the connection keeps the completion and delivers it after the program has polled. A
+//! completion that is added to an armed queue generates an event. Arming the queue also generates one if the queue holds completions that
+//! no event has announced, so that neither a program that waits before it polls nor a second thread that waits for the same queue misses
+//! them. No completion is announced twice.
 //!
-//! A queue knows its connections only as something to be driven, and the watches behind which their sockets are.
+//! A poll that finds no completion drives the connections of the queue in the calling thread. The queue knows them only as [`Driven`], and
+//! the watches ([`Watch`]) that hold their sockets.
 //!
-//! Locks: `ring` is a leaf. `connections` is held while a poll moves the bytes of the queue's own connections, so it comes before the lock
-//! of a connection, which only the holder of its turn takes.
+//! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a connection. Under `ring` only the
+//! channel is locked.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -25,11 +26,11 @@ use crate::progress::watch::Watch;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
 
-/// Empty polls in a row that found all connections being driven by others, before the poller gives up its processor: one of them may need
-/// just that.
+/// Consecutive empty polls that found every connection being driven by another thread, after which the poller yields its processor: that
+/// thread may need it.
 const BUSY_POLLS: u32 = 8;
 
-/// A completion in the ring, and whose place in the send queue it holds until it is polled.
+/// A completion in the ring, and the count of used send queue entries in which it is included until it is polled.
 #[derive(Clone, Default)]
 struct Entry {
     completion: Completion,
@@ -45,10 +46,10 @@ enum Armed {
 
 struct Ring {
     entries: Box<[Entry]>,
-    /// Completions ever taken and ever put; they index the ring modulo its length.
+    /// Total numbers of completions taken and added; modulo the length of the ring they are indices.
     taken: u64,
     put: u64,
-    /// Completions up to here have been announced by an event.
+    /// The value of `put` when the last event was generated: no earlier completion needs one.
     announced: u64,
     armed: Armed,
 }
@@ -56,16 +57,16 @@ struct Ring {
 /// A completion queue.
 pub(crate) struct Cq {
     ring: Mutex<Ring>,
-    /// The address of the C object, which is what the channel's reader is given.
+    /// The address of the C structure, which an event carries.
     handle: AtomicUsize,
     channel: Option<Arc<EventQueue<usize>>>,
     connections: Mutex<Vec<Arc<dyn Driven>>>,
-    /// Where the sockets of connections are that receive into this queue.
+    /// The watch for the sockets of connections whose receive completion queue this is.
     home: Mutex<Option<Arc<Watch>>>,
-    /// Where the sockets of all its connections are.
+    /// The watches that hold the sockets of all its connections.
     watches: Mutex<Vec<Arc<Watch>>>,
     busy: AtomicU32,
-    /// A queue pair keeps completions back because the ring was full.
+    /// A connection keeps completions because the ring was full.
     waiting: AtomicBool,
 }
 
@@ -84,7 +85,7 @@ impl Cq {
         }
     }
 
-    /// Tells the queue the address that its events carry.
+    /// Sets the address that events carry.
     pub(crate) fn set_handle(&self, handle: usize) {
         self.handle.store(handle, Ordering::Relaxed);
     }
@@ -93,12 +94,12 @@ impl Cq {
         self.channel.as_ref()
     }
 
-    /// Adds a connection whose bytes a poll of this queue moves.
+    /// Adds a connection, which an empty poll then drives.
     pub(crate) fn attach(&self, connection: Arc<dyn Driven>) {
         lock(&self.connections).push(connection);
     }
 
-    /// Takes a connection off.
+    /// Removes a connection.
     pub(crate) fn detach(&self, connection: &dyn Driven) {
         let same = |other: &Arc<dyn Driven>| std::ptr::addr_eq(Arc::as_ptr(other), connection);
         lock(&self.connections).retain(|other| !same(other));
@@ -109,7 +110,7 @@ impl Cq {
         lock(&self.connections).is_empty()
     }
 
-    /// The watch for sockets of connections that receive into this queue, made by the first of them.
+    /// The watch for the sockets of connections whose receive completion queue this is; the first call creates it.
     pub(crate) fn home(&self, engine: &Arc<Engine>) -> Result<Arc<Watch>, Errno> {
         let mut home = lock(&self.home);
         if let Some(watch) = &*home {
@@ -121,7 +122,7 @@ impl Cq {
         Ok(watch)
     }
 
-    /// Adds a watch that connections of this queue have their sockets behind.
+    /// Adds a watch that holds sockets of connections of this queue.
     pub(crate) fn look_at(&self, watch: &Arc<Watch>) {
         let mut watches = lock(&self.watches);
         if !watches.iter().any(|known| Arc::ptr_eq(known, watch)) {
@@ -129,12 +130,13 @@ impl Cq {
         }
     }
 
-    /// The watches behind which the sockets of its connections are.
+    /// The watches that hold the sockets of its connections.
     pub(crate) fn watches(&self) -> Vec<Arc<Watch>> {
         lock(&self.watches).clone()
     }
 
-    /// Puts a completion, which keeps its place in `account` until it is polled; false when the ring is full: the caller keeps it, and is driven with [`reason::ROOM`] after a poll.
+    /// Adds a completion; it counts in `account` until it is polled. False if the ring is full: the caller keeps the completion and is driven
+    /// with [`reason::ROOM`] after a poll.
     pub(crate) fn push(&self, completion: Completion, account: Option<&Arc<AtomicU32>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;
@@ -164,7 +166,7 @@ impl Cq {
         }
     }
 
-    /// Takes up to `max` completions, giving each to `out`. When there are none it first moves the bytes of the queue's connections.
+    /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of the queue and tries again.
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion)) -> usize {
         let mut got = self.take(max, &mut out);
         if got == 0 && max > 0 {
@@ -200,10 +202,10 @@ impl Cq {
     }
 
     fn progress(&self) {
-        // A second poller of the same queue has nothing to add to the first one's work.
+        // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return };
         if connections.len() > POLL_DIRECTLY {
-            // Whatever has something is found there, at the cost of one call.
+            // One system call finds the sockets that are ready.
             if let [watch] = lock(&self.watches).as_slice() {
                 watch.look(By::Poller);
             }
@@ -222,7 +224,7 @@ impl Cq {
         }
     }
 
-    /// Asks for an event at the next completion (or the next solicited or failed one).
+    /// Requests an event for the next completion, or for the next solicited or failed one.
     pub(crate) fn arm(&self, solicited_only: bool) {
         {
             let mut ring = lock(&self.ring);

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! softverbs: a software RDMA provider in user space.
 //!
-//! It offers the verbs and rdma_cm objects that librpma needs, with the C structures and the errno conventions of libibverbs and
-//! librdmacm, and needs no device, no root and no kernel module. On the wire it is iWARP over TCP, so a kernel siw or an iWARP adapter
-//! can be the other side.
+//! It provides the verbs and rdma_cm objects that librpma needs, with the C structures and the errno conventions of libibverbs and
+//! librdmacm, and requires no RDMA device, no privileges and no kernel module. The wire protocol is iWARP over TCP, so the remote peer can
+//! also be the kernel's siw or an iWARP adapter.
 //!
 //! ```text
-//! ffi                           the objects and calls of verbs and rdma_cm, in C structures
-//!   │ └─▶ cm                    connection management: ids, events, listening, connecting
+//! ffi                           the objects and functions of verbs and rdma_cm, as C structures
+//!   │ └─▶ cm                    connection management: identifiers, events, listening, connecting
 //!   ▼
-//! qp ──▶ conn                   one reliable connection as a state machine: requests and bytes in, bytes and completions out
-//!  │ └─▶ progress               who drives it: turn, rings, watches, the engine's thread
-//!  ├───▶ link                   what carries its bytes: a TCP socket
-//!  ├───▶ memory                 who may touch which bytes; placing them; making them durable
-//!  └───▶ cq, srq, channel       completions, shared receives, events
+//! qp ──▶ conn                   a reliable connection as a state machine: requests and bytes in, bytes and completions out
+//!  │ └─▶ progress               which thread drives it: turn, rings, watches, the engine
+//!  ├───▶ link                   the TCP socket that carries its bytes
+//!  ├───▶ memory                 memory regions: access checks, placement, durability
+//!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
 //! ```
 //!
-//! Locks, outermost first: a completion queue's list of connections, the session of a connection (taken only by the holder of its turn), then
-//! the leaves: an id's state and the channel it raises events in, a completion ring and its channel, a watch, the engine's tables, a
-//! shared receive queue, the memory table's free list. The engine calls its sources without any lock of its own held.
+//! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of its
+//! turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and its channel, a
+//! watch, the tables of the engine, a shared receive queue, the free list of the memory table. The engine holds none of its locks when it
+//! calls a source.
 //!
-//! Trouble that a program cannot learn from an error number alone is reported through the [`log`] facade, target `softverbs`.
+//! Conditions that an error number does not explain are reported through the [`log`] facade with target `softverbs`.
 
 mod access;
 mod channel;
@@ -42,7 +43,7 @@ pub use ffi::{rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};
 
-/// Locks a mutex. A thread that panicked while it held one has ended the process (panics abort), but in tests it may not have.
+/// Locks a mutex. A poisoned one is locked as well: in a program a panic aborts the process, so poisoning occurs only in tests.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

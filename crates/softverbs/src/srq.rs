@@ -10,7 +10,7 @@ use crate::conn::wr::RecvWr;
 use crate::lock;
 use crate::progress::{By, Driven};
 
-/// The queue has no room for another receive.
+/// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -23,7 +23,7 @@ pub(crate) struct Srq {
 struct Inner {
     posted: VecDeque<RecvWr>,
     capacity: usize,
-    /// Connections that hold a message back for want of a receive, by the number of their queue pair, the longest waiting first.
+    /// Connections with a message that waits for a receive, with the number of their queue pair, in the order in which they ran out.
     waiting: VecDeque<(u32, Weak<dyn Driven>)>,
     users: u32,
 }
@@ -35,7 +35,7 @@ impl Srq {
         Self { pd, inner: Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 }) }
     }
 
-    /// Adds a receive, and lets connections that wait for one go on as long as there is one.
+    /// Adds a receive, and drives the connections that wait for one as long as there are receives.
     pub(crate) fn post(&self, wr: RecvWr) -> Result<(), Full> {
         let mut rounds = {
             let mut inner = lock(&self.inner);
@@ -45,7 +45,7 @@ impl Srq {
             inner.posted.push_back(wr);
             inner.waiting.len()
         };
-        // Each of them once: who finds none left waits again, behind the others.
+        // Each connection once: one that finds no receive goes to the end of the list.
         while rounds > 0 {
             rounds -= 1;
             let waiting = {
@@ -60,7 +60,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Takes the oldest receive; when there is none, `connection` is driven once there is.
+    /// Takes the oldest receive; if there is none, `connection` is driven when one is posted.
     pub(crate) fn take(&self, num: u32, connection: &Weak<dyn Driven>) -> Option<RecvWr> {
         let mut inner = lock(&self.inner);
         let wr = inner.posted.pop_front();
@@ -70,7 +70,7 @@ impl Srq {
         wr
     }
 
-    /// Counts a queue pair that uses this queue in (`+1`) or out (`-1`).
+    /// Adds `change` to the number of queue pairs that use this queue.
     pub(crate) fn add_user(&self, change: i32) {
         let mut inner = lock(&self.inner);
         inner.users = inner.users.saturating_add_signed(change);
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Srq {
     }
 }
 
-/// A shared receive queue that several queue pairs hold.
+/// A shared receive queue, owned by its C structure and its queue pairs.
 pub(crate) type SharedSrq = Arc<Srq>;
 
 #[cfg(test)]
