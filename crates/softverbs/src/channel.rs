@@ -45,7 +45,10 @@ impl<T> EventQueue<T> {
     /// Creates a queue and its descriptor. EMFILE, ENFILE, ENOMEM.
     pub(crate) fn new() -> Result<Self, Errno> {
         let counter = sys::event_counter().inspect_err(|&e| {
-            log::error!("cannot create the descriptor of an event channel: {}", std::io::Error::from_raw_os_error(e));
+            log::error!(
+                "cannot create the descriptor of an event channel: {}",
+                std::io::Error::from_raw_os_error(e)
+            );
         })?;
         Ok(Self { counter, events: Mutex::new(Events { queue: VecDeque::new(), takers: 0, unraised: 0 }) })
     }

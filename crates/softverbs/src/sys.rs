@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The raw system calls that softverbs makes, each behind a function whose contract can be checked where it is called.
+//! The system calls of softverbs, each in a function with a contract that its callers can meet.
 
 use std::cell::Cell;
 use std::io;
@@ -30,7 +30,7 @@ fn check_len(ret: isize) -> Result<usize, Errno> {
 
 fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     let fd = check(fd)?;
-    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    // SAFETY: every caller passes a descriptor that the kernel has just created, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -50,7 +50,7 @@ thread_local! {
     static RAISED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How many events this thread has raised; a change means that it may have woken another one.
+/// Number of events that this thread has raised: if it changes, the thread may have woken another one.
 pub(crate) fn events_raised() -> u32 {
     RAISED.get()
 }
@@ -63,14 +63,14 @@ pub(crate) fn event_raise(fd: &OwnedFd) {
     unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
-/// Takes from an eventfd, blocking or not as the descriptor's own flags say.
+/// Reads an eventfd; blocks unless the descriptor has O_NONBLOCK.
 pub(crate) fn event_take(fd: &OwnedFd) -> Result<(), Errno> {
     let mut count = 0u64;
     // SAFETY: the buffer is eight writable bytes.
     check_len(unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) }).map(drop)
 }
 
-/// Takes one from an eventfd if there is one, never blocking, whatever the descriptor's flags.
+/// Reads an eventfd if its count is not zero. Never blocks, whatever the flags of the descriptor.
 pub(crate) fn event_try_take(fd: &OwnedFd) {
     let mut count = 0u64;
     let iov = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
@@ -102,16 +102,16 @@ impl Epoll {
     }
 
     pub(crate) fn remove(&self, fd: RawFd) {
-        // A descriptor that is not registered any more is what the caller wants.
+        // An error means that the descriptor is not registered, which is the purpose of the call.
         let _ = self.ctl(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
-    /// Its descriptor, readable while one of its descriptors is ready.
+    /// The descriptor of the epoll instance, readable while a registered descriptor is ready.
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Waits up to `timeout` (`None`: for ever) and returns how many of `events` were filled.
+    /// Waits up to `timeout` (`None`: without limit) and returns the number of `events` filled in.
     pub(crate) fn wait(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> usize {
         let (fd, len) = (self.0.as_raw_fd(), events.len() as i32);
         if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
@@ -120,7 +120,8 @@ impl Epoll {
                 tv_nsec: timeout.subsec_nanos().into(),
             };
             let no_mask: *const libc::sigset_t = std::ptr::null();
-            // SAFETY: the slice is writable and its length is passed along; the time is a valid timespec, and no mask is given.
+            // SAFETY: the kernel writes at most `len` entries, the length of the slice; `time` is a valid timespec that outlives the call,
+            // and the signal mask is NULL.
             let n = unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait2,
@@ -136,10 +137,10 @@ impl Epoll {
                 return usize::try_from(n).unwrap_or(0);
             }
         }
-        // Before Linux 5.11: milliseconds, rounded up, so that what is waited for has come when the wait ends.
+        // Before Linux 5.11: milliseconds, rounded up, so that the wait does not end before the deadline.
         let timeout = timeout
             .map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
-        // SAFETY: the slice is writable and its length is passed along.
+        // SAFETY: the kernel writes at most `len` entries, the length of the slice.
         let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), len, timeout) };
         usize::try_from(n).unwrap_or(0)
     }
@@ -152,13 +153,13 @@ pub(crate) fn tcp_socket(family: i32) -> Result<OwnedFd, Errno> {
     owned(unsafe { libc::socket(family, kind, 0) })
 }
 
-/// A close-on-exec UDP socket, used only to ask the kernel for a route.
+/// A close-on-exec UDP socket, used only to find the source address of a route.
 pub(crate) fn udp_socket(family: i32) -> Result<OwnedFd, Errno> {
     // SAFETY: socket takes no pointers.
     owned(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })
 }
 
-/// Takes a connection from a listening socket; the new socket is non-blocking and close-on-exec.
+/// Accepts a connection; the new socket is non-blocking and close-on-exec.
 pub(crate) fn accept(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the address pointers may be NULL when the caller does not want the address.
@@ -170,16 +171,16 @@ pub(crate) fn listen(fd: &OwnedFd, backlog: i32) -> Result<(), Errno> {
     check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
 }
 
-/// Ends the sending half of a connection: the peer reads everything sent so far, then the end.
+/// Shuts down the sending direction: the peer receives everything sent so far, then the end of the stream.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
-    // SAFETY: shutdown takes no pointers. A socket that is not connected any more needs no FIN.
+    // SAFETY: shutdown takes no pointers. It fails only on a socket that is no longer connected, which needs no FIN.
     unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
 }
 
-/// Sets an integer socket option; a kernel without it leaves the socket as it was.
+/// Sets an integer socket option; without effect on a kernel that does not have it.
 pub(crate) fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) {
     let len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the option value is one readable int of the length given.
+    // SAFETY: `value` is readable for `len` bytes and outlives the call.
     unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
 }
 
@@ -187,15 +188,15 @@ pub(crate) fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) {
 pub(crate) fn get_option(fd: &OwnedFd, level: i32, name: i32) -> Result<i32, Errno> {
     let mut value = 0i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: value and length are writable and the length is that of value.
+    // SAFETY: `value` is writable for `len` bytes; both outlive the call.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len) })?;
     Ok(value)
 }
 
-/// Sends the bytes of `parts` without blocking. `ends_segment`: what is sent next does not go into the TCP segment that their end is in.
+/// Sends the bytes of `parts` without blocking. `ends_segment`: bytes sent later are not added to the last TCP segment of these.
 ///
-/// The kernel reads the memory and answers EFAULT where there is none, so no address can make this call misbehave; what must not be
-/// sent is for the caller to decide.
+/// Safe for any address: the kernel reads the memory, and fails with EFAULT if it is not mapped. The caller decides which memory may be
+/// sent.
 pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool) -> Result<usize, Errno> {
     // SAFETY: an all-zero msghdr is a valid one: no address, no control data.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -203,7 +204,8 @@ pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool
     msg.msg_iovlen = parts.len() as _;
     let end = if ends_segment { libc::MSG_EOR } else { 0 };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | end;
-    // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads.
+    // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads; the memory behind them is read by the kernel, which checks
+    // that it is mapped.
     check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) })
 }
 
@@ -221,25 +223,25 @@ pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
 
 /// Receives without blocking, first into `len` bytes at `addr`, then into `rest`.
 ///
-/// The kernel answers EFAULT where there is no writable memory at `addr`.
+/// Fails with EFAULT if there is no writable memory at `addr`.
 ///
 /// # Safety
 ///
-/// Nobody may rely on the content of the `len` bytes at `addr`: they must belong to a region that the caller holds a grant to write.
+/// The caller must hold a grant ([`crate::memory::Grant`]) to write the `len` bytes at `addr`.
 pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [u8]) -> Result<usize, Errno> {
     let parts = [
         libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len },
         libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
     ];
-    // SAFETY: as above; the second part is a writable slice.
+    // SAFETY: an all-zero msghdr is a valid one: no address, no control data.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
-    // SAFETY: the caller answers for the first part, the slice for the second; recvmsg only reads the iovecs.
+    // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg only reads the iovecs.
     check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) })
 }
 
-/// The size of a page of memory.
+/// The page size.
 pub(crate) fn page_size() -> u64 {
     static PAGE: once_cell::sync::Lazy<u64> = once_cell::sync::Lazy::new(|| {
         // SAFETY: sysconf takes no pointers.
@@ -248,7 +250,7 @@ pub(crate) fn page_size() -> u64 {
     *PAGE
 }
 
-/// The pages that hold `len` bytes at `addr`: their start and length.
+/// The start and the length of the pages that contain `len` bytes at `addr`.
 fn pages(addr: u64, len: u64) -> (u64, u64) {
     let mask = page_size() - 1;
     let start = addr & !mask;
@@ -256,38 +258,38 @@ fn pages(addr: u64, len: u64) -> (u64, u64) {
     (start, end.saturating_sub(start))
 }
 
-/// Faults in the pages of a range for reading or for writing; EFAULT or ENOMEM when there is no such memory, EINVAL when the kernel
-/// (before 5.14) or the mapping (device memory) cannot be asked.
+/// Faults in the pages of a range for reading or for writing. EFAULT or ENOMEM if the memory is not mapped or lacks the protection; EINVAL
+/// if the kernel (before 5.14) or the mapping (device memory) does not support the request.
 pub(crate) fn populate(addr: u64, len: u64, write: bool) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: populating changes no content; on a range without memory it fails.
+    // SAFETY: MADV_POPULATE_* does not change the content of memory, and fails for a range that is not mapped.
     check(unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) }).map(drop)
 }
 
 /// Tells the kernel that a range will be used soon, without faulting it in.
 pub(crate) fn will_need(addr: u64, len: u64) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
-    // SAFETY: WILLNEED changes no content.
+    // SAFETY: MADV_WILLNEED does not change the content of memory.
     check(unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_WILLNEED) }).map(drop)
 }
 
 /// Whether every page of a range is mapped.
 pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
     let (start, len) = pages(addr, len);
-    // SAFETY: MS_ASYNC has no effect on Linux but to walk the mappings, failing with ENOMEM at a hole.
+    // SAFETY: on Linux MS_ASYNC only walks the mappings and fails with ENOMEM at an unmapped page.
     unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_ASYNC) == 0 }
 }
 
-/// Writes the changed pages of a range back to the file they map, and returns when they are durable. Memory without a file needs
-/// nothing and costs a walk over its mappings.
+/// Writes the modified pages of a range back to the file that is mapped there, and returns when they are durable. For memory without a file
+/// it only walks the mappings.
 pub(crate) fn make_durable(addr: u64, len: u64) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
-    // SAFETY: msync changes no memory.
+    // SAFETY: MS_SYNC does not change the content of memory.
     check(unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_SYNC) }).map(drop)
 }
 
-/// Has the kernel find the eight bytes at an aligned address writable, faulting them in; the error is EFAULT or ENOMEM where they are not.
+/// Checks that the eight bytes at an aligned address are writable, and faults them in. EFAULT or ENOMEM if they are not.
 pub(crate) fn make_writable(addr: u64) -> Result<(), Errno> {
     match populate(addr, 8, true) {
         Err(libc::EINVAL) => modify_nothing(addr),
@@ -295,13 +297,13 @@ pub(crate) fn make_writable(addr: u64) -> Result<(), Errno> {
     }
 }
 
-/// As [`make_writable`], where the kernel (before 5.14) or the mapping knows no populating: an atomic "or" of nothing by futex(2).
+/// [`make_writable`] for a kernel (before 5.14) or a mapping without MADV_POPULATE_WRITE: an atomic "or" with 0 by futex(2).
 fn modify_nothing(addr: u64) -> Result<(), Errno> {
     // FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)
     const OR_NOTHING: u32 = 2 << 28;
     let here = 0u32;
-    // SAFETY: the first address is ours and nobody waits there; at the second one the kernel changes nothing, and fails with EFAULT where
-    // there is no writable memory.
+    // SAFETY: the first address is that of `here`, on which no thread waits. At the second one the kernel stores the value that it has read,
+    // atomically, and fails with EFAULT if there is no writable memory.
     let ret = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -316,7 +318,7 @@ fn modify_nothing(addr: u64) -> Result<(), Errno> {
     if ret < 0 { Err(errno()) } else { Ok(()) }
 }
 
-/// This process, for copies to its own memory. After a fork the child must ask anew.
+/// The process ID of this process, for copies to and from its own memory. Not valid in a child after fork(2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process(libc::pid_t);
 
@@ -327,8 +329,8 @@ impl Process {
     }
 }
 
-/// Copies bytes to memory of this process through the kernel, in order, and says how many; fewer than all where a plain copy would have
-/// faulted next. At most 1024 pieces. EFAULT: none at all.
+/// Copies bytes to memory of this process through the kernel, in order, and returns how many were copied: fewer than all if the memory that
+/// follows is not mapped and writable. Copies at most the first [`crate::limits::PLACE_BATCH`] pieces. EFAULT if none was copied.
 ///
 /// # Safety
 ///
@@ -344,7 +346,7 @@ pub(crate) unsafe fn copy_to<'a>(
     for (bytes, addr) in pieces.take(MOST) {
         local[locals] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         locals += 1;
-        // Neighbours become one element: the kernel looks for the pages of each.
+        // Adjacent ranges become one element, because the kernel looks up the pages of each element.
         let last = remotes.checked_sub(1).map(|last| &mut remote[last]);
         match last.filter(|last| last.iov_base as u64 + last.iov_len as u64 == addr) {
             Some(last) => last.iov_len += bytes.len(),
@@ -354,51 +356,51 @@ pub(crate) unsafe fn copy_to<'a>(
             }
         }
     }
-    // SAFETY: the local elements are slices that are only read; the caller answers for the ranges behind the remote ones, the kernel for
-    // their existence.
+    // SAFETY: the local elements are slices, which are only read. The caller holds grants to write the ranges of the remote elements, and
+    // the kernel checks that they are mapped.
     check_len(unsafe {
         libc::process_vm_writev(process.0, local.as_ptr(), locals as u64, remote.as_ptr(), remotes as u64, 0)
     })
 }
 
-/// Copies bytes from memory of this process through the kernel, which answers EFAULT where a plain copy would fault.
+/// Copies bytes from memory of this process through the kernel. EFAULT if the memory is not mapped.
 pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: into.len() };
-    // SAFETY: `local` is writable for its length; what is behind `remote` is only read, by the kernel.
+    // SAFETY: `local` is the slice `into`; the memory of `remote` is only read, by the kernel, which checks that it is mapped.
     let n = check_len(unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) })?;
     if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
 }
 
-/// Waits until one of the descriptors is readable; EINTR.
+/// Waits until one of the descriptors is ready. EINTR.
 pub(crate) fn wait_readable(fds: &mut [libc::pollfd]) -> Result<(), Errno> {
-    // SAFETY: the slice is writable and its length is passed along.
+    // SAFETY: the pointer and the count are those of the slice, which is writable.
     check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) }).map(drop)
 }
 
-/// Whether reading a descriptor never blocks.
+/// Whether a descriptor has O_NONBLOCK.
 pub(crate) fn is_non_blocking(fd: RawFd) -> bool {
     // SAFETY: F_GETFL takes no further argument.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Whether a read would go on after any signal that the program handles: all its handlers restart system calls. poll(2), which waits in
-/// its place, is never restarted by the kernel.
+/// Whether a read(2) would be restarted after any signal that the program handles, because all its handlers have SA_RESTART. poll(2), which
+/// softverbs calls instead, is never restarted by the kernel.
 pub(crate) fn handlers_restart() -> bool {
     (1..=64).filter(|signal| !(32..=33).contains(signal)).all(|signal| {
-        // SAFETY: an all-zero sigaction is a valid object to fill.
+        // SAFETY: all-zero is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: nothing is changed, only the present action is read.
+        // SAFETY: with a NULL `act` the call only writes the current action to `action`.
         let known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } == 0;
         let handled = known && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
         !handled || action.sa_flags & libc::SA_RESTART != 0
     })
 }
 
-/// How often threads of this process had to leave their processor to another thread.
+/// Number of involuntary context switches of this process.
 pub(crate) fn preemptions() -> i64 {
-    // SAFETY: an all-zero rusage is a valid object to fill, and the call is given just that.
+    // SAFETY: all-zero is a valid rusage, and getrusage writes one rusage to it.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
@@ -406,9 +408,9 @@ pub(crate) fn preemptions() -> i64 {
     }
 }
 
-/// Lets this thread run where the process's first thread may, not where the thread that started it was pinned.
+/// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may be pinned.
 pub(crate) fn run_where_the_process_may() {
-    // SAFETY: an all-zero set is a valid object to fill; both calls are given its size.
+    // SAFETY: all-zero is a valid cpu_set_t; both calls get the address and the size of `set`.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &mut set) == 0 {
@@ -417,7 +419,7 @@ pub(crate) fn run_where_the_process_may() {
     }
 }
 
-/// Asks for the shortest time slices that the scheduler gives an ordinary thread (Linux 6.12; without effect before).
+/// Requests the shortest time slices for a SCHED_OTHER thread (Linux 6.12; without effect before).
 pub(crate) fn ask_for_short_slices() {
     #[repr(C)]
     #[derive(Default)]
@@ -434,8 +436,8 @@ pub(crate) fn ask_for_short_slices() {
     const SHORTEST_NS: u64 = 100_000;
     let size = size_of::<Attr>() as u32;
     let mut attr = Attr::default();
-    // SAFETY: the kernel fills at most `size` bytes; thread 0 is this one. What is set is what was read, but for the slice; a refusal
-    // leaves everything as it was.
+    // SAFETY: the kernel writes at most `size` bytes to `attr`, and reads as many from it. Thread 0 is the calling thread. Only the slice
+    // differs from the attributes that were read; if the kernel rejects them, nothing changes.
     unsafe {
         if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
             attr.runtime = SHORTEST_NS;
@@ -444,19 +446,19 @@ pub(crate) fn ask_for_short_slices() {
     }
 }
 
-/// Runs `f` with all signals blocked in this thread, so that a thread it starts never runs the program's signal handlers.
+/// Runs `f` with all signals blocked in this thread, so that a thread that it creates never runs signal handlers of the program.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
-    // SAFETY: an all-zero sigset_t is a valid object to fill.
+    // SAFETY: all-zero is a valid sigset_t.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
+    // SAFETY: all-zero is a valid sigset_t.
     let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both sets are valid and writable.
+    // SAFETY: both calls get the addresses of the sets above, which are writable.
     unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
     }
     let result = f();
-    // SAFETY: `before` was filled by the call above.
+    // SAFETY: `before` holds the mask that pthread_sigmask stored above; the third argument may be NULL.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     result
 }
@@ -474,7 +476,7 @@ pub(crate) mod tests {
     impl Mapping {
         pub(crate) fn new(len: usize) -> Self {
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping where the kernel likes it.
+            // SAFETY: a new anonymous mapping at an address that the kernel chooses.
             let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
             assert_ne!(addr, libc::MAP_FAILED);
             Self { addr, len }
@@ -484,17 +486,17 @@ pub(crate) mod tests {
             self.addr as u64
         }
 
-        /// Removes pages from it.
+        /// Unmaps some of its pages.
         pub(crate) fn unmap(&self, at: usize, len: usize) {
             assert!(at + len <= self.len);
-            // SAFETY: a part of our own mapping, to which there are no references.
+            // SAFETY: the range is part of this mapping, to which there are no references.
             unsafe { libc::munmap(self.addr.byte_add(at), len) };
         }
     }
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: our own mapping; pages that are gone already do not matter.
+            // SAFETY: this mapping is not used any more; pages that are already unmapped are skipped.
             unsafe { libc::munmap(self.addr, self.len) };
         }
     }
@@ -508,7 +510,7 @@ pub(crate) mod tests {
             assert_eq!(ask(map.addr() + 8), Ok(()));
             assert!(ask(map.addr() + page).is_err());
         }
-        // SAFETY: our own mapping, made read-only.
+        // SAFETY: the page belongs to `map`, to which there are no references.
         unsafe { libc::mprotect(map.addr() as *mut libc::c_void, page as usize, libc::PROT_READ) };
         for ask in [make_writable, modify_nothing] {
             assert!(ask(map.addr()).is_err());
@@ -530,7 +532,7 @@ pub(crate) mod tests {
         event_raise(&fd);
         event_take(&fd).unwrap();
         event_try_take(&fd);
-        // SAFETY: fcntl with an int argument.
+        // SAFETY: F_SETFL takes an int.
         unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         assert_eq!(event_take(&fd), Err(libc::EAGAIN));
     }
@@ -540,7 +542,7 @@ pub(crate) mod tests {
         assert!(!is_mapped(page_size(), page_size()));
         assert!(populate(page_size(), 1, true).is_err());
         let own = Process::own();
-        // SAFETY: nothing is mapped there, so nothing can change.
+        // SAFETY: no memory is mapped at that address, so none can be overwritten.
         assert_eq!(unsafe { copy_to(own, [(&[1u8, 2, 3][..], page_size())].into_iter()) }, Err(libc::EFAULT));
         assert_eq!(copy_from(own, page_size(), &mut [0; 3]), Err(libc::EFAULT));
     }

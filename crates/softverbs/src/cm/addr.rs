@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Addresses: C socket addresses to Rust's and back, and the socket calls that take them.
+//! Socket addresses: conversion between C and Rust, and the socket calls that take addresses.
 
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::mem::MaybeUninit;
@@ -9,28 +9,28 @@ use std::ptr::addr_of;
 
 use crate::sys::{self, Errno};
 
-/// Room for an address of any family that we know.
+/// The size of an address of any family.
 const STORAGE_LEN: socklen_t = size_of::<sockaddr_storage>() as socklen_t;
 
-/// Reads a C socket address; EAFNOSUPPORT when it is neither IPv4 nor IPv6, EINVAL when it is NULL.
+/// Reads a C socket address. EINVAL if it is NULL, EAFNOSUPPORT if it is neither IPv4 nor IPv6.
 ///
 /// # Safety
 ///
-/// `addr` must be NULL or point to a socket address as long as its family says.
+/// `addr` must be NULL or point to a socket address of the length that its family has.
 pub(crate) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Errno> {
     if addr.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller's promise; every socket address has a family.
+    // SAFETY: `addr` is not NULL, so it points to a socket address, and each starts with its family.
     match c_int::from(unsafe { addr_of!((*addr).sa_family).read() }) {
         libc::AF_INET => {
-            // SAFETY: the family says that it is this structure.
+            // SAFETY: an address of family AF_INET is a sockaddr_in; it may be unaligned.
             let v4 = unsafe { addr.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is this structure.
+            // SAFETY: an address of family AF_INET6 is a sockaddr_in6; it may be unaligned.
             let v6 = unsafe { addr.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
@@ -53,7 +53,7 @@ pub(crate) fn to_storage(addr: &SocketAddr) -> (sockaddr_storage, socklen_t) {
                 sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
                 sin_zero: [0; 8],
             };
-            // SAFETY: a sockaddr_storage has room and alignment for any socket address.
+            // SAFETY: a sockaddr_storage is large enough and aligned for a sockaddr_in.
             unsafe { to.cast::<sockaddr_in>().write(from) };
             (storage, size_of::<sockaddr_in>() as socklen_t)
         }
@@ -65,7 +65,7 @@ pub(crate) fn to_storage(addr: &SocketAddr) -> (sockaddr_storage, socklen_t) {
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: a sockaddr_storage is large enough and aligned for a sockaddr_in6.
             unsafe { to.cast::<sockaddr_in6>().write(from) };
             (storage, size_of::<sockaddr_in6>() as socklen_t)
         }
@@ -82,14 +82,14 @@ fn check(ret: c_int) -> Result<(), Errno> {
 
 pub(crate) fn bind(fd: &OwnedFd, addr: &SocketAddr) -> Result<(), Errno> {
     let (storage, len) = to_storage(addr);
-    // SAFETY: the address is readable for its length.
+    // SAFETY: `storage` holds an address of `len` bytes and outlives the call.
     check(unsafe { libc::bind(fd.as_raw_fd(), addr_of!(storage).cast(), len) })
 }
 
-/// Connects a socket; EINPROGRESS from a non-blocking one is the caller's to handle.
+/// Connects a socket. EINPROGRESS on a non-blocking socket, among others.
 pub(crate) fn connect(fd: &OwnedFd, addr: &SocketAddr) -> Result<(), Errno> {
     let (storage, len) = to_storage(addr);
-    // SAFETY: the address is readable for its length.
+    // SAFETY: `storage` holds an address of `len` bytes and outlives the call.
     check(unsafe { libc::connect(fd.as_raw_fd(), addr_of!(storage).cast(), len) })
 }
 
@@ -98,23 +98,23 @@ type NameCall = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_
 fn name(fd: &OwnedFd, call: NameCall) -> Result<SocketAddr, Errno> {
     let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
     let mut len = STORAGE_LEN;
-    // SAFETY: the storage is writable for the length given.
+    // SAFETY: `storage` is writable for `len` bytes, and `call` is getsockname or getpeername, which writes no more.
     check(unsafe { call(fd.as_raw_fd(), storage.as_mut_ptr().cast(), &mut len) })?;
-    // SAFETY: the call has filled in an address; all of the storage is readable.
+    // SAFETY: the call has stored an address, and all of `storage` is initialised, so it has the length of any family.
     unsafe { read(storage.as_ptr().cast()) }
 }
 
-/// The address that a socket has on this host.
+/// The local address of a socket.
 pub(crate) fn local(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
     name(fd, libc::getsockname)
 }
 
-/// The address of a socket's peer.
+/// The address of the peer of a socket.
 pub(crate) fn peer(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
     name(fd, libc::getpeername)
 }
 
-/// The address that this host would use to reach `dst`; ENETUNREACH and the like when it has no way.
+/// The source address of the route to `dst`; ENETUNREACH or another error of connect(2) if there is no route.
 pub(crate) fn source_for(dst: &SocketAddr) -> Result<SocketAddr, Errno> {
     let socket = sys::udp_socket(family(dst))?;
     connect(&socket, dst)?;
@@ -132,10 +132,10 @@ mod tests {
         for text in ["127.0.0.1:7204", "[::1]:1", "[fe80::1%3]:65535"] {
             let addr: SocketAddr = text.parse().unwrap();
             let (storage, _) = to_storage(&addr);
-            // SAFETY: the storage holds an address.
+            // SAFETY: `storage` holds the address.
             assert_eq!(unsafe { read(addr_of!(storage).cast()) }, Ok(addr));
         }
-        // SAFETY: NULL is allowed; an address family of 0 is none that we know.
+        // SAFETY: NULL is allowed, and `unknown` is readable for the length of any address; family 0 is AF_UNSPEC.
         unsafe {
             assert_eq!(read(std::ptr::null()), Err(libc::EINVAL));
             let unknown: sockaddr_storage = std::mem::zeroed();

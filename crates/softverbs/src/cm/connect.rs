@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The active side: from the TCP connection to the peer's MPA Reply.
+//! The active side of connection establishment: from the TCP connection to the MPA Reply.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -22,23 +22,23 @@ use rdma_sys::rdma_cm_event_type::{
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
 
-/// What the program asked for.
+/// The parameters of a connection attempt.
 pub(crate) struct Attempt {
     pub qp: Arc<Qp>,
-    /// The MPA Request, ready to be sent.
+    /// The encoded MPA Request.
     pub request: Vec<u8>,
     pub ord: u16,
     pub wait_for_receives: bool,
-    /// Whom it is to.
+    /// The remote address.
     pub dst: SocketAddr,
-    /// Time for the TCP connection.
+    /// The timeout of the TCP connection.
     pub timeout: Duration,
 }
 
 enum Stage {
-    /// TCP is connecting.
+    /// The TCP connection is being established.
     Connecting,
-    /// The request is out.
+    /// The MPA Request has been sent.
     AwaitingReply,
 }
 
@@ -49,7 +49,7 @@ struct State {
     received: Vec<u8>,
 }
 
-/// A connection that the program has asked for and that is not established.
+/// A connection attempt.
 pub(crate) struct Outgoing {
     id: Weak<Id>,
     engine: Arc<Engine>,
@@ -58,14 +58,14 @@ pub(crate) struct Outgoing {
     state: Mutex<Option<State>>,
 }
 
-/// The peer's reply, and what came behind it.
+/// The MPA Reply, and the bytes that followed it.
 struct Replied {
     frame: Frame,
     private_data: Vec<u8>,
     early: Vec<u8>,
 }
 
-/// How an attempt failed: event, negative error number, private data of the peer.
+/// The outcome of a failed attempt: event, status (a negative errno), private data of the remote peer.
 struct ConnectFailure(u32, i32, Vec<u8>);
 
 impl ConnectFailure {
@@ -82,7 +82,7 @@ impl ConnectFailure {
 }
 
 impl Outgoing {
-    /// Takes over a socket on which `connect` was called; `connected` says with what result.
+    /// Starts with a socket on which connect(2) has returned `connected`.
     pub(crate) fn start(
         id: &Arc<Id>,
         socket: OwnedFd,
@@ -110,7 +110,7 @@ impl Outgoing {
                 engine.add(outgoing.token, fd, WRITE, source.clone())?;
                 engine.schedule(timeout, &source);
             }
-            // The result is an event in any case: a program waits for one.
+            // Reported as an event, like every other outcome of an attempt.
             Err(e) => {
                 engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno: e }));
             }
@@ -118,7 +118,7 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// Gives up: the program does not want the connection any more.
+    /// Cancels the attempt; no event is raised.
     pub(crate) fn cancel(&self) {
         self.take();
     }
@@ -138,7 +138,7 @@ impl Outgoing {
         id.raise(event);
     }
 
-    /// What the event's number alone does not tell whoever looks for the reason.
+    /// Logs the cause, which the event does not show.
     fn log_failure(&self, stage: &Stage, errno: Errno) {
         let dst = self.attempt.dst;
         let text = std::io::Error::from_raw_os_error(errno);
@@ -146,16 +146,16 @@ impl Outgoing {
             (Stage::Connecting, libc::ECONNREFUSED) => log::warn!(
                 "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
             ),
-            (Stage::Connecting, _) => log::warn!("no TCP connection to {dst}: {text}"),
+            (Stage::Connecting, _) => log::warn!("cannot establish a TCP connection to {dst}: {text}"),
             (Stage::AwaitingReply, libc::ETIMEDOUT) => {
-                log::warn!("{dst} takes TCP connections, but did not answer the request for one: {text}");
+                log::warn!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}");
             }
-            // The program there may have said no, which is not worth more.
-            (Stage::AwaitingReply, _) => log::info!("{dst} did not accept: {text}"),
+            // The remote program may have rejected the request, which is no reason for a warning.
+            (Stage::AwaitingReply, _) => log::info!("{dst} did not accept the connection: {text}"),
         }
     }
 
-    /// Does what can be done; `Ok(Some(_))` when the reply is there.
+    /// Proceeds as far as the socket permits; `Ok(Some(_))` when the MPA Reply is complete.
     fn step(self: &Arc<Self>) -> Result<Option<Replied>, ConnectFailure> {
         let mut guard = lock(&self.state);
         let Some(state) = &mut *guard else { return Ok(None) };
@@ -165,7 +165,7 @@ impl Outgoing {
                 Ok(e) | Err(e) => return Err(ConnectFailure::from_errno(e)),
             }
             super::socket::prepare(&state.socket);
-            // A new connection takes far more than one frame.
+            // The send buffer of a new connection is much larger than a frame.
             sys::send(&state.socket, &self.attempt.request).map_err(ConnectFailure::from_errno)?;
             state.stage = Stage::AwaitingReply;
             let limit = config::get().reply_timeout;
@@ -178,7 +178,7 @@ impl Outgoing {
         }
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(&state.socket, &mut chunk) {
-            // No reply, but the end: that is how a listener says no without a word.
+            // The listener closed the connection without a reply, which rejects the request.
             Ok(0) => return Err(ConnectFailure::from_errno(libc::ECONNRESET)),
             Ok(n) => state.received.extend_from_slice(&chunk[..n]),
             Err(libc::EAGAIN) => return Ok(None),
@@ -202,12 +202,14 @@ impl Outgoing {
             return self.fail(ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
         }
         if frame.markers {
-            log::warn!("connect failed: the peer asks for markers, which are not supported");
+            log::warn!("connect failed: the peer requires MPA markers, which are not supported");
             return self.fail(ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
         }
         let enhanced = frame.enhanced.unwrap_or_default();
         if enhanced.peer_to_peer && !enhanced.rtr_write {
-            log::warn!("connect failed: the peer allows no first message that softverbs sends");
+            log::warn!(
+                "connect failed: the peer does not accept an RDMA Write as the first message, the only one that softverbs sends"
+            );
             return self.fail(ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data));
         }
         let Some(id) = self.id.upgrade() else { return };
@@ -254,7 +256,7 @@ impl Source for Outgoing {
     }
 }
 
-/// A connection attempt that the kernel refused at once.
+/// Reports an attempt for which connect(2) failed immediately, on the thread of the engine.
 struct ImmediateFailure {
     outgoing: Arc<Outgoing>,
     errno: Errno,

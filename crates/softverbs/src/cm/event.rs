@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Events of connection management, as they wait in an event channel.
+//! Connection management events, as an event channel queues them.
 
 use rdma_sys::rdma_cm_event_type;
 
 use super::listen::Request;
 
-/// What has happened.
+/// An event.
 pub(crate) struct Event {
-    /// The address of the id's C structure; for a connect request that of the listening id.
+    /// The address of the identifier's C structure; in a connect request that of the listening identifier.
     pub id: usize,
     pub kind: rdma_cm_event_type::Type,
-    /// 0 or a negative error number.
+    /// 0 or a negative errno.
     pub status: i32,
     pub private_data: Vec<u8>,
-    /// Reads the peer answers, and has open, at a time.
+    /// The ORD of the remote peer.
     pub responder_resources: u8,
+    /// The IRD of the remote peer.
     pub initiator_depth: u8,
-    /// A connect request carries the connection.
+    /// The connection, in a connect request.
     pub request: Option<Request>,
 }
 
 impl Event {
-    /// An event with nothing but its kind and status.
+    /// An event with a kind and a status only.
     pub(crate) fn new(id: usize, kind: rdma_cm_event_type::Type, status: i32) -> Self {
         Self {
             id,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The communication identifier: what `rdma_cm_id` stands for, and where it is in the life of a connection.
+//! The communication identifier (`rdma_cm_id`) and its state.
 //!
-//! `state` is taken by a queue pair's callbacks, which hold that queue pair's `rx`; so nothing here calls a queue pair, or waits, while
-//! holding it. Events are queued under it, so that they cannot be overtaken by a change of channel.
+//! A connection reports its establishment and its end ([`ConnObserver`]) while its session is locked, and that locks `state`; so a thread
+//! that holds `state` neither calls a queue pair nor waits. Events are queued under `state`, so that rdma_migrate_id(3) moves each of them.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -25,23 +25,23 @@ use rdma_sys::rdma_cm_event_type::{
 /// An event channel.
 pub(crate) type Channel = Arc<EventQueue<Event>>;
 
-/// Where an id is.
+/// The state of an identifier in the life of a connection.
 pub(crate) enum Phase {
-    /// Nothing is under way.
+    /// Created; neither listening nor connecting.
     Idle,
     Listening(Arc<Listener>),
-    /// The program has asked to connect.
+    /// The program has called rdma_connect(3).
     Connecting(Option<Arc<Outgoing>>),
-    /// A peer has asked to connect, and the program has not answered.
+    /// The identifier of a connect request that the program has neither accepted nor rejected.
     Requested(Request),
-    /// The program has accepted. `awaits`: the peer has announced its first FPDU, and the connection is there when that is.
+    /// The program has called rdma_accept(3). `awaits`: the peer has announced a first FPDU, which establishes the connection.
     Accepting {
         awaits: bool,
     },
     Connected,
-    /// The connection broke before the program was told that it is there.
+    /// The connection ended before the ESTABLISHED event was queued.
     BrokenEarly,
-    /// There was a connection, or an attempt.
+    /// The connection, or the attempt, has ended.
     Ended,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub phase: Phase,
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
-    /// The socket that `rdma_bind_addr` made.
+    /// The socket that rdma_bind_addr(3) has bound.
     pub socket: Option<OwnedFd>,
     pub src: Option<SocketAddr>,
     pub dst: Option<SocketAddr>,
@@ -87,7 +87,7 @@ impl Id {
         lock(&self.state)
     }
 
-    /// Queues an event and moves on to the phase that it means.
+    /// Queues an event and enters the phase that it implies.
     pub(crate) fn raise(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
@@ -111,7 +111,7 @@ impl Id {
         }
     }
 
-    /// Gives the id another channel; what waits for it in the old one goes along.
+    /// Moves the identifier, with its queued events, to another channel.
     pub(crate) fn migrate(&self, to: Option<Channel>) {
         let id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
@@ -124,7 +124,8 @@ impl Id {
         }
     }
 
-    /// Ends the id's part in its channel: nothing is raised any more, and what waits is withdrawn; connect requests among it are closed.
+    /// Removes the identifier from its channel: no further event is queued, and queued ones are discarded, which closes the connections of
+    /// connect requests.
     pub(crate) fn leave_channel(&self) {
         let id = self.handle.load(Ordering::Acquire);
         let channel = self.state().channel.take();
@@ -144,7 +145,7 @@ impl ConnObserver for Id {
         let kind = match state.phase {
             Phase::Connected => RDMA_CM_EVENT_DISCONNECTED,
             Phase::Accepting { awaits: true } => RDMA_CM_EVENT_CONNECT_ERROR,
-            // A peer can do all that it came for before we are back from telling it that it may.
+            // The peer may use the connection and close it before the call that establishes it here has returned.
             Phase::Connecting(_) | Phase::Accepting { awaits: false } => {
                 state.phase = Phase::BrokenEarly;
                 return;
@@ -156,7 +157,7 @@ impl ConnObserver for Id {
     }
 }
 
-/// Whether an event belongs to a listening id and carries a connection.
+/// Whether an event is a connect request, of which `id` is the listening identifier.
 pub(crate) fn is_connect_request(event: &Event) -> bool {
     event.kind == RDMA_CM_EVENT_CONNECT_REQUEST
 }
@@ -165,7 +166,7 @@ pub(crate) fn is_connect_request(event: &Event) -> bool {
 mod tests {
     use super::*;
 
-    /// What the program gets to see of an accepted connection that breaks, and is established, in this order.
+    /// The events of an accepted connection that ends and is then established.
     fn events(awaits: bool) -> Vec<u32> {
         let channel = Arc::new(EventQueue::new().unwrap());
         let id = Id::new(Some(channel.clone()), Phase::Accepting { awaits });

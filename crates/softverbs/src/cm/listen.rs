@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The passive side: a listening socket, and the connections on it until their MPA Request is there.
+//! The passive side of connection establishment: a listening socket, and its connections until their MPA Request is complete.
 //!
-//! A stranger can make us hold a bounded number of half-open connections for a bounded time; whatever is not an MPA Request is closed
-//! without an answer, as the standard has it.
+//! Connections without a complete MPA Request are limited in number and in time. One that sends anything else is closed without a reply, as
+//! RFC 5044 requires.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,10 +19,10 @@ use crate::sys::{self, Errno};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 
-/// How long a listener that has run out of descriptors rests.
+/// For how long a listener stops accepting after accept(2) has failed, for example for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
 
-/// One of a limited number of places; given back when dropped.
+/// One of a limited number of slots, released on drop.
 struct Slot(Arc<AtomicUsize>);
 
 impl Slot {
@@ -39,7 +39,7 @@ impl Drop for Slot {
     }
 }
 
-/// A peer that asks for a connection. Dropping it closes the connection.
+/// A connect request. Dropping it closes the connection.
 pub(crate) struct Request {
     pub socket: OwnedFd,
     pub frame: Frame,
@@ -47,7 +47,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The program has fetched it.
+    /// Releases the slot: the program has fetched the request.
     pub(crate) fn fetched(mut self) -> Self {
         self.slot = None;
         self
@@ -66,7 +66,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens on a bound socket. EADDRINUSE and the like.
+    /// Listens on a bound socket. EADDRINUSE and other errors of listen(2).
     pub(crate) fn start(id: &Arc<Id>, socket: OwnedFd, backlog: i32) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
         sys::listen(&socket, if backlog > 0 { backlog } else { MAX_HALF_OPEN as i32 })?;
@@ -88,7 +88,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Ends listening. Connections without a complete request are dropped with the engine's next look at them.
+    /// Stops listening. Connections without a complete MPA Request are closed at their next event or timeout.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.engine.remove(self.token, self.socket.as_raw_fd());
@@ -96,14 +96,14 @@ impl Listener {
 
     fn watch(&self, events: u32) {
         if !self.closed.load(Ordering::Acquire) {
-            // Fails only when the listener was closed meanwhile.
+            // Fails only if the listener has been closed in the meantime.
             let _ = self.engine.watch(self.token, self.socket.as_raw_fd(), events);
         }
     }
 
     fn begin(self: &Arc<Self>, socket: OwnedFd) {
         let Some(slot) = Slot::take(&self.half_open, MAX_HALF_OPEN) else {
-            log::warn!("more than {MAX_HALF_OPEN} connections without an MPA Request: one more refused");
+            log::warn!("{MAX_HALF_OPEN} connections have not sent their MPA Request: refusing another one");
             return;
         };
         super::socket::prepare(&socket);
@@ -122,12 +122,12 @@ impl Listener {
     fn request(&self, socket: OwnedFd, frame: Frame, private_data: &[u8]) {
         let Some(id) = self.id.upgrade() else { return };
         if frame.markers {
-            log::warn!("a peer asks for markers, which are not supported: rejected");
+            log::warn!("connect request rejected: the peer requires MPA markers, which are not supported");
             super::send_reply(&socket, &super::rejection(&frame), &[]);
             return;
         }
         let Some(slot) = Slot::take(&self.unfetched, MAX_UNFETCHED) else {
-            log::warn!("{MAX_UNFETCHED} connect requests wait for the program: one more refused");
+            log::warn!("the program has not fetched {MAX_UNFETCHED} connect requests: refusing another one");
             return;
         };
         let depth = |d: u16| u8::try_from(d).unwrap_or(u8::MAX);
@@ -144,7 +144,7 @@ impl Listener {
 
 impl Source for Listener {
     fn ready(self: Arc<Self>, _events: u32) {
-        // A few at a time: connections that are up have work, too.
+        // A limited number, because established connections need the engine as well.
         for _ in 0..16 {
             if self.closed.load(Ordering::Acquire) {
                 return;
@@ -155,7 +155,7 @@ impl Source for Listener {
                 Err(libc::EAGAIN) => return,
                 Err(e) => {
                     let text = std::io::Error::from_raw_os_error(e);
-                    log::error!("cannot take a connection, trying again later: {text}");
+                    log::error!("cannot accept a connection, will retry: {text}");
                     self.watch(0);
                     let source: Arc<dyn Source> = self.clone();
                     self.engine.schedule(REST, &source);
@@ -178,20 +178,20 @@ struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the connection out of the engine's hands.
+    /// Takes the socket, and removes it from the engine.
     fn take(&self) -> Option<OwnedFd> {
         let (socket, _, _) = lock(&self.state).take()?;
         self.listener.engine.remove(self.token, socket.as_raw_fd());
         Some(socket)
     }
 
-    /// Receives; `Ok(None)` when more must come, else the request and how its private data lies in the bytes.
+    /// Receives bytes. Returns the MPA Request and its private data when it is complete, `Ok(None)` before.
     fn receive(&self) -> Result<Option<(Frame, Vec<u8>)>, String> {
         let mut state = lock(&self.state);
         let Some((socket, bytes, _)) = &mut *state else { return Ok(None) };
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(socket, &mut chunk) {
-            Ok(0) => return Err("it closed before its MPA Request was complete".into()),
+            Ok(0) => return Err("the peer closed it before its MPA Request was complete".into()),
             Ok(n) => bytes.extend_from_slice(&chunk[..n]),
             Err(libc::EAGAIN) => return Ok(None),
             Err(e) => return Err(std::io::Error::from_raw_os_error(e).to_string()),
@@ -201,7 +201,7 @@ impl Incoming {
             Ok(Decoded::Frame { frame, private_data, consumed }) if consumed == bytes.len() => {
                 Ok(Some((frame, private_data.to_vec())))
             }
-            Ok(Decoded::Frame { .. }) => Err("it sent more before it was answered".into()),
+            Ok(Decoded::Frame { .. }) => Err("the peer sent data before the MPA Reply".into()),
             Err(e) => Err(e.to_string()),
         }
     }
@@ -221,7 +221,7 @@ impl Source for Incoming {
                 }
             }
             Err(why) => {
-                log::warn!("a connection was closed: {why}");
+                log::warn!("incoming connection closed: {why}");
                 self.take();
             }
         }
@@ -229,7 +229,7 @@ impl Source for Incoming {
 
     fn timeout(self: Arc<Self>) {
         if self.take().is_some() {
-            log::warn!("a connection was closed: no MPA Request within {REQUEST_TIMEOUT_S} s");
+            log::warn!("incoming connection closed: no MPA Request within {REQUEST_TIMEOUT_S} s");
         }
     }
 }

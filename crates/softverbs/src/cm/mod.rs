@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connection management: ids and their events, listening, and the way from an address to a connection.
+//! Connection management: identifiers and their events, addresses, listening and connecting.
 
 pub(crate) mod addr;
 pub(crate) mod connect;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The socket of a connection that is being set up.
+//! The socket of a connection that is being established.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use crate::config;
 use crate::sys;
 use iwarp::mpa::{self, Enhanced, Frame, Kind};
 
-/// Sets a new connection's socket up: small messages go out at once, and a peer whose host has gone silent is noticed.
+/// Sets the options of a new connection: small messages are sent without delay, and an unresponsive remote host is detected.
 pub(super) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
     let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -22,7 +22,7 @@ pub(super) fn prepare(socket: &OwnedFd) {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis);
 }
 
-/// The reply that rejects a request.
+/// The MPA Reply that rejects a request.
 pub(crate) fn rejection(request: &Frame) -> Frame {
     Frame {
         kind: Kind::Reply,
@@ -34,7 +34,7 @@ pub(crate) fn rejection(request: &Frame) -> Frame {
     }
 }
 
-/// Sends a reply; a new connection takes far more than one frame.
+/// Sends an MPA Reply; false if the connection is lost. The send buffer of a new connection is much larger than a frame.
 pub(crate) fn send_reply(socket: &OwnedFd, frame: &Frame, private_data: &[u8]) -> bool {
     let mut bytes = Vec::with_capacity(mpa::MAX_FRAME_LEN);
     mpa::encode(frame, private_data, &mut bytes).is_ok() && sys::send(socket, &bytes) == Ok(bytes.len())

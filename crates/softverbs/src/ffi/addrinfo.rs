@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_getaddrinfo(3): names to addresses, as a list of C structures.
+//! rdma_getaddrinfo(3) and rdma_freeaddrinfo(3).
 
 use libc::{c_char, c_int, sockaddr, sockaddr_storage};
 use rdma_sys::rdma_addrinfo;
@@ -11,7 +11,7 @@ use crate::cm::addr::{family, read, to_storage};
 
 type AddrInfoObject = Object<rdma_addrinfo, Box<sockaddr_storage>>;
 
-/// Looks up a name. 0, or an EAI error of getaddrinfo(3).
+/// Resolves a host name and a service name. Returns 0 or an `EAI_*` error of getaddrinfo(3).
 ///
 /// # Safety
 ///
@@ -24,11 +24,11 @@ pub(super) unsafe fn getaddrinfo(
 ) -> c_int {
     const RAI_PASSIVE: c_int = 1;
     const RAI_NUMERICHOST: c_int = 2;
-    // SAFETY: all-zero is a valid addrinfo and rdma_addrinfo.
+    // SAFETY: all-zero is a valid addrinfo and a valid rdma_addrinfo.
     let (mut ask, none): (libc::addrinfo, rdma_addrinfo) =
         unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     let hints = if hints.is_null() { &raw const none } else { hints };
-    // SAFETY: the hints are readable, by the caller's promise.
+    // SAFETY: `hints` points to `none` or to the rdma_addrinfo that the caller has passed.
     let (flags, qp_type, port_space) = unsafe {
         (
             addr_of!((*hints).ai_flags).read(),
@@ -41,7 +41,7 @@ pub(super) unsafe fn getaddrinfo(
     ask.ai_flags = if passive { libc::AI_PASSIVE } else { 0 }
         | if flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut found: *mut libc::addrinfo = null_mut();
-    // SAFETY: node and service are NULL or strings, by the caller's promise.
+    // SAFETY: `node` and `service` are NULL or C strings (rdma_getaddrinfo(3)); `ask` and `found` outlive the call.
     let ret = unsafe { libc::getaddrinfo(node, service, &ask, &mut found) };
     if ret != 0 {
         return ret;
@@ -50,24 +50,24 @@ pub(super) unsafe fn getaddrinfo(
     let mut link: *mut *mut rdma_addrinfo = &mut first;
     let mut next: *const libc::addrinfo = found;
     while !next.is_null() {
-        // SAFETY: getaddrinfo has made a list of valid entries.
+        // SAFETY: `next` is an entry of the list that getaddrinfo has returned and that is freed only below.
         let entry = unsafe { &*next };
         next = entry.ai_next;
-        // SAFETY: the entry's address is valid for its family.
+        // SAFETY: getaddrinfo stores an address of the length that its family has.
         let Ok(addr) = (unsafe { read(entry.ai_addr) }) else { continue };
         let info = make_info(&addr, passive, qp_type, port_space);
-        // SAFETY: `link` is the address of `first` or of the last entry's ai_next, both alive.
+        // SAFETY: `link` is the address of `first` or of ai_next in the last entry, and no entry has been freed.
         unsafe {
             link.write(info);
             link = addr_of_mut!((*info).ai_next);
         }
     }
-    // SAFETY: `found` came from getaddrinfo.
+    // SAFETY: `found` was returned by getaddrinfo and is not used afterwards; the new entries have copies of the addresses.
     unsafe { libc::freeaddrinfo(found) };
     if first.is_null() {
         return libc::EAI_NONAME;
     }
-    // SAFETY: the output is writable, by the caller's promise.
+    // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
     unsafe { res.write(first) };
     0
 }
@@ -92,14 +92,15 @@ fn make_info(addr: &SocketAddr, passive: bool, qp_type: c_int, port_space: c_int
     AddrInfoObject::create(info, storage)
 }
 
-/// Frees what [`getaddrinfo`] gave.
+/// Frees the result of [`getaddrinfo`].
 ///
 /// # Safety
 ///
 /// As for rdma_freeaddrinfo(3).
 pub(super) unsafe fn freeaddrinfo(mut info: *mut rdma_addrinfo) {
     while !info.is_null() {
-        // SAFETY: the caller's promise: a list made by getaddrinfo above.
+        // SAFETY: `info` is an entry of a list that `getaddrinfo` above has created and that has not been freed; its successor is read
+        // before it is freed.
         unsafe {
             let next = addr_of!((*info).ai_next).read();
             AddrInfoObject::free(info);
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn a_numeric_name_is_looked_up() {
         for (passive, node) in [(1, c"::1"), (0, c"127.0.0.1")] {
-            // SAFETY: all-zero hints are valid, the strings end with NUL, and the result is freed once.
+            // SAFETY: all-zero hints are valid, both names are C strings, and the result is freed once.
             unsafe {
                 let mut hints: rdma_addrinfo = std::mem::zeroed();
                 hints.ai_flags = passive;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The device `soft0` and its context: one for the life of the process, made when a program first asks.
+//! The device `soft0` and its context: one per process, created on first use and never freed.
 //!
-//! The context is a genuine extended one, with libibverbs' marker and size, so that the inline functions of `verbs.h` work on it: the
-//! data path finds our calls in `ops`, and an optional feature finds an empty slot, which means "not supported" to it. The functions that
-//! libibverbs exports keep their state behind a context that it opened itself, so they must not be used on this one.
+//! It is an extended context with the marker and the size that libibverbs defines, so the inline functions of `verbs.h` work on it: those
+//! of the data path call the functions in `ops`, those of optional features find an empty slot and report that the feature is not
+//! supported. The functions that libibverbs exports expect its private data next to the context, so they must not be called with this one.
 
 use once_cell::sync::OnceCell;
 use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
@@ -12,23 +12,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{ops, verbs};
 
-/// The marker by which `verbs.h` tells an extended context: all bits set.
+/// The marker of an extended context in `verbs.h`: all bits set.
 const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
 
-/// The context, and through it its device. Never freed: a program may keep it for ever, as it may one of librdmacm's.
+/// The context, which has the address of its device. Never freed: like a context of librdmacm it remains valid for the program.
 struct Soft {
     context: *mut verbs_context,
 }
 
-// SAFETY: the address is written once, before the value is shared. What it points to is changed by nobody after that, but for the mutex
-// in the context, which is the program's to use.
+// SAFETY: `context` is set once, before the value is shared, and is never freed. softverbs only reads what it points to; the mutex in it is
+// for the program.
 unsafe impl Send for Soft {}
-// SAFETY: as above.
+// SAFETY: as for Send; a shared reference gives no more access than the address.
 unsafe impl Sync for Soft {}
 
 static SOFT: OnceCell<Soft> = OnceCell::new();
 
-// The inline functions of verbs.h find the extended context by the distance of `context` from its start.
+// The inline functions of verbs.h compute the address of the extended context from the offset of `context`, its last field.
 const _: () = assert!(
     std::mem::offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>()
 );
@@ -59,22 +59,22 @@ fn make() -> Soft {
     Soft { context: Box::into_raw(context) }
 }
 
-/// The context of the process's one software device. It costs some memory, and no descriptor or thread.
+/// The context of the software device, one per process. It takes some memory, no descriptor and no thread.
 ///
 /// Source: the `ibv_context` of ibv_open_device(3).
 pub fn context() -> *mut ibv_context {
     let soft = SOFT.get_or_init(make);
-    // SAFETY: the context lives for ever; only an address is computed.
+    // SAFETY: the context is never freed, and only the address of a field is computed.
     unsafe { addr_of_mut!((*soft.context).context) }
 }
 
-/// Whether `context` is the software device's. Decided by address alone: what it points to is not touched.
+/// Whether `context` is that of the software device. Only the address is compared; `context` is not dereferenced.
 pub fn owns(context: *const ibv_context) -> bool {
-    // SAFETY: as above.
+    // SAFETY: the context is never freed, and only the address of a field is computed.
     SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))
 }
 
-/// A number for an object, unique in the process.
+/// The next object number, unique in the process until it wraps after 2^32.
 pub(crate) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_context_says_what_it_is() {
         let soft = SOFT.get_or_init(make);
-        // SAFETY: the device and the context live for ever and nobody writes them.
+        // SAFETY: the device and the context are never freed, and nothing writes to them.
         unsafe {
             let device = (*soft.context).context.device;
             assert_eq!((*device).transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The C structures, and the functions with the signatures of verbs and rdma_cm.
+//! The C structures and functions of verbs and rdma_cm.
 
 mod addrinfo;
 pub(crate) mod context;

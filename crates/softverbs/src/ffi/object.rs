@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Objects that a program holds by the address of a C structure.
+//! Objects that a program accesses by the address of a C structure.
 //!
-//! The C structure comes first in memory, ours behind it. The program may read and, for some fields, write the C structure at any time,
-//! so no reference is ever made to it; ours is reached only from here.
+//! The C structure is followed in memory by the data of softverbs. The program may read the C structure, and write some of its fields, at any
+//! time, so no reference to it is ever created; the data behind it are accessible only through this module.
 
 use std::cell::UnsafeCell;
 
-/// A C structure `C` and what belongs to it.
+/// A C structure `C` and the data `T` that belong to it.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     c: UnsafeCell<C>,
@@ -14,30 +14,30 @@ pub(crate) struct Object<C, T> {
 }
 
 impl<C, T> Object<C, T> {
-    /// Puts the pair on the heap and gives the address of the C structure, which stays valid until [`Self::free`].
+    /// Allocates an object and returns the address of its C structure, which is valid until [`Self::free`].
     pub(crate) fn create(c: C, own: T) -> *mut C {
         Box::into_raw(Box::new(Self { c: UnsafeCell::new(c), own })).cast()
     }
 
-    /// What belongs to the C structure at `c`.
+    /// The data that belong to the C structure at `c`.
     ///
     /// # Safety
     ///
-    /// `c` must come from [`Self::create`] of the same type and not have been freed, and must not be freed while the result is used.
+    /// `c` must come from [`Self::create`] of the same type, and must not be freed before the last use of the result.
     pub(crate) unsafe fn own<'a>(c: *mut C) -> &'a T {
         let object: *mut Self = c.cast();
-        // SAFETY: the C structure is the first field of a live object (the caller's promise); only the other field is referenced, and
-        // nobody but us knows of it.
+        // SAFETY: `c` is the address of the first field of an object that has not been freed. Only the field `own` is referenced, which
+        // programs do not access.
         unsafe { &(*object).own }
     }
 
-    /// Takes the pair off the heap.
+    /// Frees an object.
     ///
     /// # Safety
     ///
-    /// As for [`Self::own`], and nobody may use `c` or anything obtained from it afterwards.
+    /// `c` must come from [`Self::create`] of the same type, and neither `c` nor a result of [`Self::own`] for it may be used afterwards.
     pub(crate) unsafe fn free(c: *mut C) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `c` is the address of the first field of an object that `create` has allocated as a Box, and is not used afterwards.
         drop(unsafe { Box::from_raw(c.cast::<Self>()) });
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The data path: the five calls that a program reaches through `ibv_context.ops`. Each reads the C structures, calls one function, and
-//! translates back; errors are positive error numbers, as verbs has them.
+//! The data path: the five functions that programs call through `ibv_context.ops`. Each reads the C structures, calls one function of a queue
+//! and stores the results; errors are positive errno values, as in verbs.
 
 use libc::{c_int, c_uint};
 use rdma_sys::{
@@ -20,7 +20,7 @@ const SEND_SOLICITED: c_uint = 1 << 2;
 const SEND_INLINE: c_uint = 1 << 3;
 const WC_WITH_IMM: c_uint = 1 << 1;
 
-/// The opcodes of `enum ibv_wr_opcode` that a work request may have; what is not listed is refused.
+/// The supported opcodes of `enum ibv_wr_opcode`; others are rejected.
 const OPCODES: [(ibv_wr_opcode::Type, Op); 5] = [
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
@@ -29,7 +29,7 @@ const OPCODES: [(ibv_wr_opcode::Type, Op); 5] = [
     (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
 ];
 
-/// The one scatter/gather entry of a work request, or nothing at all.
+/// The only scatter/gather entry of a work request, or zeros if it has none.
 ///
 /// # Safety
 ///
@@ -38,7 +38,7 @@ unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), E
     match count {
         0 => Ok((0, 0, 0)),
         1 if !list.is_null() => {
-            // SAFETY: there is one entry, by the caller's promise; copied, not referenced.
+            // SAFETY: `list` is not NULL and points to `count`, that is one, entry, which is copied.
             let sge = unsafe { list.read() };
             Ok((sge.addr, sge.length, sge.lkey))
         }
@@ -46,13 +46,13 @@ unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), E
     }
 }
 
-/// Reads a work request: only the fields that its opcode uses.
+/// Reads the fields of a work request that its opcode uses.
 ///
 /// # Safety
 ///
-/// `wr` must point to a work request as ibv_post_send(3) describes it.
+/// `wr` must point to a work request as described in ibv_post_send(3).
 unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
-    // SAFETY: the caller's promise; fields are copied one by one, and unions only as their opcode says.
+    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
             addr_of!((*wr).wr_id).read(),
@@ -63,19 +63,19 @@ unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendW
         )
     };
     let (_, op) = OPCODES.into_iter().find(|(number, _)| *number == opcode).ok_or(libc::EINVAL)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `sg_list` points to `num_sge` entries (ibv_post_send(3)).
     let (addr, len, lkey) = unsafe { entry(list, count) }?;
     if len > MAX_MESSAGE {
         return Err(libc::EINVAL);
     }
     let (remote_addr, rkey) = match op {
         Op::Send | Op::SendWithImm => (0, 0),
-        // SAFETY: the opcode says that the union holds its rdma member.
+        // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`.
         _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
     };
     let imm = match op {
         Op::SendWithImm | Op::WriteWithImm => {
-            // SAFETY: the opcode says that the union holds its imm_data member.
+            // SAFETY: opcodes with immediate data use the member `imm_data` of the union.
             let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
             imm.to_ne_bytes()
         }
@@ -86,8 +86,8 @@ unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendW
             return Err(libc::EINVAL);
         }
         let mut bytes = [0u8; MAX_INLINE];
-        // SAFETY: inline data is the program's own readable memory, of the length given, and its key is not looked at; it is copied
-        // before the call returns.
+        // SAFETY: with IBV_SEND_INLINE the entry gives `len` readable bytes of the program, without a memory region; `bytes` has room for
+        // them, because `len` is at most MAX_INLINE.
         unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), len as usize) };
         Local::Inline(bytes)
     } else {
@@ -115,28 +115,28 @@ unsafe extern "C" fn post_send(
     mut wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_send(3)).
     let qp = unsafe { QpObject::own(qp) };
     let result = (|| {
         let mut posting = qp.posting()?;
         while !wr.is_null() {
-            // SAFETY: the caller's promise: a list of work requests that ends with NULL.
+            // SAFETY: `wr` is not NULL, so it points to a work request of the list (ibv_post_send(3)).
             let request = unsafe { read_send_wr(wr, qp.signal_all) }?;
             posting.post(request)?;
-            // SAFETY: as above.
+            // SAFETY: `wr` points to a work request, whose `next` is the next one or NULL.
             wr = unsafe { addr_of!((*wr).next).read() };
         }
         Ok(())
     })();
-    // SAFETY: bad_wr is writable, by the caller's promise.
+    // SAFETY: `bad_wr` points to a pointer for the result.
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
-/// Walks a list of receives.
+/// Posts a list of receives with `post`, up to the first failure.
 ///
 /// # Safety
 ///
-/// As for ibv_post_recv(3).
+/// `wr` and `bad_wr` must be as for ibv_post_recv(3).
 unsafe fn post_receives(
     mut wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
@@ -144,7 +144,7 @@ unsafe fn post_receives(
 ) -> c_int {
     let result = (|| {
         while !wr.is_null() {
-            // SAFETY: the caller's promise: a list of work requests that ends with NULL.
+            // SAFETY: `wr` is not NULL, so it points to a work request of the list.
             let (wr_id, list, count, next) = unsafe {
                 (
                     addr_of!((*wr).wr_id).read(),
@@ -153,14 +153,14 @@ unsafe fn post_receives(
                     addr_of!((*wr).next).read(),
                 )
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: `sg_list` points to `num_sge` entries.
             let (addr, len, lkey) = unsafe { entry(list, count) }?;
             post(RecvWr { wr_id, addr, len, lkey })?;
             wr = next;
         }
         Ok(())
     })();
-    // SAFETY: bad_wr is writable, by the caller's promise.
+    // SAFETY: `bad_wr` points to a pointer for the result.
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
@@ -182,9 +182,10 @@ unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_recv(3)).
     let qp = unsafe { QpObject::own(qp) };
-    // SAFETY: the caller's promise. A queue pair with a shared receive queue has no receive queue of its own.
+    // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_recv(3)). A queue pair with a shared
+    // receive queue has no receive queue.
     unsafe {
         post_receives(wr, bad_wr, |wr| if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) })
     }
@@ -198,20 +199,20 @@ unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `srq` is a shared receive queue of softverbs that has not been destroyed (ibv_post_srq_recv(3)).
     let srq = unsafe { SrqObject::own(srq) };
-    // SAFETY: the caller's promise.
+    // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_srq_recv(3)).
     unsafe { post_receives(wr, bad_wr, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
 }
 
-/// Writes a completion to the program's memory.
+/// Stores a completion in a work completion of the program.
 ///
 /// # Safety
 ///
-/// `wc` must be writable.
+/// `wc` must be valid for writes of an `ibv_wc`.
 unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
     let imm = c.imm.map_or(0, u32::from_ne_bytes);
-    // SAFETY: the caller's promise; fields are written one by one, the memory may be uninitialised.
+    // SAFETY: `wc` is valid for writes. The fields are written without reading them or creating references, as they may be uninitialised.
     unsafe {
         addr_of_mut!((*wc).wr_id).write(c.wr_id);
         addr_of_mut!((*wc).status).write(c.status);
@@ -234,9 +235,9 @@ unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
 /// As for ibv_poll_cq(3), for a completion queue of softverbs.
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
-    // SAFETY: the caller's promise.
+    // SAFETY: `cq` is a completion queue of softverbs that has not been destroyed (ibv_poll_cq(3)).
     let cq = unsafe { CqObject::own(cq) };
-    // SAFETY: there is room for `max` entries, by the caller's promise, and the index is below that.
+    // SAFETY: `wc` points to an array of `num_entries` work completions (ibv_poll_cq(3)), and `poll` passes indices below `max`.
     cq.queue.poll(max, |i, completion| unsafe { write_wc(wc.add(i), completion) }) as c_int
 }
 
@@ -244,15 +245,15 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
 ///
 /// As for ibv_req_notify_cq(3), for a completion queue of softverbs.
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `cq` is a completion queue of softverbs that has not been destroyed (ibv_req_notify_cq(3)).
     unsafe { CqObject::own(cq) }.queue.arm(solicited_only != 0);
     0
 }
 
-/// The operations of a soft context. Slots that stay empty belong to functions that libibverbs exports, or to objects that there are
-/// not (memory windows).
+/// The operations of the soft context. The slots that stay empty are not used by the inline functions of `verbs.h`. Memory windows are not
+/// supported; their operations say so.
 pub(crate) fn table() -> ibv_context_ops {
-    // SAFETY: all-zero is a valid table: every slot empty.
+    // SAFETY: all-zero is a valid ibv_context_ops: every slot is empty.
     let mut ops: ibv_context_ops = unsafe { std::mem::zeroed() };
     ops.alloc_mw = Some(no_mw);
     ops.bind_mw = Some(no_bind_mw);

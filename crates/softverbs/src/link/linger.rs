@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A socket whose connection is over: its last bytes go out, then the end of the stream, and what the peer still sends is thrown away until
-//! its own end. Closing at once would make the kernel reset the connection, and take from the peer what it has not read yet.
+//! Closing a socket after the connection has ended: the last bytes are sent, then the FIN; what the peer still sends is discarded until its
+//! FIN. Closing immediately could make the kernel send a reset, and the peer would lose data that it has not yet read.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::sys;
 
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
-/// Reads in a row, so that a peer that goes on sending does not keep the engine.
+/// Maximum number of consecutive reads, so that a peer that keeps sending does not occupy the engine.
 const READS: usize = 16;
 
 struct State {
@@ -29,7 +29,7 @@ struct Linger {
     state: Mutex<Option<State>>,
 }
 
-/// Ends the stream of `socket` after `last`. Waits a limited time for the peer's end, then closes.
+/// Sends `last`, then the FIN. The engine waits [`LINGER_MS`] for the FIN of the peer, then closes the socket.
 pub(super) fn start(engine: &Arc<Engine>, socket: OwnedFd, last: &[u8]) {
     let mut state = State { socket, unsent: last.to_vec(), sent: 0 };
     if state.step() {
@@ -50,7 +50,7 @@ impl State {
         if self.sent < self.unsent.len() { READ | WRITE } else { READ }
     }
 
-    /// Sends and throws away what it can; true when nothing is left to wait for.
+    /// Sends and discards as much as possible; true when the socket can be closed.
     fn step(&mut self) -> bool {
         while self.sent < self.unsent.len() {
             match sys::send(&self.socket, &self.unsent[self.sent..]) {

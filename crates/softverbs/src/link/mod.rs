@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What carries the bytes of a connection.
+//! The transport of a connection.
 
 mod linger;
 mod tcp;

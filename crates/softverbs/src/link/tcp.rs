@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A TCP socket as the link of a connection.
 //!
-//! The kernel reads and writes registered memory itself, under grants that are held for the one call; where there is no memory any more it
-//! answers EFAULT.
+//! The kernel reads and writes registered memory directly, under grants that are held during the system call. It reports EFAULT for memory
+//! that is no longer mapped.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::progress::engine::Engine;
 use crate::progress::watch::Watch;
 use crate::sys::{self, Errno};
 
-/// Pieces sent in one call: those of 32 FPDUs.
+/// Parts sent in one system call: those of 32 FPDUs.
 const MAX_PARTS: usize = 96;
 
 pub(crate) struct Tcp {
@@ -24,10 +24,10 @@ pub(crate) struct Tcp {
     token: u64,
     watch: Arc<Watch>,
     engine: Arc<Engine>,
-    /// The protection domain that accesses to memory are made for.
+    /// The protection domain of the queue pair.
     pd: u32,
     grants: Vec<Grant>,
-    /// The socket was full, and the watch says when it is not.
+    /// The send buffer of the socket was full; the watch reports when it has room.
     awaits_room: bool,
 }
 
@@ -40,7 +40,7 @@ fn link_error(e: Errno) -> LinkError {
 }
 
 impl Tcp {
-    /// Takes over a connected socket, which from now on drives `connection` when it has something.
+    /// Adds a connected socket to `watch`, which drives `connection` when the socket is ready.
     pub(crate) fn open(
         socket: OwnedFd,
         watch: Arc<Watch>,
@@ -60,7 +60,7 @@ impl Tcp {
         })
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much of `parts` as the socket accepts. `boundary`: bytes sent later start a new TCP segment.
     pub(crate) fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_PARTS];
         for (i, (piece, part)) in pieces.iter_mut().zip(parts).enumerate() {
@@ -90,22 +90,22 @@ impl Tcp {
         sent.map_err(link_error)
     }
 
-    /// Takes what the socket has; 0 is the end of the stream.
+    /// Receives bytes; 0 is the end of the stream.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
         sys::recv(&self.socket, into).map_err(link_error)
     }
 
-    /// As [`Tcp::receive`], first into registered memory.
+    /// As [`Tcp::receive`], but first into registered memory, then into `rest`.
     pub(crate) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
         let grant = memory::acquire(to, self.pd)
             .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
-        // SAFETY: the grant allows writing the range and outlives the call.
+        // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
         let received = unsafe { sys::recv_into(&self.socket, to.addr, to.len, rest) };
         drop(grant);
         received.map_err(link_error)
     }
 
-    /// Lets go of the socket. `Some`: these bytes still go out, then the end of the stream.
+    /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
     pub(crate) fn close(self, last: Option<&[u8]>) {
         self.watch.remove(&self.socket, self.token);
         if let Some(last) = last {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Flushes to persistence: writing the changed pages of a region back to its file.
+//! Flushes to persistence: the modified pages of a memory region are written back to the mapped file.
 //!
-//! That can take as long as a disk takes, so it is done by a thread of its own and never by the one that moves bytes. A flush covers its
-//! whole region, whoever changed it: this connection, another one, through another region of the same mapping, or the program itself.
-//! Flushes that wait while one is under way, and whose ranges meet, share one `msync`.
+//! The duration depends on the medium, so a separate thread calls msync(2), never a thread that drives connections. A flush covers the whole
+//! region, regardless of who modified it: this or another connection, through this or another region of the same mapping, or the program
+//! itself. Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
 //!
-//! The thread is started by the first flush, one a process as the engine is, and blocks all signals.
+//! The first flush starts the thread, one per process like the engine. It blocks all signals.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use crate::lock;
 use crate::sys::{self, Errno};
 
-/// What is done once it is known whether a range is durable.
+/// Called with the outcome: whether the range is durable.
 type Done = Box<dyn FnOnce(bool) + Send>;
 
 struct Job {
@@ -30,8 +30,8 @@ struct Queue {
 
 static QUEUE: Mutex<Option<(u32, Arc<Queue>)>> = Mutex::new(None);
 
-/// Makes a range durable, and then calls `done` on another thread; here and now only if no thread can be had. The range may be unmapped
-/// meanwhile; then `done` is told that it failed.
+/// Makes a range durable and calls `done` on the thread for flushes, or on this thread if that one cannot be started. If the range is
+/// unmapped in the meantime, the outcome is a failure.
 pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
     let mask = sys::page_size() - 1;
     let end = start.saturating_add(len).saturating_add(mask) & !mask;
@@ -48,7 +48,7 @@ pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
 fn queue() -> Option<Arc<Queue>> {
     let pid = std::process::id();
     let mut running = lock(&QUEUE);
-    // A fork leaves the child this variable, and the parent the thread.
+    // After fork(2) the child has this variable but not the thread.
     if running.as_ref().is_none_or(|(owner, _)| *owner != pid) {
         *running = start().map(|queue| (pid, queue));
     }
@@ -62,7 +62,7 @@ fn start() -> Option<Arc<Queue>> {
     match sys::without_signals(|| thread.spawn(move || work.run())) {
         Ok(_) => Some(queue),
         Err(e) => {
-            log::error!("cannot start the thread that waits for slow media: {e}");
+            log::error!("cannot start the thread for flushes to persistence: {e}");
             None
         }
     }
@@ -82,7 +82,7 @@ impl Queue {
     }
 }
 
-/// Takes the oldest job, and all whose ranges meet it or one another through it.
+/// Takes the oldest job and those whose ranges together with it form one contiguous range.
 fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
     let mut taken = vec![jobs.remove(0)];
     let (mut start, mut end) = (taken[0].start, taken[0].end);
@@ -95,7 +95,7 @@ fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
     taken
 }
 
-/// Makes the ranges durable with one call; where that fails each gets an answer of its own.
+/// Makes the ranges durable with one call; if it fails, with one call for each.
 fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     let start = jobs.iter().map(|job| job.start).min().unwrap_or(0);
     let end = jobs.iter().map(|job| job.end).max().unwrap_or(0);

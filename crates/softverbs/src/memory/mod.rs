@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The memory that programs have registered: who may touch which bytes.
+//! Registered memory.
 //!
-//! [`table`] holds the one table of memory regions. Every access, of this process's own work requests or of a peer, asks it for a
-//! [`Grant`] first. [`place`] moves bytes under a grant, [`durable`] makes what was changed durable.
+//! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a remote peer, first acquires a
+//! [`Grant`] from it. [`place`] copies bytes under grants, [`durable`] makes regions durable.
 
 mod durable;
 mod place;
@@ -12,7 +12,7 @@ pub(crate) use durable::make_durable;
 pub(crate) use place::{Batch, fetch};
 pub(crate) use table::{Grant, Region, acquire, deregister, register};
 
-/// A registered buffer, of protection domain 1.
+/// Registers a buffer in protection domain 1 and returns its STag.
 #[cfg(test)]
 fn region_of(buf: &mut [u8], access: u32) -> u32 {
     let region = Region { addr: buf.as_mut_ptr() as u64, len: buf.len() as u64, access, pd: 1 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Bytes in and out of registered memory.
+//! Copies to and from registered memory.
 //!
-//! A program may unmap memory that it registered, at any time. That must end one connection, not the process, so the kernel does the
-//! copying, and answers EFAULT where a plain copy would fault: the socket calls for large payloads, in place, and
-//! `process_vm_writev`/`process_vm_readv` on our own process for small ones, many of them in one call.
+//! A program may unmap registered memory at any time. That must end a connection, not the process, so the kernel copies, and reports EFAULT
+//! where a plain copy would cause SIGSEGV: the socket calls transfer large payloads directly, and process_vm_writev(2) and
+//! process_vm_readv(2) on this process copy small ones, many in one call.
 //!
-//! There are two exceptions, both behind a question to the kernel whether the pages are there: an aligned 8-byte write, which must be one
-//! store, and all of it where a sandbox forbids those two calls. There the memory must not go in the instant between question and copy.
+//! In two cases this process copies itself, after the kernel has checked the pages: an aligned 8-byte write, which must be a single store,
+//! and every copy if a sandbox forbids those two calls. Then the memory must not be unmapped between the check and the copy.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -15,12 +15,12 @@ use crate::access::{Access, Denied, Unreachable};
 use crate::limits::PLACE_BATCH;
 use crate::sys::{self, Errno, Process};
 
-/// Whether the error of a copy through the kernel is about the call and not about the memory.
+/// Whether a copy through the kernel failed because the system call is not permitted, not because of the memory.
 fn is_forbidden(e: Errno) -> bool {
     matches!(e, libc::ENOSYS | libc::EPERM)
 }
 
-/// One placement of a batch, with what allows it.
+/// A placement and its grant.
 struct Placement {
     _grant: Grant,
     addr: u64,
@@ -34,7 +34,7 @@ impl Placement {
     }
 }
 
-/// Placements that are carried out together, in order.
+/// Placements that are executed together, in order.
 #[derive(Default)]
 pub(crate) struct Batch {
     placements: Vec<Placement>,
@@ -45,14 +45,14 @@ impl Batch {
         Self { placements: Vec::with_capacity(PLACE_BATCH) }
     }
 
-    /// Adds `access.len` bytes at `from` of the input. The grant is held until the batch is carried out.
+    /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until the batch is executed.
     pub(crate) fn add(&mut self, access: Access, pd: u32, from: usize) -> Result<(), Denied> {
         let grant = acquire(access, pd)?;
         self.placements.push(Placement { _grant: grant, addr: access.addr, from, len: access.len });
         Ok(())
     }
 
-    /// Places everything; `Err(k)`: the memory of the k-th placement is gone, and none behind it was carried out.
+    /// Executes the placements. `Err(k)`: the memory of the k-th one (from 0) is not mapped, and no later one was executed.
     pub(crate) fn carry_out(&mut self, process: Process, input: &[u8]) -> Result<(), usize> {
         let result = self.place_all(process, input);
         self.placements.clear();
@@ -61,7 +61,7 @@ impl Batch {
 
     fn place_all(&self, process: Process, input: &[u8]) -> Result<(), usize> {
         let mut next = 0;
-        // The page that the kernel has just found writable, for a row of words in it.
+        // The last page that the kernel has found writable, for consecutive words in it.
         let mut writable = None;
         while let Some(placement) = self.placements.get(next) {
             if placement.is_word() {
@@ -76,7 +76,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Places eight bytes at an aligned address with one store, after everything placed before.
+    /// Places eight bytes at an aligned address with a single store, after all earlier placements.
     fn store(&self, placement: &Placement, input: &[u8], writable: &mut Option<u64>) -> Result<(), ()> {
         let Some(Ok(word)) = input.get(placement.from..placement.from + 8).map(<[u8; 8]>::try_from) else {
             return Err(());
@@ -87,18 +87,18 @@ impl Batch {
             *writable = Some(page);
         }
         fence(Ordering::Release);
-        // SAFETY: the placement's grant allows writing these eight bytes, the kernel has just found them mapped and writable, and the
-        // address is aligned. A volatile store of a machine word is one store; no reference to the memory is made.
+        // SAFETY: the placement holds a grant to write these eight bytes, the kernel has found their page mapped and writable, and
+        // `is_word` has checked the alignment. A volatile store of a machine word is a single store; no reference to the memory is created.
         unsafe { (placement.addr as *mut u64).write_volatile(u64::from_ne_bytes(word)) };
         Ok(())
     }
 
-    /// Places others, in as few calls as the kernel's limit allows.
+    /// Executes the other placements, up to [`PLACE_BATCH`] in a system call.
     fn copy(&self, process: Process, run: &[Placement], input: &[u8]) -> Result<(), usize> {
         let mut done = 0;
         for part in run.chunks(PLACE_BATCH) {
             let pieces = part.iter().map(|p| (input.get(p.from..p.from + p.len).unwrap_or(&[]), p.addr));
-            // SAFETY: each placement's grant allows writing its range.
+            // SAFETY: each placement holds a grant to write its range.
             match unsafe { sys::copy_to(process, pieces.clone()) } {
                 Ok(copied) => {
                     let mut left = copied;
@@ -111,7 +111,7 @@ impl Batch {
                 }
                 Err(e) if is_forbidden(e) => {
                     for (k, (bytes, addr)) in pieces.enumerate() {
-                        // SAFETY: as above.
+                        // SAFETY: the placement of these bytes holds a grant to write the range at `addr`.
                         unsafe { copy_plainly(bytes, addr) }.map_err(|()| done + k)?;
                     }
                 }
@@ -123,15 +123,15 @@ impl Batch {
     }
 }
 
-/// Copies where the kernel does not do it for us.
+/// Copies without the kernel.
 ///
 /// # Safety
 ///
 /// The caller must hold a grant to write the range.
 unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
     sys::populate(addr, bytes.len() as u64, true).map_err(drop)?;
-    // SAFETY: the caller's grant allows writing the range and the kernel has just found it mapped and writable. `bytes` is memory of our
-    // own, and no region can overlap it, as it was never given to a program.
+    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. `bytes` belongs to softverbs; no
+    // region overlaps it, because programs do not know its address.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
     Ok(())
 }
@@ -143,7 +143,8 @@ pub(crate) fn fetch(process: Process, access: Access, pd: u32, into: &mut [u8]) 
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {
             sys::populate(access.addr, into.len() as u64, false).map_err(|_| Unreachable::Fault)?;
-            // SAFETY: the grant allows reading the range and the kernel has just found it readable; `into` is memory of our own.
+            // SAFETY: `_grant` permits reading the range, and the kernel has found it readable; `into` belongs to softverbs, so no region
+            // overlaps it.
             unsafe {
                 std::ptr::copy_nonoverlapping(access.addr as *const u8, into.as_mut_ptr(), into.len());
             }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The table of memory regions.
 //!
-//! One table a process. A slot's number is the upper 24 bits of an STag; the lower 8 bits are a key that changes at each use of the
-//! slot. Access is without a lock: [`acquire`] counts itself into the slot, then checks that the slot is valid; [`deregister`] clears
-//! the valid bit, then waits until nobody is counted. As both go through the one atomic `state`, either the access sees the slot
-//! invalid or the deregistration waits for it: after `ibv_dereg_mr` has returned nobody reads or writes there.
+//! There is one table per process. The upper 24 bits of an STag are the index of a slot, the lower 8 bits a key that changes whenever the
+//! slot is reused. Accesses take no lock: [`acquire`] increments the count of grants of the slot, then checks that the slot is valid;
+//! [`deregister`] clears the valid bit, then waits until the count is 0. Both use the one atomic `state`, so either the access finds the
+//! slot invalid or the deregistration waits for it: after ibv_dereg_mr(3) has returned, no access to the memory is in progress.
 //!
-//! The fields of a slot change only while it is invalid and nobody is counted who saw it valid, so relaxed loads are enough; `state`
-//! orders them.
+//! The other fields of a slot change only while it is invalid and every access that found it valid has ended, so relaxed loads suffice;
+//! `state` orders them.
 #![forbid(unsafe_code)]
 
 use once_cell::sync::{Lazy, OnceCell};
@@ -23,7 +23,7 @@ const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNKS: usize = 1 << (24 - CHUNK_BITS);
 
-/// What is registered: the memory, its rights and the protection domain that it belongs to.
+/// A memory region: its range, access rights and protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub addr: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Region {
 
 #[derive(Default)]
 struct Slot {
-    /// `VALID` and the number of grants held.
+    /// `VALID` and the number of grants.
     state: AtomicU64,
     key: AtomicU32,
     access: AtomicU32,
@@ -43,14 +43,13 @@ struct Slot {
     len: AtomicU64,
 }
 
-/// The right to touch a range of a region until dropped. Deregistration waits for it, so it is held only across calls that do not
-/// block.
+/// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be held while the thread blocks.
 pub(crate) struct Grant {
     slot: &'static Slot,
 }
 
 impl Grant {
-    /// The region's start and length, if a flush of it must make it durable.
+    /// The start and the length of the region, if a flush must make it durable.
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| (self.slot.addr.load(Ordering::Relaxed), self.slot.len.load(Ordering::Relaxed)))
@@ -64,9 +63,9 @@ impl Drop for Grant {
 }
 
 struct Free {
-    /// Slots given back, reused first in, first out, so that a stale STag stays invalid for long.
+    /// Released slots, reused first in, first out, so that a stale STag stays invalid for a long time.
     slots: std::collections::VecDeque<u32>,
-    /// The first slot never used.
+    /// The first slot that has never been used.
     next: u32,
 }
 
@@ -93,15 +92,15 @@ impl Table {
     }
 }
 
-/// Registers a region and returns its STag, which is lkey and rkey. ENOMEM when all STags are in use, EIO when the system gives no
-/// random bytes.
+/// Registers a region and returns its STag, which is both lkey and rkey. ENOMEM if all STags are in use, EIO if the system provides no random
+/// bytes.
 pub(crate) fn register(region: Region) -> Result<u32, Errno> {
     let mut random = [0u8; 1];
     getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
     let index = {
         let mut free = crate::lock(&TABLE.free);
         let never_used = free.next <= MAX_MR;
-        // A slot given back rests until a few others were given back after it.
+        // A released slot is not reused until more slots have been released after it.
         let index = if free.slots.len() > 64 || !never_used { free.slots.pop_front() } else { None };
         match index {
             Some(index) => index,
@@ -126,7 +125,7 @@ pub(crate) fn register(region: Region) -> Result<u32, Errno> {
     Ok(index << 8 | key)
 }
 
-/// Ends a registration and waits for the accesses under way. The STag must come from [`register`].
+/// Deregisters a region and waits for accesses in progress. The STag must come from [`register`].
 pub(crate) fn deregister(stag: u32) {
     let Some(slot) = TABLE.slot(stag >> 8) else { return };
     slot.state.fetch_and(!VALID, Ordering::AcqRel);
@@ -136,7 +135,7 @@ pub(crate) fn deregister(stag: u32) {
     crate::lock(&TABLE.free).slots.push_back(stag >> 8);
 }
 
-/// Asks for an access, on behalf of protection domain `pd`.
+/// Checks an access by protection domain `pd`, and permits it.
 #[inline]
 pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
     let Access { stag, addr, len, rights } = access;
