@@ -13,24 +13,6 @@
 #define SIZE (1 << 20)
 #define RECEIVES 8
 
-/* Waits until a process has really stopped: a signal sent is not a signal that has arrived. */
-static void
-stop_process(pid_t pid)
-{
-	char path[64];
-	char state = 0;
-
-	EXPECT(kill(pid, SIGSTOP) == 0, "%s", strerror(errno));
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	while (state != 'T') {
-		FILE *stat = fopen(path, "r");
-
-		EXPECT(stat != NULL && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1);
-		fclose(stat);
-		sleep_ms(1);
-	}
-}
-
 /* Takes completions until each of wr_id 0 .. n-1 has come once, in order when they share a queue. */
 static void
 take_failed_receives(struct rpma_cq *cq, unsigned n)

@@ -69,4 +69,7 @@ unsigned count_fds(void);
 unsigned count_sockets(void);
 unsigned count_threads(void);
 
+/* Stops a process, and waits until it has really stopped: a signal sent is not a signal that has arrived. */
+void stop_process(pid_t pid);
+
 #endif /* PAIRS_HARNESS_H */

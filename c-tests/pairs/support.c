@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <librpma.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,4 +162,21 @@ unsigned
 count_threads(void)
 {
 	return count_entries("/proc/self/task", NULL);
+}
+
+void
+stop_process(pid_t pid)
+{
+	char path[64];
+	char state = 0;
+
+	EXPECT(kill(pid, SIGSTOP) == 0, "%s", strerror(errno));
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	while (state != 'T') {
+		FILE *stat = fopen(path, "r");
+
+		EXPECT(stat != NULL && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1);
+		fclose(stat);
+		sleep_ms(1);
+	}
 }
