@@ -249,6 +249,68 @@ asking_initiator(struct side *side, unsigned count)
 	close_node(&node);
 }
 
+/*
+ * Both ends sleep for each completion: the kernel wakes the thread that sleeps, and the provider's thread has no part in it. It is
+ * woken before another one, so this does not depend on what else runs.
+ */
+#define ROUNDS_ASLEEP 3000
+
+static void
+asleep(struct side *side, bool is_target)
+{
+	struct rpma_conn_req *req;
+	struct region in;
+	struct region out;
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+	unsigned before;
+
+	(is_target ? open_target : open_initiator)(&node, side);
+	region_new(&node, &in, MESSAGE, RPMA_MR_USAGE_RECV);
+	region_new(&node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
+	req = (is_target ? next_req : new_req)(&node, NULL);
+	OK(rpma_conn_req_recv(req, in.mr, 0, MESSAGE, (void *)1));
+	start_link(&link, &req, NULL);
+	finish_link(&link);
+	expect_counted();
+
+	before = found;
+	if (is_target)
+		next_wc(link.cq, &wc);
+	for (unsigned i = 0; i < ROUNDS_ASLEEP; i++) {
+		/* the initiator's receive for the first answer has been posted before, as the target's for the first message */
+		if (is_target || i > 0)
+			OK(rpma_recv(link.conn, in.mr, 0, MESSAGE, (void *)1));
+		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
+		/* which of them is first does not matter here */
+		next_wc(link.cq, &wc);
+		if (!is_target || i + 1 < ROUNDS_ASLEEP)
+			next_wc(link.cq, &wc);
+		EXPECT(wc.status == IBV_WC_SUCCESS, "status %d", wc.status);
+	}
+	before = found - before;
+	say(side, 'd');
+	hear(side, 'd');
+	(is_target ? await_end : end_link)(&link);
+	EXPECT(before < ROUNDS_ASLEEP / 4, "the provider's thread was told of something %u times in %u rounds", before, ROUNDS_ASLEEP);
+	region_free(&in);
+	region_free(&out);
+	close_node(&node);
+}
+
+static void
+asleep_target(struct side *side)
+{
+	asleep(side, true);
+}
+
+static void
+asleep_initiator(struct side *side)
+{
+	asleep(side, false);
+}
+
 /* A target that waits for its memory to change, with one processor for all its threads: whoever looks in vain takes it away. */
 #define AWAITED 300
 
@@ -417,6 +479,7 @@ TEST_OF(small, overwritten_target, bursting_initiator, &small)
 const struct test calls_tests[] = {
 	{"calls-of-8-connections-polled", polled_8_target, polled_8_initiator, .seconds = 60},
 	{"calls-of-64-connections-polled", polled_64_target, polled_64_initiator, .seconds = 60},
+	{"calls-of-a-connection-asleep", asleep_target, asleep_initiator},
 	{"calls-while-the-target-spins", spinning_target, awaited_initiator},
 	TEST("calls-of-8-byte-writes", words),
 	TEST("calls-of-64-byte-writes", small),
