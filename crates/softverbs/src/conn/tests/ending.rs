@@ -163,7 +163,9 @@ fn the_rest_of_an_fpdu_that_the_link_has_begun_to_take_goes_out() {
         bench.step(reason::DISCONNECT);
         let calls = bench.calls();
         assert_eq!(calls[0], Call::Closed(Some(fpdu[begun..].to_vec())), "and nothing of the second one");
-        assert_eq!(calls.len(), 4, "{calls:?}");
+        // Without a CRC the trailer adds nothing: a write whose payload was taken has completed already.
+        let flushed = if begun < 24 { 2 } else { 1 };
+        assert_eq!(calls.len(), 2 + flushed, "{calls:?}");
     }
 }
 
