@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_cm: event channels, ids, and the way from an address to a connection.
+//! rdma_cm: event channels, communication identifiers and connections.
 //!
 //! Names, signatures and error conventions are those of the manual pages of librdmacm (`rdma_connect(3)` and so on): 0, or -1 and errno.
-//! Differences: an id without an event channel resolves synchronously, as there, but connecting, listening and accepting need a channel;
-//! ids that still have unacknowledged events can be destroyed.
+//! Differences: address and route resolution with an identifier without event channel are synchronous, as in librdmacm, but connecting,
+//! listening and accepting require a channel; an identifier with unacknowledged events can be destroyed.
 
 use libc::{c_char, c_int, c_void, sockaddr};
 use rdma_sys::{
@@ -43,7 +43,7 @@ fn finish(result: Result<(), Errno>) -> c_int {
     }
 }
 
-/// What a program gives to connect or accept.
+/// The parameters of rdma_connect(3) or rdma_accept(3).
 struct Param {
     private_data: Vec<u8>,
     ird: u16,
@@ -51,19 +51,19 @@ struct Param {
     wait_for_receives: bool,
 }
 
-/// Reads connection parameters; NULL means defaults. EINVAL when there is more private data than iWARP carries.
+/// Reads connection parameters; NULL selects defaults. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`].
 ///
 /// # Safety
 ///
-/// As for rdma_connect(3).
+/// `param` must be as for rdma_connect(3).
 unsafe fn read_param(param: *const rdma_conn_param) -> Result<Param, Errno> {
     const UNLIMITED: u8 = 7;
     if param.is_null() {
         return Ok(Param { private_data: Vec::new(), ird: 1, ord: 1, wait_for_receives: false });
     }
-    // SAFETY: the caller's promise; the structure holds only integers and an address.
+    // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an address; it is copied.
     let given = unsafe { param.read() };
-    // SAFETY: the caller's promise.
+    // SAFETY: `private_data` points to `private_data_len` bytes (rdma_connect(3)).
     let private_data = unsafe { read_private_data(given.private_data, given.private_data_len) }?;
     Ok(Param {
         private_data,
@@ -73,23 +73,25 @@ unsafe fn read_param(param: *const rdma_conn_param) -> Result<Param, Errno> {
     })
 }
 
+/// Copies private data. EINVAL if there is more than [`MAX_PRIVATE_DATA`].
+///
 /// # Safety
 ///
-/// `data` must be readable for `len` bytes, unless `len` is 0.
+/// `data` must be NULL or readable for `len` bytes.
 unsafe fn read_private_data(data: *const c_void, len: u8) -> Result<Vec<u8>, Errno> {
     let len = usize::from(len);
     if len > MAX_PRIVATE_DATA || (data.is_null() && len > 0) {
         return Err(libc::EINVAL);
     }
     let mut bytes = vec![0u8; len];
-    // SAFETY: the caller's promise; nothing is read when there is nothing.
+    // SAFETY: unless `len` is 0 and nothing is copied, `data` is not NULL and thus readable for `len` bytes; `bytes` has as many.
     unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), len) };
     Ok(bytes)
 }
 
 // ---- event channels ----------------------------------------------------------------------------------------------------------------
 
-/// Makes an event channel; its descriptor is readable while an event is there, and may be set O_NONBLOCK. EMFILE, ENFILE.
+/// Creates an event channel. Its descriptor is readable while an event is queued, and may be switched to O_NONBLOCK. EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -104,32 +106,34 @@ pub unsafe fn rdma_create_event_channel() -> *mut rdma_event_channel {
     }
 }
 
-/// Closes an event channel.
+/// Destroys an event channel.
 ///
 /// # Safety
 ///
-/// As for rdma_destroy_event_channel(3): no id may use it any more.
+/// As for rdma_destroy_event_channel(3): all identifiers of the channel must have been destroyed or migrated.
 pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` was returned by rdma_create_event_channel and is not used afterwards (rdma_destroy_event_channel(3)).
     unsafe { ChannelObject::free(channel) };
 }
 
+/// The event queue of a channel; `None` for NULL.
+///
 /// # Safety
 ///
-/// `channel` must be NULL or come from [`rdma_create_event_channel`] and live.
+/// `channel` must be NULL, or come from [`rdma_create_event_channel`] and not have been destroyed.
 unsafe fn queue_of(channel: *mut rdma_event_channel) -> Option<Channel> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` is not NULL, so it comes from rdma_create_event_channel and has not been destroyed.
     (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) }.clone())
 }
 
-/// Takes the next event of a channel. A connect request comes with a new id. -1 and errno EAGAIN or EINTR, as a read of the descriptor
-/// would have it.
+/// Gets the next event of a channel. A connect request has a new identifier. EINVAL for NULL; EAGAIN or EINTR, as a read of the descriptor
+/// fails.
 ///
 /// # Safety
 ///
 /// As for rdma_get_cm_event(3).
 pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` was returned by rdma_create_event_channel and has not been destroyed (rdma_get_cm_event(3)).
     let Some(queue) = (unsafe { queue_of(channel) }) else { return finish(Err(libc::EINVAL)) };
     let mut taken = match queue.take() {
         Ok(taken) => taken,
@@ -137,7 +141,8 @@ pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *m
     };
     let about = taken.id as *mut rdma_cm_id;
     let c = match taken.request.take().filter(|_| id::is_connect_request(&taken)) {
-        // SAFETY: events of a destroyed id were withdrawn, so the listening id lives; the channel does, by the caller's promise.
+        // SAFETY: `about` is the listening identifier, which has not been destroyed: rdma_destroy_id withdraws the events of an
+        // identifier.
         Some(request) => unsafe {
             let context = addr_of!((*about).context).read();
             let new = new_requested_id(channel, queue, context, request);
@@ -145,12 +150,12 @@ pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *m
         },
         None => event_to_c(taken, about, null_mut()),
     };
-    // SAFETY: the output is writable, by the caller's promise.
+    // SAFETY: `event` points to a pointer for the result (rdma_get_cm_event(3)).
     unsafe { event.write(c) };
     0
 }
 
-/// Gives an event back; its private data goes with it.
+/// Acknowledges an event and frees it with its private data.
 ///
 /// # Safety
 ///
@@ -159,7 +164,7 @@ pub unsafe fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `event` was returned by rdma_get_cm_event and is acknowledged only once (rdma_ack_cm_event(3)).
     unsafe { EventObject::free(event) };
     0
 }
@@ -167,7 +172,7 @@ pub unsafe fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 // ---- ids ---------------------------------------------------------------------------------------------------------------------------
 
 fn blank_id(channel: *mut rdma_event_channel, context: *mut c_void, ps: rdma_port_space::Type) -> rdma_cm_id {
-    // SAFETY: all-zero is a valid rdma_cm_id: no device, no addresses.
+    // SAFETY: all-zero is a valid rdma_cm_id: no device and no addresses.
     let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
     c.channel = channel;
     c.context = context;
@@ -198,7 +203,7 @@ fn new_requested_id(
     id
 }
 
-/// Makes an id. `channel` NULL: resolving is synchronous. EINVAL: another port space than RDMA_PS_TCP.
+/// Creates an identifier. If `channel` is NULL, address and route resolution generate no events. EINVAL: `ps` is not RDMA_PS_TCP.
 ///
 /// # Safety
 ///
@@ -212,23 +217,23 @@ pub unsafe fn rdma_create_id(
     if ps != rdma_port_space::RDMA_PS_TCP {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_create_id(3)).
     let own = Id::new(unsafe { queue_of(channel) }, Phase::Idle);
     let c = IdObject::create(blank_id(channel, context, ps), own.clone());
     own.set_handle(c as usize);
-    // SAFETY: the output is writable, by the caller's promise.
+    // SAFETY: `id` points to a pointer for the result (rdma_create_id(3)).
     unsafe { id.write(c) };
     0
 }
 
-/// Destroys an id. A connect request that was not answered is rejected, an attempt given up, a connection closed, a listener closed with
-/// the requests that were not fetched.
+/// Destroys an identifier. A connect request that was neither accepted nor rejected is rejected, a connection attempt is cancelled, a
+/// connection is closed, and a listener is closed together with the requests that have not been fetched.
 ///
 /// # Safety
 ///
-/// As for rdma_destroy_id(3). The id's queue pair must be destroyed before, or never be used again.
+/// As for rdma_destroy_id(3). The queue pair of the identifier must have been destroyed, or never be used again.
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_destroy_id(3)).
     let own = unsafe { IdObject::own(id) }.clone();
     let (phase, qp) = {
         let mut state = own.state();
@@ -246,18 +251,19 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         qp.disconnect();
     }
     own.leave_channel();
-    // SAFETY: the caller's promise; withdrawn events cannot bring the address back.
+    // SAFETY: as above, and the program does not use `id` any more. `leave_channel` has withdrawn the events that carry its address.
     unsafe { IdObject::free(id) };
     0
 }
 
-/// Moves an id, and its waiting events, to another channel, or (NULL) to none.
+/// Migrates an identifier and its queued events to another channel; with NULL it has no channel, and its queued events are discarded.
 ///
 /// # Safety
 ///
 /// As for rdma_migrate_id(3).
 pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is an identifier of softverbs and `channel` NULL or an event channel of softverbs; neither has been destroyed
+    // (rdma_migrate_id(3)). `channel` is a field that only rdma_cm functions write.
     unsafe {
         IdObject::own(id).migrate(queue_of(channel));
         addr_of_mut!((*id).channel).write(channel);
@@ -265,13 +271,13 @@ pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_chan
     0
 }
 
-/// Enters the device, and the addresses, into an id's C structure.
+/// Stores the device and the addresses in the C structure of an identifier.
 ///
 /// # Safety
 ///
-/// `id` must be an id of ours.
+/// `id` must be an identifier of softverbs that has not been destroyed.
 unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&SocketAddr>) {
-    // SAFETY: the caller's promise; the program reads these fields only after the call that sets them.
+    // SAFETY: `id` has not been destroyed. The program does not read these fields before the function that sets them has returned.
     unsafe {
         addr_of_mut!((*id).verbs).write(context::context());
         addr_of_mut!((*id).port_num).write(1);
@@ -285,16 +291,17 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
     }
 }
 
-/// Binds an id to a local address: any address of this host, loopback included. EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EMFILE.
+/// Binds an identifier to a local address: any address of this host, including loopback. EINVAL if it is bound or in use, EADDRINUSE,
+/// EADDRNOTAVAIL, EAFNOSUPPORT, EMFILE.
 ///
 /// # Safety
 ///
 /// As for rdma_bind_addr(3).
 pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_bind_addr(3)).
         let own = unsafe { IdObject::own(id) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
         let wanted = unsafe { addr::read(addr) }?;
         let socket = sys::tcp_socket(addr::family(&wanted))?;
         sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
@@ -307,15 +314,15 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
         state.socket = Some(socket);
         state.src = Some(bound);
         drop(state);
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` has not been destroyed (rdma_bind_addr(3)).
         unsafe { enter(id, Some(&bound), None) };
         Ok(())
     })();
     finish(result)
 }
 
-/// Finds the way to a peer's address. The time is kept for the TCP connection, which [`rdma_connect`] makes. ENETUNREACH and the like when
-/// there is no way. An id with a channel gets RDMA_CM_EVENT_ADDR_RESOLVED.
+/// Finds the route to a remote address. The timeout applies to the TCP connection, which [`rdma_connect`] establishes. ENETUNREACH or another
+/// error of connect(2) if there is no route. With an event channel RDMA_CM_EVENT_ADDR_RESOLVED is generated.
 ///
 /// # Safety
 ///
@@ -327,12 +334,12 @@ pub unsafe fn rdma_resolve_addr(
     timeout_ms: c_int,
 ) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_addr(3)).
         let own = unsafe { IdObject::own(id) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `dst` is NULL or points to a socket address (rdma_resolve_addr(3)).
         let to = unsafe { addr::read(dst) }?;
         if !src.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `id` has not been destroyed and `src` points to a socket address (rdma_resolve_addr(3)).
             let ret = unsafe { rdma_bind_addr(id, src) };
             if ret != 0 {
                 return Err(sys::errno());
@@ -347,7 +354,7 @@ pub unsafe fn rdma_resolve_addr(
             state.dst = Some(to);
             state.timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` has not been destroyed (rdma_resolve_addr(3)).
         unsafe { enter(id, Some(&from), Some(&to)) };
         own.raise(Event::new(0, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED, 0));
         Ok(())
@@ -355,13 +362,14 @@ pub unsafe fn rdma_resolve_addr(
     finish(result)
 }
 
-/// Nothing to find: TCP routes. EINVAL before [`rdma_resolve_addr`]. An id with a channel gets RDMA_CM_EVENT_ROUTE_RESOLVED.
+/// Does nothing else than generate RDMA_CM_EVENT_ROUTE_RESOLVED, with an event channel: TCP finds the route. EINVAL before
+/// [`rdma_resolve_addr`].
 ///
 /// # Safety
 ///
 /// As for rdma_resolve_route(3).
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_route(3)).
     let own = unsafe { IdObject::own(id) };
     if own.state().dst.is_none() {
         return finish(Err(libc::EINVAL));
@@ -372,20 +380,21 @@ pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_i
 
 // ---- queue pairs -------------------------------------------------------------------------------------------------------------------
 
-/// Makes the id's queue pair; see `create_qp` in [`crate::verbs`]. EINVAL also when the id has no device yet, or has a queue pair.
+/// Creates the queue pair of an identifier, as `create_qp` in [`crate::verbs`]. EINVAL also if the identifier has no device yet, or has a
+/// queue pair.
 ///
 /// # Safety
 ///
 /// As for rdma_create_qp_ex(3).
 pub unsafe fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_create_qp_ex(3)).
         let (own, verbs): (_, *mut ibv_context) =
             unsafe { (IdObject::own(id), addr_of!((*id).verbs).read()) };
         if verbs.is_null() || own.state().qp.is_some() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the caller's promise; the new queue pair is the id's until it is destroyed.
+        // SAFETY: `attr` is as for rdma_create_qp_ex(3), `qp` has just been created, and `id` has not been destroyed.
         unsafe {
             let qp = verbs::create_qp(verbs, attr)?;
             own.state().qp = Some(verbs::QpObject::own(qp).clone());
@@ -397,13 +406,14 @@ pub unsafe fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr
     finish(result)
 }
 
-/// Destroys the id's queue pair, if it has one.
+/// Destroys the queue pair of an identifier, if it has one.
 ///
 /// # Safety
 ///
 /// As for rdma_destroy_qp(3).
 pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and its queue pair is not used any more
+    // (rdma_destroy_qp(3)). Its field `qp` is NULL or was set by rdma_create_qp_ex.
     unsafe {
         let qp = addr_of!((*id).qp).read();
         if qp.is_null() {
@@ -417,14 +427,15 @@ pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 
 // ---- connections -------------------------------------------------------------------------------------------------------------------
 
-/// Listens for connect requests, which come as events. EINVAL: not bound, or no channel. EADDRINUSE, EMFILE, ENOMEM.
+/// Listens for connect requests, which are reported as events. EINVAL: the identifier is not bound or has no event channel. EADDRINUSE,
+/// EMFILE, ENOMEM.
 ///
 /// # Safety
 ///
 /// As for rdma_listen(3).
 pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_listen(3)).
         let own = unsafe { IdObject::own(id) };
         let socket = {
             let mut state = own.state();
@@ -440,17 +451,18 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     finish(result)
 }
 
-/// Asks the peer for a connection. How it ends is an event: ESTABLISHED, REJECTED (nobody listens, or the peer said no), UNREACHABLE (no
-/// answer in time), CONNECT_ERROR. EINVAL: no channel, no queue pair, not resolved, or more than 251 bytes of private data. EMFILE.
+/// Requests a connection. An event reports the outcome: ESTABLISHED, REJECTED (no program listens there, or it has rejected the request),
+/// UNREACHABLE (no route, or no response in time), CONNECT_ERROR. EINVAL: the identifier has no event channel, no queue pair or no resolved
+/// address, or there are more than 251 bytes of private data. EMFILE.
 ///
 /// # Safety
 ///
 /// As for rdma_connect(3).
 pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_connect(3)).
         let own = unsafe { IdObject::own(id) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `param` is NULL or points to connection parameters (rdma_connect(3)).
         let param = unsafe { read_param(param) }?;
         let (qp, dst, timeout, bound) = {
             let mut state = own.state();
@@ -468,7 +480,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             reject: false,
             revision: mpa::REVISION,
             enhanced: Some(Enhanced {
-                // We announce to send the first FPDU, so that the peer knows when it may send.
+                // Announces that this side sends the first FPDU, after which the responder may send.
                 peer_to_peer: true,
                 rtr_send: false,
                 rtr_write: true,
@@ -492,7 +504,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         let mut state = own.state();
         match started {
             Ok(outgoing) => {
-                // The attempt may be over already.
+                // The engine may already have reported the outcome.
                 if matches!(state.phase, Phase::Connecting(None)) {
                     state.phase = Phase::Connecting(Some(outgoing));
                 }
@@ -507,17 +519,18 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
     finish(result)
 }
 
-/// Accepts a connect request. The ESTABLISHED event comes when the peer has sent its first message, or at once if it did not announce
-/// one. EINVAL: nothing to accept, no queue pair, or more than 251 bytes of private data. ECONNRESET: the peer has gone.
+/// Accepts a connect request. The ESTABLISHED event is generated when the first FPDU of the initiator arrives, or immediately if the
+/// initiator has not announced one. EINVAL: there is no connect request or no queue pair, or more than 251 bytes of private data.
+/// ECONNRESET: the peer has closed the connection.
 ///
 /// # Safety
 ///
 /// As for rdma_accept(3).
 pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_accept(3)).
         let own = unsafe { IdObject::own(id) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `param` is NULL or points to connection parameters (rdma_accept(3)).
         let param = unsafe { read_param(param) }?;
         let (qp, request, awaits) = {
             let mut state = own.state();
@@ -574,16 +587,16 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
     finish(result)
 }
 
-/// Rejects a connect request. EINVAL: nothing to reject, or more than 251 bytes of private data.
+/// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data.
 ///
 /// # Safety
 ///
 /// As for rdma_reject(3).
 pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int {
     let result = (|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_reject(3)).
         let own = unsafe { IdObject::own(id) };
-        // SAFETY: the caller's promise.
+        // SAFETY: `private_data` points to `len` bytes (rdma_reject(3)).
         let private_data = unsafe { read_private_data(private_data, len) }?;
         let request = {
             let mut state = own.state();
@@ -601,14 +614,14 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
     finish(result)
 }
 
-/// Ends a connection: outstanding work requests complete with a flush error, both sides get the DISCONNECTED event. On a connection that
-/// has ended it does nothing. EINVAL: there never was one.
+/// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED event. Does nothing if the
+/// connection has already ended. EINVAL: the identifier never had a connection.
 ///
 /// # Safety
 ///
 /// As for rdma_disconnect(3).
 pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_disconnect(3)).
     let own = unsafe { IdObject::own(id) };
     let qp = {
         let state = own.state();
@@ -627,7 +640,7 @@ pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 
 // ---- addresses ---------------------------------------------------------------------------------------------------------------------
 
-/// Looks up a name: IPv4 and IPv6, as getaddrinfo(3) does. 0, or an EAI error number.
+/// Resolves a name to IPv4 and IPv6 addresses with getaddrinfo(3). Returns 0 or an `EAI_*` error.
 ///
 /// # Safety
 ///
@@ -638,29 +651,29 @@ pub unsafe fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller meets the requirements of rdma_getaddrinfo(3), and those of the callee are the same.
     unsafe { addrinfo::getaddrinfo(node, service, hints, res) }
 }
 
-/// Frees what [`rdma_getaddrinfo`] gave.
+/// Frees the result of [`rdma_getaddrinfo`].
 ///
 /// # Safety
 ///
 /// As for rdma_freeaddrinfo(3).
 pub unsafe fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `res` was returned by rdma_getaddrinfo and is not used afterwards (rdma_freeaddrinfo(3)).
     unsafe { addrinfo::freeaddrinfo(res) };
 }
 
 // ---- events as C structures -------------------------------------------------------------------------------------------------------
 
-/// The C structure of an event, and the private data it points to.
+/// The C structure of an event, and the private data that it points to.
 type EventObject = Object<rdma_cm_event, Vec<u8>>;
 
-/// Makes the C structure. `id` and `listen_id` are what the program gets to see.
+/// Creates the C structure of an event with these values of `id` and `listen_id`.
 fn event_to_c(event: Event, id: *mut rdma_cm_id, listen_id: *mut rdma_cm_id) -> *mut rdma_cm_event {
     let mut private_data = event.private_data;
-    // rdma_cm counts private data in 8 bits.
+    // The length of private data has 8 bits in rdma_cm.
     private_data.truncate(MAX_PRIVATE_DATA_IN);
     // SAFETY: all-zero is a valid rdma_cm_event.
     let mut c: rdma_cm_event = unsafe { std::mem::zeroed() };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue pairs.
+//! Verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue pairs.
 //!
-//! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and so on): calls that make
-//! something return NULL and set errno, the others return 0 or a positive error number. All are thread-safe; destroying an object while
-//! another thread uses it is the program's error, as with any verbs provider. An object that others still need is not destroyed: EBUSY.
+//! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and so on): functions that create
+//! an object return NULL and set errno on failure, the others return 0 or a positive errno value. All are thread-safe; as with any verbs
+//! provider a program must not destroy an object that another thread uses. Destroying an object that other objects use fails with EBUSY.
 
 use libc::{c_int, c_uint, c_void};
 use rdma_sys::{
@@ -39,7 +39,7 @@ pub(crate) struct MrOwn {
 
 pub(crate) struct ChannelOwn {
     queue: Arc<EventQueue<usize>>,
-    /// The completion queues whose events it takes.
+    /// The completion queues whose events it delivers.
     users: Mutex<Vec<Arc<Cq>>>,
 }
 
@@ -55,9 +55,9 @@ pub(crate) type CqObject = Object<ibv_cq, CqOwn>;
 pub(crate) type SrqObject = Object<ibv_srq, Arc<Srq>>;
 pub(crate) type QpObject = Object<ibv_qp, Arc<Qp>>;
 
-/// The program's rights on a region that verbs knows.
+/// The access flags that verbs define, other than the optional ones.
 const ACCESS_KNOWN: u32 = 0x3ff;
-/// Rights that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
+/// Access flags that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
 const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
 fn null_with<T>(e: Errno) -> *mut T {
@@ -71,11 +71,11 @@ fn or_null<T>(result: Result<*mut T, Errno>) -> *mut T {
 
 // ---- the device --------------------------------------------------------------------------------------------------------------------
 
-/// The slot of the extended context, for the inline `ibv_query_device_ex` of `verbs.h`.
+/// The function in the extended context that the inline `ibv_query_device_ex` of `verbs.h` calls.
 ///
 /// # Safety
 ///
-/// As for ibv_query_device_ex(3); `size` is the size of what `attr` points to.
+/// `attr` must be valid for writes of `size` bytes.
 pub(crate) unsafe extern "C" fn query_device_slot(
     _context: *mut ibv_context,
     _input: *const ibv_query_device_ex_input,
@@ -84,12 +84,12 @@ pub(crate) unsafe extern "C" fn query_device_slot(
 ) -> c_int {
     let full = device_attributes();
     let size = size.min(size_of::<ibv_device_attr_ex>());
-    // SAFETY: `attr` has room for `size` bytes, by the caller's promise.
+    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min` above.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
     0
 }
 
-/// Describes the device: limits, on-demand paging (memory is never pinned), no atomics. Always 0; EINVAL for an extended input.
+/// Returns the device attributes: limits, on-demand paging (memory is never pinned), no atomics. EINVAL if `input` has a comp_mask.
 ///
 /// # Safety
 ///
@@ -99,16 +99,16 @@ pub unsafe fn ibv_query_device_ex(
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: the input, if any, is readable, by the caller's promise.
+    // SAFETY: `input` is NULL or points to an ibv_query_device_ex_input (ibv_query_device_ex(3)).
     if !input.is_null() && unsafe { addr_of!((*input).comp_mask).read() } != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `attr` points to an ibv_device_attr_ex (ibv_query_device_ex(3)).
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
 fn device_attributes() -> ibv_device_attr_ex {
-    // SAFETY: all-zero is a valid set of attributes: nothing is supported.
+    // SAFETY: all-zero is a valid ibv_device_attr_ex: nothing is supported.
     let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
     let orig = &mut attr.orig_attr;
     for (to, from) in orig.fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
@@ -138,7 +138,7 @@ fn device_attributes() -> ibv_device_attr_ex {
 
 // ---- protection domains ------------------------------------------------------------------------------------------------------------
 
-/// Makes a protection domain. EINVAL when the context is not the software device's.
+/// Creates a protection domain. EINVAL if the context is not that of the software device.
 ///
 /// # Safety
 ///
@@ -151,32 +151,32 @@ pub unsafe fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     PdObject::create(ibv_pd { context, handle: number }, PdOwn { number, users: AtomicU32::new(0) })
 }
 
-/// Frees a protection domain. EBUSY while it has regions, queue pairs or shared receive queues.
+/// Deallocates a protection domain. EBUSY while it has memory regions, queue pairs or shared receive queues.
 ///
 /// # Safety
 ///
 /// As for ibv_dealloc_pd(3).
 pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_dealloc_pd(3)).
     if unsafe { PdObject::own(pd) }.users.load(Ordering::Acquire) != 0 {
         return libc::EBUSY;
     }
-    // SAFETY: the caller's promise, and nothing of ours points to it.
+    // SAFETY: as above, the program does not use `pd` any more, and no object refers to it: `users` is 0.
     unsafe { PdObject::free(pd) };
     0
 }
 
 // ---- memory regions ----------------------------------------------------------------------------------------------------------------
 
-/// Registers `length` bytes at `addr`. Nothing is pinned or copied. `lkey` and `rkey` are the same STag.
+/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag.
 ///
-/// EINVAL: no bytes, a range past the end of the address space, unknown rights, or remote writing without local writing. EFAULT: not
-/// all of the range is mapped (but for IBV_ACCESS_ON_DEMAND). ENOMEM: no keys are left.
+/// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
+/// without local write access. EFAULT: part of the range is not mapped (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in use.
 ///
 /// # Safety
 ///
-/// As for ibv_reg_mr(3): until the region is deregistered the rights given let this process's work requests and its peers touch the
-/// range, as far as it is mapped.
+/// As for ibv_reg_mr(3): until the region is deregistered, work requests of this process and of remote peers access the range as the access
+/// flags permit, where it is mapped.
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
     const ON_DEMAND: u32 = 1 << 6;
     let (start, len, access) = (addr as u64, length as u64, access as u32);
@@ -191,26 +191,27 @@ pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, acce
     if access & ON_DEMAND == 0 && !sys::is_mapped(start, len) {
         return null_with(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_reg_mr(3)).
     let own = unsafe { PdObject::own(pd) };
     let stag = match memory::register(Region { addr: start, len, access, pd: own.number }) {
         Ok(stag) => stag,
         Err(e) => return null_with(e),
     };
     own.users.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: the protection domain lives, by the caller's promise.
+    // SAFETY: `pd` has not been deallocated, and its `context` never changes.
     let context = unsafe { addr_of!((*pd).context).read() };
     let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
     MrObject::create(mr, MrOwn { pd, stag })
 }
 
-/// Ends a registration. When it returns, no work request and no peer touches the range any more.
+/// Deregisters a memory region. After it has returned, neither work requests nor remote peers access the range.
 ///
 /// # Safety
 ///
 /// As for ibv_dereg_mr(3).
 pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the caller's promise; the protection domain outlives its regions because it counts them.
+    // SAFETY: `mr` was returned by ibv_reg_mr and is not used afterwards (ibv_dereg_mr(3)). Its protection domain cannot be deallocated
+    // before `users` is decremented.
     unsafe {
         let own = MrObject::own(mr);
         memory::deregister(own.stag);
@@ -220,10 +221,10 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// Faults in parts of registered memory before they are used: for reading (advice 0), for writing (1), or only tells the kernel (2).
+/// Prefetches ranges of registered memory: faults them in for reading (advice 0) or writing (1), or only advises the kernel (2).
 ///
-/// EINVAL: unknown advice or flags, no entries, or an entry that is not in a region of this protection domain. EFAULT: the memory is not
-/// mapped, or not writable.
+/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this protection domain. EFAULT: the memory
+/// is not mapped, or not writable for advice 1.
 ///
 /// # Safety
 ///
@@ -239,10 +240,10 @@ pub unsafe fn ibv_advise_mr(
     if advice > 2 || flags & !FLAG_FLUSH != 0 || num_sge == 0 || sg_list.is_null() {
         return libc::EINVAL;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_advise_mr(3)).
     let pd = unsafe { PdObject::own(pd) }.number;
     for i in 0..num_sge as usize {
-        // SAFETY: the list has `num_sge` entries, by the caller's promise.
+        // SAFETY: `sg_list` points to `num_sge` entries (ibv_advise_mr(3)).
         let sge = unsafe { sg_list.add(i).read() };
         let len = u64::from(sge.length);
         let rights = if advice == 1 { LOCAL_WRITE } else { 0 };
@@ -257,7 +258,7 @@ pub unsafe fn ibv_advise_mr(
         };
         match done {
             Ok(()) => {}
-            // A kernel, or memory, that cannot be asked: it is advice.
+            // The kernel or the mapping does not support it, which is no error: it is only advice.
             Err(libc::EINVAL) => {}
             Err(_) => return libc::EFAULT,
         }
@@ -267,7 +268,8 @@ pub unsafe fn ibv_advise_mr(
 
 // ---- completion channels and queues ------------------------------------------------------------------------------------------------
 
-/// Makes a completion channel; its descriptor is readable while an event is there to take, and may be set O_NONBLOCK. EMFILE, ENFILE.
+/// Creates a completion channel. Its descriptor is readable while an event is queued, and may be switched to O_NONBLOCK. EINVAL, EMFILE,
+/// ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -282,22 +284,22 @@ pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     }))
 }
 
-/// Closes a completion channel. EBUSY while completion queues use it.
+/// Destroys a completion channel. EBUSY while completion queues use it.
 ///
 /// # Safety
 ///
 /// As for ibv_destroy_comp_channel(3).
 pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed (ibv_destroy_comp_channel(3)).
     if !lock(&unsafe { ChannelObject::own(channel) }.users).is_empty() {
         return libc::EBUSY;
     }
-    // SAFETY: the caller's promise, and nothing of ours points to it.
+    // SAFETY: as above, the program does not use `channel` any more, and no completion queue refers to it: `users` is empty.
     unsafe { ChannelObject::free(channel) };
     0
 }
 
-/// Makes a completion queue for `cqe` entries (1 to 2^20), with events on `channel` unless that is NULL. EINVAL.
+/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL.
 ///
 /// # Safety
 ///
@@ -313,7 +315,7 @@ pub unsafe fn ibv_create_cq(
     if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
         return null_with(libc::EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed (ibv_create_cq(3)).
     let events = (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) });
     let queue = Arc::new(Cq::new(entries, events.map(|own| own.queue.clone())));
     // SAFETY: all-zero is a valid ibv_cq: an unlocked mutex, no events.
@@ -337,23 +339,23 @@ pub unsafe fn ibv_create_cq(
 ///
 /// As for ibv_destroy_cq(3).
 pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_destroy_cq(3)).
     let own = unsafe { CqObject::own(cq) };
     if !own.queue.is_unused() {
         return libc::EBUSY;
     }
     if let Some(channel) = own.queue.channel() {
         channel.withdraw(|handle| *handle == cq as usize);
-        // SAFETY: a channel outlives its queues because it counts them.
+        // SAFETY: the channel cannot be destroyed before the queue is removed from its `users`, which is done here.
         lock(&unsafe { ChannelObject::own(own.channel) }.users).retain(|user| !Arc::ptr_eq(user, &own.queue));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the program does not use `cq` any more (ibv_destroy_cq(3)), no queue pair refers to it, and its events are withdrawn.
     unsafe { CqObject::free(cq) };
     0
 }
 
-/// Takes the next event of a channel: the completion queue and its context. -1 and errno EAGAIN or EINTR, as a read of the descriptor
-/// would have it.
+/// Gets the next event of a completion channel: the completion queue and its context. -1 and errno EAGAIN or EINTR, as a read of the
+/// descriptor fails.
 ///
 /// # Safety
 ///
@@ -363,16 +365,17 @@ pub unsafe fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed (ibv_get_cq_event(3)).
     let own = unsafe { ChannelObject::own(channel) };
     let watches: Vec<_> = lock(&own.users).iter().flat_map(|cq| cq.watches()).collect();
-    // With more than a few sets the engine is the better sleeper.
+    // Waiting for more than a few sets costs more than being woken by the engine.
     let taken =
         if watches.len() <= SLEEP_SETS { sleep::take(&own.queue, &watches) } else { own.queue.take() };
     match taken {
         Ok(handle) => {
             let from = handle as *mut ibv_cq;
-            // SAFETY: both outputs are writable, by the caller's promise; events of a destroyed queue were withdrawn.
+            // SAFETY: `cq` and `cq_context` point to pointers for the results (ibv_get_cq_event(3)). `from` has not been destroyed:
+            // ibv_destroy_cq withdraws the events of the queue.
             unsafe {
                 cq.write(from);
                 cq_context.write(addr_of!((*from).cq_context).read());
@@ -392,7 +395,8 @@ pub unsafe fn ibv_get_cq_event(
 ///
 /// As for ibv_ack_cq_events(3).
 pub unsafe fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: the queue lives, by the caller's promise; the count belongs to the mutex beside it, as in libibverbs.
+    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_ack_cq_events(3)). As in libibverbs, its mutex protects
+    // the count; all-zero is an initialised mutex and condition variable.
     unsafe {
         let mutex: *mut libc::pthread_mutex_t = addr_of_mut!((*cq).mutex).cast();
         let cond: *mut libc::pthread_cond_t = addr_of_mut!((*cq).cond).cast();
@@ -406,13 +410,13 @@ pub unsafe fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
 
 // ---- shared receive queues ---------------------------------------------------------------------------------------------------------
 
-/// Makes a shared receive queue. EINVAL: more than 2^20 receives or more than one scatter/gather entry.
+/// Creates a shared receive queue. EINVAL: no receives or more than 2^20, or more than one scatter/gather entry.
 ///
 /// # Safety
 ///
 /// As for ibv_create_srq(3).
 pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller's promise.
+    // SAFETY: `attr` points to an ibv_srq_init_attr (ibv_create_srq(3)).
     let (srq_context, max_wr, max_sge) = unsafe {
         (
             addr_of!((*attr).srq_context).read(),
@@ -423,12 +427,12 @@ pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *
     if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge > MAX_SGE {
         return null_with(libc::EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_create_srq(3)).
     let own = unsafe { PdObject::own(pd) };
     own.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_srq.
     let mut srq: ibv_srq = unsafe { std::mem::zeroed() };
-    // SAFETY: the protection domain lives, by the caller's promise.
+    // SAFETY: `pd` has not been deallocated, and its `context` never changes.
     srq.context = unsafe { addr_of!((*pd).context).read() };
     srq.srq_context = srq_context;
     srq.pd = pd;
@@ -442,11 +446,12 @@ pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *
 ///
 /// As for ibv_destroy_srq(3).
 pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: `srq` was returned by ibv_create_srq and has not been destroyed (ibv_destroy_srq(3)).
     if !unsafe { SrqObject::own(srq) }.is_unused() {
         return libc::EBUSY;
     }
-    // SAFETY: the caller's promise; the protection domain outlives its shared receive queues because it counts them.
+    // SAFETY: as above, and the program does not use `srq` any more. Its protection domain cannot be deallocated before `users` is
+    // decremented.
     unsafe {
         let pd = addr_of!((*srq).pd).read();
         PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);
@@ -457,18 +462,19 @@ pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 
 // ---- queue pairs -------------------------------------------------------------------------------------------------------------------
 
-/// Makes a queue pair for an id. EINVAL: not RC, no completion queue or protection domain, more than one scatter/gather entry, or a
-/// queue longer than [`MAX_QP_WR`]. The capabilities in `attr` become those the queue pair has.
+/// Creates a queue pair for an identifier. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
+/// receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
+/// max_inline_data of the queue pair is stored in `attr`.
 ///
 /// # Safety
 ///
-/// `attr` must be as for rdma_create_qp_ex(3), its objects those of softverbs.
+/// `attr` must be as for rdma_create_qp_ex(3), with objects of softverbs.
 pub(crate) unsafe fn create_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
     const MASK_PD: u32 = 1;
-    // SAFETY: the caller's promise: the attributes are readable. Copied; the structure holds only integers and addresses.
+    // SAFETY: `attr` points to an ibv_qp_init_attr_ex (rdma_create_qp_ex(3)), which holds only integers and addresses; it is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
     let refused = given.qp_type != ibv_qp_type::IBV_QPT_RC
@@ -484,10 +490,10 @@ pub(crate) unsafe fn create_qp(
     if refused {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the objects live, by the caller's promise.
+    // SAFETY: the three objects are objects of softverbs that have not been destroyed (rdma_create_qp_ex(3)); none is NULL.
     let (pd, send_cq, recv_cq) =
         unsafe { (PdObject::own(given.pd), CqObject::own(given.send_cq), CqObject::own(given.recv_cq)) };
-    // SAFETY: as above.
+    // SAFETY: `srq` is NULL or a shared receive queue of softverbs that has not been destroyed (rdma_create_qp_ex(3)).
     let srq = (!given.srq.is_null()).then(|| unsafe { SrqObject::own(given.srq) }.clone());
     if srq.as_ref().is_some_and(|srq| srq.pd != pd.number) {
         return Err(libc::EINVAL);
@@ -516,19 +522,20 @@ pub(crate) unsafe fn create_qp(
     qp.qp_num = num;
     qp.qp_type = given.qp_type;
     qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
-    // SAFETY: the attributes are writable, by the caller's promise.
+    // SAFETY: `attr` is writable: rdma_create_qp_ex(3) returns the actual capabilities in it.
     unsafe { addr_of_mut!((*attr).cap.max_inline_data).write(MAX_INLINE as u32) };
-    log::debug!("queue pair {num}");
+    log::debug!("queue pair {num} created");
     Ok(QpObject::create(qp, inner))
 }
 
-/// Destroys a queue pair: nothing completes any more. A connection that is still up is closed.
+/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is closed.
 ///
 /// # Safety
 ///
 /// `qp` must come from [`create_qp`] and not be used afterwards.
 pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
-    // SAFETY: the caller's promise; the protection domain outlives its queue pairs because it counts them.
+    // SAFETY: `qp` was returned by `create_qp` and is not used afterwards. Its protection domain cannot be deallocated before `users` is
+    // decremented.
     unsafe {
         QpObject::own(qp).destroy();
         let pd = addr_of!((*qp).pd).read();
