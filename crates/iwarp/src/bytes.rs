@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Big-endian fields at fixed offsets. The callers have checked the length of the slice they hand in.
+//! Big-endian fields at fixed offsets. The callers have checked the length of the slice.
 #![forbid(unsafe_code)]
 
 pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The header of a DDP segment with the RDMAP opcode in it, and the order of untagged segments.
+//! The header of a DDP segment, including the RDMAP control field, and the order of untagged segments.
 #![forbid(unsafe_code)]
 
 use super::bytes::{be32, be64, put32, put64};
@@ -22,7 +22,7 @@ pub const QN_TERMINATE: u32 = 2;
 /// Queue of Atomic Response messages.
 pub const QN_ATOMIC_RESPONSE: u32 = 3;
 
-/// The number of the first message in every queue.
+/// The message sequence number (MSN) of the first message of every queue.
 pub const FIRST_MSN: u32 = 1;
 
 const TAGGED: u8 = 0x80;
@@ -36,30 +36,30 @@ const OPCODE_MASK: u8 = 0x0f;
 /// The header of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// The payload goes to a place that the header names.
+    /// The payload is placed at an STag and tagged offset that the header contains.
     Tagged {
-        /// Write or Read Response.
+        /// RDMA Write or RDMA Read Response.
         opcode: Opcode,
         /// The last segment of its message.
         last: bool,
-        /// The memory region. Means nothing, and must not be looked up, when the message is empty.
+        /// The STag of the memory region. Without meaning, and not to be checked, if the message has no payload.
         stag: u32,
-        /// Where the payload goes in the region. Means nothing when the message is empty.
+        /// The tagged offset of the payload. Without meaning if the message has no payload.
         to: u64,
     },
-    /// The payload goes to a buffer of a queue.
+    /// The payload is placed in the next buffer of a queue.
     Untagged {
-        /// Every opcode but Write and Read Response.
+        /// Any opcode other than RDMA Write and RDMA Read Response.
         opcode: Opcode,
         /// The last segment of its message.
         last: bool,
-        /// The STag to invalidate for the opcodes that do; otherwise reserved, sent 0 and ignored.
+        /// The STag to invalidate, for opcodes with Invalidate; otherwise reserved, sent as 0 and ignored.
         inv_stag: u32,
-        /// The queue.
+        /// The queue number.
         qn: u32,
-        /// The number of the message in the queue.
+        /// The message sequence number.
         msn: u32,
-        /// The offset of the payload in the message.
+        /// The message offset of the payload.
         mo: u32,
     },
 }
@@ -117,13 +117,13 @@ impl Header {
         self.len()
     }
 
-    /// Reads the header that `ulpdu` starts with; what follows it is not looked at.
+    /// Decodes the header at the start of `ulpdu`; the bytes after it are ignored.
     ///
     /// # Errors
     ///
-    /// [`WireError::UlpduTooShort`] when the header is not all there, [`WireError::DdpVersion`],
+    /// [`WireError::UlpduTooShort`] when the header is not complete, [`WireError::DdpVersion`],
     /// [`WireError::RdmapVersion`], [`WireError::UnknownOpcode`], and [`WireError::UnexpectedOpcode`] for a
-    /// tagged opcode in an untagged segment or the other way round.
+    /// tagged opcode in an untagged segment or vice versa.
     #[inline]
     pub fn decode(ulpdu: &[u8]) -> Result<Header, WireError> {
         let Some(&[control, rdmap]) = ulpdu.first_chunk::<2>() else {
@@ -168,15 +168,14 @@ pub(super) fn len_of(control: u8) -> usize {
     if control & TAGGED != 0 { TAGGED_LEN } else { UNTAGGED_LEN }
 }
 
-/// The bytes of a header as they were received, so that a Terminate message can quote one that has no
-/// meaning here.
+/// A header as it was received, so that a Terminate message can include one that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderCopy {
     bytes: [u8; MAX_HEADER_LEN],
 }
 
 impl HeaderCopy {
-    /// Copies the header that `ulpdu` starts with; `None` when it is not all there.
+    /// Copies the header at the start of `ulpdu`; `None` if it is not complete.
     pub fn new(ulpdu: &[u8]) -> Option<HeaderCopy> {
         let len = len_of(*ulpdu.first()?);
         let mut bytes = [0; MAX_HEADER_LEN];
@@ -189,7 +188,7 @@ impl HeaderCopy {
         &self.bytes[..len_of(self.bytes[0])]
     }
 
-    /// What they mean.
+    /// Decodes the header.
     ///
     /// # Errors
     ///
@@ -207,21 +206,21 @@ impl From<&Header> for HeaderCopy {
     }
 }
 
-/// Where a segment belongs in its message.
+/// The position of a segment in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessagePos {
-    /// The number of the message.
+    /// The message sequence number.
     pub msn: u32,
-    /// The segment starts the message.
+    /// The segment is the first of the message.
     pub first: bool,
-    /// The segment ends the message.
+    /// The segment is the last of the message.
     pub last: bool,
-    /// Bytes of the message before this segment.
+    /// The message offset of the segment.
     pub offset: u32,
 }
 
-/// The order of one untagged queue in one direction: messages are numbered without a gap, and the segments of
-/// a message follow each other without a gap.
+/// The order of an untagged queue in one direction: neither the message sequence numbers nor the message offsets
+/// within a message have gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UntaggedOrder {
     next_msn: u32,
@@ -236,27 +235,27 @@ impl Default for UntaggedOrder {
 }
 
 impl UntaggedOrder {
-    /// The state before the first message, which has number [`FIRST_MSN`].
+    /// The state before the first message, whose MSN is [`FIRST_MSN`].
     pub const fn new() -> UntaggedOrder {
         UntaggedOrder::starting_at(FIRST_MSN)
     }
 
-    /// The state before the message with this number.
+    /// The state before the message with this MSN.
     pub const fn starting_at(msn: u32) -> UntaggedOrder {
         UntaggedOrder { next_msn: msn, mo: 0, current: None }
     }
 
-    /// The number of the message that is under way, or of the next one.
+    /// The MSN of the current message, or of the next one if there is none.
     pub fn next_msn(&self) -> u32 {
         self.next_msn
     }
 
-    /// Whether a message has started and its last segment has not been seen.
+    /// Whether a message has started whose last segment has not been received.
     pub fn in_message(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Checks that the segment is the next one of the queue and moves on behind it.
+    /// Checks that the segment is the next one of the queue, and advances.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What can be wrong with a received FPDU, and the Terminate code that says so to the peer.
+//! The errors of a received FPDU, and the Terminate code that reports each to the peer.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -7,17 +7,17 @@ use std::fmt;
 use super::rdmap::Opcode;
 use super::terminate::TermCode;
 
-/// A rule of MPA, DDP or RDMAP that the peer broke. The stream ends with it.
+/// A violation of MPA, DDP or RDMAP by the peer. It ends the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
     /// The CRC does not match the FPDU.
     Crc {
-        /// What the bytes give.
+        /// The CRC of the received bytes.
         computed: u32,
-        /// What the FPDU says.
+        /// The CRC field of the FPDU.
         received: u32,
     },
-    /// A ULPDU of this many bytes has no room for its own header.
+    /// A ULPDU of this many bytes is shorter than its header.
     UlpduTooShort(usize),
     /// A DDP version other than 1.
     DdpVersion {
@@ -28,31 +28,31 @@ pub enum WireError {
     },
     /// An RDMAP version other than 1.
     RdmapVersion(u8),
-    /// An opcode that nobody defined.
+    /// An undefined opcode.
     UnknownOpcode(u8),
-    /// An opcode that does not go with the kind of segment, or differs from that of the message it continues.
+    /// An opcode that does not match the kind of segment, or differs from that of the preceding segments of the message.
     UnexpectedOpcode(Opcode),
     /// A queue number that the opcode does not use.
     QueueNumber(u32),
     /// A message out of sequence.
     MessageNumber {
-        /// The number that comes next.
+        /// The next MSN.
         expected: u32,
-        /// The number in the segment.
+        /// The MSN of the segment.
         received: u32,
     },
     /// A segment out of sequence within its message.
     MessageOffset {
-        /// The offset that comes next.
+        /// The next message offset.
         expected: u32,
-        /// The offset in the segment.
+        /// The message offset of the segment.
         received: u32,
     },
     /// More bytes than a message of this opcode can have.
     MessageTooLong(Opcode),
     /// Fewer bytes than a message of this opcode has.
     MessageTooShort(Opcode),
-    /// A Terminate message that cannot be read. It is not answered: a Terminate never is.
+    /// A malformed Terminate message. It is not answered, as no Terminate message is.
     BadTerminate,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             WireError::Crc { computed, received } => {
-                write!(f, "the FPDU has CRC {received:08x}, its bytes give {computed:08x}")
+                write!(f, "CRC mismatch: received {received:08x}, computed {computed:08x}")
             }
             WireError::UlpduTooShort(len) => write!(f, "a ULPDU of {len} bytes is shorter than its header"),
             WireError::DdpVersion { tagged, version } => {
@@ -102,7 +102,7 @@ impl fmt::Display for WireError {
             }
             WireError::MessageTooLong(opcode) => write!(f, "{opcode:?} message too long"),
             WireError::MessageTooShort(opcode) => write!(f, "{opcode:?} message too short"),
-            WireError::BadTerminate => f.write_str("unreadable Terminate message"),
+            WireError::BadTerminate => f.write_str("malformed Terminate message"),
         }
     }
 }

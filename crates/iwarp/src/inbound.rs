@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The rules that the received segments of a stream have to keep among each other.
+//! The order of the received segments of a stream.
 #![forbid(unsafe_code)]
 
 use super::ddp::{Header, MessagePos, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, UntaggedOrder};
 use super::error::WireError;
 use super::rdmap::check_segment;
 
-/// The untagged queues of a stream, in the direction in which this side receives.
+/// The untagged queues of a stream in the receiving direction.
 ///
-/// Whether there is a receive for a Send, room for another Read, or a region behind an STag is not known here:
-/// those checks are the caller's, after this one.
+/// The caller then checks what is not known here: whether a receive is posted for a Send, whether the IRD permits
+/// another RDMA Read, and whether an STag is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inbound {
     send: UntaggedOrder,
@@ -33,12 +33,12 @@ impl Inbound {
         &self.request
     }
 
-    /// Checks a segment and moves on behind it. Returns its place in its message; `None` for a tagged segment,
-    /// which carries its place in the header, and for a Terminate message, of which there is only one.
+    /// Checks a segment and advances. Returns its position in its message; `None` for a tagged segment, whose
+    /// header contains the destination, and for a Terminate message, of which there is only one.
     ///
     /// # Errors
     ///
-    /// What [`check_segment`] and [`UntaggedOrder::check`] give. The stream ends with it.
+    /// Those of [`check_segment`] and [`UntaggedOrder::check`]. They end the stream.
     #[inline]
     pub fn check(&mut self, header: &Header, payload_len: usize) -> Result<Option<MessagePos>, WireError> {
         check_segment(header, payload_len)?;

@@ -3,13 +3,13 @@
 //!
 //! A TCP stream carries one MPA request and one MPA reply ([`mpa`]), then FPDUs in both directions until it is
 //! closed ([`stream`]). Each FPDU holds one DDP segment ([`ddp`]); the segments of one DDP message make one
-//! RDMAP message ([`rdmap`], [`inbound`]), and a broken rule is answered with a Terminate message ([`terminate`]).
+//! RDMAP message ([`rdmap`], [`inbound`]). A violation is answered with a Terminate message ([`terminate`]).
 //!
-//! Nothing here owns a socket, a buffer or a memory region, and nothing allocates for a message. Whatever a
-//! peer sends ends in an event or in a [`WireError`], never in a panic. All multi-byte fields are big-endian
+//! This crate owns no socket, buffer or memory region, and does not allocate memory for messages. Whatever a
+//! peer sends results in an event or a [`WireError`], never in a panic. All multi-byte fields are big-endian
 //! except the CRC.
 //!
-//! Standards: RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 (MPA), RFC 6581 (enhanced connection set-up),
+//! Standards: RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 (MPA), RFC 6581 (enhanced connection setup),
 //! RFC 7306 (immediate data, atomics).
 #![forbid(unsafe_code)]
 

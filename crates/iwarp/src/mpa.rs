@@ -2,8 +2,8 @@
 //! The MPA request and reply that open a stream (RFC 5044 section 7.1, RFC 6581).
 //!
 //! The initiator sends a request, the responder a reply; each is 20 bytes and up to 512 bytes of private data.
-//! With the enhanced set-up of RFC 6581 the first 4 bytes of the private data negotiate read depths and the
-//! first message. They are split off here, so that callers see only the private data of the application.
+//! With the enhanced connection setup of RFC 6581 the first 4 bytes of the private data negotiate IRD, ORD and the
+//! first message. They are removed here, so that callers see only the private data of the application.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -22,11 +22,11 @@ pub const MAX_PRIVATE_DATA: usize = 512;
 pub const ENHANCED_LEN: usize = 4;
 /// Most bytes of a whole frame.
 pub const MAX_FRAME_LEN: usize = HEADER_LEN + MAX_PRIVATE_DATA;
-/// The revision that we speak, the first with the enhanced block.
+/// The revision that is sent, the first one with the enhanced block.
 pub const REVISION: u8 = 2;
-/// The oldest revision that we understand.
+/// The oldest revision that is accepted.
 pub const OLDEST_REVISION: u8 = 1;
-/// The depth that leaves the negotiation to the upper layer, and the largest value of the 14-bit field.
+/// The IRD or ORD that leaves the negotiation to the upper layer; the maximum of the 14-bit field.
 pub const DEPTH_NOT_NEGOTIATED: u16 = 0x3fff;
 
 const FLAG_MARKERS: u8 = 0x80;
@@ -37,7 +37,7 @@ const FLAG_ENHANCED: u8 = 0x10;
 const HIGH_BIT: u16 = 0x8000;
 const SECOND_BIT: u16 = 0x4000;
 
-/// Which of the two frames.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From the initiator, the side that connected.
@@ -47,7 +47,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The 16 bytes that such a frame starts with.
+    /// The first 16 bytes of such a frame.
     pub fn key(self) -> &'static [u8; 16] {
         match self {
             Kind::Request => &KEY_REQ,
@@ -56,11 +56,11 @@ impl Kind {
     }
 }
 
-/// The enhanced block: read depths, and which message may be the first one (ready to receive, RTR).
+/// The enhanced block: IRD, ORD, and the permitted kinds of first message (ready to receive, RTR).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enhanced {
-    /// The initiator sends an RTR message right after the reply (flag A). Without it the three flags that
-    /// follow mean nothing and are ignored.
+    /// The initiator sends an RTR message immediately after the reply (flag A). If it is not set, the next three flags
+    /// are ignored.
     pub peer_to_peer: bool,
     /// The RTR message may be a zero-length Send (flag B).
     pub rtr_send: bool,
@@ -68,14 +68,14 @@ pub struct Enhanced {
     pub rtr_write: bool,
     /// The RTR message may be a zero-length RDMA Read (flag D).
     pub rtr_read: bool,
-    /// Reads that the sender of the frame answers at one time, 0 to [`DEPTH_NOT_NEGOTIATED`].
+    /// IRD: the number of concurrent RDMA Reads that the sender of the frame responds to, 0 to [`DEPTH_NOT_NEGOTIATED`].
     pub ird: u16,
-    /// Reads that the sender of the frame keeps outstanding at one time, 0 to [`DEPTH_NOT_NEGOTIATED`].
+    /// ORD: the number of outstanding RDMA Reads of the sender of the frame, 0 to [`DEPTH_NOT_NEGOTIATED`].
     pub ord: u16,
 }
 
 impl Enhanced {
-    /// The block's 4 bytes. Depths larger than their 14-bit fields become [`DEPTH_NOT_NEGOTIATED`].
+    /// Encodes the block. Depths that exceed their 14-bit fields become [`DEPTH_NOT_NEGOTIATED`].
     pub fn encode(&self) -> [u8; ENHANCED_LEN] {
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
         let mut out = [0; ENHANCED_LEN];
@@ -90,7 +90,7 @@ impl Enhanced {
         out
     }
 
-    /// Reads the block. Every 4 bytes are a valid one.
+    /// Decodes a block. Any 4 bytes are valid.
     pub fn decode(bytes: [u8; ENHANCED_LEN]) -> Enhanced {
         let (first, second) = (be16(&bytes, 0), be16(&bytes, 2));
         Enhanced {
@@ -109,11 +109,11 @@ impl Enhanced {
 pub struct Frame {
     /// Request or reply.
     pub kind: Kind,
-    /// The sender wants markers in what it receives.
+    /// The sender requires markers in the stream that it receives.
     pub markers: bool,
-    /// The sender wants CRCs; they are on in both directions when either frame says so.
+    /// The sender requests CRCs; they are used in both directions if either frame requests them.
     pub crc: bool,
-    /// The connection is refused. Only a reply can say so; in a request the bit is ignored.
+    /// The connection is rejected. Valid only in a reply; ignored in a request.
     pub reject: bool,
     /// The revision of the frame, [`OLDEST_REVISION`] to [`REVISION`].
     pub revision: u8,
@@ -121,32 +121,32 @@ pub struct Frame {
     pub enhanced: Option<Enhanced>,
 }
 
-/// What the bytes received so far amount to.
+/// The result of [`decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// Nothing wrong so far, but the frame is not complete: at least this many bytes in all are wanted.
+    /// The frame is valid so far but not complete: it has at least this many bytes in total.
     Need(usize),
-    /// The whole frame is there.
+    /// The frame is complete.
     Frame {
         /// The frame's fields.
         frame: Frame,
-        /// The private data behind the enhanced block.
+        /// The private data after the enhanced block.
         private_data: &'a [u8],
-        /// How many of the bytes belong to the frame. What follows is the first FPDU.
+        /// The number of bytes of the frame. The first FPDU follows.
         consumed: usize,
     },
 }
 
-/// Why a frame was refused. Nothing is sent in answer to a bad request: the connection is closed.
+/// Why a frame was refused. An invalid request is not answered; the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MpaError {
-    /// The bytes are not the start of the expected frame: the peer speaks something else.
+    /// The bytes do not start with the key of the expected frame: the peer uses another protocol.
     WrongKey,
-    /// A revision that we do not speak, or an enhanced block before revision 2.
+    /// An unsupported revision, or an enhanced block before revision 2.
     Revision(u8),
-    /// This many bytes of private data, the enhanced block included, is more than [`MAX_PRIVATE_DATA`].
+    /// The private data, including the enhanced block, have this length, which exceeds [`MAX_PRIVATE_DATA`].
     PrivateDataLength(usize),
-    /// The frame announces the enhanced block, but its private data has fewer than 4 bytes.
+    /// The frame has the flag of the enhanced block, but only this many bytes of private data.
     EnhancedTooShort(usize),
 }
 
@@ -154,12 +154,12 @@ impl fmt::Display for MpaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MpaError::WrongKey => f.write_str("the peer does not speak MPA"),
-            MpaError::Revision(revision) => write!(f, "MPA revision {revision} is not supported here"),
+            MpaError::Revision(revision) => write!(f, "MPA revision {revision} is not supported"),
             MpaError::PrivateDataLength(len) => {
                 write!(f, "{len} bytes of MPA private data, more than {MAX_PRIVATE_DATA}")
             }
             MpaError::EnhancedTooShort(len) => {
-                write!(f, "{len} bytes of MPA private data, too few for the enhanced block")
+                write!(f, "{len} bytes of MPA private data, fewer than the enhanced block has")
             }
         }
     }
@@ -204,14 +204,14 @@ pub fn encode(frame: &Frame, private_data: &[u8], out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Reads the frame that `bytes`, everything received so far, starts with.
+/// Decodes the frame at the start of `bytes`, all bytes received so far.
 ///
-/// A byte that differs from the key is refused as soon as it is there. Reserved bits are ignored; so is the
-/// enhanced flag before revision 2, where it is a reserved bit, and the reject flag of a request.
+/// A wrong key is refused with its first wrong byte. Reserved bits are ignored; so is the
+/// enhanced flag before revision 2, where it is reserved, and the reject flag of a request.
 ///
 /// # Errors
 ///
-/// [`MpaError`], each variant for the reason that it names. More bytes cannot change the answer.
+/// [`MpaError`], each variant for the reason that it names. Further bytes do not change the result.
 pub fn decode(expect: Kind, bytes: &[u8]) -> Result<Decoded<'_>, MpaError> {
     let key = expect.key();
     let seen = bytes.len().min(key.len());

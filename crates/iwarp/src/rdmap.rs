@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMAP messages: opcodes, the bodies of the requests, and which segment each opcode allows.
+//! RDMAP messages: opcodes, the bodies of messages with a fixed format, and the segments that each opcode permits.
 #![forbid(unsafe_code)]
 
 use super::bytes::{be32, be64, put32, put64};
@@ -11,7 +11,7 @@ pub use super::terminate::{TermCode, Terminate};
 /// Bytes of the body of an Immediate Data message.
 pub const IMMEDIATE_LEN: usize = 8;
 
-/// What a message is.
+/// The RDMAP opcode of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -42,7 +42,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The opcode with this number; `None` when there is none.
+    /// The opcode with this number, if it is defined.
     #[inline]
     pub fn from_u8(code: u8) -> Option<Opcode> {
         Some(match code {
@@ -62,7 +62,7 @@ impl Opcode {
         })
     }
 
-    /// The queue of the message; `None` for the two tagged messages.
+    /// The queue number of the message; `None` for the two tagged ones.
     #[inline]
     pub fn queue(self) -> Option<u32> {
         match self {
@@ -87,19 +87,19 @@ impl Opcode {
         matches!(self, Opcode::Send | Opcode::SendInv | Opcode::SendSe | Opcode::SendSeInv)
     }
 
-    /// Whether the message asks for an event at a completion queue that is armed for solicited ones only.
+    /// Whether the message generates an event at a completion queue that is armed for solicited events only.
     #[inline]
     pub fn solicited(self) -> bool {
         matches!(self, Opcode::SendSe | Opcode::SendSeInv | Opcode::ImmediateSe)
     }
 
-    /// Whether the message asks to invalidate an STag.
+    /// Whether the message invalidates an STag.
     #[inline]
     pub fn invalidates(self) -> bool {
         matches!(self, Opcode::SendInv | Opcode::SendSeInv)
     }
 
-    /// Fewest and most bytes of a body with a fixed form; `None` where the body is data of any length.
+    /// Minimum and maximum length of a body with a fixed format; `None` if the body is data of any length.
     fn body_range(self) -> Option<(usize, usize)> {
         match self {
             Opcode::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
@@ -112,9 +112,9 @@ impl Opcode {
     }
 }
 
-/// Checks what a segment says about itself: the queue that its opcode uses and, where the body has a fixed
-/// form, its length and that it is not split. The order of the segments is for
-/// [`Inbound`](super::inbound::Inbound), which calls this.
+/// Checks a segment by itself: that its queue is that of its opcode and, if the body has a fixed format, that its
+/// length is valid and that it is not split. [`Inbound`](super::inbound::Inbound), which
+/// calls this function, checks the order of the segments.
 ///
 /// # Errors
 ///
@@ -140,15 +140,15 @@ pub fn check_segment(header: &Header, payload_len: usize) -> Result<(), WireErro
 /// The body of a Read Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The region of the requester that takes the data.
+    /// The STag of the requester's memory region that receives the data.
     pub sink_stag: u32,
-    /// Where in that region.
+    /// The tagged offset in that region.
     pub sink_to: u64,
     /// Bytes to read.
     pub size: u32,
-    /// The region of the responder that has the data.
+    /// The STag of the responder's memory region that contains the data.
     pub src_stag: u32,
-    /// Where in that region.
+    /// The tagged offset in that region.
     pub src_to: u64,
 }
 
@@ -156,7 +156,7 @@ impl ReadRequest {
     /// Bytes of the body.
     pub const LEN: usize = 28;
 
-    /// The body's bytes.
+    /// Encodes the body.
     pub fn encode(&self) -> [u8; ReadRequest::LEN] {
         let mut out = [0; ReadRequest::LEN];
         put32(&mut out, 0, self.sink_stag);
@@ -167,7 +167,7 @@ impl ReadRequest {
         out
     }
 
-    /// Reads a body. Every 28 bytes are a valid one.
+    /// Decodes a body. Any 28 bytes are valid.
     pub fn decode(body: &[u8; ReadRequest::LEN]) -> ReadRequest {
         ReadRequest {
             sink_stag: be32(body, 0),
@@ -182,19 +182,19 @@ impl ReadRequest {
 /// The body of an Atomic Request (RFC 7306).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicRequest {
-    /// What to do, 4 bits: [`AtomicRequest::FETCH_ADD`] or [`AtomicRequest::CMP_SWAP`].
+    /// The operation, 4 bits: [`AtomicRequest::FETCH_ADD`] or [`AtomicRequest::CMP_SWAP`].
     pub operation: u8,
-    /// Comes back in the response.
+    /// Returned in the response.
     pub request_id: u32,
-    /// The region of the responder.
+    /// The STag of the responder's memory region.
     pub stag: u32,
-    /// Where in that region; the place must be aligned to 8 bytes.
+    /// The tagged offset in that region, which must be aligned to 8 bytes.
     pub to: u64,
-    /// What to add, or what to store.
+    /// The value to add or to store.
     pub data: u64,
-    /// The bits of `data` that count; for an addition, where a carry stops (0 for a plain one).
+    /// The bits of `data` that are stored; for an addition, the bits at which the carry stops (0: a plain addition).
     pub data_mask: u64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: u64,
     /// The bits that are compared.
     pub compare_mask: u64,
@@ -203,12 +203,12 @@ pub struct AtomicRequest {
 impl AtomicRequest {
     /// Bytes of the body.
     pub const LEN: usize = 52;
-    /// Add, and return what was there.
+    /// Add, and return the previous value.
     pub const FETCH_ADD: u8 = 0;
-    /// Store if equal, and return what was there.
+    /// Store if equal, and return the previous value.
     pub const CMP_SWAP: u8 = 2;
 
-    /// The body's bytes. Bits of `operation` beyond the lower four are not sent.
+    /// Encodes the body. Bits of `operation` beyond the lower four are not sent.
     pub fn encode(&self) -> [u8; AtomicRequest::LEN] {
         let mut out = [0; AtomicRequest::LEN];
         out[3] = self.operation & 0x0f;
@@ -222,7 +222,7 @@ impl AtomicRequest {
         out
     }
 
-    /// Reads a body. The reserved bits are ignored; the operation is not checked.
+    /// Decodes a body. Reserved bits are ignored; the operation is not checked.
     pub fn decode(body: &[u8; AtomicRequest::LEN]) -> AtomicRequest {
         AtomicRequest {
             operation: body[3] & 0x0f,
@@ -240,9 +240,9 @@ impl AtomicRequest {
 /// The body of an Atomic Response (RFC 7306).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicResponse {
-    /// That of the request.
+    /// The `request_id` of the request.
     pub request_id: u32,
-    /// What was there before.
+    /// The previous value.
     pub original: u64,
 }
 
@@ -250,7 +250,7 @@ impl AtomicResponse {
     /// Bytes of the body.
     pub const LEN: usize = 12;
 
-    /// The body's bytes.
+    /// Encodes the body.
     pub fn encode(&self) -> [u8; AtomicResponse::LEN] {
         let mut out = [0; AtomicResponse::LEN];
         put32(&mut out, 0, self.request_id);
@@ -258,21 +258,21 @@ impl AtomicResponse {
         out
     }
 
-    /// Reads a body. Every 12 bytes are a valid one.
+    /// Decodes a body. Any 12 bytes are valid.
     pub fn decode(body: &[u8; AtomicResponse::LEN]) -> AtomicResponse {
         AtomicResponse { request_id: be32(body, 0), original: be64(body, 4) }
     }
 }
 
-/// The body of an Immediate Data message that carries the 4 bytes of a verbs work request, in their order in
-/// memory: they come first, and the other 4 are zero, as adapters do it.
+/// The body of an Immediate Data message with the 4 bytes of a verbs work request: first these in the order in
+/// which they are in memory, then 4 zero bytes, as adapters send it.
 pub fn encode_immediate(value: [u8; 4]) -> [u8; IMMEDIATE_LEN] {
     let mut out = [0; IMMEDIATE_LEN];
     out[..4].copy_from_slice(&value);
     out
 }
 
-/// The 4 bytes for a verbs work completion from the body of an Immediate Data message.
+/// The 4 bytes of a verbs work completion in the body of an Immediate Data message.
 pub fn decode_immediate(body: &[u8; IMMEDIATE_LEN]) -> [u8; 4] {
     [body[0], body[1], body[2], body[3]]
 }

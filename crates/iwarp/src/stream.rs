@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! FPDUs, the frames of a stream: `ULPDU length 2 | DDP header | payload | pad 0..3 | CRC 4`.
 //!
-//! Sending: [`encode_fpdu_header`] writes what precedes the payload, the payload goes out from where it is,
-//! [`trailer`] writes what follows; [`encode_fpdu`] does all of it for a short body.
-//! Receiving: [`Receiver`] takes the stream apart, whatever the pieces in which it arrives.
+//! Sending: [`encode_fpdu_header`] encodes what precedes the payload, the payload is sent without a copy, and
+//! [`trailer`] encodes what follows; [`encode_fpdu`] encodes a whole FPDU with a short body.
+//! Receiving: [`Receiver`] parses the stream, however it is divided on arrival.
 #![forbid(unsafe_code)]
 
 use super::bytes::{be16, put16};
@@ -14,7 +14,7 @@ use super::terminate::Terminate;
 
 /// Bytes of the ULPDU length.
 pub const LENGTH_LEN: usize = 2;
-/// Bytes of the CRC field, which is there whether CRCs are on or not.
+/// Bytes of the CRC field, which is present even if CRCs are not used.
 pub const CRC_LEN: usize = 4;
 /// Bytes of the longest header that [`encode_fpdu_header`] writes.
 pub const MAX_HEADER_LEN: usize = LENGTH_LEN + ddp::MAX_HEADER_LEN;
@@ -24,22 +24,22 @@ pub const MAX_TRAILER_LEN: usize = 3 + CRC_LEN;
 pub const MAX_ULPDU: usize = 65535;
 /// Most bytes of an FPDU.
 pub const MAX_FPDU: usize = fpdu_len(MAX_ULPDU);
-/// Bytes of the longest body with a fixed form: that of a Terminate message or an Atomic Request.
+/// Bytes of the longest body with a fixed format: that of a Terminate message or an Atomic Request.
 pub const MAX_CONTROL_BODY: usize =
     if Terminate::MAX_LEN > AtomicRequest::LEN { Terminate::MAX_LEN } else { AtomicRequest::LEN };
 /// Most bytes of an FPDU with such a body.
 pub const MAX_CONTROL_FPDU: usize = fpdu_len(UNTAGGED_LEN + MAX_CONTROL_BODY);
 
-/// Bytes of the largest ULPDU where a TCP segment is smaller than that: the floor of the standard.
+/// Minimum of MULPDU, however small a TCP segment is (RFC 5044).
 pub const MIN_MULPDU: usize = 128;
 
-/// Pad bytes behind a ULPDU of this length: the FPDU is a multiple of 4.
+/// Pad bytes after a ULPDU of this length: the length of an FPDU is a multiple of 4.
 #[inline]
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Bytes of the pad and the CRC behind a ULPDU of this length.
+/// Bytes of the pad and the CRC after a ULPDU of this length.
 #[inline]
 pub const fn trailer_len(ulpdu_len: usize) -> usize {
     pad_len(ulpdu_len) + CRC_LEN
@@ -51,8 +51,8 @@ pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     LENGTH_LEN + ulpdu_len + trailer_len(ulpdu_len)
 }
 
-/// The largest ULPDU whose FPDU fits into one TCP segment of `emss` bytes, without markers: from 128, the
-/// floor that RFC 5044 sets, to [`MAX_ULPDU`].
+/// The largest ULPDU whose FPDU fits into one TCP segment of `emss` bytes, without markers:
+/// at least [`MIN_MULPDU`], at most [`MAX_ULPDU`].
 pub const fn mulpdu(emss: usize) -> usize {
     let fits = emss.saturating_sub(LENGTH_LEN + CRC_LEN + emss % 4);
     if fits < MIN_MULPDU {
@@ -89,19 +89,19 @@ pub fn encode_fpdu_header(header: &Header, payload_len: usize, out: &mut [u8]) -
 }
 
 /// Writes pad and CRC field for a ULPDU of this length to the front of `out` and returns how many bytes that
-/// is. The CRC field is zero when CRCs are off.
+/// is. The CRC field is zero if CRCs are not used.
 #[inline]
 pub fn trailer(crc: Option<u32>, ulpdu_len: usize, out: &mut [u8; 8]) -> usize {
     let pad = pad_len(ulpdu_len);
     *out = [0; 8];
-    // The one field of the stream with the least significant byte first.
+    // The only little-endian field of the stream.
     out[pad..pad + CRC_LEN].copy_from_slice(&crc.unwrap_or(0).to_le_bytes());
     pad + CRC_LEN
 }
 
 /// The CRC of the FPDU that consists of these parts: header as [`encode_fpdu_header`] writes it, then payload.
-/// The pad, all zero, is added here. The parts must be the very bytes that go out: a payload that the
-/// application may still change has to be copied first.
+/// The pad, all zero, is added here. The parts must be the bytes that are sent: a payload that the
+/// application may still modify must be copied first.
 pub fn fpdu_crc<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let mut crc = 0;
     let mut len = 0;
@@ -112,7 +112,7 @@ pub fn fpdu_crc<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     crc32c::crc32c_append(crc, &[0; 3][..len.wrapping_neg() & 3])
 }
 
-/// Writes a whole FPDU to the front of `out` and returns its length. For bodies that are at hand as bytes.
+/// Writes a whole FPDU to the front of `out` and returns its length.
 ///
 /// # Panics
 ///
@@ -129,23 +129,23 @@ pub fn encode_fpdu(header: &Header, body: &[u8], crc: bool, out: &mut [u8]) -> u
     end + tail_len
 }
 
-/// What [`Receiver::next`] found.
+/// An event of [`Receiver::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// No event can come before at least this many bytes are in the input, counted from behind the bytes that
-    /// this call consumed. Never more than [`MAX_FPDU`], so an input buffer of that size cannot block the
-    /// stream; with CRCs off, never more than a trailer and a header.
+    /// The next event requires at least this many bytes of input after those that this call has consumed. Never more
+    /// than [`MAX_FPDU`], so an input buffer of that size cannot block the stream; without CRCs, never more than a
+    /// trailer and a header.
     Need(usize),
     /// A segment starts.
     Segment {
-        /// Its header. Version, opcode and kind of segment are checked and nothing else.
+        /// Its header, of which only the versions, the opcode and the kind of segment have been checked.
         header: Header,
         /// Bytes of payload that follow.
         payload_len: usize,
     },
-    /// Payload of the segment, the next bytes of it; never empty.
+    /// The next bytes of the payload of the segment; never empty.
     Payload(&'a [u8]),
-    /// All payload of the segment was handed out or placed.
+    /// The payload of the segment is complete.
     SegmentEnd,
 }
 
@@ -153,30 +153,30 @@ pub enum Event<'a> {
 enum State {
     /// Between segments.
     Start,
-    /// Within a segment: this much of its payload is still to come.
+    /// Within a segment: this many bytes of its payload are missing.
     Payload(usize),
-    /// The peer broke a rule.
+    /// The peer violated the protocol.
     Failed(WireError),
 }
 
-/// Takes a received stream apart. It owns no bytes: the caller keeps what was not consumed and hands it in
-/// again with whatever follows it.
+/// Parses a received stream. It stores no bytes: the caller keeps those that were not consumed and passes them again
+/// together with the following ones.
 ///
-/// For each segment come one [`Event::Segment`], any number of [`Event::Payload`], one [`Event::SegmentEnd`].
+/// Each segment results in one [`Event::Segment`], any number of [`Event::Payload`] and one [`Event::SegmentEnd`].
 ///
-/// With CRCs off, an event is given as soon as its bytes are there, and the end of a segment is told when its
-/// payload is complete: the trailer, which says nothing then, is not waited for but skipped before the next
-/// header. With CRCs on, nothing of an FPDU is given before all of it is in the input and its CRC is right.
+/// Without CRCs, each event is returned as soon as its bytes have arrived, and [`Event::SegmentEnd`] as soon as the
+/// payload is complete: the trailer, which then has no information, is skipped before the next header. With CRCs, no
+/// event of an FPDU is returned before all of it is in the input and its CRC is correct.
 ///
-/// A caller that wants payload in one piece, for example to store 8 bytes at once, can wait with its call
-/// until the input has [`payload_remaining`](Receiver::payload_remaining) bytes.
+/// A caller that needs payload in one piece, for example to store 8 bytes at once, can defer its call until the
+/// input has [`payload_remaining`](Receiver::payload_remaining) bytes.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     crc: bool,
     state: State,
-    /// Bytes behind the payload of the current or the last segment that are not consumed yet.
+    /// Bytes of the trailer of the current or the last segment that have not been consumed.
     trailer: usize,
-    /// Header and payload length of the segment that broke a rule.
+    /// Header and payload length of the invalid segment.
     refused: Option<(HeaderCopy, usize)>,
 }
 
@@ -191,7 +191,7 @@ impl Receiver {
         self.crc
     }
 
-    /// Bytes of payload of the current segment that were neither handed out nor placed; 0 between segments.
+    /// Bytes of payload of the current segment that have been neither returned nor placed; 0 between segments.
     #[inline]
     pub fn payload_remaining(&self) -> usize {
         match self.state {
@@ -200,13 +200,13 @@ impl Receiver {
         }
     }
 
-    /// Tells that the caller moved the next `n` bytes of the current segment's payload from the socket to their
-    /// place, so that they will not come through the input. Only with CRCs off, and only when all the input
-    /// before them was consumed.
+    /// Reports that the caller has received the next `n` bytes of the current segment's payload directly into their
+    /// destination, so that they will not be in the input. Only without CRCs, and only if all input before them
+    /// has been consumed.
     ///
     /// # Panics
     ///
-    /// With CRCs on, or when `n` exceeds [`Receiver::payload_remaining`]: the stream would be out of step.
+    /// With CRCs, or if `n` exceeds [`Receiver::payload_remaining`]: the position in the stream would be wrong.
     #[inline]
     pub fn payload_placed(&mut self, n: usize) {
         let remaining = self.payload_remaining();
@@ -216,18 +216,18 @@ impl Receiver {
         }
     }
 
-    /// Whether a connection may end here without cutting an FPDU. `unconsumed` is how much input is left; what
-    /// is missing of a trailer does not count when CRCs are off.
+    /// Whether the stream may end here, at the boundary of an FPDU. `unconsumed` is the number of bytes of input that are
+    /// left. Without CRCs the trailer may be missing.
     pub fn at_boundary(&self, unconsumed: usize) -> bool {
         self.state == State::Start && unconsumed == 0
     }
 
-    /// Finds the next event in `input`, all bytes of the stream that were received and not consumed. Returns how
-    /// many bytes at its front are done with, and the event.
+    /// Finds the next event in `input`, all received bytes of the stream that have not been consumed. Returns the number
+    /// of bytes at its front that are now consumed, and the event.
     ///
     /// # Errors
     ///
-    /// [`WireError`] when the peer broke a rule of the frame. From then on every call gives the same error.
+    /// [`WireError`] if the FPDU is invalid. Every further call returns the same error.
     #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Event<'a>), WireError> {
         match self.state {
@@ -260,8 +260,8 @@ impl Receiver {
         }
     }
 
-    /// The Terminate message that answers the error which [`Receiver::next`] returned, with the header that was
-    /// refused where one belongs to it; `None` when there was no error, or the error is not answered.
+    /// The Terminate message for the error that [`Receiver::next`] returned, with the header of the segment if the code
+    /// requires it; `None` if there was no error, or the error is not answered.
     pub fn terminate(&self) -> Option<Terminate> {
         let State::Failed(error) = self.state else {
             return None;
@@ -273,7 +273,7 @@ impl Receiver {
         })
     }
 
-    /// Counts off the part of the trailer that `input` starts with.
+    /// Skips the part of the trailer that is at the start of `input`, and returns its length.
     #[inline]
     fn skip_trailer(&mut self, input: &[u8]) -> usize {
         let skipped = self.trailer.min(input.len());
@@ -284,7 +284,7 @@ impl Receiver {
     /// Starts the segment at the front of `input`.
     #[inline]
     fn start<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Event<'a>), WireError> {
-        // No segment is shorter than the shorter header, so nothing is lost by asking for all of that.
+        // No segment is shorter than the shorter header, so all of that can be required.
         if input.len() < LENGTH_LEN + TAGGED_LEN {
             if input.len() >= LENGTH_LEN {
                 check_ulpdu_len(usize::from(be16(input, 0)), TAGGED_LEN)?;
@@ -316,7 +316,7 @@ fn check_ulpdu_len(ulpdu_len: usize, header_len: usize) -> Result<(), WireError>
     if ulpdu_len < header_len { Err(WireError::UlpduTooShort(ulpdu_len)) } else { Ok(()) }
 }
 
-/// Checks the CRC at the end of a whole FPDU. The pad counts as it was sent: some senders do not clear it.
+/// Checks the CRC at the end of a whole FPDU. It includes the pad as it was sent: some senders do not clear it.
 fn check_crc(fpdu: &[u8]) -> Result<(), WireError> {
     let Some((covered, field)) = fpdu.split_last_chunk::<CRC_LEN>() else {
         return Err(WireError::UlpduTooShort(fpdu.len()));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The Terminate message: why a side ends the stream (RFC 5040 section 4.8).
+//! The Terminate message: the reason for which a side ends the stream (RFC 5040 section 4.8).
 //!
-//! Body: 4 control bytes, then, as flags in the third one say, the length of the DDP segment that was refused,
-//! its header, and the Read Request that it carried.
+//! The body consists of 4 control bytes and, according to flags in the third one, the length of the refused DDP
+//! segment, its header, and the Read Request that it carried.
 //!
-//! The Linux siw driver on little-endian hosts writes the layer and the error type of the first byte in
-//! exchanged nibbles and the flags at the other end of their byte. The flags tell the two forms apart where
-//! there are any. Without flags a code can have two readings: see [`Terminate::alternative`].
+//! The Linux siw driver on little-endian hosts exchanges the nibbles of the first byte, layer and error type, and
+//! stores the flags at the other end of their byte. If there are flags, they distinguish the two formats. Without
+//! flags a code may have two interpretations: see [`Terminate::alternative`].
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -30,14 +30,14 @@ const LAYER_RDMAP: u8 = 0;
 const LAYER_DDP: u8 = 1;
 const LAYER_MPA: u8 = 2;
 
-/// Layer, error type and code of a Terminate message. The constants are the ones that the standards define.
+/// Layer, error type and error code of a Terminate message. The constants are those that the standards define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TermCode {
     /// 0 RDMAP, 1 DDP, 2 MPA; 4 bits.
     pub layer: u8,
-    /// The kind of error within the layer; 4 bits.
+    /// The error type within the layer; 4 bits.
     pub etype: u8,
-    /// The error.
+    /// The error code.
     pub code: u8,
 }
 
@@ -47,7 +47,7 @@ macro_rules! term_codes {
             $($(#[doc = $doc])* pub const $name: TermCode =
                 TermCode { layer: $layer, etype: $etype, code: $code };)*
 
-            /// What the code says; `None` for one that no standard defines.
+            /// The meaning of the code; `None` if no standard defines it.
             pub fn text(&self) -> Option<&'static str> {
                 match (self.layer, self.etype, self.code) {
                     $(($layer, $etype, $code) => Some($text),)*
@@ -59,17 +59,17 @@ macro_rules! term_codes {
 }
 
 term_codes! {
-    /// The sender cannot go on, for a reason of its own.
+    /// Local error of the sender.
     LOCAL_CATASTROPHIC = 0/0/0: "RDMAP: local catastrophic error";
     /// Read, atomic: no such STag.
     RDMAP_PROT_INVALID_STAG = 0/1/0: "RDMAP: invalid STag";
     /// Read, atomic: outside the region.
     RDMAP_PROT_BOUNDS = 0/1/1: "RDMAP: base or bounds violation";
-    /// Read, atomic: the region does not have the right.
+    /// Read, atomic: the region lacks the access right.
     RDMAP_PROT_ACCESS = 0/1/2: "RDMAP: access rights violation";
     /// Read, atomic: the region belongs to another protection domain.
     RDMAP_PROT_NOT_OF_STREAM = 0/1/3: "RDMAP: STag not associated with the stream";
-    /// Read, atomic: the range passes the end of the address space.
+    /// Read, atomic: the range exceeds the address space.
     RDMAP_PROT_TO_WRAP = 0/1/4: "RDMAP: tagged offset wrap";
     /// Send with Invalidate: the STag cannot be invalidated.
     RDMAP_PROT_CANNOT_INVALIDATE = 0/1/9: "RDMAP: STag cannot be invalidated";
@@ -79,15 +79,15 @@ term_codes! {
     RDMAP_OP_VERSION = 0/2/5: "RDMAP: invalid version";
     /// The opcode is unknown or out of place.
     RDMAP_OP_OPCODE = 0/2/6: "RDMAP: unexpected opcode";
-    /// This stream cannot go on.
+    /// Fatal error of this stream.
     RDMAP_OP_CATASTROPHIC_STREAM = 0/2/7: "RDMAP: catastrophic error of the stream";
-    /// No stream of the sender can go on.
+    /// Fatal error of all streams of the sender.
     RDMAP_OP_CATASTROPHIC_GLOBAL = 0/2/8: "RDMAP: catastrophic error, global";
     /// The STag cannot be invalidated.
     RDMAP_OP_CANNOT_INVALIDATE = 0/2/9: "RDMAP: STag cannot be invalidated (operation)";
     /// Operation error of another kind.
     RDMAP_OP_UNSPECIFIED = 0/2/0xff: "RDMAP: unspecified operation error";
-    /// DDP cannot go on, for a reason of its own.
+    /// Local error of the sender's DDP.
     DDP_CATASTROPHIC = 1/0/0: "DDP: local catastrophic error";
     /// Write, Read Response: no such STag.
     DDP_TAGGED_INVALID_STAG = 1/1/0: "DDP tagged: invalid STag";
@@ -95,15 +95,15 @@ term_codes! {
     DDP_TAGGED_BOUNDS = 1/1/1: "DDP tagged: base or bounds violation";
     /// Write, Read Response: the region belongs to another protection domain.
     DDP_TAGGED_NOT_OF_STREAM = 1/1/2: "DDP tagged: STag not associated with the stream";
-    /// Write, Read Response: the range passes the end of the address space.
+    /// Write, Read Response: the range exceeds the address space.
     DDP_TAGGED_TO_WRAP = 1/1/3: "DDP tagged: tagged offset wrap";
     /// The DDP version of a tagged segment is not 1.
     DDP_TAGGED_VERSION = 1/1/4: "DDP tagged: invalid version";
-    /// No such queue, or not the one of the opcode.
+    /// Unknown queue number, or not that of the opcode.
     DDP_UNTAGGED_QN = 1/2/1: "DDP untagged: invalid queue number";
-    /// No buffer: nothing posted for a Send, more Reads than agreed.
+    /// No buffer: no receive posted for a Send, or more RDMA Reads than the IRD.
     DDP_UNTAGGED_NO_BUFFER = 1/2/2: "DDP untagged: no buffer available";
-    /// The message number is not the next one.
+    /// The message sequence number is not the next one.
     DDP_UNTAGGED_MSN_RANGE = 1/2/3: "DDP untagged: message sequence number out of range";
     /// The message offset is not the next one.
     DDP_UNTAGGED_MO = 1/2/4: "DDP untagged: invalid message offset";
@@ -115,20 +115,20 @@ term_codes! {
     MPA_CLOSED = 2/0/1: "MPA: connection closed, terminated or lost";
     /// The CRC does not match.
     MPA_CRC = 2/0/2: "MPA: CRC error";
-    /// Marker and length of an FPDU do not match, or the length cannot be.
+    /// Marker and length of an FPDU do not match, or the length is invalid.
     MPA_MARKER = 2/0/3: "MPA: marker and length mismatch";
-    /// The request or reply cannot be used.
+    /// The request or reply is invalid.
     MPA_BAD_FRAME = 2/0/4: "MPA: invalid request or reply frame";
-    /// Connection set-up: the sender cannot go on, for a reason of its own.
+    /// Connection setup: local error of the sender.
     MPA_CATASTROPHIC = 2/0/5: "MPA: local catastrophic error";
-    /// Connection set-up: the reply asks for more Reads than the initiator can answer.
+    /// Connection setup: the ORD of the reply exceeds the IRD of the initiator.
     MPA_INSUFFICIENT_IRD = 2/0/6: "MPA: insufficient read resources";
-    /// Connection set-up: the reply allows no first message that the initiator can send.
+    /// Connection setup: the reply permits no first message that the initiator can send.
     MPA_NO_RTR = 2/0/7: "MPA: no matching first message";
 }
 
 impl TermCode {
-    /// Whether a Terminate message with this code quotes the header of the segment that was refused.
+    /// Whether a Terminate message with this code includes the header of the refused segment.
     pub fn quotes_header(&self) -> bool {
         match self.layer {
             LAYER_RDMAP => self.etype != 0,
@@ -163,26 +163,26 @@ pub struct Terminate {
     pub etype: u8,
     /// As in [`TermCode`].
     pub code: u8,
-    /// The length of the refused DDP segment, header and payload. siw writes the length of the payload alone.
+    /// The length of the refused DDP segment, header and payload. siw stores the length of the payload only.
     pub ddp_segment_len: Option<u16>,
     /// The header of the refused DDP segment.
     pub header: Option<HeaderCopy>,
     /// The Read Request that was refused. Sent only together with `header`.
     pub read_request: Option<ReadRequest>,
-    /// Set by [`Terminate::decode`] when the message has no flags, so that its code may be meant in the
-    /// standard's form or in siw's, and both readings are defined: this is the second one. The first is the
-    /// one whose layer, as the standard asks, quotes no header. The codes 2/0/5 to 2/0/7 belong to connection
-    /// set-up: once FPDUs have passed in both directions, the alternative is the likely one.
+    /// The second interpretation, set by [`Terminate::decode`] if the message has no flags, so that it may be in the
+    /// standard's format or in siw's, and the code is defined in both. The first interpretation is the one whose layer
+    /// includes no header according to the standard. The codes 2/0/5 to 2/0/7 belong to connection setup: after FPDUs
+    /// have been received in both directions, the alternative is more likely.
     pub alternative: Option<TermCode>,
 }
 
 impl Terminate {
-    /// Fewest bytes of a body.
+    /// Minimum length of a body.
     pub const MIN_LEN: usize = 4;
-    /// Most bytes of a body.
+    /// Maximum length of a body.
     pub const MAX_LEN: usize = Terminate::MIN_LEN + 2 + MAX_HEADER_LEN + ReadRequest::LEN;
 
-    /// A message with this code, and nothing quoted.
+    /// A message with this code that includes no header.
     pub fn new(code: TermCode) -> Terminate {
         Terminate {
             layer: code.layer,
@@ -195,7 +195,7 @@ impl Terminate {
         }
     }
 
-    /// A message with this code that quotes the refused segment, if one with this code does.
+    /// A message with this code that includes the header of the refused segment if the code requires it.
     pub fn about(code: TermCode, header: impl Into<HeaderCopy>, payload_len: usize) -> Terminate {
         let mut terminate = Terminate::new(code);
         if code.quotes_header() {
@@ -207,8 +207,8 @@ impl Terminate {
         terminate
     }
 
-    /// A message with this code that quotes the segment with the refused Read Request, if one with this code
-    /// does. Only a protection error (0/1) quotes the request itself.
+    /// A message with this code that includes the header of the segment with the refused Read Request if the code
+    /// requires it. Only a protection error (0/1) includes the request itself.
     pub fn about_read(code: TermCode, header: &Header, request: &ReadRequest) -> Terminate {
         let mut terminate = Terminate::about(code, header, ReadRequest::LEN);
         if (code.layer, code.etype) == (LAYER_RDMAP, 1) {
@@ -222,7 +222,7 @@ impl Terminate {
         TermCode { layer: self.layer, etype: self.etype, code: self.code }
     }
 
-    /// Writes the body in the standard's form to the front of `out` and returns its length.
+    /// Writes the body in the standard's format to the front of `out` and returns its length.
     pub fn encode(&self, out: &mut [u8; Terminate::MAX_LEN]) -> usize {
         out[0] = (self.layer << 4) | (self.etype & 0x0f);
         out[1] = self.code;
@@ -246,8 +246,8 @@ impl Terminate {
         at
     }
 
-    /// Reads a body, in the standard's form or in siw's. Quoted parts that are announced but missing are
-    /// left out, and bytes behind the last part are ignored: the message ends the stream in any case.
+    /// Decodes a body in the standard's format or in siw's. Parts whose flag is set but that are missing are left out,
+    /// and bytes after the last part are ignored: the message ends the stream in any case.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl Terminate {
     }
 }
 
-/// The likely code, the other reading if there is one, and the flags in the standard's places.
+/// The likely code, its alternative if there is one, and the flags at the standard's positions.
 fn read_control([type_byte, code, flags, _]: [u8; 4]) -> (TermCode, Option<TermCode>, u8) {
     let standard = TermCode::from_control([type_byte, code], false);
     let siw = TermCode::from_control([type_byte, code], true);
@@ -305,7 +305,7 @@ impl fmt::Display for Terminate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.term_code().fmt(f)?;
         match self.alternative {
-            Some(code) => write!(f, ", or as some kernels write it {code}"),
+            Some(code) => write!(f, ", or in the format of siw {code}"),
             None => Ok(()),
         }
     }
