@@ -2,9 +2,9 @@
 //! Completion queues.
 //!
 //! No completion is lost: if the queue is full, the connection keeps the completion and delivers it after the program has polled. A
-//! completion that is added to an armed queue generates an event. Arming the queue also generates one if the queue holds completions that
-//! no event has announced, so that neither a program that waits before it polls nor a second thread that waits for the same queue misses
-//! them. No completion is announced twice.
+//! completion that is added to an armed queue generates an event. Arming the queue for every completion also generates one if the queue
+//! holds completions that no event has announced, so that neither a program that waits before it polls nor a second thread that waits for
+//! the same queue misses them. No completion is announced twice.
 //!
 //! A poll that finds no completion drives the connections of the queue in the calling thread. The queue knows them only as [`Driven`], and
 //! the watches ([`Watch`]) that hold their sockets.

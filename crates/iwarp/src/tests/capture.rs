@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a kernel peer (siw of Linux 6.1) sent, whatever the pieces in which it arrives.
+//! Streams captured from a kernel peer (siw of Linux 6.1), divided in every way.
 #![forbid(unsafe_code)]
 
 use super::super::WireError;
@@ -20,7 +20,7 @@ const HANDSHAKES: &str = include_str!("../../tests/data/siw-handshakes.hex");
 
 const CHUNKS: [usize; 7] = [1, 2, 3, 7, 64, 1000, usize::MAX / 2];
 
-/// The frames that one side sent.
+/// The frames that one side has sent.
 fn frames(capture: &str, side: &str) -> Vec<Vec<u8>> {
     let lines = capture.lines().filter(|line| !line.starts_with('#'));
     let frames = lines.filter_map(|line| line.strip_prefix(side)).map(hex);
@@ -42,7 +42,7 @@ fn handshake(kind: Kind, stream: &[u8], chunk: usize) -> (Frame, usize) {
     }
 }
 
-/// A frame through decoder and encoder.
+/// Decodes and encodes a frame.
 fn mpa_again(kind: Kind, bytes: &[u8]) -> Vec<u8> {
     let Ok(Decoded::Frame { frame, private_data, .. }) = mpa::decode(kind, bytes) else {
         panic!("not a frame: {bytes:02x?}");
@@ -52,7 +52,7 @@ fn mpa_again(kind: Kind, bytes: &[u8]) -> Vec<u8> {
     again
 }
 
-/// Sends one side's stream through the decoders in every chunk size, and back through the encoders.
+/// Decodes the stream of one side with every chunk size, and encodes it again.
 fn replay(capture: &str, side: &str, kind: Kind, crc: bool) -> (Frame, Vec<Segment>) {
     let frames = frames(capture, side);
     let stream = frames.concat();
@@ -142,7 +142,7 @@ fn crc_responder() {
     assert_eq!(segments[2].1.len(), 62, "with a pad");
 }
 
-/// siw as initiator, which asks for CRC and announces its first message: an empty Write.
+/// siw as initiator; it requests CRCs and announces its first message, an empty RDMA Write.
 #[test]
 fn siw_initiator_with_crc() {
     let (frame, segments) = replay(INITIATOR_CRC, "C ", Kind::Request, true);
@@ -154,7 +154,7 @@ fn siw_initiator_with_crc() {
     assert_eq!(msns(&segments, 1), [1, 2, 3, 4, 5]);
 }
 
-/// And what softverbs answered it with: bytes that siw took for right.
+/// The stream of softverbs on that connection, which siw has accepted.
 #[test]
 fn softverbs_as_its_responder() {
     let (frame, segments) = replay(INITIATOR_CRC, "S ", Kind::Reply, true);
@@ -165,7 +165,7 @@ fn softverbs_as_its_responder() {
     assert_eq!(lengths, [1, 2, 3, 4, 5]);
 }
 
-/// Without the enhanced block all private data is the program's.
+/// Without the enhanced block all private data belong to the program.
 #[test]
 fn mpa_1() {
     for (side, kind) in [("C ", Kind::Request), ("S ", Kind::Reply)] {
@@ -199,7 +199,7 @@ fn private_data_and_a_rejection() {
     assert_eq!(sizes("S ", Kind::Reply), [(1, false), (251, false), (0, true)]);
 }
 
-/// CRCs are in both captures' frames, but only one has them right.
+/// Both captures have CRC fields, but only one has valid CRCs in them.
 #[test]
 fn crc_setting_decides() {
     let with = frames(CRC, "S ")[1..].concat();
@@ -212,8 +212,8 @@ fn crc_setting_decides() {
     }
 }
 
-/// Every single wrong bit is found when CRCs are on. One in the length may ask for more bytes than there are;
-/// the second FPDU then serves as these bytes.
+/// With CRCs every single-bit error is detected. One in the length may require more bytes than the FPDU has;
+/// the second FPDU then provides them.
 #[test]
 fn every_flipped_bit_is_found() {
     let frames = frames(CRC, "S ");

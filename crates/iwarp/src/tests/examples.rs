@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Frames worked out by hand, in both directions, byte for byte.
+//! Frames encoded by hand, compared byte by byte in both directions.
 #![forbid(unsafe_code)]
 
 use super::super::ddp::Header;
@@ -32,7 +32,7 @@ fn fpdu(header: &Header, body: &[u8]) -> Vec<u8> {
     out[..len].to_vec()
 }
 
-/// The only segment of a stream with CRCs on.
+/// The only segment of a stream with CRCs.
 fn only(bytes: &[u8]) -> Segment {
     let mut segments = receive(&mut Receiver::new(true), bytes, bytes.len()).expect("a right FPDU");
     assert_eq!(segments.len(), 1);
@@ -58,7 +58,7 @@ fn crc_values() {
     assert_eq!(out, [0; 8]);
 }
 
-/// The FPDU that RFC 5044 prints: 42 bytes of ULPDU, all zero behind the header, a marker in front of it.
+/// The example FPDU of RFC 5044: a marker, then a ULPDU of 42 bytes, all zero after the header.
 #[test]
 fn crc_of_the_rfc_figure() {
     let mut covered = vec![0; 4];
@@ -112,7 +112,7 @@ fn write() {
     assert_eq!(only(&hex(WRITE)), (header, b"hello, iwarp!".to_vec()));
 }
 
-/// The same Write, sent as the data path does it: header, payload and trailer from three places.
+/// The same RDMA Write, encoded as in the data path: header, payload and trailer separately.
 #[test]
 fn write_in_parts() {
     let payload = b"hello, iwarp!";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! When the receiver tells what, direct placement, and what it does after an error.
+//! When the receiver returns each event, direct placement, and the state after an error.
 #![forbid(unsafe_code)]
 
 use super::super::WireError;
@@ -116,7 +116,7 @@ fn a_longer_one_is_not_made() {
     encode_fpdu_header(&write_header(1, 0), MAX_ULPDU - 13, &mut [0; 32]);
 }
 
-/// siw sends pads that are not zero; the CRC covers them as they are.
+/// siw sends pad bytes other than zero; the CRC covers them as they were sent.
 #[test]
 fn a_pad_may_hold_anything() {
     let header = write_header(1, 0);
@@ -179,7 +179,7 @@ fn an_error_stays() {
     }
 }
 
-/// A header that has no meaning here is quoted as it was received.
+/// A header that cannot be decoded is included in the Terminate message as it was received.
 #[test]
 fn a_refused_header_is_quoted() {
     let cases = [

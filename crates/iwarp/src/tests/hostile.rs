@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Random and damaged input: no panic, and the same answer whatever the pieces in which it arrives.
+//! Random and damaged input: no panic, and the same result however it is divided.
 #![forbid(unsafe_code)]
 
 use super::super::ddp::Header;
@@ -9,7 +9,7 @@ use super::super::rdmap::{Opcode, Terminate};
 use super::super::stream::{Receiver, encode_fpdu, fpdu_len};
 use super::{Segment, feed};
 
-/// xorshift64*: the same numbers in every run.
+/// xorshift64*, with the same sequence in every run.
 struct Random(u64);
 
 impl Random {
@@ -113,7 +113,7 @@ fn random_bytes_are_survived() {
     for round in 0..3000 {
         let len = random.below(400);
         let mut stream = random.bytes(len);
-        // Mostly right beginnings, so that more than the first check is reached.
+        // Mostly valid beginnings, so that later checks are reached as well.
         if round % 3 != 0 && len > 3 {
             stream[0] = 0;
             stream[2] = [0xc1, 0x41, 0x81, 0x01][random.below(4)];

@@ -13,7 +13,7 @@ use super::ddp::Header;
 use super::rdmap::Opcode;
 use super::stream::{Event, Receiver};
 
-/// The bytes that hexadecimal digits stand for; white space is skipped.
+/// Decodes hexadecimal digits; white space is skipped.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     assert_eq!(digits.len(), text.chars().filter(|c| !c.is_whitespace()).count(), "not hexadecimal: {text}");
@@ -23,9 +23,9 @@ fn hex(text: &str) -> Vec<u8> {
 /// A segment with all its payload.
 type Segment = (Header, Vec<u8>);
 
-/// Feeds `stream` to the receiver, `chunk` bytes at a time, as a caller with an input buffer does, and returns
-/// the complete segments and what ended them. The order of the events, and what they say about missing bytes,
-/// is checked on the way.
+/// Passes `stream` to the receiver, `chunk` bytes at a time, as a caller with an input buffer does, and returns
+/// the complete segments and the error that ended the stream. Checks the order of the events, and the number of
+/// bytes in [`Event::Need`].
 fn feed(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> (Vec<Segment>, Option<WireError>) {
     let mut segments = Vec::new();
     let mut open: Option<(Segment, usize)> = None;
@@ -66,7 +66,7 @@ fn feed(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> (Vec<Segment>, 
     (segments, None)
 }
 
-/// The segments of a stream that keeps the rules.
+/// The segments of a valid stream.
 fn receive(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> Result<Vec<Segment>, WireError> {
     match feed(receiver, stream, chunk) {
         (segments, None) => Ok(segments),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The rules between segments, the code for each broken one, and the two forms of a Terminate message.
+//! The order of segments, the Terminate code of each violation, and the two formats of a Terminate message.
 #![forbid(unsafe_code)]
 
 use super::super::WireError;
@@ -156,7 +156,7 @@ fn bodies_have_their_length() {
     );
 }
 
-/// One call checks what a segment says about itself and its place in the queue.
+/// One call checks a segment by itself and its position in the queue.
 #[test]
 fn inbound_checks_segments_too() {
     let mut inbound = Inbound::new();
@@ -168,7 +168,7 @@ fn inbound_checks_segments_too() {
     assert_eq!(inbound, Inbound::new());
 }
 
-/// The bytes of the control field for what a receiver can run into, as the standards number it.
+/// The control field for each error that a receiver can detect, with the numbers of the standards.
 #[test]
 fn codes_have_their_numbers() {
     for (code, control) in [
@@ -207,7 +207,7 @@ fn codes_have_their_numbers() {
     }
 }
 
-/// Control fields without flags: the first reading, and the second where there is one.
+/// Control fields without flags: the first interpretation, and the second if there is one.
 #[test]
 fn terminates_without_flags() {
     let code = |layer, etype, code| TermCode { layer, etype, code };
