@@ -6,6 +6,7 @@
 //! that they make. `SIM_SCHEDULES` says how many schedules are run, `SIM_SEED` runs one alone and prints what happens in it.
 
 mod checker;
+mod exhaustive;
 mod forge;
 mod link;
 mod memory;

@@ -68,6 +68,11 @@ impl Count {
         value
     }
 
+    /// The choices so far.
+    pub(super) fn choices(&self) -> Vec<usize> {
+        self.wheels.iter().map(|(value, _)| *value).collect()
+    }
+
     /// Goes on to the next sequence; false when all were tried.
     pub(super) fn next(&mut self) -> bool {
         self.at = 0;

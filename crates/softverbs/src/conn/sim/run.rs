@@ -45,7 +45,7 @@ impl Sim {
         }
     }
 
-    fn phase_2(&mut self) {
+    pub(super) fn phase_2(&mut self) {
         say!(self, "phase 2");
         self.healed = true;
         for me in 0..2 {
