@@ -3,6 +3,7 @@
 #   make            builds the library and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
+#   make check-long runs the simulation of connections for 50 million schedules; SIM_SCHEDULES is another number
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
 #   make fuzz       runs each fuzz target for SECONDS (20)
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
@@ -91,7 +92,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage
+.PHONY: all demo check check-long bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -161,6 +162,10 @@ demo: examples
 
 check: setup-tests examples
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(STAGE)
+
+check-long:
+	@$(SETUP) $(BUILD_PACKAGES)
+	SIM_SCHEDULES=$(or $(SIM_SCHEDULES),50000000) $(CARGO) test --profile sim --locked -p softverbs --lib conn::sim -- --nocapture
 
 # Says what it measured and exits with 0, whatever that is.
 bench: all
