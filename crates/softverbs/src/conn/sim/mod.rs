@@ -8,6 +8,7 @@
 mod checker;
 mod exhaustive;
 mod forge;
+mod host;
 mod link;
 mod memory;
 mod plan;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is placed: in the order of the stream, where it belongs, with the bytes that were sent.
+
+use super::super::memory::{self, Memory, READABLE, SINKS};
+use super::{Checker, Durability};
+use crate::access::Access;
+use crate::conn::wr::{Local, RecvWr};
+
+impl Checker {
+    /// Everything that the peer's requests up to this one put here has been placed.
+    pub(super) fn placed_up_to(&mut self, side: usize, index: usize, what: &str) {
+        self.pass_placed(side);
+        assert!(
+            self.sides[side].placed_request > index,
+            "{what} on side {side} before request {index} was placed"
+        );
+    }
+
+    pub(super) fn pass_placed(&mut self, side: usize) {
+        let [a, b] = &mut self.sides;
+        let (model, peer) = if side == 0 { (a, b) } else { (b, a) };
+        while let Some(posted) = peer.requests.get(model.placed_request) {
+            if posted.carries() > model.placed_bytes {
+                break;
+            }
+            model.placed_request += 1;
+            model.placed_bytes = 0;
+        }
+        while let Some(index) = model.reads.get(model.placed_read) {
+            if model.requests[*index].wr.len as usize > model.read_bytes {
+                break;
+            }
+            model.placed_read += 1;
+            model.read_bytes = 0;
+        }
+    }
+
+    /// Bytes are placed on a side, in `region`.
+    pub(in crate::conn::sim) fn placed(
+        &mut self,
+        side: usize,
+        region: usize,
+        access: Access,
+        bytes: &[u8],
+        memories: &[Memory; 2],
+    ) {
+        self.pass_placed(side);
+        if region == SINKS {
+            return self.answer_placed(side, access, bytes, memories);
+        }
+        let model = &self.sides[side];
+        let peer = &self.sides[1 - side];
+        let Some(posted) = peer.requests.get(model.placed_request) else {
+            panic!("side {side}: {access:?} placed, which nobody sent");
+        };
+        assert!(model.placed_request < peer.taken, "placed before it was sent");
+        let wr = &posted.wr;
+        let at = model.placed_bytes;
+        let to = if posted.is_write() {
+            assert_eq!(access.stag, wr.rkey, "a write to another region");
+            wr.remote_addr
+        } else {
+            let receive = model.taken_receives.get(posted.number);
+            let Some(receive) = receive else { panic!("a message without a receive is placed") };
+            let receive = &model.receives[*receive];
+            assert!(
+                access.stag == receive.lkey && at + bytes.len() <= receive.len as usize,
+                "beyond the receive"
+            );
+            receive.addr
+        };
+        assert_eq!(
+            access.addr,
+            to + at as u64,
+            "side {side}: out of order: request {}",
+            model.placed_request
+        );
+        assert!(at + bytes.len() <= wr.len as usize, "more than was sent");
+        if posted.is_write() && wr.len == 8 && to % 8 == 0 {
+            assert_eq!(bytes.len(), 8, "an aligned write of 8 bytes in pieces");
+        }
+        let sent = match &wr.local {
+            Local::Inline(inline) => &inline[at..at + bytes.len()],
+            Local::Memory { addr, .. } => {
+                memories[1 - side].contents_at(memory::SOURCE, addr + at as u64, bytes.len())
+            }
+        };
+        assert_eq!(bytes, sent, "side {side}: other bytes than those of request {}", model.placed_request);
+        self.sides[side].placed_bytes += bytes.len();
+    }
+
+    fn answer_placed(&mut self, side: usize, access: Access, bytes: &[u8], memories: &[Memory; 2]) {
+        let model = &self.sides[side];
+        let Some(index) = model.reads.get(model.placed_read).copied() else {
+            panic!("an answer is placed that nobody waits for");
+        };
+        let wr = &model.requests[index].wr;
+        let at = model.read_bytes;
+        let Local::Memory { addr, lkey } = wr.local else { panic!("a read without a place") };
+        assert!(access.addr == addr + at as u64 && access.stag == lkey, "side {side}: answer out of order");
+        assert!(at + bytes.len() <= wr.len as usize, "an answer longer than the read");
+        let from = wr.remote_addr + at as u64;
+        if wr.rkey == memory::stag(1 - side, READABLE) {
+            let there = memories[1 - side].contents_at(READABLE, from, bytes.len());
+            assert_eq!(bytes, there, "side {side}: read {index} got other bytes");
+        } else {
+            for (i, byte) in bytes.iter().enumerate() {
+                self.read_back(side, index, from + i as u64, *byte, memories);
+            }
+        }
+        self.sides[side].read_bytes += bytes.len();
+    }
+
+    /// A byte read from memory that is also written is that of the last write posted before the read, or of a later one.
+    fn read_back(&self, side: usize, index: usize, addr: u64, byte: u8, memories: &[Memory; 2]) {
+        let (mut before, mut later) = (0, false);
+        for (i, posted) in self.sides[side].requests.iter().enumerate() {
+            let wr = &posted.wr;
+            let at = addr.wrapping_sub(wr.remote_addr);
+            if !posted.is_write() || at >= u64::from(wr.len) {
+                continue;
+            }
+            let value = match &wr.local {
+                Local::Inline(inline) => inline[at as usize],
+                Local::Memory { addr, lkey } if *lkey == memory::stag(side, memory::SOURCE) => {
+                    memories[side].contents_at(memory::SOURCE, addr + at, 1)[0]
+                }
+                Local::Memory { .. } => continue,
+            };
+            if i < index {
+                before = value;
+            } else {
+                later |= value == byte;
+            }
+        }
+        assert!(
+            byte == before || later,
+            "side {side}: read {index} passed a write that was posted before it"
+        );
+    }
+
+    /// A persistent flush is asked for on `side`, on behalf of the peer's read with this number.
+    pub(in crate::conn::sim) fn flush_begins(&mut self, side: usize, number: usize, access: Access) {
+        let peer = &self.sides[1 - side];
+        let Some(index) = peer.reads.get(number).copied() else { panic!("a flush that nobody asked for") };
+        let wr = peer.requests[index].wr;
+        assert!(access.addr == wr.remote_addr && access.len == wr.len as usize, "a flush of something else");
+        self.placed_up_to(side, index, "a flush");
+        let durability = &mut self.sides[side].durability;
+        assert!(number >= durability.len(), "a flush is asked for twice");
+        durability.resize(number, Durability::NotAsked);
+        durability.push(Durability::Pending);
+    }
+
+    /// A side's connection takes the next receive.
+    pub(in crate::conn::sim) fn take_receive(&mut self, side: usize) -> RecvWr {
+        let peer = &self.sides[1 - side];
+        let model = &self.sides[side];
+        let wr = model.receives[model.next_receive];
+        let message = peer.messages.get(model.taken_receives.len());
+        let overrun = message.is_some_and(|index| peer.requests[*index].overruns(&wr));
+        let model = &mut self.sides[side];
+        model.causes.too_long |= overrun && !model.closed;
+        model.taken_receives.push(model.next_receive);
+        model.next_receive += 1;
+        wr
+    }
+}
