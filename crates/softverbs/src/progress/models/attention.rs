@@ -199,3 +199,33 @@ fn the_program_does_not_arm_what_a_thread_sleeps_on() {
         set.assert_looked_at();
     });
 }
+
+#[test]
+fn a_program_that_sleeps_again_and_again_is_left_to_its_sleeps_until_a_tick_misses_it() {
+    check(|| {
+        let set = Set::new();
+        (0..MIN_TRUST).for_each(|_| set.nap());
+        set.attention.arm(&*set);
+        assert!(!set.armed.load(Relaxed), "it arms before each sleep");
+        set.assert_looked_at();
+        // What makes it quiet now is something else.
+        (0..MIN_TRUST).for_each(|_| set.attention.polled(&*set));
+        assert!(!set.armed.load(Relaxed));
+        set.attention.arm(&*set);
+        assert!(set.armed.load(Relaxed), "it is not asleep, and asks for an event");
+        set.assert_looked_at();
+    });
+}
+
+#[test]
+fn a_thread_that_is_about_to_be_left_to_its_sleeps_wakes_up_while_the_engine_ticks() {
+    fn nearly_trusted() -> Arc<Set> {
+        let set = Set::new();
+        (1..MIN_TRUST).for_each(|_| set.nap());
+        assert!(set.armed.load(Relaxed));
+        set
+    }
+    check(three(nearly_trusted, Set::nap, Set::tick, |_| {}));
+    check(three(nearly_trusted, Set::nap, |set| set.attention.polled(set), |_| {}));
+    check(three(nearly_trusted, Set::nap, Set::nap, |_| {}));
+}
