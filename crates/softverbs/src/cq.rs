@@ -135,8 +135,8 @@ impl Cq {
         lock(&self.watches).clone()
     }
 
-    /// Adds a completion; it counts in `account` until it is polled. False if the ring is full: the caller keeps the completion and is driven
-    /// with [`reason::ROOM`] after a poll.
+    /// Adds a completion; it counts in `account` until it is polled. False if the ring is full: the caller keeps the completion and is
+    /// driven with [`reason::ROOM`] after a poll.
     pub(crate) fn push(&self, completion: Completion, account: Option<&Arc<AtomicU32>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;

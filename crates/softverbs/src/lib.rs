@@ -16,8 +16,8 @@
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
 //! ```
 //!
-//! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of its
-//! turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and its channel, a
+//! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of
+//! its turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and its channel, a
 //! watch, the tables of the engine, a shared receive queue, the free list of the memory table. The engine holds none of its locks when it
 //! calls a source.
 //!

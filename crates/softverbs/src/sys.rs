@@ -302,8 +302,8 @@ fn modify_nothing(addr: u64) -> Result<(), Errno> {
     // FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)
     const OR_NOTHING: u32 = 2 << 28;
     let here = 0u32;
-    // SAFETY: the first address is that of `here`, on which no thread waits. At the second one the kernel stores the value that it has read,
-    // atomically, and fails with EFAULT if there is no writable memory.
+    // SAFETY: the first address is that of `here`, on which no thread waits. At the second one the kernel stores the value that it has
+    // read, atomically, and fails with EFAULT if there is no writable memory.
     let ret = unsafe {
         libc::syscall(
             libc::SYS_futex,

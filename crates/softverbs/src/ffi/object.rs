@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Objects that a program accesses by the address of a C structure.
 //!
-//! The C structure is followed in memory by the data of softverbs. The program may read the C structure, and write some of its fields, at any
-//! time, so no reference to it is ever created; the data behind it are accessible only through this module.
+//! The C structure is followed in memory by the data of softverbs. The program may read the C structure, and write some of its fields, at
+//! any time, so no reference to it is ever created; the data behind it are accessible only through this module.
 
 use std::cell::UnsafeCell;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The data path: the five functions that programs call through `ibv_context.ops`. Each reads the C structures, calls one function of a queue
-//! and stores the results; errors are positive errno values, as in verbs.
+//! The data path: the five functions that programs call through `ibv_context.ops`. Each reads the C structures, calls one function of a
+//! queue and stores the results; errors are positive errno values, as in verbs.
 
 use libc::{c_int, c_uint};
 use rdma_sys::{

@@ -91,7 +91,8 @@ unsafe fn read_private_data(data: *const c_void, len: u8) -> Result<Vec<u8>, Err
 
 // ---- event channels ----------------------------------------------------------------------------------------------------------------
 
-/// Creates an event channel. Its descriptor is readable while an event is queued, and may be switched to O_NONBLOCK. EMFILE, ENFILE, ENOMEM.
+/// Creates an event channel. Its descriptor is readable while an event is queued, and may be switched to O_NONBLOCK. EMFILE, ENFILE,
+/// ENOMEM.
 ///
 /// # Safety
 ///
@@ -251,7 +252,7 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         qp.disconnect();
     }
     own.leave_channel();
-    // SAFETY: as above, and the program does not use `id` any more. `leave_channel` has withdrawn the events that carry its address.
+    // SAFETY: the program does not use `id` any more (rdma_destroy_id(3)). `leave_channel` has withdrawn the events that carry its address.
     unsafe { IdObject::free(id) };
     0
 }
@@ -321,8 +322,8 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
     finish(result)
 }
 
-/// Finds the route to a remote address. The timeout applies to the TCP connection, which [`rdma_connect`] establishes. ENETUNREACH or another
-/// error of connect(2) if there is no route. With an event channel RDMA_CM_EVENT_ADDR_RESOLVED is generated.
+/// Finds the route to a remote address. The timeout applies to the TCP connection, which [`rdma_connect`] establishes. ENETUNREACH or
+/// another error of connect(2) if there is no route. With an event channel RDMA_CM_EVENT_ADDR_RESOLVED is generated.
 ///
 /// # Safety
 ///

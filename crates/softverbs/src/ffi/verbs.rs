@@ -161,7 +161,7 @@ pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     if unsafe { PdObject::own(pd) }.users.load(Ordering::Acquire) != 0 {
         return libc::EBUSY;
     }
-    // SAFETY: as above, the program does not use `pd` any more, and no object refers to it: `users` is 0.
+    // SAFETY: the program does not use `pd` any more (ibv_dealloc_pd(3)), and no object refers to it: `users` is 0.
     unsafe { PdObject::free(pd) };
     0
 }
@@ -171,7 +171,8 @@ pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 /// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag.
 ///
 /// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
-/// without local write access. EFAULT: part of the range is not mapped (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in use.
+/// without local write access. EFAULT: part of the range is not mapped (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in
+/// use.
 ///
 /// # Safety
 ///
@@ -223,8 +224,8 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 
 /// Prefetches ranges of registered memory: faults them in for reading (advice 0) or writing (1), or only advises the kernel (2).
 ///
-/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this protection domain. EFAULT: the memory
-/// is not mapped, or not writable for advice 1.
+/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this protection domain. EFAULT: the
+/// memory is not mapped, or not writable for advice 1.
 ///
 /// # Safety
 ///
@@ -294,7 +295,7 @@ pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int 
     if !lock(&unsafe { ChannelObject::own(channel) }.users).is_empty() {
         return libc::EBUSY;
     }
-    // SAFETY: as above, the program does not use `channel` any more, and no completion queue refers to it: `users` is empty.
+    // SAFETY: the program does not use `channel` any more (ibv_destroy_comp_channel(3)), and no queue refers to it: `users` is empty.
     unsafe { ChannelObject::free(channel) };
     0
 }
@@ -450,7 +451,7 @@ pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     if !unsafe { SrqObject::own(srq) }.is_unused() {
         return libc::EBUSY;
     }
-    // SAFETY: as above, and the program does not use `srq` any more. Its protection domain cannot be deallocated before `users` is
+    // SAFETY: the program does not use `srq` any more (ibv_destroy_srq(3)). Its protection domain cannot be deallocated before `users` is
     // decremented.
     unsafe {
         let pd = addr_of!((*srq).pd).read();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Flushes to persistence: the modified pages of a memory region are written back to the mapped file.
 //!
-//! The duration depends on the medium, so a separate thread calls msync(2), never a thread that drives connections. A flush covers the whole
-//! region, regardless of who modified it: this or another connection, through this or another region of the same mapping, or the program
-//! itself. Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
+//! The duration depends on the medium, so a separate thread calls msync(2); a thread that drives connections does so only if that one cannot
+//! be started. A flush covers the whole region, regardless of who modified it: this or another connection, through this or another region
+//! of the same mapping, or the program itself. Flushes that are queued while one is in progress and whose ranges overlap or adjoin share
+//! one msync(2).
 //!
 //! The first flush starts the thread, one per process like the engine. It blocks all signals.
 #![forbid(unsafe_code)]

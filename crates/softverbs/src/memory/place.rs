@@ -130,8 +130,8 @@ impl Batch {
 /// The caller must hold a grant to write the range.
 unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
     sys::populate(addr, bytes.len() as u64, true).map_err(drop)?;
-    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. `bytes` belongs to softverbs; no
-    // region overlaps it, because programs do not know its address.
+    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. `bytes` belongs to softverbs;
+    // no region overlaps it, because programs do not know its address.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
     Ok(())
 }

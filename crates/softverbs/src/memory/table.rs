@@ -92,8 +92,8 @@ impl Table {
     }
 }
 
-/// Registers a region and returns its STag, which is both lkey and rkey. ENOMEM if all STags are in use, EIO if the system provides no random
-/// bytes.
+/// Registers a region and returns its STag, which is both lkey and rkey. ENOMEM if all STags are in use, EIO if the system provides no
+/// random bytes.
 pub(crate) fn register(region: Region) -> Result<u32, Errno> {
     let mut random = [0u8; 1];
     getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
