@@ -20,6 +20,7 @@ mod fpdu;
 pub(crate) mod host;
 mod opening;
 mod recv;
+mod rq;
 mod send;
 #[cfg(test)]
 mod sim;
@@ -248,7 +249,7 @@ impl Conn {
             self.stalled = true;
             stepped.again = false;
         }
-        stepped.awaits = match (self.stalled, self.recv.keeps_completions()) {
+        stepped.awaits = match (self.stalled, self.recv.rq().keeps_completions()) {
             (_, true) => Awaits::Room,
             (true, false) => Awaits::Receive,
             (false, false) => Awaits::Nothing,
@@ -281,7 +282,7 @@ impl Conn {
             reason::READABLE | reason::HANGUP | reason::RECEIVE | reason::ROOM | reason::AGAIN | reason::TIME;
         let mut ran = if self.stalled { Ran::Stalled } else { Ran::Drained };
         if why & reads != 0 || self.broken.is_some() {
-            self.recv.deliver_kept(host);
+            self.recv.rq().deliver_kept(host);
             loop {
                 let result = self.recv.run(host, &mut self.send, &mut to_receive);
                 let mut answers = matches!(result, Ok(Ran::Answers));
@@ -330,7 +331,7 @@ impl Conn {
             self.stalled_until = None;
             return Ok(());
         }
-        let seen = self.recv.receives_taken();
+        let seen = self.recv.rq().taken();
         match self.stalled_until {
             Some(until) if seen == self.receives_seen => {
                 if now >= until {
@@ -384,7 +385,7 @@ impl Conn {
                 break;
             }
         }
-        self.recv.flush(host, self.own_receives);
+        self.recv.rq().flush(host, self.own_receives);
     }
 
     /// The queue pair is destroyed: nothing completes any more. A peer reads what was sent before it sees the end.

@@ -9,8 +9,6 @@
 //! and are placed in batches: a batch ends before anything that rests on it, be it a completion or an answer. A payload of up to
 //! [`WHOLE`] bytes is placed in one piece, which is what makes an aligned 8-byte write atomic.
 
-use std::collections::VecDeque;
-
 use iwarp::ddp::Header;
 use iwarp::rdmap::{self, IMMEDIATE_LEN, Opcode, ReadRequest, TermCode};
 use iwarp::stream::{Event, MAX_CONTROL_BODY, MAX_FPDU, MAX_TRAILER_LEN, Receiver};
@@ -19,6 +17,7 @@ use iwarp::{Inbound, WireError};
 
 use super::ending::{End, read_denied, write_denied};
 use super::host::{Durable, Host, LinkError};
+use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::SendHalf;
 use super::sq::Progress;
 use super::wr::{Completion, Local, RecvWr, opcode, status};
@@ -70,11 +69,6 @@ enum Wanted {
     },
 }
 
-struct Receive {
-    wr: RecvWr,
-    filled: u32,
-}
-
 /// The messages: everything but the bytes themselves.
 struct Messages {
     qp_num: u32,
@@ -82,11 +76,7 @@ struct Messages {
     payload_len: usize,
     target: Target,
     wanted: Wanted,
-    /// A message without a receive waits for one, instead of ending the connection.
-    wait_for_receives: bool,
-    receive: Option<Receive>,
-    /// Completions that the completion queue had no room for, and flush errors that have not been handed over.
-    kept: VecDeque<Completion>,
+    rq: RecvQueue,
     body: [u8; WHOLE],
     inbound: Inbound,
     /// Immediate data that belongs to the next Send.
@@ -98,8 +88,6 @@ struct Messages {
     placing: Vec<(Header, usize)>,
     /// The sending half has something new to do.
     wake_send: bool,
-    /// Receives taken so far.
-    taken: u64,
 }
 
 pub(super) struct RecvHalf {
@@ -141,7 +129,7 @@ impl RecvHalf {
         self.buf = vec![0; if crc { size.max(2 * self.sizes.buffer) } else { size }].into_boxed_slice();
         self.buf[..early.len()].copy_from_slice(early);
         self.end = early.len();
-        self.messages.wait_for_receives = wait_for_receives;
+        self.messages.rq.wait_for_receives = wait_for_receives;
         self.messages.placing.reserve(PLACE_BATCH);
     }
 
@@ -150,32 +138,9 @@ impl RecvHalf {
         self.messages.wake_send = false;
     }
 
-    /// How many receives were taken so far.
-    pub(super) fn receives_taken(&self) -> u64 {
-        self.messages.taken
-    }
-
-    /// Whether the completion queue had no room for something.
-    pub(super) fn keeps_completions(&self) -> bool {
-        !self.messages.kept.is_empty()
-    }
-
-    /// Hands over what the completion queue had no room for; true when nothing is left.
-    pub(super) fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
-        self.messages.deliver_kept(host)
-    }
-
-    /// The connection is over: the receive that a message has begun to fill ends with a flush error, and, if the receive queue is the
-    /// connection's own, all that are and will be posted.
-    pub(super) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
-        let messages = &mut self.messages;
-        if let Some(Receive { wr, .. }) = messages.receive.take() {
-            messages.flushed(&wr);
-        }
-        while messages.deliver_kept(host) && own_receives {
-            let Some(wr) = host.next_receive() else { return };
-            messages.flushed(&wr);
-        }
+    /// The receive queue.
+    pub(super) fn rq(&mut self) -> &mut RecvQueue {
+        &mut self.messages.rq
     }
 
     /// The link may have more; `hung_up`: and then the end.
@@ -300,7 +265,7 @@ impl RecvHalf {
     /// Nothing of a message is under way, and nothing is kept.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
-        self.start == self.end && self.messages.kept.is_empty() && self.messages.receive.is_none()
+        self.start == self.end && !self.messages.rq.keeps_completions() && self.messages.rq.current.is_none()
     }
 }
 
@@ -312,9 +277,7 @@ impl Messages {
             payload_len: 0,
             target: Target::Body { len: 0 },
             wanted: Wanted::Nothing,
-            wait_for_receives: true,
-            receive: None,
-            kept: VecDeque::new(),
+            rq: RecvQueue::new(qp_num),
             body: [0; WHOLE],
             inbound: Inbound::new(),
             imm: None,
@@ -322,48 +285,13 @@ impl Messages {
             write_open: false,
             placing: Vec::new(),
             wake_send: false,
-            taken: 0,
         }
     }
 
-    // ---- receives and their completions --------------------------------------------------------------------------------------------
+    // ---- receives ------------------------------------------------------------------------------------------------------------------
 
-    fn complete(&mut self, host: &mut impl Host, completion: Completion) {
-        self.kept.push_back(Completion { qp_num: self.qp_num, ..completion });
-        self.deliver_kept(host);
-    }
-
-    fn flushed(&mut self, wr: &RecvWr) {
-        let (qp_num, status) = (self.qp_num, status::WR_FLUSH_ERR);
-        let opcode = opcode::RECV;
-        self.kept.push_back(Completion { wr_id: wr.wr_id, status, opcode, qp_num, ..Completion::default() });
-    }
-
-    fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
-        while let Some(completion) = self.kept.front() {
-            if !host.complete_receive(*completion) {
-                return false;
-            }
-            self.kept.pop_front();
-        }
-        true
-    }
-
-    /// The next posted receive. Where none is posted, the stream waits for one if the connection was set up so (as with an unlimited
-    /// RNR retry count); else that is the peer's error. It waits as well while a completion is kept back: one receive is then the most
-    /// that a full completion queue makes us hold.
     fn next_receive(&mut self, host: &mut impl Host) -> Result<Option<RecvWr>, End> {
-        if !self.kept.is_empty() {
-            return Ok(None);
-        }
-        match host.next_receive() {
-            Some(wr) => {
-                self.taken += 1;
-                Ok(Some(wr))
-            }
-            None if self.wait_for_receives => Ok(None),
-            None => Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER)),
-        }
+        self.rq.take(host).map_err(|NoReceive| self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER))
     }
 
     /// Does what has to be done first; false when it must wait.
@@ -372,7 +300,7 @@ impl Messages {
             Wanted::Nothing => return Ok(true),
             Wanted::ForSend { payload_len } => {
                 let Some(wr) = self.next_receive(host)? else { return Ok(false) };
-                self.receive = Some(Receive { wr, filled: 0 });
+                self.rq.current = Some(Current { wr, filled: 0 });
                 self.wanted = Wanted::Nothing;
                 self.check_receive(host, payload_len)?;
             }
@@ -380,7 +308,7 @@ impl Messages {
                 self.settle(host, buf)?;
                 let Some(wr) = self.next_receive(host)? else { return Ok(false) };
                 self.wanted = Wanted::Nothing;
-                self.complete(
+                self.rq.complete(
                     host,
                     Completion {
                         wr_id: wr.wr_id,
@@ -398,31 +326,23 @@ impl Messages {
 
     /// Checks that a segment fits into the rest of the current receive, and that its memory may be written.
     fn check_receive(&mut self, host: &mut impl Host, payload_len: usize) -> Result<(), End> {
-        let Some(Receive { wr, filled }) = &self.receive else {
+        let Some(Current { wr, filled }) = &self.rq.current else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
         };
         let (wr, filled) = (*wr, *filled);
         if payload_len > (wr.len - filled) as usize {
-            self.fail_receive(host, status::LOC_LEN_ERR);
+            self.rq.fail_current(host, status::LOC_LEN_ERR);
             return Err(self.refuse(TermCode::DDP_UNTAGGED_TOO_LONG));
         }
         if payload_len > 0 {
             let addr = wr.addr.wrapping_add(u64::from(filled));
             let access = Access { stag: wr.lkey, addr, len: payload_len, rights: LOCAL_WRITE };
             if host.check(access).is_err() {
-                self.fail_receive(host, status::LOC_PROT_ERR);
+                self.rq.fail_current(host, status::LOC_PROT_ERR);
                 return Err(self.refuse(TermCode::DDP_CATASTROPHIC));
             }
         }
         Ok(())
-    }
-
-    fn fail_receive(&mut self, host: &mut impl Host, status: u32) {
-        if let Some(Receive { wr, .. }) = self.receive.take() {
-            let completion =
-                Completion { wr_id: wr.wr_id, status, opcode: opcode::RECV, ..Completion::default() };
-            self.complete(host, completion);
-        }
     }
 
     // ---- refusals ------------------------------------------------------------------------------------------------------------------
@@ -537,7 +457,7 @@ impl Messages {
         let (stag, addr, rights) = match self.target {
             Target::Memory { stag, addr, rights } => (stag, addr, rights),
             Target::Receive => {
-                let Receive { wr, filled } = self.receive.as_ref()?;
+                let Current { wr, filled } = self.rq.current.as_ref()?;
                 (wr.lkey, wr.addr.wrapping_add(u64::from(*filled)), LOCAL_WRITE)
             }
             Target::Body { .. } => return None,
@@ -590,8 +510,8 @@ impl Messages {
                 *addr = addr.wrapping_add(n as u64);
             }
             Target::Receive => {
-                if let Some(receive) = &mut self.receive {
-                    receive.filled += n as u32;
+                if let Some(current) = &mut self.rq.current {
+                    current.filled += n as u32;
                 }
             }
             Target::Body { .. } => {}
@@ -631,9 +551,9 @@ impl Messages {
             return Ok(());
         }
         self.settle(host, buf)?;
-        if let Some(Receive { wr, filled }) = self.receive.take() {
+        if let Some(Current { wr, filled }) = self.rq.current.take() {
             let imm = self.imm.take();
-            self.complete(
+            self.rq.complete(
                 host,
                 Completion {
                     wr_id: wr.wr_id,

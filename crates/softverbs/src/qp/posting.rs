@@ -100,7 +100,8 @@ impl Drop for Posting<'_> {
             return;
         }
         let qp = self.qp;
-        let left = !self.urgent && qp.burst.goes_on() && qp.sends.len() < BURST;
+        // While the connection begins there may be no engine yet to leave it to.
+        let left = !self.urgent && qp.burst.goes_on() && qp.sends.len() < BURST && qp.engine.get().is_some();
         if !left {
             qp.drive(reason::POSTED, By::Program);
         } else if qp.turn.defer(reason::POSTED) {
