@@ -6,6 +6,7 @@
 
 use super::random::Draw;
 use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
+use crate::conn::wr::Local;
 
 pub(super) const SOURCE: usize = 0;
 pub(super) const RECEIVES: usize = 1;
@@ -87,6 +88,14 @@ impl Memory {
             return Err(Denied::Bounds);
         }
         Ok(region)
+    }
+
+    /// Whether a request may be sent from there.
+    pub(super) fn is_source(&self, local: &Local, len: u32) -> bool {
+        let Local::Memory { addr, lkey } = *local else { return false };
+        let end = addr + u64::from(len);
+        let start = base(self.side, SOURCE);
+        lkey == stag(self.side, SOURCE) && addr >= start && end <= start + LEN as u64
     }
 
     /// The bytes of a range that can be read.

@@ -122,9 +122,10 @@ impl Checker {
             }
             let value = match &wr.local {
                 Local::Inline(inline) => inline[at as usize],
-                Local::Memory { addr, lkey } if *lkey == memory::stag(side, memory::SOURCE) => {
+                Local::Memory { addr, .. } if memories[side].is_source(&wr.local, wr.len) => {
                     memories[side].contents_at(memory::SOURCE, addr + at, 1)[0]
                 }
+                // A wrong request changes nothing.
                 Local::Memory { .. } => continue,
             };
             if i < index {
