@@ -61,7 +61,7 @@ impl At<'_> {
         LinkError::Broken(LOST)
     }
 
-    /// Places bytes that are in `scratch` or in `input`.
+    /// Bytes reach their place.
     fn put(&mut self, access: Access, region: usize, bytes: &[u8]) {
         let (me, sim) = (self.me, &mut *self.sim);
         sim.checker.placed(me, region, access, bytes, &sim.memories);

@@ -6,7 +6,6 @@
 pub(super) struct Segment {
     pub opcode: u8,
     pub last: bool,
-    pub stag: u32,
     pub to: u64,
     pub len: usize,
     /// Where its payload ends, in bytes of the stream.
@@ -75,16 +74,14 @@ impl Tap {
         let ulpdu = usize::from(u16::from_be_bytes([head[0], head[1]]));
         let tagged = head[2] & 0x80 != 0;
         let len = ulpdu - (self.have - 2);
-        let (mut stag, mut to) = (0, 0);
+        let mut to = 0;
         if tagged {
-            stag = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
             to = head[8..16].iter().fold(0, |to, byte| to << 8 | u64::from(*byte));
         }
         assert!(head[2] & 3 == 1 && head[3] >> 6 == 1, "versions on the wire");
         self.segment = Segment {
             opcode: head[3] & 15,
             last: head[2] & 0x40 != 0,
-            stag,
             to,
             len,
             payload_end: self.offset + len as u64,

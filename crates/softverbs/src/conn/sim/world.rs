@@ -38,7 +38,7 @@ pub(super) struct Side {
     pub flushed: Vec<(u64, bool)>,
     /// An access has failed, so this step ends the connection.
     pub must_end: bool,
-    /// Messages of the peer that the program has posted receives for.
+    /// Receives that other connections have taken from the shared queue.
     pub stolen: usize,
 }
 
