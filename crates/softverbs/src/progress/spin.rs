@@ -15,9 +15,15 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
+/// Sleeps after which it is asked again whether threads are displaced: the question is a system call, and where one thread was there is mostly
+/// one that spins.
+const DISPLACED: u32 = 32;
+
 pub(super) struct Spin {
     length: Duration,
     until: Option<Instant>,
+    /// Sleeps for which threads are taken to be displaced.
+    displaced: u32,
     preemptions: i64,
     raised: u32,
     slept: bool,
@@ -26,7 +32,7 @@ pub(super) struct Spin {
 impl Spin {
     /// `length`: how long to look after the last work.
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, until: None, preemptions: 0, raised: 0, slept: false }
+        Self { length, until: None, displaced: 0, preemptions: 0, raised: 0, slept: false }
     }
 
     /// The engine has slept.
@@ -42,11 +48,16 @@ impl Spin {
             return;
         }
         if std::mem::take(&mut self.slept) {
-            let preemptions = sys::preemptions();
-            let displaced = std::mem::replace(&mut self.preemptions, preemptions) != preemptions;
-            if displaced {
-                return;
+            self.displaced = self.displaced.saturating_sub(1);
+            if self.displaced == 0 {
+                let preemptions = sys::preemptions();
+                if std::mem::replace(&mut self.preemptions, preemptions) != preemptions {
+                    self.displaced = DISPLACED;
+                }
             }
+        }
+        if self.displaced > 0 {
+            return;
         }
         self.until = Some(now + self.length);
     }
