@@ -54,9 +54,14 @@ take_messages(struct side *side, struct link *link, struct region *in, const str
 			OK(rpma_srq_recv(srq, in->mr, wc.wr_id * form->len, form->len, (void *)(uintptr_t)wc.wr_id));
 		else
 			OK(rpma_recv(link->conn, in->mr, wc.wr_id * form->len, form->len, (void *)(uintptr_t)wc.wr_id));
-		/* it has used a receive that was posted for it, so what this side sends at the beginning of a connection is sent */
-		if (form->killed && i == RECEIVES + 1)
+		/*
+		 * It has used a receive that was posted for it, so what this side sends at the beginning of a connection is sent; and the
+		 * others are taken when the sender is no more.
+		 */
+		if (form->killed && i == RECEIVES + 1) {
 			say(side, 'b');
+			hear(side, 'k');
+		}
 	}
 }
 
@@ -162,6 +167,7 @@ sender(struct side *side, const struct form *form)
 			_exit(1);
 		}
 		EXPECT(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "%d", status);
+		say(side, 'k');
 	}
 	if (form->killed)
 		return;
