@@ -26,6 +26,8 @@ static _Atomic unsigned found;
 static _Atomic unsigned empty;
 /* Of all threads. */
 static _Atomic unsigned sends;
+/* Of the provider's thread. */
+static _Atomic unsigned sends_for_others;
 static _Atomic unsigned copies;
 static _Atomic unsigned identities;
 
@@ -100,6 +102,8 @@ ssize_t
 sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	sends++;
+	if (is_providers_thread())
+		sends_for_others++;
 	return real_syscall(SYS_sendmsg, fd, (long)message, flags, 0, 0, 0);
 }
 
@@ -376,6 +380,79 @@ awaited_initiator(struct side *side)
 	close_node(&node);
 }
 
+/*
+ * A ping-pong of unsignalled writes, each side waiting for its memory to change: no write of it follows another one closely, so each is
+ * with the kernel when the call returns, and none is left to the provider's thread, which might have to wait for a processor first.
+ */
+#define PINGS 2000
+#define SIGNALLED 8
+
+static void
+ping_pong(struct side *side, bool target)
+{
+	struct region memory;
+	struct region value;
+	struct node node;
+	struct link link;
+	unsigned sent;
+	unsigned late;
+
+	if (target)
+		open_target(&node, side);
+	else
+		open_initiator(&node, side);
+	region_new(&node, &memory, 4096, RPMA_MR_USAGE_WRITE_DST);
+	region_new(&node, &value, 4096, RPMA_MR_USAGE_WRITE_SRC);
+	if (target)
+		accept_link(&node, &link, NULL, &memory);
+	else
+		connect_link(&node, &link, NULL, &memory);
+	expect_counted();
+	say(side, 'g');
+	hear(side, 'g');
+	sent = sends;
+	late = sends_for_others;
+	for (uint64_t i = 1; i <= PINGS; i++) {
+		bool signalled = i % SIGNALLED == 0;
+
+		if (target)
+			while (__atomic_load_n((uint64_t *)memory.ptr, __ATOMIC_ACQUIRE) != i)
+				;
+		*(uint64_t *)value.ptr = i;
+		OK(rpma_write(link.conn, link.remote, 0, value.mr, 0, 8,
+			signalled ? RPMA_F_COMPLETION_ALWAYS : RPMA_F_COMPLETION_ON_ERROR, (void *)i));
+		if (signalled)
+			expect_wc(link.cq, i, IBV_WC_RDMA_WRITE);
+		if (!target)
+			while (__atomic_load_n((uint64_t *)memory.ptr, __ATOMIC_ACQUIRE) != i)
+				;
+	}
+	sent = sends - sent;
+	late = sends_for_others - late;
+	EXPECT(sent >= PINGS && late < PINGS / 10, "%u writes, %u calls, %u of the provider's thread", PINGS, sent, late);
+	say(side, 'e');
+	hear(side, 'e');
+	if (target)
+		await_end(&link);
+	else
+		end_link(&link);
+	region_free(&value);
+	region_free(&memory);
+	close_node(&node);
+}
+
+static void
+ping_target(struct side *side)
+{
+	ping_pong(side, true);
+}
+
+static void
+ping_initiator(struct side *side)
+{
+	ping_pong(side, false);
+}
+
 /* Small writes in bursts, the last one of each signalled, to a target whose program sleeps: many of them share a call. */
 #define BURST 256
 #define SPACE (BURST * 64)
@@ -481,6 +558,7 @@ const struct test calls_tests[] = {
 	{"calls-of-64-connections-polled", polled_64_target, polled_64_initiator, .seconds = 60},
 	{"calls-of-a-connection-asleep", asleep_target, asleep_initiator},
 	{"calls-while-the-target-spins", spinning_target, awaited_initiator},
+	TEST("calls-of-a-ping-pong-in-memory", ping),
 	TEST("calls-of-8-byte-writes", words),
 	TEST("calls-of-64-byte-writes", small),
 	{.name = NULL},
