@@ -72,5 +72,7 @@ pub(crate) const BURST_AFTER: u32 = 4;
 pub(crate) const BURST_NS: u64 = 1_000;
 /// Maximum number of requests of a burst that are combined.
 pub(crate) const BURST: u64 = 32;
+/// Microseconds after which the engine sends what a burst has left: about two system calls that send.
+pub(crate) const BURST_WAIT_US: u64 = 10;
 /// Bytes of a small write: copying it costs less than sending it on its own.
 pub(crate) const SMALL: u32 = 4096;

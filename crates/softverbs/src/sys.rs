@@ -48,11 +48,42 @@ pub(crate) fn event_flag() -> Result<OwnedFd, Errno> {
 
 thread_local! {
     static RAISED: Cell<u32> = const { Cell::new(0) };
+    static RECEIVED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many bytes this thread has received.
+pub(crate) fn bytes_received() -> u64 {
+    RECEIVED.get()
+}
+
+fn count_received(received: Result<usize, Errno>) -> Result<usize, Errno> {
+    if let Ok(n) = received {
+        RECEIVED.set(RECEIVED.get().wrapping_add(n as u64));
+    }
+    received
 }
 
 /// Number of events that this thread has raised: if it changes, the thread may have woken another one.
 pub(crate) fn events_raised() -> u32 {
     RAISED.get()
+}
+
+/// A timer as a descriptor.
+pub(crate) fn timer() -> Result<OwnedFd, Errno> {
+    // SAFETY: timerfd_create takes no pointers.
+    owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) })
+}
+
+/// Has a timer expire once, so long from now.
+pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) {
+    let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let it_value = libc::timespec {
+        tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: after.subsec_nanos().into(),
+    };
+    let time = libc::itimerspec { it_interval: never, it_value };
+    // SAFETY: the time is a valid itimerspec; the previous one is not asked for.
+    unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &time, std::ptr::null_mut()) };
 }
 
 /// Adds one to an eventfd.
@@ -218,7 +249,9 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// Receives bytes without blocking; 0 is the end of the stream.
 pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: the buffer is writable for its length.
-    check_len(unsafe { libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) })
+    count_received(check_len(unsafe {
+        libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
+    }))
 }
 
 /// Receives without blocking, first into `len` bytes at `addr`, then into `rest`.
@@ -238,7 +271,7 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
     // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg only reads the iovecs.
-    check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) })
+    count_received(check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) }))
 }
 
 /// The page size.
@@ -397,15 +430,17 @@ pub(crate) fn handlers_restart() -> bool {
         !handled || action.sa_flags & libc::SA_RESTART != 0
     })
 }
-
-/// Number of involuntary context switches of this process.
+/// How often other threads of this process had to leave their processor to another thread.
 pub(crate) fn preemptions() -> i64 {
-    // SAFETY: all-zero is a valid rusage, and getrusage writes one rusage to it.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage.ru_nivcsw
-    }
+    let of = |whom| {
+        // SAFETY: an all-zero rusage is a valid object to fill, and the call is given just that.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(whom, &mut usage);
+            usage.ru_nivcsw
+        }
+    };
+    of(libc::RUSAGE_SELF) - of(libc::RUSAGE_THREAD)
 }
 
 /// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may be pinned.

@@ -99,6 +99,11 @@ impl Attention {
     /// A poll of the program has moved bytes.
     pub(crate) fn polled(&self, orders: &impl Orders) {
         self.fresh.store(true, Ordering::Relaxed);
+        self.would_poll(orders);
+    }
+
+    /// The program polls, and would have moved bytes that the engine has moved. That is no sign that it looks after a set that is quiet.
+    pub(crate) fn would_poll(&self, orders: &impl Orders) {
         if self.quiet.load(Ordering::Relaxed) {
             return;
         }

@@ -26,7 +26,7 @@ use super::attention::Tick;
 use super::doorbell::Doorbell;
 use super::spin::Spin;
 use super::watch::Watch;
-use crate::limits::TICK_US;
+use crate::limits::{BURST_WAIT_US, TICK_US};
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock};
 
@@ -39,6 +39,7 @@ pub(crate) trait Source: Send + Sync {
 }
 
 const WAKE: u64 = 0;
+const BURST: u64 = 1;
 const TICK: Duration = Duration::from_micros(TICK_US);
 
 /// Sources to be called at a time, by that time and a number of their own.
@@ -51,6 +52,8 @@ struct Timers {
 pub(crate) struct Engine {
     epoll: Epoll,
     wake: OwnedFd,
+    /// Expires when what a burst has left must be sent.
+    burst: OwnedFd,
     doorbell: Doorbell,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
     next_token: AtomicU64,
@@ -89,15 +92,18 @@ impl Engine {
         let engine = Self {
             epoll: Epoll::new()?,
             wake: sys::event_flag()?,
+            burst: sys::timer()?,
             doorbell: Doorbell::new(),
             sources: Mutex::default(),
-            next_token: AtomicU64::new(WAKE + 1),
+            next_token: AtomicU64::new(BURST + 1),
             timers: Mutex::default(),
             kicked: Mutex::default(),
             listed: Mutex::default(),
             ticking: Mutex::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
+        // Edge-triggered, so that nobody has to read it.
+        engine.epoll.add(engine.burst.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, BURST)?;
         Ok(engine)
     }
 
@@ -153,6 +159,13 @@ impl Engine {
         self.wake();
     }
 
+    /// As [`Engine::list`], for what may still be sent together with more: the engine is woken a moment later, not at once, when it might
+    /// take the processor from the thread that posts.
+    pub(crate) fn list_burst(&self, connection: Arc<dyn Driven>) {
+        lock(&self.listed).push_back(connection);
+        sys::timer_start(&self.burst, Duration::from_micros(BURST_WAIT_US));
+    }
+
     /// Looks at a completion queue's sockets with each tick, until its watch has had enough.
     pub(crate) fn tick(&self, watch: Arc<Watch>) {
         lock(&self.ticking).push(watch);
@@ -188,6 +201,9 @@ impl Engine {
                 if token == WAKE {
                     // Non-blocking and only there to end the wait: an empty one is as good.
                     let _ = sys::event_take(&self.wake);
+                    continue;
+                }
+                if token == BURST {
                     continue;
                 }
                 let source = lock(&self.sources).get(&token).cloned();

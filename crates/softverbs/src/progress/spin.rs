@@ -8,7 +8,9 @@
 //! - a thread of the process was displaced while the engine woke up: then the engine took the processor from it;
 //! - the engine has raised an event: then a thread of the program has been woken, and may have to run here.
 //!
-//! In both cases the engine sleeps at once. It does not offer its processor by yielding: what takes it may belong to anybody, and has it for
+//! A stream of messages is no reason to look either: while the engine sleeps they gather, and one call takes many.
+//!
+//! In all these cases the engine sleeps at once. It does not offer its processor by yielding: what takes it may belong to anybody, and has it for
 //! milliseconds.
 
 use std::time::{Duration, Instant};
@@ -18,6 +20,8 @@ use crate::sys;
 /// Sleeps after which it is asked again whether threads are displaced: the question is a system call, and where one thread was there is mostly
 /// one that spins.
 const DISPLACED: u32 = 32;
+/// Bytes received at a time beyond which it is a stream, and not one that waits for an answer.
+const STREAM: u64 = 1024;
 
 pub(super) struct Spin {
     length: Duration,
@@ -26,13 +30,14 @@ pub(super) struct Spin {
     displaced: u32,
     preemptions: i64,
     raised: u32,
+    received: u64,
     slept: bool,
 }
 
 impl Spin {
     /// `length`: how long to look after the last work.
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, until: None, displaced: 0, preemptions: 0, raised: 0, slept: false }
+        Self { length, until: None, displaced: 0, preemptions: 0, raised: 0, received: 0, slept: false }
     }
 
     /// The engine has slept.
@@ -43,23 +48,30 @@ impl Spin {
     /// There was work, and it is done.
     pub(super) fn worked(&mut self, now: Instant) {
         self.until = None;
-        let raised = sys::events_raised();
-        if std::mem::replace(&mut self.raised, raised) != raised || self.length.is_zero() {
-            return;
-        }
-        if std::mem::take(&mut self.slept) {
-            self.displaced = self.displaced.saturating_sub(1);
-            if self.displaced == 0 {
-                let preemptions = sys::preemptions();
-                if std::mem::replace(&mut self.preemptions, preemptions) != preemptions {
-                    self.displaced = DISPLACED;
-                }
-            }
-        }
-        if self.displaced > 0 {
+        let (raised, received) = (sys::events_raised(), sys::bytes_received());
+        let woke_others = std::mem::replace(&mut self.raised, raised) != raised;
+        let stream = received.wrapping_sub(std::mem::replace(&mut self.received, received)) > STREAM;
+        let slept = std::mem::take(&mut self.slept);
+        if self.length.is_zero() || (slept && self.displaces()) || woke_others || stream {
             return;
         }
         self.until = Some(now + self.length);
+    }
+
+    /// The engine has slept: whether its waking up has displaced a thread.
+    fn displaces(&mut self) -> bool {
+        if self.displaced > 1 {
+            self.displaced -= 1;
+            return true;
+        }
+        let preemptions = sys::preemptions();
+        let displaces = std::mem::replace(&mut self.preemptions, preemptions) != preemptions;
+        // What was counted while it was not asked says nothing of this time.
+        let unknown = std::mem::take(&mut self.displaced) == 1;
+        if displaces && !unknown {
+            self.displaced = DISPLACED;
+        }
+        displaces || unknown
     }
 
     /// Whether to look once more instead of sleeping.

@@ -167,7 +167,7 @@ impl Source for Watch {
         if self.look(By::Engine) {
             if polls > 0 {
                 // The program polls between any two messages, and would have done this itself if the engine had not been first.
-                self.polled();
+                self.attention.would_poll(&self);
             } else {
                 self.attention.waits_otherwise();
             }

@@ -69,6 +69,13 @@ impl Qp {
         }
     }
 
+    /// As [`Qp::list`], for requests of a burst.
+    pub(super) fn list_burst(&self) {
+        if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
+            engine.list_burst(this);
+        }
+    }
+
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
         let time = now();
         let (conn, mut host) = self.host(session);

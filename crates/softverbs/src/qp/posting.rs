@@ -3,8 +3,8 @@
 //!
 //! A post drives its connection, so a request is with the kernel when the call returns. An unsignalled small write that comes right behind
 //! others of its kind need not be: in a burst one call for each would be most of the time. From the fifth on such a write is left in the
-//! ring and the engine is asked to send what it finds there; the next request that is not of this kind, or a full batch, is faster. So what
-//! is left waits for the engine to wake up, which takes about as long as a call would have, whatever the program does next.
+//! ring, and the engine will send what it finds there a moment later; the next request that is not of this kind, or a full batch, is
+//! faster. So what is left waits for about as long as two calls would have taken, whatever the program does next.
 #![forbid(unsafe_code)]
 
 use once_cell::sync::Lazy;
@@ -105,7 +105,7 @@ impl Drop for Posting<'_> {
         if !left {
             qp.drive(reason::POSTED, By::Program);
         } else if qp.turn.defer(reason::POSTED) {
-            qp.list();
+            qp.list_burst();
         }
         qp.burst.post_returns();
     }
