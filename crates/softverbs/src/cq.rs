@@ -168,6 +168,7 @@ impl Cq {
 
     /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of the queue and tries again.
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion)) -> usize {
+        self.note_poll();
         let mut got = self.take(max, &mut out);
         if got == 0 && max > 0 {
             self.progress();
@@ -181,11 +182,16 @@ impl Cq {
         got
     }
 
-    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> usize {
-        let mut ring = lock(&self.ring);
-        if ring.armed == Armed::No {
+    /// Tells the watches that the program polls, unless it has asked for an event. No two locks are held at a time.
+    fn note_poll(&self) {
+        let armed = lock(&self.ring).armed;
+        if armed == Armed::No {
             lock(&self.watches).iter().for_each(|watch| watch.polls());
         }
+    }
+
+    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> usize {
+        let mut ring = lock(&self.ring);
         let available = (ring.put - ring.taken) as usize;
         let count = available.min(max);
         let capacity = ring.entries.len() as u64;
@@ -205,8 +211,12 @@ impl Cq {
         // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return };
         if connections.len() > POLL_DIRECTLY {
-            // One system call finds the sockets that are ready.
-            if let [watch] = lock(&self.watches).as_slice() {
+            // One system call finds the sockets that are ready. What they lead to pushes completions, so not under the lock.
+            let only = match lock(&self.watches).as_slice() {
+                [watch] => Some(watch.clone()),
+                _ => None,
+            };
+            if let Some(watch) = only {
                 watch.look(By::Poller);
             }
             return;
@@ -313,5 +323,53 @@ mod tests {
         cq.arm(true);
         cq.push(Completion { status: status::WR_FLUSH_ERR, ..done(3) }, None);
         assert_eq!(events(&channel), 1);
+    }
+
+    /// Completes something each time it is driven.
+    struct Pusher(std::sync::Weak<Cq>);
+
+    impl Driven for Pusher {
+        fn drive(&self, _reasons: u32, _by: By) -> bool {
+            self.0.upgrade().is_some_and(|cq| cq.push(done(1), None))
+        }
+
+        fn drive_listed(&self) {}
+    }
+
+    #[test]
+    fn threads_that_poll_one_queue_of_many_connections_do_not_stop_one_another() {
+        use std::io::Write;
+        let cq = Arc::new(Cq::new(1024, None));
+        for _ in 0..=POLL_DIRECTLY {
+            cq.attach(Arc::new(Pusher(Arc::downgrade(&cq))));
+        }
+        let watch = cq.home(&Engine::get().unwrap()).unwrap();
+        let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let near = near.into();
+        let token = watch.add(&near, Arc::new(Pusher(Arc::downgrade(&cq)))).unwrap();
+        let (ended, ends) = std::sync::mpsc::channel();
+        for _ in 0..3 {
+            let (cq, ended) = (cq.clone(), ended.clone());
+            std::thread::spawn(move || {
+                for _ in 0..100_000 {
+                    poll_one(&cq);
+                }
+                ended.send(()).unwrap();
+            });
+        }
+        let mut open = 3;
+        for _ in 0..600_000 {
+            // An edge; a full socket has had enough of them.
+            let _ = far.write(b"1");
+            open -= ends.try_iter().count();
+            if open == 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(20));
+        }
+        assert_eq!(open, 0, "threads that stopped");
+        watch.remove(&near, token);
+        lock(&cq.connections).clear();
     }
 }
