@@ -162,8 +162,15 @@ impl Engine {
     /// As [`Engine::list`], for what may still be sent together with more: the engine is woken a moment later, not at once, when it might
     /// take the processor from the thread that posts.
     pub(crate) fn list_burst(&self, connection: Arc<dyn Driven>) {
-        lock(&self.listed).push_back(connection);
-        sys::timer_start(&self.burst, Duration::from_micros(BURST_WAIT_US));
+        let first = {
+            let mut listed = lock(&self.listed);
+            listed.push_back(connection);
+            listed.len() == 1
+        };
+        // Behind another one the engine comes as soon as for that: a timer started anew would put it off.
+        if first {
+            sys::timer_start(&self.burst, Duration::from_micros(BURST_WAIT_US));
+        }
     }
 
     /// Looks at a completion queue's sockets with each tick, until its watch has had enough.

@@ -90,8 +90,7 @@ impl Qp {
             let known = session.timer.is_some_and(|timer| time < timer && timer <= deadline);
             if let (false, Some(engine)) = (known, self.engine.get()) {
                 session.timer = Some(deadline);
-                let source: Weak<Qp> = self.this.clone();
-                if let Some(source) = source.upgrade() {
+                if let Some(source) = self.this.upgrade() {
                     let source: Arc<dyn Source> = source;
                     engine.schedule(Duration::from_micros(deadline.saturating_sub(time)), &source);
                 }
