@@ -168,11 +168,14 @@ impl Cq {
 
     /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of the queue and tries again.
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion)) -> usize {
-        self.note_poll();
-        let mut got = self.take(max, &mut out);
+        let (mut got, armed) = self.take(max, &mut out);
+        if armed == Armed::No {
+            // The program has asked for no event: it polls. No two locks are held at a time.
+            lock(&self.watches).iter().for_each(|watch| watch.polls());
+        }
         if got == 0 && max > 0 {
             self.progress();
-            got = self.take(max, &mut out);
+            (got, _) = self.take(max, &mut out);
         }
         if got > 0 && self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
             for connection in lock(&self.connections).iter() {
@@ -182,15 +185,8 @@ impl Cq {
         got
     }
 
-    /// Tells the watches that the program polls, unless it has asked for an event. No two locks are held at a time.
-    fn note_poll(&self) {
-        let armed = lock(&self.ring).armed;
-        if armed == Armed::No {
-            lock(&self.watches).iter().for_each(|watch| watch.polls());
-        }
-    }
-
-    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> usize {
+    /// Takes completions; also says for what the queue is armed.
+    fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> (usize, Armed) {
         let mut ring = lock(&self.ring);
         let available = (ring.put - ring.taken) as usize;
         let count = available.min(max);
@@ -204,7 +200,7 @@ impl Cq {
             }
             ring.taken += 1;
         }
-        count
+        (count, ring.armed)
     }
 
     fn progress(&self) {
@@ -334,6 +330,8 @@ mod tests {
         }
 
         fn drive_listed(&self) {}
+
+        fn drive_deferred(&self) {}
     }
 
     #[test]

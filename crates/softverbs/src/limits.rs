@@ -65,14 +65,17 @@ pub(crate) const MIN_TRUST: u32 = 4;
 pub(crate) const MAX_TRUST: u32 = 1024;
 /// Milliseconds for which messages of a peer that has closed the connection wait for the next receive.
 pub(crate) const STALLED_END_MS: u64 = 1_000;
-/// Consecutive small unsignalled writes, each posted within [`BURST_NS`] of the previous one, that are sent immediately; the following ones
-/// are combined. A shorter burst gains nothing from waiting for the engine.
-pub(crate) const BURST_AFTER: u32 = 4;
-/// Nanoseconds between two posts of a burst: well below the cost of a system call.
-pub(crate) const BURST_NS: u64 = 1_000;
-/// Maximum number of requests of a burst that are combined.
+/// Small unsignalled requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request waits for the one
+/// behind it.
+pub(crate) const CLOSE_RUN: u32 = 4;
+/// Nanoseconds between two posts that follow one another closely: well below the cost of a system call.
+pub(crate) const CLOSE_NS: u64 = 1_000;
+/// The share of the time for which each such request has been followed closely that the next one may wait for a request that does not come.
+pub(crate) const PATIENCE_SHARE: u64 = 8;
+/// The shortest and the longest time for which it waits: two system calls that send, and what makes waking the engine that often negligible.
+pub(crate) const MIN_PATIENCE_NS: u64 = 10_000;
+pub(crate) const MAX_PATIENCE_NS: u64 = 100_000;
+/// Maximum number of requests that are combined.
 pub(crate) const BURST: u64 = 32;
-/// Microseconds after which the engine sends what a burst has left: about two system calls that send.
-pub(crate) const BURST_WAIT_US: u64 = 10;
-/// Bytes of a small write: copying it costs less than sending it on its own.
+/// Bytes of a small message: copying it costs less than sending it on its own.
 pub(crate) const SMALL: u32 = 4096;

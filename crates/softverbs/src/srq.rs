@@ -123,6 +123,8 @@ mod tests {
         }
 
         fn drive_listed(&self) {}
+
+        fn drive_deferred(&self) {}
     }
 
     #[test]

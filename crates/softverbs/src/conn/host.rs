@@ -6,6 +6,7 @@
 //! is no list of effects whose tail would have to be taken back. The driver of a real connection implements the trait with a socket and
 //! the table of memory regions, the simulation with byte arrays.
 
+use super::Micros;
 use super::wr::{Completion, RecvWr, SendWr};
 use crate::access::{Access, Denied, Unreachable};
 
@@ -39,6 +40,9 @@ pub(crate) enum Durable {
 }
 
 pub(crate) trait Host {
+    /// The time, asked for only where a deadline is set or awaited.
+    fn now(&mut self) -> Micros;
+
     /// Gives bytes to the link; says how many it took. `boundary`: what is sent next does not go into the TCP segment that these end in.
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError>;
     /// Takes bytes from the link; 0 is the end of the stream.

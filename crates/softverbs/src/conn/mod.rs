@@ -232,12 +232,12 @@ impl Conn {
     }
 
     /// Does what can be done now: `why` says what may have changed.
-    pub(crate) fn step(&mut self, host: &mut impl Host, why: u32, now: Micros, budget: Budget) -> Stepped {
+    pub(crate) fn step(&mut self, host: &mut impl Host, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
         match self.state {
             State::Idle => return stepped,
             State::Open => {
-                if let Err(end) = self.move_bytes(host, why, now, budget, &mut stepped) {
+                if let Err(end) = self.move_bytes(host, why, budget, &mut stepped) {
                     self.end(host, end);
                 }
             }
@@ -261,15 +261,19 @@ impl Conn {
         &mut self,
         host: &mut impl Host,
         why: u32,
-        now: Micros,
         budget: Budget,
         stepped: &mut Stepped,
     ) -> Result<(), End> {
         if why & reason::DISCONNECT != 0 {
+            if why & reason::POSTED != 0 {
+                // What was deferred goes out as far as the link takes it.
+                let mut to_send = budget.send;
+                self.send_out(host, &mut to_send)?;
+            }
             return Err(End::Local);
         }
         self.hung_up |= why & reason::HANGUP != 0;
-        self.opening.time(&mut self.send, now)?;
+        self.opening.time(&mut self.send, host)?;
         if why & reason::WRITABLE != 0 {
             self.send.unblock();
         }
@@ -304,7 +308,7 @@ impl Conn {
             return Err(End::Link(errno));
         }
         self.stalled = ran == Ran::Stalled;
-        self.wait_after_end(now)?;
+        self.wait_after_end(host)?;
         stepped.again = ran == Ran::Busy || flushed == Flushed::Busy;
         Ok(())
     }
@@ -326,12 +330,12 @@ impl Conn {
     }
 
     /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not told.
-    fn wait_after_end(&mut self, now: Micros) -> Result<(), End> {
+    fn wait_after_end(&mut self, host: &mut impl Host) -> Result<(), End> {
         if !(self.stalled && self.hung_up) {
             self.stalled_until = None;
             return Ok(());
         }
-        let seen = self.recv.rq().taken();
+        let (seen, now) = (self.recv.rq().taken(), host.now());
         match self.stalled_until {
             Some(until) if seen == self.receives_seen => {
                 if now >= until {

@@ -70,8 +70,10 @@ impl Opening {
     }
 
     /// Does what is due. The error is that of a peer that did not send what it announced.
-    pub(super) fn time(&mut self, send: &mut SendHalf, now: Micros) -> Result<(), End> {
-        if self.deadline.is_none_or(|deadline| now < deadline) {
+    pub(super) fn time(&mut self, send: &mut SendHalf, host: &mut impl Host) -> Result<(), End> {
+        let Some(deadline) = self.deadline else { return Ok(()) };
+        let now = host.now();
+        if now < deadline {
             return Ok(());
         }
         self.deadline = None;

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, QN_TERMINATE};
 use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::stream;
@@ -249,21 +250,22 @@ impl SendHalf {
         let segment = self.framing.segment;
         let mut most = BATCH;
         loop {
-            let mut parts = [Part::Bytes(&[]); BATCH * 3];
-            let mut owners = [0u8; BATCH * 3];
-            let (mut count, mut bytes) = (0, 0);
+            let mut parts = ArrayVec::<Part<'_>, { BATCH * 3 }>::new();
+            let mut owners = ArrayVec::<u8, { BATCH * 3 }>::new();
+            let mut bytes = 0;
             for (i, fpdu) in self.fpdus.iter().take(most).enumerate() {
                 bytes += fpdu.len() - fpdu.sent;
-                if count > 0 && segment.is_some_and(|segment| bytes > segment) {
+                if i > 0 && segment.is_some_and(|segment| bytes > segment) {
                     break;
                 }
                 for part in fpdu.rest() {
-                    parts[count] = part;
-                    owners[count] = i as u8;
-                    count += 1;
+                    parts.push(part);
+                    owners.push(i as u8);
                 }
             }
-            match host.send(&parts[..count], segment.is_some()) {
+            let sent = host.send(&parts, segment.is_some());
+            drop(parts);
+            match sent {
                 Ok(n) => {
                     self.taken_by_link(n);
                     return Ok(Some(n));

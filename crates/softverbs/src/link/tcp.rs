@@ -7,6 +7,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+
 use super::linger;
 use crate::access::{Access, Unreachable};
 use crate::conn::host::{LinkError, Part};
@@ -62,9 +64,9 @@ impl Tcp {
 
     /// Sends as much of `parts` as the socket accepts. `boundary`: bytes sent later start a new TCP segment.
     pub(crate) fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_PARTS];
-        for (i, (piece, part)) in pieces.iter_mut().zip(parts).enumerate() {
-            *piece = match part {
+        let mut pieces = ArrayVec::<libc::iovec, MAX_PARTS>::new();
+        for (i, part) in parts.iter().take(MAX_PARTS).enumerate() {
+            pieces.push(match part {
                 Part::Bytes(bytes) => {
                     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
                 }
@@ -78,9 +80,9 @@ impl Tcp {
                         return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
                     }
                 },
-            };
+            });
         }
-        let sent = sys::send_parts(&self.socket, &pieces[..parts.len().min(MAX_PARTS)], boundary);
+        let sent = sys::send_parts(&self.socket, &pieces, boundary);
         self.grants.clear();
         let full = sent == Err(libc::EAGAIN);
         if full != self.awaits_room {

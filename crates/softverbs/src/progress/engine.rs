@@ -12,7 +12,7 @@
 //! which matters when the program spins on its memory. And it looks for more work before it sleeps ([`spin`](super::spin)) only while
 //! nobody else wants its processor.
 //!
-//! Locks, all leaves: `sources`, `timers`, `listed`, `ticking`. None is held across a call of a source.
+//! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a source.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -26,7 +26,7 @@ use super::attention::Tick;
 use super::doorbell::Doorbell;
 use super::spin::Spin;
 use super::watch::Watch;
-use crate::limits::{BURST_WAIT_US, TICK_US};
+use crate::limits::TICK_US;
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock};
 
@@ -39,7 +39,7 @@ pub(crate) trait Source: Send + Sync {
 }
 
 const WAKE: u64 = 0;
-const BURST: u64 = 1;
+const LATER: u64 = 1;
 const TICK: Duration = Duration::from_micros(TICK_US);
 
 /// Sources to be called at a time, by that time and a number of their own.
@@ -49,17 +49,26 @@ struct Timers {
     sources: HashMap<u64, Weak<dyn Source>>,
 }
 
+/// Connections that are driven a moment later.
+#[derive(Default)]
+struct Later {
+    connections: Vec<Arc<dyn Driven>>,
+    /// When the timer expires, if it was started.
+    due: Option<Instant>,
+}
+
 pub(crate) struct Engine {
     epoll: Epoll,
     wake: OwnedFd,
-    /// Expires when what a burst has left must be sent.
-    burst: OwnedFd,
+    /// Expires when what was deferred is due.
+    later_timer: OwnedFd,
     doorbell: Doorbell,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
     next_token: AtomicU64,
     timers: Mutex<Timers>,
     kicked: Mutex<Vec<Arc<dyn Source>>>,
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
+    later: Mutex<Later>,
     ticking: Mutex<Vec<Arc<Watch>>>,
 }
 
@@ -92,18 +101,19 @@ impl Engine {
         let engine = Self {
             epoll: Epoll::new()?,
             wake: sys::event_flag()?,
-            burst: sys::timer()?,
+            later_timer: sys::timer()?,
             doorbell: Doorbell::new(),
             sources: Mutex::default(),
-            next_token: AtomicU64::new(BURST + 1),
+            next_token: AtomicU64::new(LATER + 1),
             timers: Mutex::default(),
             kicked: Mutex::default(),
             listed: Mutex::default(),
+            later: Mutex::default(),
             ticking: Mutex::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         // Edge-triggered, so that nobody has to read it.
-        engine.epoll.add(engine.burst.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, BURST)?;
+        engine.epoll.add(engine.later_timer.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, LATER)?;
         Ok(engine)
     }
 
@@ -159,17 +169,15 @@ impl Engine {
         self.wake();
     }
 
-    /// As [`Engine::list`], for what may still be sent together with more: the engine is woken a moment later, not at once, when it might
-    /// take the processor from the thread that posts.
-    pub(crate) fn list_burst(&self, connection: Arc<dyn Driven>) {
-        let first = {
-            let mut listed = lock(&self.listed);
-            listed.push_back(connection);
-            listed.len() == 1
-        };
-        // Behind another one the engine comes as soon as for that: a timer started anew would put it off.
-        if first {
-            sys::timer_start(&self.burst, Duration::from_micros(BURST_WAIT_US));
+    /// Has a connection driven after `patience`, or earlier. Its turn says that it is on this list. The engine is woken by a timer and not at once,
+    /// when it might take the processor from the thread that posts; the timer serves all that is deferred until it expires.
+    pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, patience: Duration) {
+        let due = Instant::now() + patience;
+        let mut later = lock(&self.later);
+        later.connections.push(connection);
+        if later.due.is_none_or(|known| due < known) {
+            later.due = Some(due);
+            sys::timer_start(&self.later_timer, patience);
         }
     }
 
@@ -210,7 +218,8 @@ impl Engine {
                     let _ = sys::event_take(&self.wake);
                     continue;
                 }
-                if token == BURST {
+                if token == LATER {
+                    self.run_later();
                     continue;
                 }
                 let source = lock(&self.sources).get(&token).cloned();
@@ -258,6 +267,18 @@ impl Engine {
             connection.drive_listed();
         }
         worked
+    }
+
+    /// Steps what was deferred, unless somebody else has done it.
+    fn run_later(&self) {
+        let connections = {
+            let mut later = lock(&self.later);
+            later.due = None;
+            std::mem::take(&mut later.connections)
+        };
+        for connection in connections {
+            connection.drive_deferred();
+        }
     }
 
     fn run_timers(&self, now: Instant) {

@@ -49,4 +49,6 @@ pub(crate) trait Driven: Send + Sync {
     fn drive(&self, reasons: u32, by: By) -> bool;
     /// Steps the connection if that is still to be done; the engine has taken it off its run list.
     fn drive_listed(&self);
+    /// As [`Driven::drive_listed`], for what was deferred.
+    fn drive_deferred(&self);
 }

@@ -12,12 +12,14 @@
 //!   stall            STALLED              then look at the receives once more
 //!   leave            RUNNING -> 0         fails if a reason has come: take again
 //!   hand_over        RUNNING -> LISTED    the engine steps next, unless somebody is there before it
-//! defer(reason)      LISTED | reason      without driving: the engine will
+//! defer(reason)      LATER | reason       without driving: the engine will, a moment later
 //! close              CLOSED               for good: nobody enters any more
 //! ```
 //!
 //! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it is on the engine's run list
-//! exactly once, and anybody who comes first may drive it. So a thread that loses its processor between two steps holds nobody up.
+//! exactly once, and anybody who comes first may drive it. So a thread that loses its processor between two steps holds nobody up. LATER says the
+//! same of the list of those that the engine drives a moment later; a connection may be on both, and work that is handed over never waits for
+//! the later one.
 
 use super::sync::{AtomicU32, Ordering, fence};
 
@@ -25,8 +27,9 @@ const RUNNING: u32 = 1 << 31;
 const LISTED: u32 = 1 << 30;
 const STALLED: u32 = 1 << 29;
 const CLOSED: u32 = 1 << 28;
+const LATER: u32 = 1 << 27;
 /// What is left of the word for reasons.
-pub(crate) const REASONS: u32 = CLOSED - 1;
+pub(crate) const REASONS: u32 = LATER - 1;
 
 /// What a step has left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,14 +131,14 @@ impl Turn {
         }
     }
 
-    /// Leaves a reason for whoever drives, or for the engine; true when the caller must put the connection on its run list.
+    /// Leaves a reason for whoever drives, or for the engine a moment later; true when the caller must put the connection on the list for that.
     pub(crate) fn defer(&self, reason: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             // A driver looks again before it leaves; then there is nothing for the engine to do.
-            let listed = if word & RUNNING != 0 { word & LISTED } else { LISTED };
-            match self.0.compare_exchange(word, word | reason | listed, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(before) => return listed != 0 && before & LISTED == 0,
+            let later = if word & RUNNING != 0 { 0 } else { LATER };
+            match self.0.compare_exchange(word, word | reason | later, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(before) => return later != 0 && before & LATER == 0,
                 Err(now) => word = now,
             }
         }
@@ -144,10 +147,19 @@ impl Turn {
     /// The engine has taken the connection off its run list; true when it must drive it now. Reasons that somebody else has taken since
     /// need no second look.
     pub(crate) fn enter_listed(&self) -> bool {
+        self.enter_from(LISTED)
+    }
+
+    /// As [`Turn::enter_listed`], for the list of those that were deferred.
+    pub(crate) fn enter_deferred(&self) -> bool {
+        self.enter_from(LATER)
+    }
+
+    fn enter_from(&self, list: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let mine = word & (RUNNING | CLOSED) == 0 && word & REASONS != 0;
-            let next = (word & !LISTED) | if mine { RUNNING } else { 0 };
+            let next = (word & !list) | if mine { RUNNING } else { 0 };
             match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return mine,
                 Err(now) => word = now,
@@ -164,10 +176,10 @@ impl Turn {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// The word, and whether it says that the connection is on the run list.
+    /// The word, and whether it says that the connection is on a list.
     #[cfg(all(test, loom))]
     pub(super) fn at_rest(&self) -> (u32, bool) {
         let word = self.0.load(Ordering::SeqCst);
-        (word & !LISTED, word & LISTED != 0)
+        (word & !(LISTED | LATER), word & (LISTED | LATER) != 0)
     }
 }

@@ -9,7 +9,7 @@ use super::{Qp, Session, now};
 use crate::access::{Access, Denied, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
-use crate::conn::{Awaits, Budget, Stepped, reason};
+use crate::conn::{Awaits, Budget, Micros, Stepped, reason};
 use crate::limits::{ENGINE_BUDGET, PROGRAM_BUDGET, PROGRAM_ROUNDS};
 use crate::link::Tcp;
 use crate::lock;
@@ -30,6 +30,12 @@ impl Driven for Qp {
 
     fn drive_listed(&self) {
         if self.turn.enter_listed() {
+            self.run(By::Engine);
+        }
+    }
+
+    fn drive_deferred(&self) {
+        if self.turn.enter_deferred() {
             self.run(By::Engine);
         }
     }
@@ -63,21 +69,13 @@ impl Qp {
     }
 
     /// Puts the connection on the engine's run list; its turn has said that it is not there.
-    pub(super) fn list(&self) {
+    fn list(&self) {
         if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
             engine.list(this);
         }
     }
 
-    /// As [`Qp::list`], for requests of a burst.
-    pub(super) fn list_burst(&self) {
-        if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
-            engine.list_burst(this);
-        }
-    }
-
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
-        let time = now();
         let (conn, mut host) = self.host(session);
         if why & reason::DURABLE != 0 {
             let flushed = std::mem::take(&mut *lock(&self.flushed));
@@ -85,8 +83,9 @@ impl Qp {
                 conn.durable(&mut host, number, durable);
             }
         }
-        let stepped = conn.step(&mut host, why, time, budget);
+        let stepped = conn.step(&mut host, why, budget);
         if let Some(deadline) = conn.deadline() {
+            let time = now();
             let known = session.timer.is_some_and(|timer| time < timer && timer <= deadline);
             if let (false, Some(engine)) = (known, self.engine.get()) {
                 session.timer = Some(deadline);
@@ -109,6 +108,10 @@ pub(super) struct Host<'a> {
 }
 
 impl host::Host for Host<'_> {
+    fn now(&mut self) -> Micros {
+        now()
+    }
+
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
     }

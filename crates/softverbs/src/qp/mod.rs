@@ -29,7 +29,7 @@ use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
 use driver::Host;
 use iwarp::stream;
-use posting::Burst;
+use posting::Pace;
 
 const _: () = assert!(reason::ALL & !REASONS == 0);
 
@@ -97,7 +97,7 @@ pub(crate) struct Qp {
     /// adapter. So a program whose completion queue is as long as its send queue can never overrun it.
     in_use: Arc<AtomicU32>,
     max_send_wr: u32,
-    burst: Burst,
+    pace: Pace,
     session: Mutex<Session>,
     /// Flushes to persistence that have ended, by number, and whether they did what they should.
     flushed: Mutex<Vec<(u64, bool)>>,
@@ -130,7 +130,7 @@ impl Qp {
             receives: Ring::new(max_recv_wr),
             in_use: Arc::default(),
             max_send_wr,
-            burst: Burst::default(),
+            pace: Pace::default(),
             session: Mutex::new(session),
             flushed: Mutex::default(),
             engine: OnceLock::new(),

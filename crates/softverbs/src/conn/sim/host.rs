@@ -7,6 +7,7 @@ use super::memory::{PERSISTENT, Region, stag};
 use super::plan::Disk;
 use super::world::{Side, Sim, say};
 use crate::access::{Access, Denied, Unreachable};
+use crate::conn::Micros;
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr, status};
 
@@ -90,6 +91,10 @@ impl At<'_> {
 }
 
 impl Host for At<'_> {
+    fn now(&mut self) -> Micros {
+        self.sim.now
+    }
+
     fn send(&mut self, parts: &[Part<'_>], _boundary: bool) -> Result<usize, LinkError> {
         self.up("sends");
         self.elsewhere();

@@ -281,8 +281,8 @@ impl Sim {
                 conn.durable(&mut self.host(me), number, durable);
             }
         }
-        let (now, budget) = (self.now, self.plan.sides[me].budget());
-        let stepped = conn.step(&mut self.host(me), why, now, budget);
+        let budget = self.plan.sides[me].budget();
+        let stepped = conn.step(&mut self.host(me), why, budget);
         let side = &mut self.sides[me];
         side.timer = conn.deadline();
         side.stalled = stepped.awaits == Awaits::Receive;

@@ -54,6 +54,18 @@ fn the_program_ends_it() {
 }
 
 #[test]
+fn what_was_deferred_goes_out_before_the_program_ends_it() {
+    let mut bench = Bench::ready();
+    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.step(reason::POSTED | reason::DISCONNECT);
+    let calls = bench.calls();
+    assert_eq!(segments(&sent(&calls)).len(), 1);
+    assert!(
+        matches!(&calls[1..], [Call::SendDone(c), Call::Closed(Some(_)), Call::Ended] if c.status == status::SUCCESS)
+    );
+}
+
+#[test]
 fn the_peer_closes() {
     let mut bench = busy();
     bench.hang_up();
@@ -112,17 +124,17 @@ fn messages_of_a_peer_that_has_ended_wait_for_receives_that_keep_coming() {
     bench.hang_up();
     assert_eq!(bench.calls(), []);
     let wait = STALLED_END_MS * 1_000;
-    assert_eq!(bench.conn.deadline(), Some(bench.now + wait));
+    assert_eq!(bench.conn.deadline(), Some(bench.host.now + wait));
     for id in 1..=2 {
-        bench.now += wait - 1;
+        bench.host.now += wait - 1;
         bench.post_receive(id, 100);
         assert_eq!(bench.receives_done(), [(id, 0)]);
-        assert_eq!(bench.conn.deadline(), Some(bench.now + wait), "each receive begins a new wait");
+        assert_eq!(bench.conn.deadline(), Some(bench.host.now + wait), "each receive begins a new wait");
     }
-    bench.now += wait - 1;
+    bench.host.now += wait - 1;
     bench.step(reason::TIME);
     assert_eq!(bench.calls(), []);
-    bench.now += 1;
+    bench.host.now += 1;
     bench.step(reason::TIME);
     assert_eq!(bench.calls(), [Call::Closed(None), Call::Ended]);
 }
@@ -245,7 +257,7 @@ fn flush_errors_wait_for_room_and_none_is_lost() {
 fn the_receives_of_a_shared_queue_stay_there_but_for_the_one_that_was_begun() {
     let mut bench = Bench::ready();
     bench.conn = Conn::new(QP, 8, false, Sizes::default());
-    bench.conn.open(terms(), bench.now);
+    bench.conn.open(terms(), bench.host.now);
     (1..=2).for_each(|id| bench.host.receives.push_back(receive(id, 100)));
     bench.hear(&fpdu(&untagged(Opcode::Send, false, 1, 0), b"the beginning"));
     bench.step(reason::DISCONNECT);

@@ -43,6 +43,7 @@ pub(super) enum Call {
 }
 
 pub(super) struct Recorder {
+    pub now: Micros,
     pub calls: Vec<Call>,
     /// Bytes that the link still takes.
     pub room: usize,
@@ -66,6 +67,7 @@ pub(super) struct Recorder {
 impl Recorder {
     fn new() -> Self {
         Self {
+            now: 1_000_000,
             calls: Vec::new(),
             room: usize::MAX,
             send_errors: VecDeque::new(),
@@ -111,6 +113,10 @@ impl Recorder {
 }
 
 impl Host for Recorder {
+    fn now(&mut self) -> Micros {
+        self.now
+    }
+
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         if let Some(error) = self.send_errors.pop_front() {
             return Err(error);
@@ -246,7 +252,6 @@ impl Host for Recorder {
 pub(super) struct Bench {
     pub conn: Conn,
     pub host: Recorder,
-    pub now: Micros,
     pub budget: Budget,
 }
 
@@ -261,10 +266,10 @@ impl Bench {
     /// Before the first step.
     pub(super) fn opened(terms: Terms<'_>, sizes: Sizes) -> Self {
         let mut conn = Conn::new(QP, 8, true, sizes);
-        let now = 1_000_000;
-        conn.open(terms, now);
+        let host = Recorder::new();
+        conn.open(terms, host.now);
         let budget = Budget { send: usize::MAX, receive: usize::MAX };
-        Self { conn, host: Recorder::new(), now, budget }
+        Self { conn, host, budget }
     }
 
     /// After the first step, when the peer has been heard.
@@ -280,7 +285,7 @@ impl Bench {
     }
 
     pub(super) fn step(&mut self, why: u32) -> Stepped {
-        self.conn.step(&mut self.host, why, self.now, self.budget)
+        self.conn.step(&mut self.host, why, self.budget)
     }
 
     /// The peer has sent these bytes.

@@ -14,13 +14,13 @@ fn opened(role: Role) -> Bench {
 
 /// Lets time pass until there is no deadline any more: what was called at each, and when, in milliseconds.
 fn let_time_pass(bench: &mut Bench) -> Vec<(u64, Vec<Call>)> {
-    let began = bench.now;
+    let began = bench.host.now;
     let mut called = Vec::new();
     while let Some(deadline) = bench.conn.deadline() {
-        bench.now = deadline - 1;
+        bench.host.now = deadline - 1;
         bench.step(reason::TIME);
         assert_eq!(bench.calls(), [], "before its time");
-        bench.now = deadline;
+        bench.host.now = deadline;
         bench.step(reason::TIME);
         called.push(((deadline - began) / 1_000, bench.calls()));
     }
@@ -49,12 +49,12 @@ fn an_initiator_that_hears_nothing_knocks_at_growing_intervals() {
 #[test]
 fn an_initiator_that_has_heard_its_peer_does_not_knock() {
     let mut bench = opened(Role::INITIATOR);
-    bench.now = bench.conn.deadline().unwrap();
+    bench.host.now = bench.conn.deadline().unwrap();
     bench.step(reason::TIME);
     bench.hear(&empty_write());
     bench.calls();
     assert_eq!(bench.conn.deadline(), None);
-    bench.now += 1_000_000;
+    bench.host.now += 1_000_000;
     bench.step(reason::TIME);
     assert_eq!(bench.calls(), []);
 }
@@ -88,7 +88,7 @@ fn a_knock_lets_the_rest_go_and_does_not_come_between_segments() {
     let mut bench = opened(Role::INITIATOR);
     bench.post(wr(1, Op::Write, 60_000));
     let first = sent(&bench.calls());
-    bench.now = bench.conn.deadline().unwrap();
+    bench.host.now = bench.conn.deadline().unwrap();
     bench.step(reason::TIME);
     let segments = segments(&[first, sent(&bench.calls())].concat());
     assert!(segments.iter().all(|(_, payload)| !payload.is_empty()));

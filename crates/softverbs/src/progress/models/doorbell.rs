@@ -7,7 +7,7 @@ use loom::thread;
 use super::super::doorbell::Doorbell;
 use super::super::ring::Ring;
 use super::super::sync::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
-use super::super::turn::Turn;
+use super::super::turn::{Left, Turn};
 use super::{Held, NOTHING, RECEIVE, RunList, assert_at_rest, check};
 
 /// The descriptor that the engine sleeps on: writes that it has not taken, and all that there were.
@@ -116,9 +116,14 @@ struct Line {
 }
 
 impl Line {
-    fn post_later(&self, number: u32) {
+    /// A post whose budget is used up at once.
+    fn post(&self, number: u32) {
         assert_eq!(self.posted.push(number), Ok(()));
-        if self.turn.defer(1) {
+        if !self.turn.enter(1) {
+            return;
+        }
+        let step = |why| self.held.step(|| Some(Left { again: why, stalled: false }));
+        if self.turn.drive(8, RECEIVE, step, || false) {
             self.list.list();
             if self.doorbell.must_wake() {
                 self.wake.raise();
@@ -144,7 +149,7 @@ impl Line {
 }
 
 #[test]
-fn nothing_that_was_posted_for_later_lies_there_while_the_engine_sleeps() {
+fn nothing_that_was_handed_over_lies_there_while_the_engine_sleeps() {
     check(|| {
         let line = Arc::new(Line {
             turn: Turn::new(),
@@ -169,8 +174,8 @@ fn nothing_that_was_posted_for_later_lies_there_while_the_engine_sleeps() {
                 false
             }
         });
-        line.post_later(0);
-        line.post_later(1);
+        line.post(0);
+        line.post(1);
         let asleep = engine.join().unwrap();
         if asleep && !line.wake.take() {
             assert_eq!(line.next.load(Relaxed), 2, "asleep with work");

@@ -15,6 +15,7 @@ struct Line {
     turn: Turn,
     held: Held,
     list: RunList,
+    later: RunList,
     posted: Ring<(usize, u32)>,
     /// The number of the next item of each poster.
     next: [AtomicU32; 2],
@@ -26,8 +27,8 @@ struct Line {
 impl Line {
     fn new(rounds: u32, budget: u32) -> Arc<Self> {
         let next = [AtomicU32::new(0), AtomicU32::new(0)];
-        let (turn, held, list) = (Turn::new(), Held::new(), RunList::new());
-        Arc::new(Self { turn, held, list, posted: Ring::new(2), next, rounds, budget })
+        let (turn, held, list, later) = (Turn::new(), Held::new(), RunList::new(), RunList::new());
+        Arc::new(Self { turn, held, list, later, posted: Ring::new(2), next, rounds, budget })
     }
 
     fn run(&self) {
@@ -57,7 +58,7 @@ impl Line {
     fn post_later(&self, poster: usize, number: u32) {
         assert_eq!(self.posted.push((poster, number)), Ok(()));
         if self.turn.defer(POSTED) {
-            self.list.list();
+            self.later.list();
         }
     }
 
@@ -65,10 +66,13 @@ impl Line {
         if self.list.take() && self.turn.enter_listed() {
             self.run();
         }
+        if self.later.take() && self.turn.enter_deferred() {
+            self.run();
+        }
     }
 
     fn assert_all_consumed(&self, posted: [u32; 2]) {
-        while !self.list.is_empty() {
+        while !self.list.is_empty() || !self.later.is_empty() {
             self.engine();
         }
         assert_eq!([0, 1].map(|poster| self.next[poster].load(Relaxed)), posted);
