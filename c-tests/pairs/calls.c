@@ -453,6 +453,78 @@ ping_initiator(struct side *side)
 	ping_pong(side, false);
 }
 
+/*
+ * Writes that are flushed at once share the call of the flush. That is guessed from the ones before; a write that is not followed by
+ * anything arrives all the same, though its program makes no further call.
+ */
+#define FLUSHED 2000
+#define ALONE 50
+
+static void
+flushing_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, 4096, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	for (uint64_t i = 1; i <= ALONE; i++) {
+		while (__atomic_load_n((uint64_t *)region.ptr, __ATOMIC_ACQUIRE) != i)
+			sched_yield();
+		say(side, 'a');
+	}
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+write_word(struct link *link, struct region *from, size_t slot, size_t to, uint64_t value)
+{
+	((uint64_t *)from->ptr)[slot] = value;
+	OK(rpma_write(link->conn, link->remote, to, from->mr, slot * 8, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
+}
+
+static void
+write_and_flush(struct link *link, struct region *from, unsigned rounds)
+{
+	for (unsigned i = 0; i < rounds; i++) {
+		struct ibv_wc wc;
+
+		write_word(link, from, i % 2, 8, i);
+		OK(rpma_flush(link->conn, link->remote, 8, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, NULL));
+		take_wc(link->cq, &wc);
+	}
+}
+
+static void
+flushing_initiator(struct side *side)
+{
+	struct region local;
+	struct node node;
+	struct link link;
+	unsigned sent;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, 4096, RPMA_MR_USAGE_WRITE_SRC);
+	connect_link(&node, &link, NULL, NULL);
+	expect_counted();
+	sent = sends;
+	write_and_flush(&link, &local, FLUSHED);
+	sent = sends - sent;
+	EXPECT(sent <= FLUSHED * 3 / 2, "%u calls for %u writes with a flush each", sent, FLUSHED);
+	for (uint64_t i = 1; i <= ALONE; i++) {
+		write_and_flush(&link, &local, 20);
+		write_word(&link, &local, 2 + i % 2, 0, i);
+		hear(side, 'a');
+	}
+	end_link(&link);
+	region_free(&local);
+	close_node(&node);
+}
+
 /* Small writes in bursts, the last one of each signalled, to a target whose program sleeps: many of them share a call. */
 #define BURST 256
 #define SPACE (BURST * 64)
@@ -559,6 +631,7 @@ const struct test calls_tests[] = {
 	{"calls-of-a-connection-asleep", asleep_target, asleep_initiator},
 	{"calls-while-the-target-spins", spinning_target, awaited_initiator},
 	TEST("calls-of-a-ping-pong-in-memory", ping),
+	TEST("calls-of-writes-and-flushes", flushing),
 	TEST("calls-of-8-byte-writes", words),
 	TEST("calls-of-64-byte-writes", small),
 	{.name = NULL},

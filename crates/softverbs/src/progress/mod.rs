@@ -13,8 +13,8 @@
 //!
 //! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A driver looks for reasons again
 //! before it leaves. Who promises to look arms first, then looks once more, then sleeps. A guess about what the program does next may cost
-//! a system call; nothing that a program may be waiting for waits for a guess to be corrected, except that a program which stops polling
-//! without a word is noticed with the engine's next tick.
+//! a system call. Where it may cost time, the time is bounded: a program which stops polling without a word is noticed with the engine's
+//! next tick, and a request that was to go out with the next one waits for at most an eighth of the time for which that has been right.
 #![forbid(unsafe_code)]
 
 pub(crate) mod attention;
