@@ -66,6 +66,10 @@ pub(crate) struct Cq {
     /// The watches that hold the sockets of all its connections.
     watches: Mutex<Vec<Arc<Watch>>>,
     busy: AtomicU32,
+    /// As in `ring`, to be looked at without the lock.
+    armed: AtomicBool,
+    /// Requests of a connection were deferred.
+    deferred: AtomicBool,
     /// A connection keeps completions because the ring was full.
     waiting: AtomicBool,
 }
@@ -81,6 +85,8 @@ impl Cq {
             home: Mutex::default(),
             watches: Mutex::default(),
             busy: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
         }
     }
@@ -160,6 +166,7 @@ impl Cq {
 
     fn announce(&self, ring: &mut Ring) {
         ring.armed = Armed::No;
+        self.armed.store(false, Ordering::Relaxed);
         ring.announced = ring.put;
         if let Some(channel) = &self.channel {
             channel.push(self.handle.load(Ordering::Relaxed));
@@ -207,6 +214,7 @@ impl Cq {
         // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return };
         if connections.len() > POLL_DIRECTLY {
+            self.take_along(&connections);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not under the lock.
             let only = match lock(&self.watches).as_slice() {
                 [watch] => Some(watch.clone()),
@@ -238,10 +246,31 @@ impl Cq {
                 self.announce(&mut ring);
             } else if !solicited_only || ring.armed == Armed::No {
                 ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
+                self.armed.store(true, Ordering::Relaxed);
             }
         }
         for watch in lock(&self.watches).iter() {
             watch.arm();
+        }
+        self.take_along(&lock(&self.connections));
+    }
+
+    /// Whether the program has asked for an event.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
+    }
+
+    /// Requests of one of its connections were deferred: whoever waits for completions takes them along. What this does not show to
+    /// another thread in time is sent by the engine.
+    pub(crate) fn note_deferred(&self) {
+        if !self.deferred.load(Ordering::Relaxed) {
+            self.deferred.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn take_along(&self, connections: &[Arc<dyn Driven>]) {
+        if self.deferred.load(Ordering::Relaxed) && self.deferred.swap(false, Ordering::Relaxed) {
+            connections.iter().for_each(|connection| connection.take_along());
         }
     }
 }
@@ -332,6 +361,8 @@ mod tests {
         fn drive_listed(&self) {}
 
         fn drive_deferred(&self) {}
+
+        fn take_along(&self) {}
     }
 
     #[test]

@@ -76,6 +76,6 @@ pub(crate) const PATIENCE_SHARE: u64 = 8;
 pub(crate) const MIN_PATIENCE_NS: u64 = 10_000;
 pub(crate) const MAX_PATIENCE_NS: u64 = 100_000;
 /// Maximum number of requests that are combined.
-pub(crate) const BURST: u64 = 32;
+pub(crate) const BURST: u64 = 64;
 /// Bytes of a small message: copying it costs less than sending it on its own.
 pub(crate) const SMALL: u32 = 4096;

@@ -125,6 +125,8 @@ mod tests {
         fn drive_listed(&self) {}
 
         fn drive_deferred(&self) {}
+
+        fn take_along(&self) {}
     }
 
     #[test]

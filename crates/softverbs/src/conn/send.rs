@@ -27,7 +27,7 @@ use crate::limits::MAX_READS;
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
 /// FPDUs given to the link in one call.
-const BATCH: usize = 32;
+const BATCH: usize = 64;
 /// Payload bytes given to the link in one call; more only waits in the kernel.
 const BATCH_BYTES: usize = 512 * 1024;
 

@@ -18,8 +18,8 @@ use crate::progress::engine::Engine;
 use crate::progress::watch::Watch;
 use crate::sys::{self, Errno};
 
-/// Parts sent in one system call: those of 32 FPDUs.
-const MAX_PARTS: usize = 96;
+/// Parts sent in one system call: those of 64 FPDUs.
+const MAX_PARTS: usize = 192;
 
 pub(crate) struct Tcp {
     socket: OwnedFd,

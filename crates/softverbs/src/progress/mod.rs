@@ -51,4 +51,6 @@ pub(crate) trait Driven: Send + Sync {
     fn drive_listed(&self);
     /// As [`Driven::drive_listed`], for what was deferred.
     fn drive_deferred(&self);
+    /// The program waits for completions now: steps the connection if requests were deferred.
+    fn take_along(&self);
 }

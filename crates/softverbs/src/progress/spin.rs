@@ -17,17 +17,20 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-/// Sleeps after which it is asked again whether threads are displaced: the question is a system call, and where one thread was there is mostly
-/// one that spins.
+/// Sleeps after which it is asked again whether threads are displaced: the question is two system calls, and where one thread was there is
+/// mostly one that spins.
 const DISPLACED: u32 = 32;
+/// The same where none was.
+const ALONE: u32 = 8;
 /// Bytes received at a time beyond which it is a stream, and not one that waits for an answer.
 const STREAM: u64 = 1024;
 
 pub(super) struct Spin {
     length: Duration,
     until: Option<Instant>,
-    /// Sleeps for which threads are taken to be displaced.
-    displaced: u32,
+    /// Whether threads are taken to be displaced, and for how many more sleeps.
+    displacing: bool,
+    unasked: u32,
     preemptions: i64,
     raised: u32,
     received: u64,
@@ -37,7 +40,16 @@ pub(super) struct Spin {
 impl Spin {
     /// `length`: how long to look after the last work.
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, until: None, displaced: 0, preemptions: 0, raised: 0, received: 0, slept: false }
+        Self {
+            length,
+            until: None,
+            displacing: false,
+            unasked: 0,
+            preemptions: 0,
+            raised: 0,
+            received: 0,
+            slept: false,
+        }
     }
 
     /// The engine has slept.
@@ -60,18 +72,19 @@ impl Spin {
 
     /// The engine has slept: whether its waking up has displaced a thread.
     fn displaces(&mut self) -> bool {
-        if self.displaced > 1 {
-            self.displaced -= 1;
-            return true;
+        if self.unasked > 0 {
+            self.unasked -= 1;
+            return self.displacing;
         }
         let preemptions = sys::preemptions();
-        let displaces = std::mem::replace(&mut self.preemptions, preemptions) != preemptions;
-        // What was counted while it was not asked says nothing of this time.
-        let unknown = std::mem::take(&mut self.displaced) == 1;
-        if displaces && !unknown {
-            self.displaced = DISPLACED;
+        let changed = std::mem::replace(&mut self.preemptions, preemptions) != preemptions;
+        if std::mem::take(&mut self.displacing) {
+            // What was counted while it was not asked says nothing of this time; the next answer does.
+            return true;
         }
-        displaces || unknown
+        self.displacing = changed;
+        self.unasked = if changed { DISPLACED - 1 } else { ALONE - 1 };
+        changed
     }
 
     /// Whether to look once more instead of sleeping.

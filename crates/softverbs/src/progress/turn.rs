@@ -167,6 +167,12 @@ impl Turn {
         }
     }
 
+    /// Whether a deferred reason may still be there; a later one of the same thread is.
+    pub(crate) fn is_deferred(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        word & LATER != 0 && word & REASONS != 0
+    }
+
     /// Ends all turns for good. A driver that is stepping now finishes its step.
     pub(crate) fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);

@@ -39,6 +39,12 @@ impl Driven for Qp {
             self.run(By::Engine);
         }
     }
+
+    fn take_along(&self) {
+        if self.turn.is_deferred() {
+            self.drive(reason::POSTED, By::Program);
+        }
+    }
 }
 
 impl Qp {

@@ -231,8 +231,8 @@ fn a_request_is_complete_with_its_last_fpdu() {
 fn a_used_up_budget_asks_for_another_step() {
     let mut bench = Bench::ready();
     bench.budget = Budget { send: 1, receive: usize::MAX };
-    // One call gives the link up to 32 FPDUs.
-    let len = 242 * 40;
+    // One call gives the link up to 64 FPDUs.
+    let len = 242 * 80;
     assert!(bench.post(wr(1, Op::Write, len)).again);
     assert!(!bench.step(reason::AGAIN).again);
     let payload: usize = segments(&sent(&bench.calls())).iter().map(|(_, payload)| payload.len()).sum();
@@ -339,8 +339,8 @@ fn a_read_of_the_peer_is_answered_in_segments() {
 fn answers_and_requests_take_turns_message_by_message() {
     let mut bench = Bench::ready();
     bench.host.room = 0;
-    // Of ten FPDUs each; 32 are made before the link blocks.
-    (1..=6).for_each(|id| bench.host.sends.push_back(wr(id, Op::Send, 2380)));
+    // Of twenty FPDUs each; 64 are made before the link blocks.
+    (1..=6).for_each(|id| bench.host.sends.push_back(wr(id, Op::Send, 4760)));
     bench.step(reason::POSTED);
     bench.hear(&[read(1, &read_request(STAG, BASE, 300)), read(2, &read_request(STAG, BASE, 8))].concat());
     bench.host.room = usize::MAX;
@@ -349,7 +349,7 @@ fn answers_and_requests_take_turns_message_by_message() {
     let message = |opcode, len| vec![opcode; len];
     let (send, answer) = (Opcode::Send, Opcode::ReadResponse);
     let expected =
-        [message(send, 40), message(answer, 2), message(send, 10), message(answer, 1), message(send, 10)];
+        [message(send, 80), message(answer, 2), message(send, 20), message(answer, 1), message(send, 20)];
     let order: Vec<_> = segments.iter().map(|(header, _)| header.opcode()).collect();
     assert_eq!(order, expected.concat());
 }
