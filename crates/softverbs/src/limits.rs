@@ -14,7 +14,7 @@ pub(crate) const MAX_SGE: u32 = 1;
 pub(crate) const MAX_INLINE: usize = 32;
 /// Maximum IRD and ORD, the numbers of outstanding RDMA Reads in each direction: the limit of siw.
 pub(crate) const MAX_READS: u16 = 128;
-/// Memory regions: an STag has 24 index bits. Index 0 is not used, because STags 0 and 1 have a meaning of their own on the wire.
+/// Memory regions: the maximum that siw reports has 24 bits, too. With so many, one guess of an STag in 256 would be right.
 pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
 /// Bytes of a message: RFC 5041 has a 32-bit message offset, verbs limit a message to 2^31 bytes.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;

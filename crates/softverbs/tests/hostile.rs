@@ -215,3 +215,93 @@ fn a_peer_cannot_have_more_reads_open_than_was_agreed() {
     end.destroy();
     target.close();
 }
+
+/// Sends one access and reads to the end of the stream, which must come: what the Terminate message says, without what it quotes.
+fn refusal(stream: &mut TcpStream, access: &[u8]) -> [u8; 4] {
+    const BODY: usize = 2 + 18;
+    stream.write_all(access).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer.get(BODY..).and_then(|body| body.first_chunk()).copied().expect("a Terminate message")
+}
+
+fn write_of(stag: u32, to: u64) -> Vec<u8> {
+    fpdu(&write_header(stag, to, true), b"stranger")
+}
+
+fn read_of(stag: u32, to: u64) -> Vec<u8> {
+    let request = ReadRequest { sink_stag: 99, sink_to: 0, size: 8, src_stag: stag, src_to: to };
+    let header =
+        Header::Untagged { opcode: Opcode::ReadRequest, last: true, inv_stag: 0, qn: 1, msn: 1, mo: 0 };
+    fpdu(&header, &request.encode())
+}
+
+/// The refusals of writes and of reads differ, as their layers do.
+#[derive(Default)]
+struct Refusals {
+    seen: [std::collections::HashMap<[u8; 4], u32>; 2],
+}
+
+impl Refusals {
+    fn add(&mut self, target: &Target, stag: u32, to: u64) {
+        let (mut stream, end) = target.raw();
+        self.add_on(&mut stream, &end, stag, to, stag & 1 == 0);
+        end.destroy();
+    }
+
+    fn add_on(&mut self, stream: &mut TcpStream, end: &End, stag: u32, to: u64, reads: bool) {
+        let access = if reads { read_of(stag, to) } else { write_of(stag, to) };
+        *self.seen[usize::from(reads)].entry(refusal(stream, &access)).or_default() += 1;
+        assert_eq!(next_event(end.events).0, DISCONNECTED, "the connection goes on");
+    }
+}
+
+#[test]
+fn a_stranger_learns_nothing_by_guessing_stags() {
+    const REGIONS: usize = 1000;
+    const GUESSES: u32 = 2000;
+    let target = Target::new();
+    let (friend, friends_end) = pair(c"127.0.0.1", 16);
+    let mut memory = vec![7u8; 64 * REGIONS];
+    let regions: Vec<_> = memory
+        .chunks_mut(64)
+        .map(|part| friends_end.register(part, LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ))
+        .collect();
+    let mut refusals = Refusals::default();
+    let mut numbers = Numbers(7);
+    for i in 0..GUESSES {
+        // Low numbers, and what a table has that counts: an index in the upper bits and a small key.
+        let stag = match i % 4 {
+            0 => i / 4,
+            1 | 2 => (1 + i / 4) << 8 | (1 + numbers.below(64) as u32),
+            _ => numbers.next() as u32,
+        };
+        refusals.add(&target, stag, memory.as_ptr() as u64);
+    }
+    // Whoever knew STags and guessed the rest would learn no more.
+    for (round, other) in regions.iter().take(40).enumerate() {
+        let (mut stream, end) = target.raw();
+        let rights = if round % 2 == 0 { LOCAL_WRITE } else { LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ };
+        let mut own = [7u8; 64];
+        let mr = end.register(&mut own, rights);
+        // SAFETY: the regions live.
+        let (stag, addr, foreign) = unsafe { ((*mr).rkey, (*mr).addr as u64, (**other).rkey) };
+        let (stag, to) = match round / 2 % 4 {
+            0 if rights == LOCAL_WRITE => (stag, addr),
+            0 | 1 => (stag, addr + 60),
+            2 => (stag, u64::MAX - 3),
+            _ => (foreign, memory.as_ptr() as u64 + 64 * round as u64),
+        };
+        refusals.add_on(&mut stream, &end, stag, to, round / 8 % 2 == 0);
+        assert_eq!(own, [7; 64]);
+        dereg(mr);
+        end.destroy();
+    }
+    println!("refusals of {GUESSES} guesses and 40 near misses: {:?}", refusals.seen);
+    assert!(refusals.seen.iter().all(|seen| seen.len() == 1), "refusals differ: {:?}", refusals.seen);
+    assert!(memory.iter().all(|&b| b == 7));
+    regions.into_iter().for_each(dereg);
+    friend.destroy();
+    friends_end.destroy();
+    target.close();
+}

@@ -84,6 +84,8 @@ struct Messages {
     /// Payload of the write message under way or just over, for the completion of its immediate data.
     written: u32,
     write_open: bool,
+    /// The peer has made an access that was permitted. Until then all refusals of an access look the same to it.
+    admitted: bool,
     /// The segments whose placements are in the batch, to quote the one that fails.
     placing: Vec<(Header, usize)>,
     /// The sending half has something new to do.
@@ -283,6 +285,7 @@ impl Messages {
             imm: None,
             written: 0,
             write_open: false,
+            admitted: false,
             placing: Vec::new(),
             wake_send: false,
         }
@@ -357,9 +360,21 @@ impl Messages {
         End::Refused(error.terminate().map(|code| Terminate::about(code, &self.header, self.payload_len)))
     }
 
+    /// What the peer is told of an access that is denied. One that has not made a permitted access may be guessing: it is not told whether
+    /// a region has this STag.
+    fn told(&self, denied: Denied) -> Denied {
+        if self.admitted || denied == Denied::Stag {
+            return denied;
+        }
+        log::info!(
+            "denied because of {denied:?}, which the peer is not told: no access of it has been permitted"
+        );
+        Denied::Stag
+    }
+
     fn denied(&self, denied: Denied) -> End {
         match self.header.opcode() {
-            Opcode::Write | Opcode::ReadResponse => self.refuse(write_denied(denied)),
+            Opcode::Write | Opcode::ReadResponse => self.refuse(write_denied(self.told(denied))),
             _ => self.refuse(TermCode::DDP_CATASTROPHIC),
         }
     }
@@ -422,6 +437,7 @@ impl Messages {
         if self.payload_len > 0 {
             let access = Access { stag, addr, len: self.payload_len, rights };
             host.check(access).map_err(|denied| self.denied(denied))?;
+            self.admitted |= rights == REMOTE_WRITE;
         }
         Ok(())
     }
@@ -605,7 +621,8 @@ impl Messages {
             rights: REMOTE_READ,
         };
         if request.size > 0 {
-            host.check(access).map_err(|denied| refuse(read_denied(denied)))?;
+            host.check(access).map_err(|denied| refuse(read_denied(self.told(denied))))?;
+            self.admitted = true;
         }
         let number = send.answer(request).ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
         let durable = match request.size {

@@ -309,6 +309,15 @@ fn assert_refused(mut bench: Bench, header: Header, body: &[u8], code: TermCode)
     assert!(bench.host.memory == before, "something was placed");
 }
 
+/// A connection whose peer has made an access that was permitted. Until then it learns nothing about STags from a refusal.
+fn known_peer() -> Bench {
+    let mut bench = Bench::ready();
+    let as_before = bench.host.bytes(BASE, 1).to_vec();
+    bench.hear(&write(STAG, BASE, &as_before));
+    bench.calls();
+    bench
+}
+
 #[test]
 fn a_write_that_may_not_be_done_is_refused() {
     let end = BASE + SIZE as u64;
@@ -321,7 +330,9 @@ fn a_write_that_may_not_be_done_is_refused() {
         (STAG, u64::MAX - 6, TermCode::DDP_TAGGED_TO_WRAP),
     ];
     for (stag, to, code) in cases {
-        assert_refused(Bench::ready(), tagged(Opcode::Write, true, stag, to), b"8 bytes.", code);
+        let header = tagged(Opcode::Write, true, stag, to);
+        assert_refused(known_peer(), header, b"8 bytes.", code);
+        assert_refused(Bench::ready(), header, b"8 bytes.", TermCode::DDP_TAGGED_INVALID_STAG);
     }
 }
 
@@ -336,13 +347,35 @@ fn a_read_that_may_not_be_done_is_refused_and_quoted() {
         (STAG, u64::MAX - 6, TermCode::RDMAP_PROT_TO_WRAP),
     ];
     for (stag, addr, code) in cases {
+        for (mut bench, code) in [(known_peer(), code), (Bench::ready(), TermCode::RDMAP_PROT_INVALID_STAG)] {
+            let request = read_request(stag, addr, 8);
+            bench.hear(&read(1, &request));
+            let header = untagged(Opcode::ReadRequest, true, 1, 0);
+            let terminate = Terminate::about_read(code, &header, &request);
+            assert_eq!(terminate.read_request, Some(request));
+            bench.assert_refused_with(&terminate);
+        }
+    }
+}
+
+#[test]
+fn a_permitted_read_makes_a_peer_known_and_an_access_to_no_bytes_does_not() {
+    let cases = [
+        (read(1, &read_request(STAG, BASE, 8)), 2, TermCode::RDMAP_PROT_BOUNDS),
+        (read(1, &read_request(STAG, BASE, 0)), 2, TermCode::RDMAP_PROT_INVALID_STAG),
+        (write(STAG, BASE, b""), 1, TermCode::RDMAP_PROT_INVALID_STAG),
+        (send(1, b"8 bytes."), 1, TermCode::RDMAP_PROT_INVALID_STAG),
+    ];
+    for (first, msn, code) in cases {
         let mut bench = Bench::ready();
-        let request = read_request(stag, addr, 8);
-        bench.hear(&read(1, &request));
-        let header = untagged(Opcode::ReadRequest, true, 1, 0);
-        let terminate = Terminate::about_read(code, &header, &request);
-        assert_eq!(terminate.read_request, Some(request));
-        bench.assert_refused_with(&terminate);
+        bench.post_receive(1, 100);
+        bench.hear(&first);
+        bench.conn.step(&mut bench.host, reason::WRITABLE, bench.now, bench.budget);
+        bench.calls();
+        let request = read_request(STAG, BASE - 1, 8);
+        bench.hear(&read(msn, &request));
+        let header = untagged(Opcode::ReadRequest, true, msn, 0);
+        bench.assert_refused_with(&Terminate::about_read(code, &header, &request));
     }
 }
 
