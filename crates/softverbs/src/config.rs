@@ -5,7 +5,7 @@
 //! same table.
 #![forbid(unsafe_code)]
 
-use once_cell::sync::Lazy;
+use once_cell::race::OnceBox;
 use std::time::Duration;
 
 /// One environment variable that softverbs reads.
@@ -66,13 +66,15 @@ pub(crate) struct Config {
 
 /// The values of the settings; the first call reads the environment.
 pub(crate) fn get() -> &'static Config {
-    static CONFIG: Lazy<Config> = Lazy::new(|| Config {
-        crc: read(&CRC) != 0,
-        spin: Duration::from_micros(read(&SPIN_US)),
-        reply_timeout: Duration::from_millis(read(&REPLY_TIMEOUT_MS)),
-        peer_timeout: Duration::from_millis(read(&PEER_TIMEOUT_MS)),
-    });
-    &CONFIG
+    static CONFIG: OnceBox<Config> = OnceBox::new();
+    CONFIG.get_or_init(|| {
+        Box::new(Config {
+            crc: read(&CRC) != 0,
+            spin: Duration::from_micros(read(&SPIN_US)),
+            reply_timeout: Duration::from_millis(read(&REPLY_TIMEOUT_MS)),
+            peer_timeout: Duration::from_millis(read(&PEER_TIMEOUT_MS)),
+        })
+    })
 }
 
 fn read(knob: &Knob) -> u64 {

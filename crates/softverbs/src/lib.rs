@@ -33,6 +33,7 @@ mod ffi;
 mod limits;
 mod link;
 mod memory;
+mod process;
 mod progress;
 mod qp;
 mod srq;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The system calls of softverbs, each in a function with a contract that its callers can meet.
 
+use once_cell::race::OnceNonZeroUsize;
 use std::cell::Cell;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -276,11 +278,13 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
 
 /// The page size.
 pub(crate) fn page_size() -> u64 {
-    static PAGE: once_cell::sync::Lazy<u64> = once_cell::sync::Lazy::new(|| {
+    static PAGE: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    let ask = || {
         // SAFETY: sysconf takes no pointers.
-        u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-    });
-    *PAGE
+        let size = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) });
+        size.ok().and_then(NonZeroUsize::new).unwrap_or(const { NonZeroUsize::new(4096).unwrap() })
+    };
+    PAGE.get_or_init(ask).get() as u64
 }
 
 /// The start and the length of the pages that contain `len` bytes at `addr`.

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::sockaddr;
 use rdma_sys::*;
@@ -16,13 +16,12 @@ struct Soft;
 
 /// This provider. The first call connects softverbs' messages to this library's log.
 pub fn api() -> Api {
-    static CONNECT_LOG: Once = Once::new();
-    CONNECT_LOG.call_once(|| {
-        // A Rust program that has its own logger keeps it.
-        if log::set_logger(&ForwardLog).is_ok() {
-            log::set_max_level(log::LevelFilter::Debug);
-        }
-    });
+    // Not a `Once`: a child that is forked during the first call would wait for it for ever.
+    static LOG_CONNECTED: AtomicBool = AtomicBool::new(false);
+    // A Rust program that has its own logger keeps it.
+    if !LOG_CONNECTED.swap(true, Ordering::Relaxed) && log::set_logger(&ForwardLog).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
     &Soft
 }
 

@@ -5,7 +5,7 @@
 //! of the data path call the functions in `ops`, those of optional features find an empty slot and report that the feature is not
 //! supported. The functions that libibverbs exports expect its private data next to the context, so they must not be called with this one.
 
-use once_cell::sync::OnceCell;
+use once_cell::race::OnceBox;
 use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,8 @@ use super::{ops, verbs};
 /// The marker of an extended context in `verbs.h`: all bits set.
 const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
 
-/// The context, which has the address of its device. Never freed: like a context of librdmacm it remains valid for the program.
+/// The context, which has the address of its device. Once shared it is never freed: like a context of librdmacm it remains valid for the
+/// program.
 struct Soft {
     context: *mut verbs_context,
 }
@@ -26,7 +27,18 @@ unsafe impl Send for Soft {}
 // SAFETY: as for Send; a shared reference gives no more access than the address.
 unsafe impl Sync for Soft {}
 
-static SOFT: OnceCell<Soft> = OnceCell::new();
+impl Drop for Soft {
+    /// Of two threads that make it at the same time one keeps its own; it drops the other one.
+    fn drop(&mut self) {
+        // SAFETY: both were made by `Box::into_raw` in `make`. The value in `SOFT` is never dropped, so nobody has seen the addresses.
+        unsafe {
+            let context = Box::from_raw(self.context);
+            drop(Box::from_raw(context.context.device));
+        }
+    }
+}
+
+static SOFT: OnceBox<Soft> = OnceBox::new();
 
 // The inline functions of verbs.h compute the address of the extended context from the offset of `context`, its last field.
 const _: () = assert!(
@@ -39,7 +51,7 @@ fn name_into<const N: usize>(field: &mut [libc::c_char; N], name: &[u8]) {
     }
 }
 
-fn make() -> Soft {
+fn make() -> Box<Soft> {
     // SAFETY: all-zero is a valid ibv_device: no operations, empty names.
     let mut device: Box<ibv_device> = Box::new(unsafe { std::mem::zeroed() });
     device.node_type = ibv_node_type::IBV_NODE_RNIC;
@@ -56,7 +68,7 @@ fn make() -> Soft {
     context.context.async_fd = -1;
     context.context.num_comp_vectors = 1;
     context.context.abi_compat = EXTENDED;
-    Soft { context: Box::into_raw(context) }
+    Box::new(Soft { context: Box::into_raw(context) })
 }
 
 /// The context of the software device, one per process. It takes some memory, no descriptor and no thread.

@@ -12,6 +12,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::lock;
+use crate::process::PerProcess;
 use crate::sys::{self, Errno};
 
 /// Called with the outcome: whether the range is durable.
@@ -29,7 +30,8 @@ struct Queue {
     more: Condvar,
 }
 
-static QUEUE: Mutex<Option<(u32, Arc<Queue>)>> = Mutex::new(None);
+/// A child after fork(2) starts its own: the thread is not in it.
+static QUEUE: PerProcess<Arc<Queue>> = PerProcess::new();
 
 /// Makes a range durable and calls `done` on the thread for flushes, or on this thread if that one cannot be started. If the range is
 /// unmapped in the meantime, the outcome is a failure.
@@ -47,13 +49,11 @@ pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
 }
 
 fn queue() -> Option<Arc<Queue>> {
-    let pid = std::process::id();
-    let mut running = lock(&QUEUE);
-    // After fork(2) the child has this variable but not the thread.
-    if running.as_ref().is_none_or(|(owner, _)| *owner != pid) {
-        *running = start().map(|queue| (pid, queue));
+    let mut running = lock(QUEUE.get());
+    if running.is_none() {
+        *running = start();
     }
-    running.as_ref().map(|(_, queue)| queue.clone())
+    running.clone()
 }
 
 fn start() -> Option<Arc<Queue>> {

@@ -27,6 +27,7 @@ use super::doorbell::Doorbell;
 use super::spin::Spin;
 use super::watch::Watch;
 use crate::limits::TICK_US;
+use crate::process::PerProcess;
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock};
 
@@ -72,17 +73,15 @@ pub(crate) struct Engine {
     ticking: Mutex<Vec<Arc<Watch>>>,
 }
 
-static ENGINE: Mutex<Option<(u32, Arc<Engine>)>> = Mutex::new(None);
+/// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the parent's.
+static ENGINE: PerProcess<Arc<Engine>> = PerProcess::new();
 
 impl Engine {
     /// The engine of this process, started if there is none. The error is that of the descriptor or the thread that could not be had.
     pub(crate) fn get() -> Result<Arc<Engine>, Errno> {
-        let pid = std::process::id();
-        let mut running = lock(&ENGINE);
-        match &*running {
-            Some((owner, engine)) if *owner == pid => return Ok(engine.clone()),
-            // The parent's engine is not ours to touch: its thread is not in this process, and its epoll would change the parent's.
-            _ => {}
+        let mut running = lock(ENGINE.get());
+        if let Some(engine) = &*running {
+            return Ok(engine.clone());
         }
         let engine = Arc::new(Engine::new().inspect_err(|&e| {
             log::error!("cannot set up the engine: {}", std::io::Error::from_raw_os_error(e));
@@ -93,7 +92,7 @@ impl Engine {
             log::error!("cannot start the engine thread: {e}");
             e.raw_os_error().unwrap_or(libc::EAGAIN)
         })?;
-        *running = Some((pid, engine.clone()));
+        *running = Some(engine.clone());
         Ok(engine)
     }
 

@@ -9,7 +9,7 @@
 mod driver;
 mod posting;
 
-use once_cell::sync::Lazy;
+use once_cell::race::OnceBox;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -107,8 +107,8 @@ pub(crate) struct Qp {
 }
 
 fn now() -> Micros {
-    static START: Lazy<Instant> = Lazy::new(Instant::now);
-    START.elapsed().as_micros() as Micros
+    static START: OnceBox<Instant> = OnceBox::new();
+    START.get_or_init(|| Box::new(Instant::now())).elapsed().as_micros() as Micros
 }
 
 impl Qp {

@@ -12,7 +12,7 @@
 //! what the right ones have saved.
 #![forbid(unsafe_code)]
 
-use once_cell::sync::Lazy;
+use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ use crate::sys::Errno;
 
 /// Nanoseconds since a moment of its own.
 fn clock() -> u64 {
-    static START: Lazy<Instant> = Lazy::new(Instant::now);
-    START.elapsed().as_nanos() as u64
+    static START: OnceBox<Instant> = OnceBox::new();
+    START.get_or_init(|| Box::new(Instant::now())).elapsed().as_nanos() as u64
 }
 
 /// Requests of one kind in a row that were followed closely by the next request.

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* forks.c -- a child that is forked while other threads of its parent are in the library can create objects of its own. */
+#include "link.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FORKS 1500
+#define SIZE 4096
+#define REGISTRARS 3
+/* of a child, which needs milliseconds */
+#define LIMIT_S 10
+
+static atomic_bool over;
+static atomic_uint registered;
+
+/* Registers and deregisters without end. */
+static void *
+registrar(void *arg)
+{
+	struct node *node = arg;
+	char *memory = pages(SIZE);
+
+	while (!over) {
+		struct rpma_mr_local *mrs[4];
+
+		for (unsigned i = 0; i < 4; i++)
+			OK(rpma_mr_reg(node->peer, memory, SIZE, RPMA_MR_USAGE_WRITE_DST, &mrs[i]));
+		for (unsigned i = 0; i < 4; i++)
+			OK(rpma_mr_dereg(&mrs[i]));
+		registered += 4;
+	}
+	return NULL;
+}
+
+/* Listens and stops listening without end, with a peer of its own. */
+static void *
+listener(void *arg)
+{
+	struct node *node = arg;
+
+	while (!over) {
+		struct rpma_ep *ep = NULL;
+
+		OK(rpma_ep_listen(node->peer, node->side->addr, "0", &ep));
+		OK(rpma_ep_shutdown(&ep));
+	}
+	return NULL;
+}
+
+/* All objects are new: those of the parent belong to the parent. */
+static void
+child(struct side *side)
+{
+	struct region region;
+	struct node node;
+
+	alarm(LIMIT_S);
+	open_peer(&node, side);
+	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
+	OK(rpma_ep_listen(node.peer, side->addr, "0", &node.ep));
+	region_free(&region);
+	close_node(&node);
+	_exit(0);
+}
+
+static void
+forking_initiator(struct side *side)
+{
+	pthread_t threads[REGISTRARS + 1];
+	struct node listening;
+	struct node node;
+	unsigned hung = 0;
+
+	open_peer(&node, side);
+	open_peer(&listening, side);
+	for (unsigned i = 0; i < REGISTRARS; i++)
+		EXPECT(pthread_create(&threads[i], NULL, registrar, &node) == 0);
+	EXPECT(pthread_create(&threads[REGISTRARS], NULL, listener, &listening) == 0);
+	/* after three the result is clear */
+	for (unsigned i = 0; i < FORKS && hung < 3; i++) {
+		pid_t pid = fork();
+		int status;
+
+		EXPECT(pid >= 0, "%s", strerror(errno));
+		if (pid == 0)
+			child(side);
+		EXPECT(waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
+		if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+			hung++;
+		else
+			EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %u: status 0x%x", i, status);
+	}
+	over = true;
+	for (unsigned i = 0; i < REGISTRARS + 1; i++)
+		EXPECT(pthread_join(threads[i], NULL) == 0);
+	EXPECT(hung == 0, "%u children hung", hung);
+	EXPECT(registered > FORKS, "only %u registrations while %u children were forked: this shows nothing", registered, FORKS);
+	close_node(&listening);
+	close_node(&node);
+}
+
+static void
+no_target(struct side *side)
+{
+	(void)side;
+}
+
+const struct test forks_tests[] = {
+	{"fork-while-threads-register", no_target, forking_initiator, .seconds = 120},
+	{.name = NULL},
+};
