@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! rdma_getaddrinfo(3) and rdma_freeaddrinfo(3).
 
+use std::ffi::CStr;
+
 use libc::{c_char, c_int, sockaddr, sockaddr_storage};
 use rdma_sys::rdma_addrinfo;
 use std::net::SocketAddr;
@@ -11,7 +13,24 @@ use crate::cm::addr::{family, read, to_storage};
 
 type AddrInfoObject = Object<rdma_addrinfo, Box<sockaddr_storage>>;
 
-/// Resolves a host name and a service name. Returns 0 or an `EAI_*` error of getaddrinfo(3).
+/// Whether a service is a port, or may be a name. getaddrinfo(3) takes the lower 16 bits of any number, and no service for an empty one:
+/// the program would listen somewhere else than it believes.
+fn may_be_service(service: &[u8]) -> bool {
+    let text = service.trim_ascii_start();
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        text => (false, text),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return !text.is_empty();
+    }
+    let port = digits.iter().fold(0u32, |port, digit| (port * 10 + u32::from(digit - b'0')).min(65_536));
+    !negative && port <= 65_535
+}
+
+/// Resolves a host name and a service name. Returns 0 or an `EAI_*` error of getaddrinfo(3); EAI_SERVICE also for a port number that there
+/// is not.
 ///
 /// # Safety
 ///
@@ -23,6 +42,10 @@ pub(super) unsafe fn getaddrinfo(
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
     const RAI_PASSIVE: c_int = 1;
+    // SAFETY: `service` is NULL or a C string (rdma_getaddrinfo(3)).
+    if !service.is_null() && !may_be_service(unsafe { CStr::from_ptr(service) }.to_bytes()) {
+        return libc::EAI_SERVICE;
+    }
     const RAI_NUMERICHOST: c_int = 2;
     // SAFETY: all-zero is a valid addrinfo and a valid rdma_addrinfo.
     let (mut ask, none): (libc::addrinfo, rdma_addrinfo) =
@@ -112,6 +135,23 @@ pub(super) unsafe fn freeaddrinfo(mut info: *mut rdma_addrinfo) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr::null;
+
+    #[test]
+    fn a_service_is_a_port_or_a_name() {
+        for service in
+            ["65536", "99999", "18446744073709551616", "99999999999999999999999", "-1", "-0", "", "  ", "1x"]
+        {
+            let service = std::ffi::CString::new(service).unwrap();
+            let mut res = null_mut();
+            // SAFETY: the hints are NULL and both names C strings.
+            let ret = unsafe { getaddrinfo(c"127.0.0.1".as_ptr(), service.as_ptr(), null(), &mut res) };
+            assert_eq!((ret, res), (libc::EAI_SERVICE, null_mut()), "{service:?}");
+        }
+        for service in [&b"0"[..], b"1", b"65535", b"0065535", b" 80", b"+80", b"http", b"x-1"] {
+            assert!(may_be_service(service), "{service:?}");
+        }
+    }
 
     #[test]
     fn a_numeric_name_is_looked_up() {
