@@ -6,9 +6,17 @@ use std::ptr::NonNull;
 
 use rpma::error::{Error, Result};
 
-/// Runs the body of a function and converts its result to the C return value.
+/// Runs the body of a function of the control path and converts its result to the C return value. The thread is not cancelled in it,
+/// except where it waits for an event.
 #[inline(always)]
 pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
+    let _whole = rpma::cancel::Whole::new();
+    data_path_status(body)
+}
+
+/// The same for the data path, which makes no system call that is a cancellation point.
+#[inline(always)]
+pub fn data_path_status(body: impl FnOnce() -> Result<()>) -> c_int {
     match body() {
         Ok(()) => 0,
         Err(error) => error as c_int,

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use rdma_sys::ibv_wc;
 
-use super::convert::{given, out, status};
+use super::convert::{data_path_status, given, out, status};
 use rpma::cq::Cq;
 use rpma::error::Error;
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn rpma_cq_get_wc(
 ) -> c_int {
     // SAFETY: `cq` is NULL or a live completion queue; `wc` is NULL or writable for `num_entries` work
     // completions; `num_entries_got` is NULL or writable.
-    status(|| unsafe {
+    data_path_status(|| unsafe {
         let cq = given(cq)?;
         if num_entries < 1 || wc.is_null() || (num_entries > 1 && num_entries_got.is_null()) {
             return Err(Error::Inval);

@@ -37,6 +37,7 @@ pub mod abi;
 mod access;
 mod alloc;
 mod bounce;
+pub mod cancel;
 pub mod completion;
 mod config;
 pub mod conn;

@@ -210,7 +210,10 @@ pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_
     // Text never fails; a value whose Display fails leaves a shorter message.
     let _ = text.write_fmt(message);
     text.end_line();
+    // syslog(3), or the program's function, may be a cancellation point, and the caller may hold locks.
+    let whole = crate::cancel::Whole::new();
     deliver(level, place, &text);
+    drop(whole);
     drop(errno);
 }
 

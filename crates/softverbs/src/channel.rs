@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
-use crate::lock;
 use crate::sys::{self, Errno};
+use crate::{cancel, lock};
 
 /// A queue of events of type `T`: a completion channel or an rdma_cm event channel.
 pub(crate) struct EventQueue<T> {
@@ -77,10 +77,10 @@ impl<T> EventQueue<T> {
         Taker(self)
     }
 
-    /// Takes the oldest event; waits for one unless the descriptor has O_NONBLOCK. EAGAIN, EINTR.
+    /// Takes the oldest event; waits for one unless the descriptor has O_NONBLOCK: a cancellation point. EAGAIN, EINTR.
     pub(crate) fn take(&self) -> Result<T, Errno> {
         loop {
-            sys::event_take(&self.counter)?;
+            cancel::waiting((), || sys::event_take(&self.counter)).1?;
             // If the event was withdrawn or taken by another thread after the read, keep waiting.
             if let Some(event) = lock(&self.events).queue.pop_front() {
                 return Ok(event);

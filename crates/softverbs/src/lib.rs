@@ -24,6 +24,7 @@
 //! Conditions that an error number does not explain are reported through the [`log`] facade with target `softverbs`.
 
 mod access;
+mod cancel;
 mod channel;
 mod cm;
 pub mod config;

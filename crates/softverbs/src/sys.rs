@@ -8,6 +8,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use crate::cancel::whole;
+
 /// A positive error number.
 pub(crate) type Errno = i32;
 
@@ -93,7 +95,7 @@ pub(crate) fn event_raise(fd: &OwnedFd) {
     RAISED.set(RAISED.get().wrapping_add(1));
     let one = 1u64;
     // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does not block.
-    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    whole(|| unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) });
 }
 
 /// Reads an eventfd; blocks unless the descriptor has O_NONBLOCK.
@@ -108,7 +110,7 @@ pub(crate) fn event_try_take(fd: &OwnedFd) {
     let mut count = 0u64;
     let iov = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
     // SAFETY: one iovec of eight writable bytes; offset -1 means "no position", as for read.
-    unsafe { libc::preadv2(fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) };
+    whole(|| unsafe { libc::preadv2(fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) });
 }
 
 /// An epoll instance; each descriptor is registered with a 64-bit token.
@@ -174,7 +176,7 @@ impl Epoll {
         let timeout = timeout
             .map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
         // SAFETY: the kernel writes at most `len` entries, the length of the slice.
-        let n = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), len, timeout) };
+        let n = whole(|| unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), len, timeout) });
         usize::try_from(n).unwrap_or(0)
     }
 }
@@ -239,7 +241,7 @@ pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | end;
     // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads; the memory behind them is read by the kernel, which checks
     // that it is mapped.
-    check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) })
+    check_len(whole(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) }))
 }
 
 /// Sends bytes without blocking.
@@ -251,9 +253,9 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// Receives bytes without blocking; 0 is the end of the stream.
 pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: the buffer is writable for its length.
-    count_received(check_len(unsafe {
+    count_received(check_len(whole(|| unsafe {
         libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
-    }))
+    })))
 }
 
 /// Receives without blocking, first into `len` bytes at `addr`, then into `rest`.
@@ -273,7 +275,9 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
     // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg only reads the iovecs.
-    count_received(check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) }))
+    count_received(check_len(whole(|| unsafe {
+        libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT)
+    })))
 }
 
 /// The page size.

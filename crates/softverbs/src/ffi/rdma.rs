@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::object::Object;
 use super::{addrinfo, context, verbs};
+use crate::cancel::Whole;
 use crate::channel::EventQueue;
 use crate::cm::connect::{Attempt, Outgoing};
 use crate::cm::event::Event;
@@ -123,8 +124,18 @@ pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
 ///
 /// `channel` must be NULL, or come from [`rdma_create_event_channel`] and not have been destroyed.
 unsafe fn queue_of(channel: *mut rdma_event_channel) -> Option<Channel> {
+    // SAFETY: as above, and the reference ends with this function.
+    unsafe { borrowed_queue(channel) }.cloned()
+}
+
+/// As [`queue_of`], without a count of its own, for a thread that may be cancelled.
+///
+/// # Safety
+///
+/// As for [`queue_of`]; the channel must not be destroyed as long as the reference is used.
+unsafe fn borrowed_queue<'a>(channel: *mut rdma_event_channel) -> Option<&'a Channel> {
     // SAFETY: `channel` is not NULL, so it comes from rdma_create_event_channel and has not been destroyed.
-    (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) }.clone())
+    (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) })
 }
 
 /// Gets the next event of a channel. A connect request has a new identifier. EINVAL for NULL; EAGAIN or EINTR, as a read of the descriptor
@@ -135,11 +146,13 @@ unsafe fn queue_of(channel: *mut rdma_event_channel) -> Option<Channel> {
 /// As for rdma_get_cm_event(3).
 pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
     // SAFETY: `channel` was returned by rdma_create_event_channel and has not been destroyed (rdma_get_cm_event(3)).
-    let Some(queue) = (unsafe { queue_of(channel) }) else { return finish(Err(libc::EINVAL)) };
+    let Some(queue) = (unsafe { borrowed_queue(channel) }) else { return finish(Err(libc::EINVAL)) };
+    let _whole = Whole::new();
     let mut taken = match queue.take() {
         Ok(taken) => taken,
         Err(e) => return finish(Err(e)),
     };
+    let queue = queue.clone();
     let about = taken.id as *mut rdma_cm_id;
     let c = match taken.request.take().filter(|_| id::is_connect_request(&taken)) {
         // SAFETY: `about` is the listening identifier, which has not been destroyed: rdma_destroy_id withdraws the events of an

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use super::context::{next_number, owns};
 use super::object::Object;
 use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
+use crate::cancel::Whole;
 use crate::channel::EventQueue;
 use crate::cq::Cq;
 use crate::limits::*;
@@ -368,10 +369,15 @@ pub unsafe fn ibv_get_cq_event(
 ) -> c_int {
     // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed (ibv_get_cq_event(3)).
     let own = unsafe { ChannelObject::own(channel) };
+    let _whole = Whole::new();
     let watches: Vec<_> = lock(&own.users).iter().flat_map(|cq| cq.watches()).collect();
     // Waiting for more than a few sets costs more than being woken by the engine.
-    let taken =
-        if watches.len() <= SLEEP_SETS { sleep::take(&own.queue, &watches) } else { own.queue.take() };
+    let taken = if watches.len() <= SLEEP_SETS {
+        sleep::take(&own.queue, watches)
+    } else {
+        drop(watches);
+        own.queue.take()
+    };
     match taken {
         Ok(handle) => {
             let from = handle as *mut ibv_cq;

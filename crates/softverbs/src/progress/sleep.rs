@@ -9,28 +9,37 @@ use std::sync::Arc;
 
 use super::By;
 use super::watch::Watch;
+use crate::cancel;
 use crate::channel::EventQueue;
+use crate::limits::SLEEP_SETS;
 use crate::sys::{self, Errno};
 
 /// Watches that a thread sleeps on.
-struct Asleep<'a>(&'a [Arc<Watch>]);
+struct Asleep(Vec<Arc<Watch>>);
 
-impl<'a> Asleep<'a> {
-    fn on(watches: &'a [Arc<Watch>]) -> Self {
+impl Asleep {
+    fn on(watches: Vec<Arc<Watch>>) -> Self {
         watches.iter().for_each(|watch| watch.sleep());
         Self(watches)
     }
+
+    fn wake(mut self) -> Vec<Arc<Watch>> {
+        let watches = std::mem::take(&mut self.0);
+        watches.iter().for_each(|watch| watch.wake());
+        watches
+    }
 }
 
-impl Drop for Asleep<'_> {
+/// Also of a thread that is cancelled in its sleep.
+impl Drop for Asleep {
     fn drop(&mut self) {
         self.0.iter().for_each(|watch| watch.wake());
     }
 }
 
-/// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one; moves the bytes behind `watches` meanwhile.
-/// The error is what a read of the descriptor would give: EAGAIN or EINTR.
-pub(crate) fn take<T>(queue: &EventQueue<T>, watches: &[Arc<Watch>]) -> Result<T, Errno> {
+/// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one: a cancellation point. Moves the bytes behind
+/// `watches` meanwhile, up to [`SLEEP_SETS`]. The error is what a read of the descriptor would give: EAGAIN or EINTR.
+pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Vec<Arc<Watch>>) -> Result<T, Errno> {
     loop {
         if let Some(event) = queue.try_take() {
             return Ok(event);
@@ -38,26 +47,33 @@ pub(crate) fn take<T>(queue: &EventQueue<T>, watches: &[Arc<Watch>]) -> Result<T
         if sys::is_non_blocking(queue.fd()) {
             return Err(libc::EAGAIN);
         }
-        let asleep = Asleep::on(watches);
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut fds: Vec<libc::pollfd> = watches.iter().map(|watch| readable(watch.fd())).collect();
-        fds.push(readable(queue.fd()));
-        let waited = sys::wait_readable(&mut fds);
+        // The descriptor of the channel is the first one. On the stack, because the thread may be cancelled.
+        let mut fds = [readable(queue.fd()); SLEEP_SETS + 1];
+        for (fd, watch) in fds[1..].iter_mut().zip(&watches) {
+            *fd = readable(watch.fd());
+        }
+        let asleep = Asleep::on(watches);
+        let used = asleep.0.len().min(SLEEP_SETS) + 1;
+        let (asleep, waited) = cancel::waiting(asleep, || sys::wait_readable(&mut fds[..used]));
         if waited.is_ok() {
             let _taker = queue.will_take();
-            for (watch, _) in watches.iter().zip(&fds).filter(|(_, fd)| fd.revents != 0) {
+            for (watch, _) in asleep.0.iter().zip(&fds[1..]).filter(|(_, fd)| fd.revents != 0) {
                 watch.look(By::Sleeper);
             }
             if let Some(event) = queue.try_take() {
                 return Ok(event);
             }
         }
-        drop(asleep);
+        watches = asleep.wake();
         match waited {
             Err(libc::EINTR) if sys::handlers_restart() => {}
             Err(libc::EINTR) => return Err(libc::EINTR),
             // poll(2) asks for more than a read does: no more descriptors than the process may have now, and memory for them.
-            Err(_) => return queue.take(),
+            Err(_) => {
+                drop(watches);
+                return queue.take();
+            }
             Ok(()) => {}
         }
     }

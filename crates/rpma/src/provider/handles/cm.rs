@@ -10,6 +10,7 @@ use libc::sockaddr;
 use rdma_sys::*;
 
 use super::{Failed, Why, by_errno, by_pointer, released};
+use crate::cancel::permitted;
 use crate::error::Errno;
 use crate::provider::Api;
 use crate::provider::native::NativeQp;
@@ -127,7 +128,10 @@ impl EventChannel {
     pub fn next_event(&self) -> Result<CmEvent, Failed> {
         let mut event = ptr::null_mut();
         // SAFETY: the channel is alive; the pointer outlives the call.
-        by_errno("rdma_get_cm_event", unsafe { self.api.rdma_get_cm_event(self.channel, &mut event) })?;
+        by_errno(
+            "rdma_get_cm_event",
+            permitted(|| unsafe { self.api.rdma_get_cm_event(self.channel, &mut event) }),
+        )?;
         Ok(CmEvent { api: self.api, event })
     }
 }

@@ -8,6 +8,7 @@ use std::ptr;
 use rdma_sys::*;
 
 use super::{Failed, by_code, by_pointer, released};
+use crate::cancel::permitted;
 use crate::provider::{Api, hot};
 
 /// Asks a device for its attributes.
@@ -189,7 +190,7 @@ pub unsafe fn next_cq_event(api: Api, channel: *mut ibv_comp_channel) -> Option<
     let mut cq = ptr::null_mut();
     let mut cq_context = ptr::null_mut();
     // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call.
-    let ret = unsafe { api.ibv_get_cq_event(channel, &mut cq, &mut cq_context) };
+    let ret = permitted(|| unsafe { api.ibv_get_cq_event(channel, &mut cq, &mut cq_context) });
     (ret == 0).then_some(cq)
 }
 
