@@ -282,7 +282,7 @@ main(int argc, char *argv[])
 			/* arguments are parts of names; without any, all tests are run */
 			for (int i = 1; i < argc; i++)
 				wanted = wanted || strstr(test->name, argv[i]) != NULL;
-			if (!wanted)
+			if (!wanted || (test->needs != NULL && getenv(test->needs) == NULL))
 				continue;
 			if (left_out(test->name, reason, sizeof(reason))) {
 				printf("skip %s  %s\n", test->name, reason);

@@ -28,6 +28,7 @@ struct test {
 	const char *addr; /* NULL: 127.0.0.1 */
 	unsigned seconds; /* 0: 20 */
 	int target_ends_by; /* the signal that is to end the target, 0: it exits */
+	const char *needs; /* runs only where this variable is set: the test is then part of something else */
 	bool raw_env; /* leave RPMA_PROVIDER as it was given to the harness */
 };
 

@@ -31,12 +31,14 @@ pub mod config;
 mod conn;
 mod cq;
 mod ffi;
+mod fork;
 mod limits;
 mod link;
 mod memory;
 mod process;
 mod progress;
 mod qp;
+mod socket;
 mod srq;
 mod sys;
 

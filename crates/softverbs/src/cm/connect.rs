@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use super::id::Id;
 use crate::conn::Role;
 use crate::progress::engine::{Engine, Source};
 use crate::qp::{ConnObserver, Qp, Stream};
+use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use crate::{config, lock};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
@@ -43,7 +44,7 @@ enum Stage {
 }
 
 struct State {
-    socket: OwnedFd,
+    socket: Socket,
     stage: Stage,
     deadline: Instant,
     received: Vec<u8>,
@@ -85,7 +86,7 @@ impl Outgoing {
     /// Starts with a socket on which connect(2) has returned `connected`.
     pub(crate) fn start(
         id: &Arc<Id>,
-        socket: OwnedFd,
+        socket: Socket,
         connected: Result<(), Errno>,
         attempt: Attempt,
     ) -> Result<Arc<Self>, Errno> {

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use super::listen::{Listener, Request};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
+use crate::socket::Socket;
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
@@ -50,7 +50,7 @@ pub(crate) struct State {
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
     /// The socket that rdma_bind_addr(3) has bound.
-    pub socket: Option<OwnedFd>,
+    pub socket: Option<Socket>,
     pub src: Option<SocketAddr>,
     pub dst: Option<SocketAddr>,
     pub timeout: Duration,

@@ -5,7 +5,7 @@
 //! RFC 5044 requires.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use super::id::Id;
 use crate::limits::{MAX_HALF_OPEN, MAX_UNFETCHED, REQUEST_TIMEOUT_S};
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
+use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
@@ -41,7 +42,7 @@ impl Drop for Slot {
 
 /// A connect request. Dropping it closes the connection.
 pub(crate) struct Request {
-    pub socket: OwnedFd,
+    pub socket: Socket,
     pub frame: Frame,
     slot: Option<Slot>,
 }
@@ -57,7 +58,7 @@ impl Request {
 /// A listening socket.
 pub(crate) struct Listener {
     id: Weak<Id>,
-    socket: OwnedFd,
+    socket: Socket,
     engine: Arc<Engine>,
     token: u64,
     closed: AtomicBool,
@@ -67,7 +68,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Listens on a bound socket. EADDRINUSE and other errors of listen(2).
-    pub(crate) fn start(id: &Arc<Id>, socket: OwnedFd, backlog: i32) -> Result<Arc<Self>, Errno> {
+    pub(crate) fn start(id: &Arc<Id>, socket: Socket, backlog: i32) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
         sys::listen(&socket, if backlog > 0 { backlog } else { MAX_HALF_OPEN as i32 })?;
         let listener = Arc::new(Self {
@@ -101,7 +102,7 @@ impl Listener {
         }
     }
 
-    fn begin(self: &Arc<Self>, socket: OwnedFd) {
+    fn begin(self: &Arc<Self>, socket: Socket) {
         let Some(slot) = Slot::take(&self.half_open, MAX_HALF_OPEN) else {
             log::warn!("{MAX_HALF_OPEN} connections have not sent their MPA Request: refusing another one");
             return;
@@ -119,7 +120,7 @@ impl Listener {
         }
     }
 
-    fn request(&self, socket: OwnedFd, frame: Frame, private_data: &[u8]) {
+    fn request(&self, socket: Socket, frame: Frame, private_data: &[u8]) {
         let Some(id) = self.id.upgrade() else { return };
         if frame.markers {
             log::warn!("connect request rejected: the peer requires MPA markers, which are not supported");
@@ -149,7 +150,7 @@ impl Source for Listener {
             if self.closed.load(Ordering::Acquire) {
                 return;
             }
-            match sys::accept(&self.socket) {
+            match self.socket.accept() {
                 Ok(socket) => self.begin(socket),
                 Err(libc::ECONNABORTED | libc::EINTR) => {}
                 Err(libc::EAGAIN) => return,
@@ -174,12 +175,12 @@ impl Source for Listener {
 struct Incoming {
     listener: Arc<Listener>,
     token: u64,
-    state: Mutex<Option<(OwnedFd, Vec<u8>, Slot)>>,
+    state: Mutex<Option<(Socket, Vec<u8>, Slot)>>,
 }
 
 impl Incoming {
     /// Takes the socket, and removes it from the engine.
-    fn take(&self) -> Option<OwnedFd> {
+    fn take(&self) -> Option<Socket> {
         let (socket, _, _) = lock(&self.state).take()?;
         self.listener.engine.remove(self.token, socket.as_raw_fd());
         Some(socket)

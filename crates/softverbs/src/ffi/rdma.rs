@@ -28,6 +28,7 @@ use crate::config;
 use crate::conn::Role;
 use crate::limits::{MAX_PRIVATE_DATA, MAX_PRIVATE_DATA_IN, MAX_READS};
 use crate::qp::{ConnObserver, Stream};
+use crate::socket::Socket;
 use crate::sys::{self, Errno, set_errno};
 use iwarp::mpa::{self, Enhanced, Frame, Kind};
 
@@ -317,7 +318,7 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
         let own = unsafe { IdObject::own(id) };
         // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
         let wanted = unsafe { addr::read(addr) }?;
-        let socket = sys::tcp_socket(addr::family(&wanted))?;
+        let socket = Socket::new(addr::family(&wanted))?;
         sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
         addr::bind(&socket, &wanted)?;
         let bound = addr::local(&socket)?;
@@ -508,7 +509,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             mpa::encode(&frame, &param.private_data, &mut request).map_err(|_| libc::EINVAL)?;
             let socket = match bound {
                 Some(socket) => socket,
-                None => sys::tcp_socket(addr::family(&dst))?,
+                None => Socket::new(addr::family(&dst))?,
             };
             let connected = addr::connect(&socket, &dst);
             let wait_for_receives = param.wait_for_receives;

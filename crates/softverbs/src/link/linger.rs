@@ -3,13 +3,14 @@
 //! FIN. Closing immediately could make the kernel send a reset, and the peer would lose data that it has not yet read.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::limits::LINGER_MS;
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
+use crate::socket::Socket;
 use crate::sys;
 
 const READ: u32 = libc::EPOLLIN as u32;
@@ -18,7 +19,7 @@ const WRITE: u32 = libc::EPOLLOUT as u32;
 const READS: usize = 16;
 
 struct State {
-    socket: OwnedFd,
+    socket: Socket,
     unsent: Vec<u8>,
     sent: usize,
 }
@@ -30,7 +31,7 @@ struct Linger {
 }
 
 /// Sends `last`, then the FIN. The engine waits [`LINGER_MS`] for the FIN of the peer, then closes the socket.
-pub(super) fn start(engine: &Arc<Engine>, socket: OwnedFd, last: &[u8]) {
+pub(super) fn start(engine: &Arc<Engine>, socket: Socket, last: &[u8]) {
     let mut state = State { socket, unsent: last.to_vec(), sent: 0 };
     if state.step() {
         return;

@@ -4,7 +4,6 @@
 //! The kernel reads and writes registered memory directly, under grants that are held during the system call. It reports EFAULT for memory
 //! that is no longer mapped.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -16,13 +15,14 @@ use crate::memory::{self, Grant};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
 use crate::progress::watch::Watch;
+use crate::socket::Socket;
 use crate::sys::{self, Errno};
 
 /// Parts sent in one system call: those of 64 FPDUs.
 const MAX_PARTS: usize = 192;
 
 pub(crate) struct Tcp {
-    socket: OwnedFd,
+    socket: Socket,
     token: u64,
     watch: Arc<Watch>,
     engine: Arc<Engine>,
@@ -44,7 +44,7 @@ fn link_error(e: Errno) -> LinkError {
 impl Tcp {
     /// Adds a connected socket to `watch`, which drives `connection` when the socket is ready.
     pub(crate) fn open(
-        socket: OwnedFd,
+        socket: Socket,
         watch: Arc<Watch>,
         engine: Arc<Engine>,
         pd: u32,

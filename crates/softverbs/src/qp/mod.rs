@@ -10,7 +10,6 @@ mod driver;
 mod posting;
 
 use once_cell::race::OnceBox;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
@@ -25,6 +24,7 @@ use crate::progress::ring::Ring;
 use crate::progress::turn::{REASONS, Turn};
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven};
+use crate::socket::Socket;
 use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
 use driver::Host;
@@ -59,7 +59,7 @@ pub(crate) struct Attributes {
 
 /// A TCP connection that is ready for FPDUs.
 pub(crate) struct Stream {
-    pub socket: OwnedFd,
+    pub socket: Socket,
     pub crc: bool,
     /// Reads that the peer takes at a time.
     pub ord: u32,

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What a fork does to the library: the child gives up the parent's sockets.
+//!
+//! A child that does not execute another program would otherwise keep every connection of its parent open, and a peer would not learn of the
+//! parent's end. Such a child cannot use them anyway: the engine runs in the parent only.
+//!
+//! The numbers of all sockets are in a table that a handler of pthread_atfork(3) reads in the child. There each socket is replaced by
+//! /dev/null and keeps its number: an object of the parent that the child deletes against the rules then closes that, and not a file which
+//! the child has opened since. Nor does such a deletion reach the parent's connection or the epoll sets, which both processes share.
+//!
+//! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not have the sockets, which are close-on-exec.
+
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, TryLockError};
+
+/// Descriptors in one part of the table.
+const PART: usize = 64 * 512;
+/// Parts: 33 million descriptors, more than a process may have.
+const PARTS: usize = 1024;
+/// How often a fork tries to get the lock before it goes on without.
+const TRIES: u32 = 1000;
+
+type Part = [AtomicU64; PART / 64];
+
+/// One bit for each descriptor that is a socket of this library. Parts are allocated when they are first needed, and never freed.
+static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
+
+/// Held while a descriptor is a socket and not in the table, or the reverse; and during a fork.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+type Handler = Option<unsafe extern "C" fn()>;
+
+unsafe extern "C" {
+    fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> libc::c_int;
+}
+
+thread_local! {
+    /// The lock, from the beginning of this thread's fork to its end.
+    static FORKING: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
+}
+
+/// Creates or closes a socket, with [`note`] or [`forget`], and without a fork in between.
+pub(crate) fn undivided<T>(change: impl FnOnce() -> T) -> T {
+    static HANDLERS: Once = Once::new();
+    // SAFETY: the handlers are functions of this library, which is not unloaded while a process can fork: pthread_atfork removes the
+    // handlers of a library that is. They may be called in any thread.
+    HANDLERS.call_once(|| unsafe {
+        pthread_atfork(Some(before), Some(after), Some(in_child));
+    });
+    let _changing = crate::lock(&CHANGING);
+    change()
+}
+
+fn word(fd: RawFd, make: bool) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    let slot = TABLE.get(fd / PART)?;
+    let mut part = slot.load(Ordering::Acquire);
+    if part.is_null() {
+        if !make {
+            return None;
+        }
+        // Nobody else makes one meanwhile: the caller holds the lock.
+        part = Box::into_raw(Box::new([const { AtomicU64::new(0) }; PART / 64]));
+        slot.store(part, Ordering::Release);
+    }
+    let bit = fd % PART;
+    // SAFETY: `part` comes from Box::into_raw above and is never freed.
+    Some((unsafe { &(*part)[bit / 64] }, 1 << (bit % 64)))
+}
+
+/// Adds a socket to the table; within [`undivided`].
+pub(crate) fn note(fd: RawFd) {
+    if let Some((word, bit)) = word(fd, true) {
+        word.fetch_or(bit, Ordering::Release);
+    }
+}
+
+/// Removes a socket that is about to be closed; within [`undivided`].
+pub(crate) fn forget(fd: RawFd) {
+    if let Some((word, bit)) = word(fd, false) {
+        word.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+extern "C" fn before() {
+    // A signal handler may fork, also one that has interrupted the thread that holds the lock: then the fork must not wait for ever, and a
+    // socket that is just being created or closed may stay open in the child.
+    for _ in 0..TRIES {
+        match CHANGING.try_lock() {
+            Ok(guard) => return FORKING.set(Some(guard)),
+            Err(TryLockError::Poisoned(guard)) => return FORKING.set(Some(guard.into_inner())),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+}
+
+extern "C" fn after() {
+    drop(FORKING.take());
+}
+
+/// Only async-signal-safe calls: other threads of the parent may have held any lock. And none of the wrappers that are cancellation points.
+extern "C" fn in_child() {
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    // SAFETY: the path is a C string.
+    let nothing = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), flags, 0) };
+    for (number, slot) in TABLE.iter().enumerate() {
+        let part = slot.load(Ordering::Acquire);
+        if part.is_null() {
+            continue;
+        }
+        // SAFETY: a part that is in the table is never freed.
+        for (index, word) in unsafe { (*part).iter() }.enumerate() {
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let fd = number * PART + index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                // SAFETY: `fd` is this process's copy of a socket of the parent's, which nothing in this process may use.
+                unsafe {
+                    if nothing < 0 || libc::syscall(libc::SYS_dup3, nothing, fd, libc::O_CLOEXEC) < 0 {
+                        libc::syscall(libc::SYS_close, fd);
+                    }
+                }
+            }
+        }
+    }
+    if nothing >= 0 {
+        // SAFETY: the descriptor was opened above.
+        unsafe { libc::syscall(libc::SYS_close, nothing) };
+    }
+    after();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds_what_was_noted_and_not_forgotten() {
+        let fd = (PART + 70) as RawFd;
+        let is_set = || word(fd, false).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0);
+        assert!(!is_set());
+        undivided(|| note(fd));
+        assert!(is_set());
+        undivided(|| forget(fd));
+        assert!(!is_set());
+        undivided(|| note(RawFd::MAX));
+        undivided(|| forget(-1));
+    }
+}

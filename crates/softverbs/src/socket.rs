@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! TCP sockets: each is known to [`crate::fork`] while it is open.
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::cancel::whole;
+use crate::fork;
+use crate::sys::{self, Errno};
+
+/// A TCP socket, listening or connected.
+#[derive(Debug)]
+pub(crate) struct Socket(ManuallyDrop<OwnedFd>);
+
+impl Socket {
+    /// A non-blocking, close-on-exec TCP socket.
+    pub(crate) fn new(family: i32) -> Result<Self, Errno> {
+        Self::noted(|| sys::tcp_socket(family))
+    }
+
+    /// Accepts a connection.
+    pub(crate) fn accept(&self) -> Result<Self, Errno> {
+        Self::noted(|| sys::accept(self))
+    }
+
+    fn noted(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        fork::undivided(|| {
+            let fd = make()?;
+            fork::note(fd.as_raw_fd());
+            Ok(Self(ManuallyDrop::new(fd)))
+        })
+    }
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        fork::undivided(|| {
+            fork::forget(self.0.as_raw_fd());
+            // SAFETY: the descriptor is not used again: this is the drop of the only thing that owns it.
+            whole(|| unsafe { ManuallyDrop::drop(&mut self.0) });
+        });
+    }
+}
