@@ -42,6 +42,8 @@ pub(crate) const UNHEARD_BYTES: usize = 32 * 1024;
 /// Milliseconds for which a responder delays its first message if the initiator has not announced a first FPDU (RFC 6581) and none
 /// has arrived.
 pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
+/// How often, while a silent host is not yet taken for lost, the engine asks what the kernel has heard of it.
+pub(crate) const LOOKS: u32 = 16;
 /// Milliseconds for which a closing connection waits for the peer's FIN.
 pub(crate) const LINGER_MS: u64 = 2_000;
 /// Bytes that the engine transfers on a connection, in each direction, before it serves the next one.

@@ -228,6 +228,28 @@ pub(crate) fn get_option(fd: &OwnedFd, level: i32, name: i32) -> Result<i32, Err
     Ok(value)
 }
 
+/// What the kernel has heard of the host at the other end of a TCP connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    /// How long ago the last segment of it arrived.
+    pub silence: Duration,
+    /// How often it was asked for an acknowledgement since and gave none.
+    pub unanswered: u32,
+}
+
+/// What the kernel has heard of the remote host of a socket; `None` if the descriptor is none.
+pub(crate) fn heard(fd: RawFd) -> Option<Heard> {
+    // SAFETY: all-zero is a valid tcp_info.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is writable for `len` bytes; both outlive the call.
+    let ret =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
+    let silence = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+    let unanswered = u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes);
+    (ret == 0).then_some(Heard { silence: Duration::from_millis(silence.into()), unanswered })
+}
+
 /// Sends the bytes of `parts` without blocking. `ends_segment`: bytes sent later are not added to the last TCP segment of these.
 ///
 /// Safe for any address: the kernel reads the memory, and fails with EFAULT if it is not mapped. The caller decides which memory may be

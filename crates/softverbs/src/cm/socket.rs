@@ -9,7 +9,8 @@ use crate::config;
 use crate::sys;
 use iwarp::mpa::{self, Enhanced, Frame, Kind};
 
-/// Sets the options of a new connection: small messages are sent without delay, and an unresponsive remote host is detected.
+/// Sets the options of a new connection: small messages are sent without delay, and on an idle connection the kernel asks the remote host
+/// whether it is there. [`crate::progress::vigil`] looks at the answers.
 pub(super) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
     let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -18,8 +19,10 @@ pub(super) fn prepare(socket: &OwnedFd) {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(limit / 2));
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(limit / 8));
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4);
-    let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis);
+    // While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets this be limited.
+    const TCP_RTO_MAX_MS: i32 = 44;
+    let millis = i32::try_from((limit / 8).as_millis()).unwrap_or(i32::MAX);
+    sys::set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, millis.clamp(1_000, 120_000));
 }
 
 /// The MPA Reply that rejects a request.

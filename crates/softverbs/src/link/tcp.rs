@@ -14,6 +14,7 @@ use crate::conn::host::{LinkError, Part};
 use crate::memory::{self, Grant};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
+use crate::progress::vigil::Vigilance;
 use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -22,6 +23,8 @@ use crate::sys::{self, Errno};
 const MAX_PARTS: usize = 192;
 
 pub(crate) struct Tcp {
+    // Before the socket, which is closed after it.
+    vigilance: Vigilance,
     socket: Socket,
     token: u64,
     watch: Arc<Watch>,
@@ -50,8 +53,11 @@ impl Tcp {
         pd: u32,
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
+        let as_weak = Arc::downgrade(&connection);
         let token = watch.add(&socket, connection)?;
+        let vigilance = engine.vigil.begin(&engine, &socket, as_weak);
         Ok(Self {
+            vigilance,
             socket,
             token,
             watch,
@@ -89,12 +95,20 @@ impl Tcp {
             self.awaits_room = full;
             self.watch.await_room(&self.socket, self.token, full);
         }
-        sent.map_err(link_error)
+        self.or_lost(sent)
+    }
+
+    /// A socket that has nothing never will, if the host of the peer is lost.
+    fn or_lost(&self, result: Result<usize, Errno>) -> Result<usize, LinkError> {
+        result
+            .map_err(|e| if e == libc::EAGAIN && self.vigilance.is_lost() { libc::ETIMEDOUT } else { e })
+            .map_err(link_error)
     }
 
     /// Receives bytes; 0 is the end of the stream.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        sys::recv(&self.socket, into).map_err(link_error)
+        let received = sys::recv(&self.socket, into);
+        self.or_lost(received)
     }
 
     /// As [`Tcp::receive`], but first into registered memory, then into `rest`.
@@ -104,14 +118,16 @@ impl Tcp {
         // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
         let received = unsafe { sys::recv_into(&self.socket, to.addr, to.len, rest) };
         drop(grant);
-        received.map_err(link_error)
+        self.or_lost(received)
     }
 
     /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
     pub(crate) fn close(self, last: Option<&[u8]>) {
-        self.watch.remove(&self.socket, self.token);
+        let Self { vigilance, socket, token, watch, engine, .. } = self;
+        watch.remove(&socket, token);
+        drop(vigilance);
         if let Some(last) = last {
-            linger::start(&self.engine, self.socket, last);
+            linger::start(&engine, socket, last);
         }
     }
 }

@@ -25,6 +25,7 @@ use super::Driven;
 use super::attention::Tick;
 use super::doorbell::Doorbell;
 use super::spin::Spin;
+use super::vigil::Vigil;
 use super::watch::Watch;
 use crate::limits::TICK_US;
 use crate::process::PerProcess;
@@ -71,6 +72,7 @@ pub(crate) struct Engine {
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
     later: Mutex<Later>,
     ticking: Mutex<Vec<Arc<Watch>>>,
+    pub(crate) vigil: Arc<Vigil>,
 }
 
 /// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the parent's.
@@ -109,6 +111,7 @@ impl Engine {
             listed: Mutex::default(),
             later: Mutex::default(),
             ticking: Mutex::default(),
+            vigil: Arc::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         // Edge-triggered, so that nobody has to read it.

@@ -7,6 +7,7 @@
 //! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
 //! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers, connections that were handed over;
 //!   [`doorbell`]: who wakes it.
+//! - [`vigil`]: whether the hosts of the peers are still there.
 //!
 //! The protocols among these threads, [`turn`], [`ring`], [`attention`] and [`doorbell`], are checked by `models`, with loom, for every order in
 //! which the threads can run.
@@ -25,6 +26,7 @@ pub(crate) mod sleep;
 mod spin;
 mod sync;
 pub(crate) mod turn;
+pub(crate) mod vigil;
 pub(crate) mod watch;
 
 #[cfg(all(test, loom))]
