@@ -104,6 +104,22 @@ impl<T> EventQueue<T> {
         Some(raised)
     }
 
+    /// Removes the first event that `of` selects, unless it is the only one that is queued.
+    pub(crate) fn withdraw_unless_last(&self, of: impl FnMut(&T) -> bool) -> Option<T> {
+        let mut events = lock(&self.events);
+        if events.queue.len() < 2 {
+            return None;
+        }
+        let position = events.queue.iter().position(of)?;
+        let gone = events.queue.remove(position);
+        if events.unraised > 0 {
+            events.unraised -= 1;
+        } else {
+            sys::event_try_take(&self.counter);
+        }
+        gone
+    }
+
     /// Removes the events that `of` selects and returns them, oldest first.
     pub(crate) fn withdraw(&self, mut of: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut events = lock(&self.events);
@@ -134,6 +150,12 @@ mod tests {
         assert_eq!(queue.take(), Ok(0));
         assert_eq!(queue.take(), Ok(2));
         assert_eq!(queue.take(), Ok(4));
+        queue.push(5);
+        assert_eq!(queue.withdraw_unless_last(|_| true), None, "the descriptor may have been found readable");
+        queue.push(6);
+        assert_eq!(queue.withdraw_unless_last(|i| *i == 6), Some(6));
+        assert_eq!(queue.withdraw_unless_last(|i| *i == 5), None);
+        assert_eq!(queue.take(), Ok(5));
         sys::event_raise(&queue.counter);
         queue.push(9);
         assert_eq!(queue.take(), Ok(9), "a count without an event is skipped");

@@ -52,8 +52,31 @@ const PEER_TIMEOUT_MS: Knob = Knob {
     help: "milliseconds without a response from the remote host after which a connection is considered lost",
 };
 
+const MAX_PENDING: Knob = Knob {
+    name: "SOFTVERBS_MAX_PENDING",
+    default: 4096,
+    min: 1,
+    max: 1_000_000,
+    help: "incoming connections of the process that the program has not fetched yet, with or without a complete request; never more than a quarter of its descriptors, or half of those that are left",
+};
+const MAX_PENDING_LISTENER: Knob = Knob {
+    name: "SOFTVERBS_MAX_PENDING_LISTENER",
+    default: 2048,
+    min: 1,
+    max: 1_000_000,
+    help: "such connections of an endpoint; never more than half of those of the process",
+};
+const MAX_PENDING_ADDRESS: Knob = Knob {
+    name: "SOFTVERBS_MAX_PENDING_ADDRESS",
+    default: 1024,
+    min: 1,
+    max: 1_000_000,
+    help: "such connections from an IPv4 address, or from an IPv6 network of 64 bits",
+};
+
 /// All settings, in the order of the manual page.
-pub const KNOBS: [Knob; 4] = [CRC, SPIN_US, REPLY_TIMEOUT_MS, PEER_TIMEOUT_MS];
+pub const KNOBS: [Knob; 7] =
+    [CRC, SPIN_US, REPLY_TIMEOUT_MS, PEER_TIMEOUT_MS, MAX_PENDING, MAX_PENDING_LISTENER, MAX_PENDING_ADDRESS];
 
 /// The values of the settings.
 #[derive(Debug)]
@@ -62,6 +85,9 @@ pub(crate) struct Config {
     pub spin: Duration,
     pub reply_timeout: Duration,
     pub peer_timeout: Duration,
+    pub max_pending: usize,
+    pub max_pending_listener: usize,
+    pub max_pending_address: usize,
 }
 
 /// The values of the settings; the first call reads the environment.
@@ -73,8 +99,15 @@ pub(crate) fn get() -> &'static Config {
             spin: Duration::from_micros(read(&SPIN_US)),
             reply_timeout: Duration::from_millis(read(&REPLY_TIMEOUT_MS)),
             peer_timeout: Duration::from_millis(read(&PEER_TIMEOUT_MS)),
+            max_pending: count(&MAX_PENDING),
+            max_pending_listener: count(&MAX_PENDING_LISTENER),
+            max_pending_address: count(&MAX_PENDING_ADDRESS),
         })
     })
+}
+
+fn count(knob: &Knob) -> usize {
+    usize::try_from(read(knob)).unwrap_or(usize::MAX)
 }
 
 fn read(knob: &Knob) -> u64 {

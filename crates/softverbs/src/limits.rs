@@ -23,10 +23,12 @@ pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 pub(crate) const MAX_PRIVATE_DATA: usize = 251;
 /// Bytes of private data in an event: rdma_cm has an 8-bit length.
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
-/// Connections of a listener whose MPA Request is not complete: bounds the resources that unknown hosts can occupy.
-pub(crate) const MAX_HALF_OPEN: usize = 1024;
-/// Connect requests of a listener that the program has not yet fetched with rdma_get_cm_event(3).
-pub(crate) const MAX_UNFETCHED: usize = 1024;
+/// Connections that the kernel completes for a listener before they are accepted, unless the program sets another number.
+pub(crate) const BACKLOG: i32 = 1024;
+/// Messages about incoming connections that a listener logs in an interval of [`COMPLAINTS_INTERVAL_S`]; the others are counted.
+pub(crate) const COMPLAINTS: u32 = 5;
+/// Seconds for which they are counted: a port that is attacked for a day takes less than a megabyte of the log.
+pub(crate) const COMPLAINTS_INTERVAL_S: u64 = 60;
 /// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
 /// Seconds after the MPA Reply within which the initiator must send its first FPDU.

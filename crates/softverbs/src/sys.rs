@@ -181,6 +181,19 @@ impl Epoll {
     }
 }
 
+/// How many descriptors this process may have open: RLIMIT_NOFILE.
+pub(crate) fn max_descriptors() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// The lowest number that a new descriptor can have; `None` if there is none left.
+pub(crate) fn lowest_descriptor() -> Option<usize> {
+    event_flag().ok().and_then(|fd| usize::try_from(fd.as_raw_fd()).ok())
+}
+
 /// A non-blocking, close-on-exec TCP socket.
 pub(crate) fn tcp_socket(family: i32) -> Result<OwnedFd, Errno> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;

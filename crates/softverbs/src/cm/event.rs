@@ -3,7 +3,7 @@
 
 use rdma_sys::rdma_cm_event_type;
 
-use super::listen::Request;
+use super::incoming::Unfetched;
 
 /// An event.
 pub(crate) struct Event {
@@ -18,7 +18,7 @@ pub(crate) struct Event {
     /// The IRD of the remote peer.
     pub initiator_depth: u8,
     /// The connection, in a connect request.
-    pub request: Option<Request>,
+    pub request: Option<Unfetched>,
 }
 
 impl Event {

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use super::connect::Outgoing;
 use super::event::Event;
-use super::listen::{Listener, Request};
+use super::incoming::{Request, Unfetched};
+use super::listen::Listener;
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
@@ -122,6 +123,14 @@ impl Id {
                 to.push(event);
             }
         }
+    }
+
+    /// Withdraws a connect request that nobody has fetched, because its peer has gone. It stays if it is the only event of the channel: a
+    /// program that was told that there is one must not wait for another when it fetches it.
+    pub(crate) fn withdraw_request(&self, is_it: impl Fn(&Unfetched) -> bool) {
+        let channel = self.state().channel.clone();
+        let Some(channel) = channel else { return };
+        drop(channel.withdraw_unless_last(|event| event.request.as_ref().is_some_and(&is_it)));
     }
 
     /// Removes the identifier from its channel: no further event is queued, and queued ones are discarded, which closes the connections of

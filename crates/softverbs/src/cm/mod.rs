@@ -2,9 +2,12 @@
 //! Connection management: identifiers and their events, addresses, listening and connecting.
 
 pub(crate) mod addr;
+mod complaints;
 pub(crate) mod connect;
 pub(crate) mod event;
+mod guests;
 pub(crate) mod id;
+pub(crate) mod incoming;
 pub(crate) mod listen;
 mod socket;
 

@@ -22,7 +22,8 @@ use crate::channel::EventQueue;
 use crate::cm::connect::{Attempt, Outgoing};
 use crate::cm::event::Event;
 use crate::cm::id::{self, Channel, Id, Phase};
-use crate::cm::listen::{Listener, Request};
+use crate::cm::incoming::Request;
+use crate::cm::listen::Listener;
 use crate::cm::{addr, rejection, send_reply};
 use crate::config;
 use crate::conn::Role;
@@ -160,7 +161,7 @@ pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *m
         // identifier.
         Some(request) => unsafe {
             let context = addr_of!((*about).context).read();
-            let new = new_requested_id(channel, queue, context, request);
+            let new = new_requested_id(channel, queue, context, request.fetch());
             event_to_c(taken, new, about)
         },
         None => event_to_c(taken, about, null_mut()),
@@ -205,14 +206,11 @@ fn new_requested_id(
     let mut c = blank_id(channel, context, rdma_port_space::RDMA_PS_TCP);
     c.verbs = context::context();
     c.port_num = 1;
-    let (local, peer) = (addr::local(&request.socket), addr::peer(&request.socket));
-    if let Ok(local) = local {
-        c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(&local).0;
+    if let Some(local) = &request.local {
+        c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
-    if let Ok(peer) = peer {
-        c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&peer).0;
-    }
-    let own = Id::new(Some(queue), Phase::Requested(request.fetched()));
+    c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer).0;
+    let own = Id::new(Some(queue), Phase::Requested(request));
     let id = IdObject::create(c, own.clone());
     own.set_handle(id as usize);
     id
@@ -257,9 +255,7 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     match phase {
         Phase::Listening(listener) => listener.close(),
         Phase::Connecting(Some(outgoing)) => outgoing.cancel(),
-        Phase::Requested(request) => {
-            send_reply(&request.socket, &rejection(&request.frame), &[]);
-        }
+        Phase::Requested(request) => reject(&request, &[]),
         _ => {}
     }
     if let Some(qp) = qp {
@@ -579,14 +575,15 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
                 ord,
             }),
         };
-        if !send_reply(&request.socket, &reply, &param.private_data) {
+        let socket = request.socket.filter(|socket| send_reply(socket, &reply, &param.private_data));
+        let Some(socket) = socket else {
             own.state().phase = Phase::Ended;
             return Err(libc::ECONNRESET);
-        }
+        };
         let weak: Weak<Id> = Arc::downgrade(own);
         let observer: Weak<dyn ConnObserver> = weak;
         qp.connect(Stream {
-            socket: request.socket,
+            socket,
             crc: reply.crc,
             ord: u32::from(ord),
             role: if awaits { Role::RESPONDER_TOLD } else { Role::RESPONDER },
@@ -600,6 +597,13 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         Ok(())
     })();
     finish(result)
+}
+
+/// Sends the reply that rejects a request, if its peer is still there.
+fn reject(request: &Request, private_data: &[u8]) {
+    if let Some(socket) = &request.socket {
+        send_reply(socket, &rejection(&request.frame), private_data);
+    }
 }
 
 /// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data.
@@ -623,7 +627,7 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
                 }
             }
         };
-        send_reply(&request.socket, &rejection(&request.frame), &private_data);
+        reject(&request, &private_data);
         Ok(())
     })();
     finish(result)

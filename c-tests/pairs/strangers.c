@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* strangers.c -- whoever reaches the port: silent, gone, or many, they neither keep others out nor take what the program needs. */
+#include "link.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define STRANGERS 1100
+#define NORMAL 10
+#define GARBAGE 2000
+
+static void
+allow_descriptors(rlim_t wanted)
+{
+	struct rlimit limit;
+
+	EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	EXPECT(wanted <= limit.rlim_max, "the hard limit of descriptors is %llu", (unsigned long long)limit.rlim_max);
+	limit.rlim_cur = wanted;
+	EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0, "%s", strerror(errno));
+}
+
+static int
+stranger(struct side *side)
+{
+	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(side->port))};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	EXPECT(fd >= 0 && inet_pton(AF_INET, side->addr, &addr.sin_addr) == 1, "%s", strerror(errno));
+	EXPECT(connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0, "%s", strerror(errno));
+	return fd;
+}
+
+/* One that sends a complete MPA Request. */
+static int
+asking_stranger(struct side *side)
+{
+	unsigned char request[20] = "MPA ID Req Frame";
+	int fd = stranger(side);
+
+	request[17] = 1; /* the revision */
+	EXPECT(send(fd, request, sizeof(request), MSG_NOSIGNAL) == sizeof(request), "%s", strerror(errno));
+	return fd;
+}
+
+static void
+await_sockets(unsigned wanted, bool at_most)
+{
+	unsigned sockets = 0;
+
+	for (unsigned ms = 0; ms < 4000; ms += 10) {
+		sockets = count_sockets();
+		if (at_most ? sockets <= wanted : sockets >= wanted)
+			return;
+		sleep_ms(10);
+	}
+	EXPECT(false, "%u sockets, expected %s %u", sockets, at_most ? "at most" : "at least", wanted);
+}
+
+/* Its own files can be opened at any time, and each program that asks for a connection gets one. */
+static void
+crowded_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+
+	allow_descriptors(1024);
+	open_target(&node, side);
+	region_new(&node, &region, 4096, USAGE_ALL);
+	hear(side, 's');
+	for (int i = 0; i < NORMAL; i++) {
+		struct link link;
+		int own[64];
+
+		for (int k = 0; k < 64; k++) {
+			own[k] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+			EXPECT(own[k] >= 0, "file %d in round %d: %s", k, i, strerror(errno));
+		}
+		EXPECT(count_sockets() <= 1024 / 2, "%u sockets", count_sockets());
+		accept_link(&node, &link, NULL, &region);
+		await_end(&link);
+		for (int k = 0; k < 64; k++)
+			close(own[k]);
+	}
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+crowding_initiator(struct side *side)
+{
+	static int fds[STRANGERS];
+	struct region local;
+	struct node node;
+
+	/* less than strangers are given, so that it is not enough to wait until they have to go */
+	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", "2000", 1);
+	allow_descriptors(4096);
+	open_initiator(&node, side);
+	region_new(&node, &local, 4096, USAGE_ALL);
+	for (int i = 0; i < STRANGERS; i++)
+		fds[i] = stranger(side);
+	sleep_ms(300);
+	say(side, 's');
+	for (int i = 0; i < NORMAL; i++) {
+		struct link link;
+
+		connect_link(&node, &link, NULL, NULL);
+		read_part(&link, &local, 0, 0, 4096);
+		end_link(&link);
+	}
+	for (int i = 0; i < STRANGERS; i++)
+		close(fds[i]);
+	region_free(&local);
+	close_node(&node);
+}
+
+#define GONE 40
+
+/* What nobody has fetched is given up when its peer goes; one request may be left, for a program that was told of it. */
+static void
+unfetched_target(struct side *side)
+{
+	struct rpma_conn_req *req = NULL;
+	struct rpma_conn *conn = NULL;
+	unsigned sockets;
+	struct node node;
+	struct link link;
+	int fd;
+
+	open_target(&node, side);
+	sockets = count_sockets();
+	hear(side, 'c');
+	await_sockets(sockets + GONE, false);
+	say(side, 'g');
+	hear(side, 'g');
+	await_sockets(sockets, true);
+
+	OK(rpma_ep_get_fd(node.ep, &fd));
+	OK(rpma_ep_next_conn_req(node.ep, NULL, &req));
+	RETURNS(RPMA_E_PROVIDER, rpma_conn_req_connect(&req, NULL, &conn));
+	EXPECT(conn == NULL && req == NULL);
+	EXPECT(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
+	RETURNS(RPMA_E_NO_EVENT, rpma_ep_next_conn_req(node.ep, NULL, &req));
+	EXPECT(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0);
+	say(side, 'n');
+	accept_link(&node, &link, NULL, NULL);
+	await_end(&link);
+	close_node(&node);
+}
+
+static void
+gone_initiator(struct side *side)
+{
+	int fds[GONE];
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	for (int i = 0; i < GONE; i++)
+		fds[i] = asking_stranger(side);
+	say(side, 'c');
+	hear(side, 'g');
+	for (int i = 0; i < GONE; i++)
+		close(fds[i]);
+	say(side, 'g');
+	hear(side, 'n');
+	connect_link(&node, &link, NULL, NULL);
+	end_link(&link);
+	close_node(&node);
+}
+
+#define AT_ONCE 1000
+
+/* More at once than the process may have pending: the others wait, and all are served. */
+static void
+burst_target(struct side *side)
+{
+	unsigned most = 0;
+	struct node node;
+
+	allow_descriptors(1024);
+	open_target(&node, side);
+	hear(side, 's');
+	for (int i = 0; i < AT_ONCE; i++) {
+		struct rpma_conn_req *req = next_req(&node, NULL);
+
+		if (count_sockets() > most)
+			most = count_sockets();
+		OK(rpma_conn_req_delete(&req));
+	}
+	EXPECT(most <= 1024 / 2, "%u sockets", most);
+	say(side, 'd');
+	hear(side, 'd');
+	close_node(&node);
+}
+
+static void
+burst_initiator(struct side *side)
+{
+	static int fds[AT_ONCE];
+
+	allow_descriptors(4096);
+	hear(side, 'L');
+	for (int i = 0; i < AT_ONCE; i++)
+		fds[i] = asking_stranger(side);
+	say(side, 's');
+	for (int i = 0; i < AT_ONCE; i++) {
+		char reply[20];
+
+		/* a rejection is a reply; a connection that was closed for want of room gets none */
+		EXPECT(recv(fds[i], reply, sizeof(reply), MSG_WAITALL) == sizeof(reply), "connection %d: %s", i, strerror(errno));
+		close(fds[i]);
+	}
+	hear(side, 'd');
+	say(side, 'd');
+}
+
+/* The port is free when the endpoint is deleted, whoever is still connected to it. */
+static void
+port_target(struct side *side)
+{
+	struct node node;
+
+	open_target(&node, side);
+	for (int i = 0; i < 20; i++) {
+		unsigned sockets = count_sockets();
+		uint64_t began;
+
+		say(side, 'a');
+		hear(side, 'a');
+		await_sockets(sockets + 1, false);
+		began = now_ms();
+		OK(rpma_ep_shutdown(&node.ep));
+		OK(rpma_ep_listen(node.peer, side->addr, side->port, &node.ep));
+		EXPECT(now_ms() - began < 500, "after %llu ms", (unsigned long long)(now_ms() - began));
+	}
+	say(side, 'd');
+	close_node(&node);
+}
+
+static void
+port_initiator(struct side *side)
+{
+	hear(side, 'L');
+	for (int i = 0; i < 20; i++) {
+		hear(side, 'a');
+		/* one says nothing, one begins; the kernel may have accepted a third one, and the target not yet */
+		stranger(side);
+		EXPECT(send(stranger(side), "MPA", 3, MSG_NOSIGNAL) == 3);
+		say(side, 'a');
+		stranger(side);
+	}
+	hear(side, 'd');
+}
+
+static atomic_uint lines;
+
+static void
+count_line(enum rpma_log_level level, const char *file, const int line, const char *function, const char *format, ...)
+{
+	(void)level;
+	(void)file;
+	(void)line;
+	(void)function;
+	(void)format;
+	lines++;
+}
+
+/* At the default level: some lines, however many connections come to nothing. */
+static void
+logging_target(struct side *side)
+{
+	struct node node;
+	struct link link;
+
+	OK(rpma_log_set_function(count_line));
+	open_target(&node, side);
+	accept_link(&node, &link, NULL, NULL);
+	EXPECT(lines >= 1 && lines <= 10, "%u lines for %d connections", lines, GARBAGE);
+	await_end(&link);
+	close_node(&node);
+}
+
+static void
+noisy_initiator(struct side *side)
+{
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	for (int i = 0; i < GARBAGE; i++) {
+		static const char http[] = "GET / HTTP/1.1\r\n\r\n";
+		int fd = stranger(side);
+		char end;
+
+		EXPECT(send(fd, http, sizeof(http) - 1, MSG_NOSIGNAL) > 0, "%s", strerror(errno));
+		EXPECT(recv(fd, &end, 1, 0) <= 0);
+		close(fd);
+	}
+	connect_link(&node, &link, NULL, NULL);
+	end_link(&link);
+	close_node(&node);
+}
+
+static void
+waiting_target(struct side *side)
+{
+	hear(side, 'd');
+}
+
+/* What is no port is an error, and not another port. */
+static void
+service_initiator(struct side *side)
+{
+	static const char *const services[] = {"65536", "99999", "18446744073709551617", "-1", "-65000", "", "1x"};
+	struct node node;
+
+	open_peer(&node, side);
+	for (size_t i = 0; i < sizeof(services) / sizeof(services[0]); i++) {
+		struct rpma_conn_req *req = NULL;
+
+		RETURNS(RPMA_E_PROVIDER, rpma_ep_listen(node.peer, side->addr, services[i], &node.ep));
+		EXPECT(node.ep == NULL, "%s", services[i]);
+		RETURNS(RPMA_E_PROVIDER, rpma_conn_req_new(node.peer, side->addr, services[i], NULL, &req));
+		EXPECT(req == NULL, "%s", services[i]);
+	}
+	say(side, 'd');
+	close_node(&node);
+}
+
+const struct test strangers_tests[] = {
+	{"1100-silent-strangers", crowded_target, crowding_initiator, .seconds = 60},
+	{"unfetched-requests-of-gone-strangers", unfetched_target, gone_initiator},
+	{"1000-requests-at-once", burst_target, burst_initiator, .seconds = 60},
+	{"port-free-after-shutdown", port_target, port_initiator},
+	{"garbage-does-not-fill-the-log", logging_target, noisy_initiator},
+	{"service-that-is-no-port", waiting_target, service_initiator},
+	{.name = NULL},
+};

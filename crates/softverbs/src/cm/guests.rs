@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! How many connections strangers may have here that the program has not taken: pending ones, whose MPA Request is not complete or has not
+//! been fetched. Each holds a descriptor, of which the program needs the most.
+//!
+//! A process, a listener and a remote address have a limit each ([`Limits`]). A connection that is *stalled*, that is without a complete
+//! request, makes room for a new one: the oldest of the address that has the most of them goes. With nothing but complete requests a
+//! listener accepts no more until the program has fetched some, and connections wait in the kernel's queue; an address, however, must not
+//! make all others wait, so beyond its own limit it is refused.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::incoming::Incoming;
+use super::listen::Listener;
+use crate::config;
+use crate::lock;
+use crate::sys;
+
+/// A remote host as far as limits are concerned: an IPv4 address, or the first half of an IPv6 address, since the other half is for its owner
+/// to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Host(IpAddr);
+
+impl Host {
+    pub(super) fn of(addr: IpAddr) -> Self {
+        Self(match addr.to_canonical() {
+            IpAddr::V6(v6) => {
+                let [a, b, c, d, ..] = v6.segments();
+                Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+            }
+            v4 => v4,
+        })
+    }
+}
+
+/// The numbers of pending connections that are allowed now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    process: usize,
+    listener: usize,
+    address: usize,
+}
+
+impl Limits {
+    /// The settings, or less: a quarter of the descriptors that the process may have, half of those that it has left.
+    pub(super) fn now() -> Self {
+        let config = config::get();
+        let most = sys::max_descriptors();
+        // The lowest number that is free says how many are in use, or fewer if there are gaps.
+        let left = sys::lowest_descriptor().map_or(0, |lowest| most.saturating_sub(lowest));
+        let process = config.max_pending.min(most / 4).min(left / 2).max(1);
+        Self {
+            process,
+            // A listener whose program fetches nothing leaves room for the others.
+            listener: config.max_pending_listener.min(process.div_ceil(2)),
+            address: config.max_pending_address,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    next: u64,
+    total: usize,
+    listeners: HashMap<u64, usize>,
+    hosts: HashMap<Host, usize>,
+    /// The stalled connections of a host at a listener, oldest first.
+    stalled: HashMap<(u64, Host), BTreeMap<u64, Weak<Incoming>>>,
+    /// Listeners that accept no more for now.
+    paused: Vec<Weak<Listener>>,
+}
+
+/// The pending connections of this process.
+#[derive(Default)]
+pub(super) struct Guests {
+    counts: Mutex<Counts>,
+}
+
+static GUESTS: Mutex<Option<(u32, Arc<Guests>)>> = Mutex::new(None);
+
+fn subtract<K: std::hash::Hash + Eq + Copy>(counts: &mut HashMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+impl Counts {
+    fn at(&self, listener: u64) -> usize {
+        self.listeners.get(&listener).copied().unwrap_or(0)
+    }
+
+    /// Takes the oldest stalled connection of the host that has the most of them, among those that `of` selects.
+    fn take_stalled(&mut self, of: impl Fn(u64, Host) -> bool) -> Option<Weak<Incoming>> {
+        let (&key, _) =
+            self.stalled.iter().filter(|((l, h), _)| of(*l, *h)).max_by_key(|(_, ones)| ones.len())?;
+        let ones = self.stalled.get_mut(&key)?;
+        let oldest = ones.pop_first().map(|(_, one)| one);
+        if ones.is_empty() {
+            self.stalled.remove(&key);
+        }
+        oldest
+    }
+
+    fn unstall(&mut self, listener: u64, host: Host, number: u64) {
+        if let Some(ones) = self.stalled.get_mut(&(listener, host)) {
+            ones.remove(&number);
+            if ones.is_empty() {
+                self.stalled.remove(&(listener, host));
+            }
+        }
+    }
+}
+
+impl Guests {
+    /// Those of this process: a child after fork(2) has none.
+    pub(super) fn get() -> Arc<Self> {
+        let pid = std::process::id();
+        let mut guests = lock(&GUESTS);
+        match &*guests {
+            Some((owner, guests)) if *owner == pid => guests.clone(),
+            _ => guests.insert((pid, Arc::default())).1.clone(),
+        }
+    }
+
+    /// Whether a listener may accept one more. If not, it is called when there is room again.
+    pub(super) fn has_room(&self, token: u64, listener: &Arc<Listener>, limits: Limits) -> bool {
+        let mut counts = lock(&self.counts);
+        let here = counts.at(token) < limits.listener || counts.stalled.keys().any(|(l, _)| *l == token);
+        let room = here && (counts.total < limits.process || !counts.stalled.is_empty());
+        if !room && !counts.paused.iter().any(|paused| std::ptr::eq(paused.as_ptr(), Arc::as_ptr(listener))) {
+            counts.paused.push(Arc::downgrade(listener));
+        }
+        room
+    }
+
+    /// Takes a place for a connection that has been accepted. `None`: its address has all that it may have. Stalled connections are closed for
+    /// it as long as a limit is reached.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        listener: u64,
+        host: Host,
+        limits: Limits,
+    ) -> Option<(Place, usize)> {
+        let mut dismissed = 0;
+        loop {
+            let victim = {
+                let mut counts = lock(&self.counts);
+                let at_address = counts.hosts.get(&host).copied().unwrap_or(0);
+                let victim = if at_address >= limits.address {
+                    Some(counts.take_stalled(|_, h| h == host)?)
+                } else if counts.at(listener) >= limits.listener {
+                    counts.take_stalled(|l, _| l == listener)
+                } else if counts.total >= limits.process {
+                    counts.take_stalled(|_, _| true)
+                } else {
+                    None
+                };
+                let Some(victim) = victim else {
+                    counts.next += 1;
+                    let number = counts.next;
+                    counts.total += 1;
+                    *counts.listeners.entry(listener).or_default() += 1;
+                    *counts.hosts.entry(host).or_default() += 1;
+                    drop(counts);
+                    return Some((Place { guests: self.clone(), listener, host, number }, dismissed));
+                };
+                victim
+            };
+            // Not under the lock, which its place needs.
+            if let Some(incoming) = victim.upgrade() {
+                dismissed += usize::from(incoming.dismiss());
+            }
+        }
+    }
+
+    /// Closes one stalled connection, if there is any, because there are no descriptors.
+    pub(super) fn dismiss_one(&self) -> bool {
+        let victim = lock(&self.counts).take_stalled(|_, _| true);
+        victim.and_then(|victim| victim.upgrade()).is_some_and(|incoming| incoming.dismiss())
+    }
+
+    /// Closes the stalled connections of a listener.
+    pub(super) fn dismiss_all(&self, listener: u64) {
+        loop {
+            let victim = lock(&self.counts).take_stalled(|l, _| l == listener);
+            let Some(victim) = victim else { return };
+            if let Some(incoming) = victim.upgrade() {
+                incoming.dismiss();
+            }
+        }
+    }
+}
+
+/// The place of a pending connection, given up on drop.
+pub(super) struct Place {
+    guests: Arc<Guests>,
+    listener: u64,
+    host: Host,
+    number: u64,
+}
+
+impl Place {
+    /// The connection waits for the rest of its MPA Request.
+    pub(super) fn stalls(&self, incoming: &Arc<Incoming>) {
+        let mut counts = lock(&self.guests.counts);
+        let ones = counts.stalled.entry((self.listener, self.host)).or_default();
+        ones.insert(self.number, Arc::downgrade(incoming));
+    }
+
+    /// The MPA Request of the connection is complete.
+    pub(super) fn stalls_no_more(&self) {
+        lock(&self.guests.counts).unstall(self.listener, self.host, self.number);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let paused = {
+            let mut counts = lock(&self.guests.counts);
+            counts.unstall(self.listener, self.host, self.number);
+            counts.total -= 1;
+            subtract(&mut counts.listeners, self.listener);
+            subtract(&mut counts.hosts, self.host);
+            std::mem::take(&mut counts.paused)
+        };
+        for listener in paused.iter().filter_map(Weak::upgrade) {
+            listener.go_on();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { process: 8, listener: 5, address: 3 };
+
+    fn host(last: u8) -> Host {
+        Host::of(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn admit(guests: &Arc<Guests>, listener: u64, last: u8) -> Option<Place> {
+        guests.admit(listener, host(last), LIMITS).map(|(place, _)| place)
+    }
+
+    #[test]
+    fn an_address_has_a_limit_and_others_are_still_admitted() {
+        let guests = Arc::new(Guests::default());
+        let mut places: Vec<Place> = (0..3).map(|_| admit(&guests, 1, 1).unwrap()).collect();
+        assert!(admit(&guests, 1, 1).is_none());
+        assert!(admit(&guests, 2, 1).is_none(), "at whichever listener");
+        places.push(admit(&guests, 1, 2).unwrap());
+        places.remove(0);
+        assert!(admit(&guests, 2, 1).is_some());
+    }
+
+    #[test]
+    fn complete_requests_are_never_dismissed_and_what_is_given_up_is_counted() {
+        let guests = Arc::new(Guests::default());
+        let places: Vec<Place> = (0..10).map(|i| admit(&guests, 1, i).unwrap()).collect();
+        assert_eq!(lock(&guests.counts).at(1), 10);
+        assert!(!guests.dismiss_one());
+        drop(places);
+        let counts = lock(&guests.counts);
+        assert!(counts.total == 0 && counts.listeners.is_empty() && counts.hosts.is_empty());
+    }
+
+    #[test]
+    fn the_owner_of_a_network_is_one_host() {
+        let of = |text: &str| Host::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2::3"), of("2001:db8:1:2:ffff::1"));
+        assert_ne!(of("2001:db8:1:2::3"), of("2001:db8:1:3::3"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_process_keeps_most_of_its_descriptors() {
+        let limits = Limits::now();
+        let most = sys::max_descriptors();
+        assert!(limits.process >= 1 && limits.process <= (most / 4).max(1));
+        assert!(limits.listener <= limits.process);
+    }
+}

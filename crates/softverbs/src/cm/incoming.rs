@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! An incoming connection until the program fetches its connect request: a [`Source`] of the engine that owns the socket.
+//!
+//! First it waits for the rest of the MPA Request. Then it waits for the program, and for the end of the connection: a peer that has gone
+//! gives its descriptor back at once.
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::guests::Place;
+use super::listen::Listener;
+use super::{addr, socket};
+use crate::limits::REQUEST_TIMEOUT_S;
+use crate::lock;
+use crate::progress::engine::Source;
+use crate::socket::Socket;
+use crate::sys;
+use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
+
+/// What reports the end of a connection whose request has not been fetched. Nothing else matters: a peer sends nothing before the reply.
+const END: u32 = libc::EPOLLRDHUP as u32;
+
+struct State {
+    socket: Socket,
+    /// The connection is counted until the program has fetched the request.
+    place: Place,
+    received: Vec<u8>,
+    /// The MPA Request is complete; the program has been told.
+    requested: bool,
+}
+
+pub(super) struct Incoming {
+    listener: Arc<Listener>,
+    token: u64,
+    peer: SocketAddr,
+    state: Mutex<Option<State>>,
+}
+
+/// A connect request that the program has not fetched. Dropping it closes the connection.
+pub(crate) struct Unfetched {
+    incoming: Arc<Incoming>,
+    frame: Frame,
+}
+
+/// A connect request. Dropping it closes the connection.
+pub(crate) struct Request {
+    /// `None`: the peer has gone.
+    pub socket: Option<Socket>,
+    pub frame: Frame,
+    pub local: Option<SocketAddr>,
+    pub peer: SocketAddr,
+}
+
+impl Unfetched {
+    pub(super) fn is_of(&self, incoming: &Arc<Incoming>) -> bool {
+        Arc::ptr_eq(&self.incoming, incoming)
+    }
+
+    pub(super) fn frame(&self) -> &Frame {
+        &self.frame
+    }
+
+    /// The program fetches the request.
+    pub(crate) fn fetch(self) -> Request {
+        let socket = self.incoming.take().map(|state| state.socket);
+        let local = socket.as_ref().and_then(|socket| addr::local(socket).ok());
+        Request { socket, frame: self.frame, local, peer: self.incoming.peer }
+    }
+}
+
+impl Drop for Unfetched {
+    fn drop(&mut self) {
+        self.incoming.take();
+    }
+}
+
+impl Incoming {
+    /// Watches a connection that has been accepted. What it has sent already is read by the first [`Source::ready`].
+    pub(super) fn start(listener: &Arc<Listener>, socket: Socket, peer: SocketAddr, place: Place) {
+        socket::prepare(&socket);
+        let engine = &listener.engine;
+        let (fd, token) = (socket.as_raw_fd(), engine.token());
+        let incoming = Arc::new(Self { listener: listener.clone(), token, peer, state: Mutex::default() });
+        place.stalls(&incoming);
+        let state = State { socket, place, received: Vec::with_capacity(64), requested: false };
+        *lock(&incoming.state) = Some(state);
+        let source: Arc<dyn Source> = incoming.clone();
+        if engine.add(token, fd, libc::EPOLLIN as u32, source.clone()).is_err() {
+            *lock(&incoming.state) = None;
+            return;
+        }
+        // Most initiators have sent their request by now: they are never in danger of making room for others.
+        incoming.clone().ready(0);
+        if lock(&incoming.state).as_ref().is_some_and(|state| !state.requested) {
+            engine.schedule(Duration::from_secs(REQUEST_TIMEOUT_S), &source);
+        }
+    }
+
+    /// Takes the socket, and removes it from the engine.
+    fn take(&self) -> Option<State> {
+        let state = lock(&self.state).take()?;
+        self.listener.engine.remove(self.token, state.socket.as_raw_fd());
+        Some(state)
+    }
+
+    /// As [`Incoming::take`], unless the program has been told of it.
+    fn take_stalled(&self) -> Option<State> {
+        let state = lock(&self.state).take_if(|state| !state.requested)?;
+        self.listener.engine.remove(self.token, state.socket.as_raw_fd());
+        Some(state)
+    }
+
+    /// Closes the connection if its MPA Request is not complete.
+    pub(super) fn dismiss(&self) -> bool {
+        self.take_stalled().is_some()
+    }
+
+    /// Receives bytes. Returns the MPA Request and its private data when it is complete, `Ok(None)` before.
+    fn receive(&self) -> Result<Option<(Frame, Vec<u8>)>, String> {
+        let mut state = lock(&self.state);
+        let Some(State { socket, received, .. }) = &mut *state else { return Ok(None) };
+        let mut chunk = [0; MAX_FRAME_LEN];
+        match sys::recv(socket, &mut chunk) {
+            Ok(0) => return Err("the peer closed it before its MPA Request was complete".into()),
+            Ok(n) => received.extend_from_slice(&chunk[..n]),
+            Err(libc::EAGAIN) => return Ok(None),
+            Err(e) => return Err(std::io::Error::from_raw_os_error(e).to_string()),
+        }
+        match mpa::decode(Kind::Request, received) {
+            Ok(Decoded::Need(_)) => Ok(None),
+            Ok(Decoded::Frame { frame, private_data, consumed }) if consumed == received.len() => {
+                Ok(Some((frame, private_data.to_vec())))
+            }
+            Ok(Decoded::Frame { .. }) => Err("the peer sent data before the MPA Reply".into()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// The MPA Request is complete: the program is told.
+    fn requested(self: &Arc<Self>, frame: Frame, private_data: &[u8]) {
+        if frame.markers {
+            let Some(state) = self.take_stalled() else { return };
+            self.listener.complain(format_args!(
+                "connect request rejected: the peer requires MPA markers, which are not supported"
+            ));
+            socket::send_reply(&state.socket, &socket::rejection(&frame), &[]);
+            return;
+        }
+        {
+            let mut guard = lock(&self.state);
+            let Some(state) = &mut *guard else { return };
+            state.requested = true;
+            state.received = Vec::new();
+            state.place.stalls_no_more();
+            // Before the program can take the socket away. Fails only if there is no memory, and then nobody learns of a peer that goes.
+            let _ = self.listener.engine.watch(self.token, state.socket.as_raw_fd(), END);
+        }
+        self.listener.request(Unfetched { incoming: self.clone(), frame }, private_data);
+    }
+
+    fn is_requested(&self) -> bool {
+        lock(&self.state).as_ref().is_none_or(|state| state.requested)
+    }
+}
+
+impl Source for Incoming {
+    fn ready(self: Arc<Self>, _events: u32) {
+        if self.is_requested() {
+            // Only its end is watched for.
+            if self.take().is_some() {
+                self.listener.withdraw(&self);
+            }
+            return;
+        }
+        match self.receive() {
+            Ok(None) => {}
+            Ok(Some((frame, private_data))) => self.requested(frame, &private_data),
+            Err(why) => {
+                if self.dismiss() {
+                    self.listener.complain(format_args!("incoming connection closed: {why}"));
+                }
+            }
+        }
+    }
+
+    fn timeout(self: Arc<Self>) {
+        if self.dismiss() {
+            self.listener.complain(format_args!(
+                "incoming connection closed: no MPA Request within {REQUEST_TIMEOUT_S} s"
+            ));
+        }
+    }
+}
