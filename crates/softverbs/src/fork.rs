@@ -12,8 +12,10 @@
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{MutexGuard, TryLockError};
+
+use crate::process::PerProcess;
 
 /// Descriptors in one part of the table.
 const PART: usize = 64 * 512;
@@ -28,7 +30,7 @@ type Part = [AtomicU64; PART / 64];
 static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
 
 /// Held while a descriptor is a socket and not in the table, or the reverse; and during a fork.
-static CHANGING: Mutex<()> = Mutex::new(());
+static CHANGING: PerProcess<()> = PerProcess::new();
 
 type Handler = Option<unsafe extern "C" fn()>;
 
@@ -38,18 +40,18 @@ unsafe extern "C" {
 
 thread_local! {
     /// The lock, from the beginning of this thread's fork to its end.
-    static FORKING: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
+    static FORKING: Cell<Option<MutexGuard<'static, Option<()>>>> = const { Cell::new(None) };
 }
 
 /// Creates or closes a socket, with [`note`] or [`forget`], and without a fork in between.
 pub(crate) fn undivided<T>(change: impl FnOnce() -> T) -> T {
-    static HANDLERS: Once = Once::new();
-    // SAFETY: the handlers are functions of this library, which is not unloaded while a process can fork: pthread_atfork removes the
-    // handlers of a library that is. They may be called in any thread.
-    HANDLERS.call_once(|| unsafe {
-        pthread_atfork(Some(before), Some(after), Some(in_child));
-    });
-    let _changing = crate::lock(&CHANGING);
+    static HANDLERS: AtomicBool = AtomicBool::new(false);
+    if !HANDLERS.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handlers are functions of this library; if it is unloaded, the C library removes them. They may be called in any
+        // thread.
+        unsafe { pthread_atfork(Some(before), Some(after), Some(in_child)) };
+    }
+    let _changing = crate::lock(CHANGING.get());
     change()
 }
 
@@ -88,7 +90,7 @@ extern "C" fn before() {
     // A signal handler may fork, also one that has interrupted the thread that holds the lock: then the fork must not wait for ever, and a
     // socket that is just being created or closed may stay open in the child.
     for _ in 0..TRIES {
-        match CHANGING.try_lock() {
+        match CHANGING.get().try_lock() {
             Ok(guard) => return FORKING.set(Some(guard)),
             Err(TryLockError::Poisoned(guard)) => return FORKING.set(Some(guard.into_inner())),
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),

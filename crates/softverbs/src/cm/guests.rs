@@ -16,6 +16,7 @@ use super::incoming::Incoming;
 use super::listen::Listener;
 use crate::config;
 use crate::lock;
+use crate::process::PerProcess;
 use crate::sys;
 
 /// A remote host as far as limits are concerned: an IPv4 address, or the first half of an IPv6 address, since the other half is for its owner
@@ -78,7 +79,7 @@ pub(super) struct Guests {
     counts: Mutex<Counts>,
 }
 
-static GUESTS: Mutex<Option<(u32, Arc<Guests>)>> = Mutex::new(None);
+static GUESTS: PerProcess<Arc<Guests>> = PerProcess::new();
 
 fn subtract<K: std::hash::Hash + Eq + Copy>(counts: &mut HashMap<K, usize>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
@@ -119,12 +120,7 @@ impl Counts {
 impl Guests {
     /// Those of this process: a child after fork(2) has none.
     pub(super) fn get() -> Arc<Self> {
-        let pid = std::process::id();
-        let mut guests = lock(&GUESTS);
-        match &*guests {
-            Some((owner, guests)) if *owner == pid => guests.clone(),
-            _ => guests.insert((pid, Arc::default())).1.clone(),
-        }
+        lock(GUESTS.get()).get_or_insert_default().clone()
     }
 
     /// Whether a listener may accept one more. If not, it is called when there is room again.

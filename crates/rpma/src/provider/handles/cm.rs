@@ -124,14 +124,12 @@ impl EventChannel {
         unsafe { (*self.channel).fd }
     }
 
-    /// The next event; blocks unless the descriptor was made non-blocking.
+    /// The next event; blocks unless the descriptor was made non-blocking. The thread may be cancelled meanwhile.
     pub fn next_event(&self) -> Result<CmEvent, Failed> {
         let mut event = ptr::null_mut();
         // SAFETY: the channel is alive; the pointer outlives the call.
-        by_errno(
-            "rdma_get_cm_event",
-            permitted(|| unsafe { self.api.rdma_get_cm_event(self.channel, &mut event) }),
-        )?;
+        let ret = permitted(|| unsafe { self.api.rdma_get_cm_event(self.channel, &mut event) });
+        by_errno("rdma_get_cm_event", ret)?;
         Ok(CmEvent { api: self.api, event })
     }
 }
