@@ -370,7 +370,7 @@ fn a_permitted_read_makes_a_peer_known_and_an_access_to_no_bytes_does_not() {
         let mut bench = Bench::ready();
         bench.post_receive(1, 100);
         bench.hear(&first);
-        bench.conn.step(&mut bench.host, reason::WRITABLE, bench.now, bench.budget);
+        bench.conn.step(&mut bench.host, reason::WRITABLE, bench.budget);
         bench.calls();
         let request = read_request(STAG, BASE - 1, 8);
         bench.hear(&read(msn, &request));
