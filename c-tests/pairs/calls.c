@@ -2,7 +2,7 @@
 /*
  * calls.c -- what the provider asks of the kernel for the work it does, counted in calls.
  *
- * This program's epoll_wait(), syscall(), sendmsg(), process_vm_writev() and getpid() come before libc's, so the provider's calls
+ * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv() and getpid() come before libc's, so the provider's calls
  * pass through here. A count does not depend on how fast the machine is; what others on it do changes it a little, so each limit is
  * several times what is needed, and a fraction of what a provider makes that works request by request.
  */
@@ -108,11 +108,11 @@ sendmsg(int fd, const struct msghdr *message, int flags)
 }
 
 ssize_t
-process_vm_writev(pid_t pid, const struct iovec *local, unsigned long locals, const struct iovec *remote, unsigned long remotes,
+process_vm_readv(pid_t pid, const struct iovec *local, unsigned long locals, const struct iovec *remote, unsigned long remotes,
 	unsigned long flags)
 {
 	copies++;
-	return real_syscall(SYS_process_vm_writev, pid, (long)local, (long)locals, (long)remote, (long)remotes, (long)flags);
+	return real_syscall(SYS_process_vm_readv, pid, (long)local, (long)locals, (long)remote, (long)remotes, (long)flags);
 }
 
 pid_t

@@ -4,6 +4,7 @@
 use once_cell::race::OnceNonZeroUsize;
 use std::cell::Cell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -405,38 +406,141 @@ impl Process {
     }
 }
 
-/// Copies bytes to memory of this process through the kernel, in order, and returns how many were copied: fewer than all if the memory that
-/// follows is not mapped and writable. Copies at most the first [`crate::limits::PLACE_BATCH`] pieces. EFAULT if none was copied.
+/// What the kernel looks at when a thread ends: its robust mutexes (linux/futex.h).
+#[repr(C)]
+struct RobustList {
+    next: *const RobustList,
+    futex_offset: libc::c_long,
+    pending: *const RobustList,
+}
+
+thread_local! {
+    /// The robust list that the C library has given the kernel for this thread. `None`: not asked yet.
+    static ROBUST_LIST: Cell<Option<*const RobustList>> = const { Cell::new(None) };
+}
+
+/// Stores eight bytes through the kernel, which reports EFAULT where a store of this process would cause a signal.
+///
+/// get_robust_list(2) stores the pointer that set_robust_list(2) was given, with one instruction that stores eight bytes (`put_user`), and
+/// with all that a page fault needs. The kernel does not look at the pointer while the thread lives. Its own list is put back at the end.
+///
+/// If the thread is killed in between, the kernel takes the last word for the address of a list. It then only reads, and stops at what is not
+/// mapped; it marks as abandoned a word in a list that has the number of the thread, which is what it does with a mutex of a thread that
+/// ends. What it does not do is to look at the thread's own list, so this is used only while that is empty.
+pub(crate) struct WordStore {
+    own: *const RobustList,
+}
+
+impl WordStore {
+    /// `None` if the thread holds a robust mutex, or a sandbox forbids the calls.
+    pub(crate) fn new() -> Option<Self> {
+        let own = ROBUST_LIST.get().or_else(|| {
+            let (mut list, mut len) = (std::ptr::null::<RobustList>(), 0usize);
+            // SAFETY: the kernel stores a pointer and a length in the two variables.
+            let got = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut list, &raw mut len) };
+            if got != 0 || (len != size_of::<RobustList>() && !list.is_null()) {
+                return None;
+            }
+            ROBUST_LIST.set(Some(list));
+            Some(list)
+        })?;
+        // SAFETY: the C library keeps the list of a thread in memory that lives as long as the thread; only the thread changes it.
+        let is_empty = own.is_null() || unsafe { (*own).next == own && (*own).pending.is_null() };
+        is_empty.then_some(Self { own })
+    }
+
+    fn set(list: *const RobustList) -> Result<(), Errno> {
+        // SAFETY: the kernel only keeps the address until the thread ends or sets another one.
+        let ret = unsafe { libc::syscall(libc::SYS_set_robust_list, list, size_of::<RobustList>()) };
+        if ret == 0 { Ok(()) } else { Err(errno()) }
+    }
+
+    /// Stores a word. EFAULT if there is no writable memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller must hold a grant to write the eight bytes at `addr`.
+    pub(crate) unsafe fn store(&self, addr: u64, word: u64) -> Result<(), Errno> {
+        Self::set(word as *const RobustList)?;
+        let mut len = 0usize;
+        // SAFETY: the kernel stores the length in `len` and eight bytes at `addr`, which the caller may write, or fails if there is no
+        // writable memory.
+        let ret = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, addr, &raw mut len) };
+        if ret == 0 { Ok(()) } else { Err(errno()) }
+    }
+}
+
+impl Drop for WordStore {
+    fn drop(&mut self) {
+        // It was set before and is accepted again.
+        let _ = Self::set(self.own);
+    }
+}
+
+/// Copies pieces to memory of this process through the kernel, in order, and returns how many bytes of them were copied: fewer than all if
+/// the memory that follows is not mapped and writable. Copies at most the first [`crate::limits::PLACE_BATCH`] pieces. EFAULT if nothing
+/// was copied.
+///
+/// The kernel copies each piece as one, to the address itself, so a fault in it is handled like one of a socket call. It looks up the pages
+/// of each contiguous source, which costs more than to copy some bytes: what lies between two pieces of `buffer` that are close to one
+/// another is therefore copied as well, to nowhere. A batch of 32 pieces of 8 bytes takes 1.9 us, with process_vm_writev(2), which looks up
+/// the pages of each target, 5.5 us.
 ///
 /// # Safety
 ///
 /// The caller must hold grants to write all the ranges.
 pub(crate) unsafe fn copy_to<'a>(
     process: Process,
-    pieces: impl Iterator<Item = (&'a [u8], u64)>,
+    buffer: &[u8],
+    pieces: impl Iterator<Item = (&'a [u8], u64)> + Clone,
 ) -> Result<usize, Errno> {
     const MOST: usize = crate::limits::PLACE_BATCH;
-    let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-    let (mut local, mut remote) = ([empty; MOST], [empty; MOST]);
-    let (mut locals, mut remotes) = (0usize, 0usize);
-    for (bytes, addr) in pieces.take(MOST) {
-        local[locals] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        locals += 1;
-        // Adjacent ranges become one element, because the kernel looks up the pages of each element.
-        let last = remotes.checked_sub(1).map(|last| &mut remote[last]);
-        match last.filter(|last| last.iov_base as u64 + last.iov_len as u64 == addr) {
-            Some(last) => last.iov_len += bytes.len(),
-            None => {
-                remote[remotes] = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes.len() };
-                remotes += 1;
+    /// More than the header of an FPDU, and the padding and CRC of the one before.
+    const NEAR: usize = 64;
+    let mut nowhere = [const { MaybeUninit::<u8>::uninit() }; NEAR];
+    let nowhere: *mut libc::c_void = nowhere.as_mut_ptr().cast();
+    let mut targets = [const { MaybeUninit::<libc::iovec>::uninit() }; 2 * MOST];
+    let mut sources = [const { MaybeUninit::<libc::iovec>::uninit() }; MOST];
+    let mut gaps = [0u8; MOST];
+    let (mut targets_used, mut sources_used) = (0, 0);
+    let buffer = buffer.as_ptr_range();
+    // The contiguous source under way.
+    let mut source = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    for ((bytes, addr), gap_before) in pieces.clone().zip(&mut gaps) {
+        let start = bytes.as_ptr();
+        let end = source.iov_base.cast_const().cast::<u8>().wrapping_add(source.iov_len);
+        let gap = (start as usize).wrapping_sub(end as usize);
+        let in_buffer = buffer.start <= source.iov_base.cast() && start < buffer.end;
+        if gap == 0 || (gap <= NEAR && in_buffer) {
+            if gap > 0 {
+                targets[targets_used].write(libc::iovec { iov_base: nowhere, iov_len: gap });
+                targets_used += 1;
+                *gap_before = gap as u8;
             }
+            source.iov_len += gap + bytes.len();
+        } else {
+            source = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes.len() };
+            sources_used += 1;
         }
+        sources[sources_used - 1].write(source);
+        targets[targets_used]
+            .write(libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes.len() });
+        targets_used += 1;
     }
-    // SAFETY: the local elements are slices, which are only read. The caller holds grants to write the ranges of the remote elements, and
-    // the kernel checks that they are mapped.
-    check_len(unsafe {
-        libc::process_vm_writev(process.0, local.as_ptr(), locals as u64, remote.as_ptr(), remotes as u64, 0)
-    })
+    // SAFETY: the first `targets_used` and `sources_used` elements are initialized. The sources are slices, and bytes between slices of one
+    // buffer; they are only read. The caller holds grants to write the targets, or they are at most `NEAR` bytes of `nowhere`, which lives
+    // as long as this function runs. The kernel checks that the memory is mapped.
+    let mut left = check_len(unsafe {
+        let (targets, sources) = (targets.as_ptr().cast(), sources.as_ptr().cast());
+        libc::process_vm_readv(process.0, targets, targets_used as u64, sources, sources_used as u64, 0)
+    })?;
+    let mut copied = 0;
+    for ((bytes, _), gap) in pieces.zip(gaps) {
+        left = left.saturating_sub(gap.into());
+        copied += left.min(bytes.len());
+        left = left.saturating_sub(bytes.len());
+    }
+    Ok(copied)
 }
 
 /// Copies bytes from memory of this process through the kernel. EFAULT if the memory is not mapped.
@@ -547,7 +651,7 @@ pub(crate) mod tests {
 
     /// Anonymous memory of whole pages.
     pub(crate) struct Mapping {
-        addr: *mut libc::c_void,
+        addr: u64,
         len: usize,
     }
 
@@ -557,25 +661,101 @@ pub(crate) mod tests {
             // SAFETY: a new anonymous mapping at an address that the kernel chooses.
             let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
             assert_ne!(addr, libc::MAP_FAILED);
-            Self { addr, len }
+            Self { addr: addr as u64, len }
         }
 
         pub(crate) fn addr(&self) -> u64 {
-            self.addr as u64
+            self.addr
         }
 
         /// Unmaps some of its pages.
         pub(crate) fn unmap(&self, at: usize, len: usize) {
             assert!(at + len <= self.len);
             // SAFETY: the range is part of this mapping, to which there are no references.
-            unsafe { libc::munmap(self.addr.byte_add(at), len) };
+            unsafe { libc::munmap((self.addr as *mut libc::c_void).byte_add(at), len) };
         }
     }
 
     impl Drop for Mapping {
         fn drop(&mut self) {
             // SAFETY: this mapping is not used any more; pages that are already unmapped are skipped.
-            unsafe { libc::munmap(self.addr, self.len) };
+            unsafe { libc::munmap(self.addr as *mut libc::c_void, self.len) };
+        }
+    }
+
+    /// Memory that can be taken away while it is used, and come back.
+    pub(crate) struct Vanishing {
+        map: Mapping,
+        /// A file without a name, of the length of the mapping.
+        file: OwnedFd,
+        way: Way,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Way {
+        Unmapped,
+        ReadOnly,
+        Inaccessible,
+        Truncated,
+    }
+
+    impl Vanishing {
+        pub(crate) const ALL: [Way; 4] = [Way::Unmapped, Way::ReadOnly, Way::Inaccessible, Way::Truncated];
+
+        pub(crate) fn new(len: usize, way: Way) -> Self {
+            // SAFETY: the name is a C string.
+            let file =
+                owned(unsafe { libc::memfd_create(c"vanishing".as_ptr(), libc::MFD_CLOEXEC) }).unwrap();
+            let this = Self { map: Mapping::new(len), file, way };
+            this.resize(len);
+            this.come_back();
+            this
+        }
+
+        pub(crate) fn addr(&self) -> u64 {
+            self.map.addr()
+        }
+
+        fn resize(&self, len: usize) {
+            // SAFETY: ftruncate takes no pointers.
+            assert_eq!(unsafe { libc::ftruncate(self.file.as_raw_fd(), len as libc::off_t) }, 0);
+        }
+
+        fn replace(&self, prot: i32, flags: i32, fd: RawFd) {
+            let flags = flags | libc::MAP_FIXED;
+            // SAFETY: the range is that of this mapping, to which there are no references.
+            let addr =
+                unsafe { libc::mmap(self.map.addr as *mut libc::c_void, self.map.len, prot, flags, fd, 0) };
+            assert_eq!(addr as u64, self.map.addr);
+        }
+
+        fn protect(&self, prot: i32) {
+            // SAFETY: the range is that of this mapping, to which there are no references.
+            assert_eq!(unsafe { libc::mprotect(self.map.addr as *mut libc::c_void, self.map.len, prot) }, 0);
+        }
+
+        pub(crate) fn vanish(&self) {
+            match self.way {
+                // Replaced at once, so that nobody else's memory comes there.
+                Way::Unmapped => {
+                    self.replace(libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+                }
+                Way::ReadOnly => self.protect(libc::PROT_READ),
+                Way::Inaccessible => self.protect(libc::PROT_NONE),
+                Way::Truncated => self.resize(0),
+            }
+        }
+
+        pub(crate) fn come_back(&self) {
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            match self.way {
+                Way::Unmapped => self.replace(both, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+                Way::ReadOnly | Way::Inaccessible => self.protect(both),
+                Way::Truncated => {
+                    self.resize(self.map.len);
+                    self.replace(both, libc::MAP_SHARED, self.file.as_raw_fd());
+                }
+            }
         }
     }
 
@@ -621,7 +801,8 @@ pub(crate) mod tests {
         assert!(populate(page_size(), 1, true).is_err());
         let own = Process::own();
         // SAFETY: no memory is mapped at that address, so none can be overwritten.
-        assert_eq!(unsafe { copy_to(own, [(&[1u8, 2, 3][..], page_size())].into_iter()) }, Err(libc::EFAULT));
+        let copied = unsafe { copy_to(own, &[], [(&[1u8, 2, 3][..], page_size())].into_iter()) };
+        assert_eq!(copied, Err(libc::EFAULT));
         assert_eq!(copy_from(own, page_size(), &mut [0; 3]), Err(libc::EFAULT));
     }
 }
