@@ -402,6 +402,62 @@ vanishing_initiator(struct side *side)
 
 #define TEST(name, id) {name, id##_target, id##_initiator}
 
+/* Memory that a device's driver would not pin is not registered: the page is looked at behind the first one, too. */
+static void
+unprotected_initiator(struct side *side)
+{
+	static const struct {
+		int protection;
+		int usage;
+		bool registered;
+	} cases[] = {
+		{PROT_NONE, RPMA_MR_USAGE_READ_SRC, false},
+		{PROT_NONE, RPMA_MR_USAGE_WRITE_DST, false},
+		{PROT_NONE, RPMA_MR_USAGE_SEND, false},
+		{PROT_READ, RPMA_MR_USAGE_WRITE_DST, false},
+		{PROT_READ, RPMA_MR_USAGE_READ_DST, false},
+		{PROT_READ, RPMA_MR_USAGE_RECV, false},
+		{PROT_READ, RPMA_MR_USAGE_READ_SRC, true},
+		/* registered for local writes, as by the original library */
+		{PROT_READ, RPMA_MR_USAGE_WRITE_SRC, false},
+		{PROT_READ, RPMA_MR_USAGE_SEND, true},
+		{PROT_READ | PROT_WRITE, RPMA_MR_USAGE_WRITE_DST, true},
+	};
+	struct node node;
+	char *ptr;
+
+	open_peer(&node, side);
+	ptr = mmap(NULL, 3 * GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	EXPECT(ptr != MAP_FAILED, "%s", strerror(errno));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		for (size_t page = 0; page < 3; page++) {
+			struct rpma_mr_local *mr = NULL;
+			int ret;
+
+			EXPECT(mprotect(ptr, 3 * GUARD, PROT_READ | PROT_WRITE) == 0 &&
+				mprotect(ptr + page * GUARD, GUARD, cases[i].protection) == 0, "%s", strerror(errno));
+			errno = 0;
+			ret = rpma_mr_reg(node.peer, ptr, 3 * GUARD, cases[i].usage, &mr);
+			if (cases[i].registered)
+				EXPECT(ret == 0 && mr != NULL, "case %zu, page %zu: %s", i, page, rpma_err_2str(ret));
+			else
+				EXPECT(ret == RPMA_E_PROVIDER && mr == NULL, "case %zu, page %zu: %s", i, page,
+					ret == 0 ? "registered" : rpma_err_2str(ret));
+			if (ret == 0)
+				OK(rpma_mr_dereg(&mr));
+		}
+	}
+	EXPECT(munmap(ptr, 3 * GUARD) == 0, "%s", strerror(errno));
+	say(side, 'd');
+	close_node(&node);
+}
+
+static void
+unprotected_target(struct side *side)
+{
+	hear(side, 'd');
+}
+
 const struct test access_tests[] = {
 	TEST("read-unknown-key", read_unknown_key),
 	TEST("write-unknown-key", write_unknown_key),
@@ -432,6 +488,7 @@ const struct test access_tests[] = {
 	TEST("write-region-of-another-peer", write_other_peer),
 	TEST("read-deregistered", read_deregistered),
 	TEST("write-deregistered", write_deregistered),
+	TEST("memory-of-the-wrong-protection", unprotected),
 	TEST("read-unmapped", read_unmapped),
 	TEST("write-unmapped", write_unmapped),
 	TEST("atomic-write-unmapped", atomic_unmapped),

@@ -172,7 +172,8 @@ pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 /// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag.
 ///
 /// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
-/// without local write access. EFAULT: part of the range is not mapped (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in
+/// without local write access. EFAULT: part of the range is not mapped, or is mapped
+/// without the right to read it, or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in
 /// use.
 ///
 /// # Safety
@@ -190,7 +191,7 @@ pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, acce
     {
         return null_with(libc::EINVAL);
     }
-    if access & ON_DEMAND == 0 && !sys::is_mapped(start, len) {
+    if access & ON_DEMAND == 0 && !memory::is_accessible(start, len, access & (LOCAL_WRITE | remote) != 0) {
         return null_with(libc::EFAULT);
     }
     // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_reg_mr(3)).

@@ -3,12 +3,15 @@
 //!
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a remote peer, first acquires a
 //! [`Grant`] from it. [`place`] copies bytes under grants, [`durable`] makes regions durable.
+//! [`mapping`] knows which memory may be registered.
 
 mod durable;
+mod mapping;
 mod place;
 mod table;
 
 pub(crate) use durable::make_durable;
+pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch};
 pub(crate) use table::{Grant, Region, acquire, deregister, register};
 
