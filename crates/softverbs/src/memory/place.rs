@@ -23,9 +23,10 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::table::{Grant, acquire};
+use super::word::WordStore;
 use crate::access::{Access, Denied, Unreachable};
 use crate::limits::PLACE_BATCH;
-use crate::sys::{self, Errno, Process, WordStore};
+use crate::sys::{self, Errno, Process};
 
 /// Whether a copy through the kernel failed because the system call is not permitted, not because of the memory.
 fn is_forbidden(e: Errno) -> bool {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Storing eight bytes with a single store that cannot cause a signal.
+
+use std::cell::Cell;
+
+use crate::sys::{Errno, errno};
+
+/// What the kernel looks at when a thread ends: its robust mutexes (linux/futex.h).
+#[repr(C)]
+struct RobustList {
+    next: *const RobustList,
+    futex_offset: libc::c_long,
+    pending: *const RobustList,
+}
+
+thread_local! {
+    /// The robust list that the C library has given the kernel for this thread. `None`: not asked yet.
+    static ROBUST_LIST: Cell<Option<*const RobustList>> = const { Cell::new(None) };
+}
+
+/// Stores eight bytes through the kernel, which reports EFAULT where a store of this process would cause a signal.
+///
+/// get_robust_list(2) stores the pointer that set_robust_list(2) was given, with one instruction that stores eight bytes (`put_user`), and
+/// with all that a page fault needs. The kernel does not look at the pointer while the thread lives. Its own list is put back at the end.
+///
+/// If the thread is killed in between, the kernel takes the last word for the address of a list. It then only reads, and stops at what is not
+/// mapped; it marks as abandoned a word in a list that has the number of the thread, which is what it does with a mutex of a thread that
+/// ends. What it does not do is to look at the thread's own list, so this is used only while that is empty.
+pub(crate) struct WordStore {
+    own: *const RobustList,
+}
+
+impl WordStore {
+    /// `None` if the thread holds a robust mutex, or a sandbox forbids the calls.
+    pub(crate) fn new() -> Option<Self> {
+        let own = ROBUST_LIST.get().or_else(|| {
+            let (mut list, mut len) = (std::ptr::null::<RobustList>(), 0usize);
+            // SAFETY: the kernel stores a pointer and a length in the two variables.
+            let got = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut list, &raw mut len) };
+            if got != 0 || (len != size_of::<RobustList>() && !list.is_null()) {
+                return None;
+            }
+            ROBUST_LIST.set(Some(list));
+            Some(list)
+        })?;
+        // SAFETY: the C library keeps the list of a thread in memory that lives as long as the thread; only the thread changes it.
+        let is_empty = own.is_null() || unsafe { (*own).next == own && (*own).pending.is_null() };
+        is_empty.then_some(Self { own })
+    }
+
+    fn set(list: *const RobustList) -> Result<(), Errno> {
+        // SAFETY: the kernel only keeps the address until the thread ends or sets another one.
+        let ret = unsafe { libc::syscall(libc::SYS_set_robust_list, list, size_of::<RobustList>()) };
+        if ret == 0 { Ok(()) } else { Err(errno()) }
+    }
+
+    /// Stores a word. EFAULT if there is no writable memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller must hold a grant to write the eight bytes at `addr`.
+    pub(crate) unsafe fn store(&self, addr: u64, word: u64) -> Result<(), Errno> {
+        Self::set(word as *const RobustList)?;
+        let mut len = 0usize;
+        // SAFETY: the kernel stores the length in `len` and eight bytes at `addr`, which the caller may write, or fails if there is no
+        // writable memory.
+        let ret = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, addr, &raw mut len) };
+        if ret == 0 { Ok(()) } else { Err(errno()) }
+    }
+}
+
+impl Drop for WordStore {
+    fn drop(&mut self) {
+        // It was set before and is accepted again.
+        let _ = Self::set(self.own);
+    }
+}
