@@ -6,3 +6,7 @@
 //! sees are in [`rpma::abi`]; `include/librpma.h` is generated from both.
 
 pub mod capi;
+
+/// Out of memory is an error of a call, not the end of the program.
+#[global_allocator]
+static ALLOCATOR: reserve::Reserve = reserve::Reserve;
