@@ -29,6 +29,7 @@ use rpma::utils;
 ///
 /// # Errors
 /// * RPMA_E_INVAL - addr or ibv_ctx_ptr is NULL, or type is not a valid value
+/// * RPMA_E_NOMEM - out of memory
 /// * RPMA_E_PROVIDER - the address could not be translated, bound, or resolved within RPMA_DEFAULT_TIMEOUT_MS; no RDMA
 ///   device serves it and "rdma-core" is selected, in which case the log states what is missing; or RPMA_PROVIDER has
 ///   an unknown value or names a provider that is not part of this build

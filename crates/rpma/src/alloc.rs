@@ -13,13 +13,12 @@ impl<T> Slot<T> {
     /// Allocates the memory, or returns `Error::NoMem`.
     pub fn new() -> Result<Slot<T>> {
         let layout = Layout::new::<T>();
-        assert!(layout.size() != 0);
-        // SAFETY: the layout has a size, as asserted; objects without one are not allocated here.
-        let room = unsafe { std::alloc::alloc(layout) }.cast::<MaybeUninit<T>>();
+        let room = reserve::try_allocate(layout).cast::<MaybeUninit<T>>();
         if room.is_null() {
             return Err(Error::NoMem);
         }
-        // SAFETY: freshly allocated by the global allocator with T's layout, and MaybeUninit<T> may be uninitialised.
+        // SAFETY: freshly allocated with T's layout by the system, from which the global allocator takes back what is its own, and
+        // MaybeUninit<T> may be uninitialised.
         Ok(Slot(unsafe { Box::from_raw(room) }))
     }
 
@@ -36,10 +35,12 @@ pub fn boxed<T>(value: T) -> Result<Box<T>> {
     Ok(Slot::new()?.fill(value))
 }
 
+/// Asks whether something new may begin: whether there is memory for what cannot report that it has none ([`reserve`]).
+pub fn ready() -> Result<()> {
+    reserve::ready().map_err(|_| Error::NoMem)
+}
+
 /// `len` bytes, all zero.
 pub fn bytes(len: usize) -> Result<Vec<u8>> {
-    let mut v = Vec::new();
-    v.try_reserve_exact(len).map_err(|_| Error::NoMem)?;
-    v.resize(len, 0);
-    Ok(v)
+    reserve::try_zeroed(len).map(Vec::from).ok_or(Error::NoMem)
 }

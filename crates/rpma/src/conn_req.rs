@@ -38,6 +38,7 @@ impl ConnReq {
     /// # Safety
     /// The domain's peer and the configured shared receive queue must be alive and outlive the request.
     pub unsafe fn new(domain: Domain, addr: &CStr, port: &CStr, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
+        alloc::ready()?;
         let timeout = cfg.timeout();
         let (to_addr, to_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
         let failed = |failed| provider_error!(failed, "addr={to_addr}, port={to_port}, timeout_ms={timeout}");
@@ -71,6 +72,7 @@ impl ConnReq {
         // the event is acknowledged.
         unsafe {
             let id = CmId::of_request(domain.api, event.id());
+            alloc::ready()?;
             let res = Resources::new(domain, id, cfg)?;
             let pdata = PrivateData::copy(event.private_data())?;
             alloc::boxed(ConnReq { res, pdata, domain, passive: true })
@@ -98,6 +100,7 @@ impl ConnReq {
         if pdata.is_some_and(|pdata| pdata.ptr.is_null() || pdata.len == 0) {
             return Err(Error::Inval);
         }
+        alloc::ready()?;
         let mut param = conn_param(pdata);
         let ConnReq { res, pdata, domain, passive } = self;
         // An event may follow the accept immediately, and a thread that waits on the endpoint would receive it. The identifier

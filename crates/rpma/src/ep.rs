@@ -31,6 +31,7 @@ impl Ep {
     pub unsafe fn listen(domain: Domain, addr: &CStr, port: &CStr) -> Result<Box<Ep>> {
         let (at_addr, at_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
         let failed = |failed| provider_error!(failed, "addr={at_addr}, port={at_port}");
+        alloc::ready()?;
         let events = EventChannel::create(domain.api).map_err(|failed| provider_error!(failed, ""))?;
         // SAFETY: the channel is declared first, so it outlives the identifier; two C strings.
         let (id, info) = unsafe {

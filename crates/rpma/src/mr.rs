@@ -41,6 +41,7 @@ impl MrLocal {
             return Err(Error::Inval);
         }
         let slot = Slot::new()?;
+        alloc::ready()?;
         let Domain { api, pd, abilities, .. } = domain;
         let always = api.has_flush_access();
         let mut access = access(

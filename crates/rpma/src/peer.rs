@@ -44,6 +44,7 @@ impl Peer {
             );
             Error::Provider
         })?;
+        alloc::ready()?;
         // SAFETY: the caller guarantees a live `ctx` that outlives the peer, and `api` is its provider.
         let (abilities, pd) = unsafe { (Abilities::of(api, ctx)?, ProtDomain::alloc(api, ctx)) };
         let pd = pd.map_err(|failed| match failed.raw_errno() {

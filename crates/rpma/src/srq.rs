@@ -61,6 +61,7 @@ impl Srq {
     /// # Safety
     /// The domain's peer must be alive and outlive the queue.
     pub unsafe fn new(domain: Domain, cfg: &SrqCfg) -> Result<Box<Srq>> {
+        alloc::ready()?;
         let Domain { api, ctx, pd, .. } = domain;
         let (rq_size, rcq_size) = (cfg.rq_size(), cfg.rcq_size());
         // SAFETY: the caller guarantees that the peer, and so `pd`, outlives the queue.

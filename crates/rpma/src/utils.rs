@@ -8,6 +8,7 @@ use rdma_sys::ibv_context;
 use super::device::Abilities;
 use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use crate::abi::{rpma_conn_event, rpma_util_ibv_context_type};
+use crate::alloc;
 use crate::error::{Error, Result};
 use crate::provider;
 use crate::provider::handles::Side;
@@ -27,7 +28,9 @@ fn side(which: IbvContextTypeArg) -> Result<Side> {
 
 /// The device that serves an address.
 pub fn ibv_context(addr: &CStr, which: IbvContextTypeArg) -> Result<*mut ibv_context> {
-    provider::find_context(addr, side(which)?)
+    let side = side(which)?;
+    alloc::ready()?;
+    provider::find_context(addr, side)
 }
 
 /// Whether a device supports on-demand paging for reads and writes of reliable connections.
