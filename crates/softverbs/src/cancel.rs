@@ -3,12 +3,12 @@
 //!
 //! Cancelling unwinds the stack without running what Rust runs at the end of a scope: locks would stay locked, turns taken. So system calls
 //! that are cancellation points are made with cancellation disabled ([`whole`]), and what a waiting thread owns is not on its stack
-//! ([`waiting`]) but in a thread-local variable, which the end of the thread drops.
+//! ([`waiting`]) but under a key of the thread, whose destructor drops it.
 
-use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::OnceLock;
 
 const DISABLE: libc::c_int = 1;
 
@@ -19,8 +19,6 @@ unsafe extern "C" {
 thread_local! {
     /// The state in which the program called.
     static PROGRAMS: Cell<libc::c_int> = const { Cell::new(DISABLE) };
-    /// What the thread owns while it waits.
-    static PARKED: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
 fn set(state: libc::c_int) -> libc::c_int {
@@ -56,19 +54,59 @@ impl Drop for Whole {
     }
 }
 
+/// What a thread owns while it waits, and how that is dropped.
+#[repr(C)]
+struct Parked<K> {
+    free: unsafe fn(*mut libc::c_void),
+    keep: K,
+}
+
+/// # Safety
+///
+/// `parked` must come from Box::into_raw of a `Parked<K>`, and not be used afterwards.
+unsafe fn free<K>(parked: *mut libc::c_void) {
+    // SAFETY: the caller guarantees that the box is of this type, and nobody else's.
+    drop(unsafe { Box::from_raw(parked.cast::<Parked<K>>()) });
+}
+
+extern "C" fn end_of_thread(parked: *mut libc::c_void) {
+    // SAFETY: `parked` is a box of `waiting`, whose first field is the function for its type; the thread that owned it does not run any more.
+    unsafe { (*parked.cast::<unsafe fn(*mut libc::c_void)>())(parked) };
+}
+
+/// The key of the variable that has what the thread owns while it waits. A variable of Rust with a destructor would do, but the C library
+/// aborts the process when it has no memory to note that; a key it refuses.
+fn key() -> Option<libc::pthread_key_t> {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    *KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: `key` is writable, and the destructor accepts what `waiting` stores under it.
+        (unsafe { libc::pthread_key_create(&mut key, Some(end_of_thread)) } == 0).then_some(key)
+    })
+}
+
 /// Makes a system call that waits, in which the thread may be cancelled if the program permits it: then `keep` is dropped when the thread ends.
-/// The callers own nothing else that must be dropped.
+/// The callers own nothing else that must be dropped. Without memory to remember `keep` by, the thread is not cancelled this time.
 pub(crate) fn waiting<K: 'static, T>(keep: K, wait: impl FnOnce() -> T) -> (K, T) {
-    let programs = PROGRAMS.get();
-    let parked: Box<dyn Any> = Box::new(keep);
-    PARKED.set(Some(parked));
-    let before = set(programs);
+    if !std::mem::needs_drop::<K>() {
+        let before = set(PROGRAMS.get());
+        let result = wait();
+        set(before);
+        return (keep, result);
+    }
+    let parked = Box::into_raw(Box::new(Parked { free: free::<K>, keep }));
+    // SAFETY: the value is for the destructor of the key, to which it belongs until it is taken back below.
+    let is_kept = |key: &libc::pthread_key_t| unsafe { libc::pthread_setspecific(*key, parked.cast()) } == 0;
+    let key = key().filter(is_kept);
+    let before = set(if key.is_some() { PROGRAMS.get() } else { DISABLE });
     let result = wait();
     set(before);
-    match PARKED.take().map(|parked| parked.downcast::<K>()) {
-        Some(Ok(keep)) => (*keep, result),
-        _ => unreachable!("what was parked above is taken only here"),
+    if let Some(key) = key {
+        // SAFETY: the key exists. That a value is stored under it already needs no memory.
+        unsafe { libc::pthread_setspecific(key, ptr::null()) };
     }
+    // SAFETY: the box was made above; the key has it no more.
+    (unsafe { Box::from_raw(parked) }.keep, result)
 }
 
 #[cfg(test)]

@@ -58,6 +58,11 @@ impl<T> EventQueue<T> {
         self.counter.as_raw_fd()
     }
 
+    /// Makes room for one more event than there are; false when there is no memory for it.
+    pub(crate) fn make_room(&self) -> bool {
+        lock(&self.events).queue.try_reserve(1).is_ok()
+    }
+
     /// Queues an event, and wakes a waiting thread unless a [`Taker`] is going to take it.
     pub(crate) fn push(&self, event: T) {
         {

@@ -20,11 +20,11 @@ use crate::channel::EventQueue;
 use crate::conn::reason;
 use crate::conn::wr::{Completion, status};
 use crate::limits::POLL_DIRECTLY;
-use crate::lock;
 use crate::progress::engine::Engine;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
+use crate::{lock, try_filled};
 
 /// Consecutive empty polls that found every connection being driven by another thread, after which the poller yields its processor: that
 /// thread may need it.
@@ -75,9 +75,10 @@ pub(crate) struct Cq {
 }
 
 impl Cq {
-    pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Self {
-        let entries = vec![Entry::default(); entries as usize].into_boxed_slice();
-        Self {
+    /// ENOMEM.
+    pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Result<Self, Errno> {
+        let entries = try_filled(entries as usize, Entry::default)?;
+        Ok(Self {
             ring: Mutex::new(Ring { entries, taken: 0, put: 0, announced: 0, armed: Armed::No }),
             handle: AtomicUsize::new(0),
             channel,
@@ -88,7 +89,7 @@ impl Cq {
             armed: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Sets the address that events carry.
@@ -101,8 +102,11 @@ impl Cq {
     }
 
     /// Adds a connection, which an empty poll then drives.
-    pub(crate) fn attach(&self, connection: Arc<dyn Driven>) {
-        lock(&self.connections).push(connection);
+    pub(crate) fn attach(&self, connection: Arc<dyn Driven>) -> Result<(), Errno> {
+        let mut connections = lock(&self.connections);
+        connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        connections.push(connection);
+        Ok(())
     }
 
     /// Removes a connection.
@@ -303,7 +307,7 @@ mod tests {
 
     #[test]
     fn completions_come_out_in_order_and_a_full_queue_refuses() {
-        let cq = Cq::new(2, None);
+        let cq = Cq::new(2, None).unwrap();
         let account = Arc::new(AtomicU32::new(1));
         assert!(cq.push(done(1), Some(&account)));
         assert!(cq.push(done(2), None));
@@ -320,7 +324,7 @@ mod tests {
     #[test]
     fn an_event_is_neither_lost_nor_invented() {
         let channel = Arc::new(EventQueue::new().unwrap());
-        let cq = Cq::new(8, Some(channel.clone()));
+        let cq = Cq::new(8, Some(channel.clone())).unwrap();
         cq.push(done(1), None);
         assert_eq!(events(&channel), 0, "not armed");
         cq.arm(false);
@@ -339,7 +343,7 @@ mod tests {
     #[test]
     fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
         let channel = Arc::new(EventQueue::new().unwrap());
-        let cq = Cq::new(8, Some(channel.clone()));
+        let cq = Cq::new(8, Some(channel.clone())).unwrap();
         cq.arm(true);
         cq.push(done(1), None);
         assert_eq!(events(&channel), 0);
@@ -368,9 +372,9 @@ mod tests {
     #[test]
     fn threads_that_poll_one_queue_of_many_connections_do_not_stop_one_another() {
         use std::io::Write;
-        let cq = Arc::new(Cq::new(1024, None));
+        let cq = Arc::new(Cq::new(1024, None).unwrap());
         for _ in 0..=POLL_DIRECTLY {
-            cq.attach(Arc::new(Pusher(Arc::downgrade(&cq))));
+            cq.attach(Arc::new(Pusher(Arc::downgrade(&cq)))).unwrap();
         }
         let watch = cq.home(&Engine::get().unwrap()).unwrap();
         let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();

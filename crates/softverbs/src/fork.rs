@@ -11,6 +11,7 @@
 //! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not have the sockets, which are close-on-exec.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{MutexGuard, TryLockError};
@@ -38,9 +39,12 @@ unsafe extern "C" {
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> libc::c_int;
 }
 
+type Held = ManuallyDrop<MutexGuard<'static, Option<()>>>;
+
 thread_local! {
-    /// The lock, from the beginning of this thread's fork to its end.
-    static FORKING: Cell<Option<MutexGuard<'static, Option<()>>>> = const { Cell::new(None) };
+    /// The lock, from the beginning of this thread's fork to its end. Without a destructor: the C library aborts the process when it has no
+    /// memory to note one.
+    static FORKING: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
 /// Creates or closes a socket, with [`note`] or [`forget`], and without a fork in between.
@@ -91,15 +95,17 @@ extern "C" fn before() {
     // socket that is just being created or closed may stay open in the child.
     for _ in 0..TRIES {
         match CHANGING.get().try_lock() {
-            Ok(guard) => return FORKING.set(Some(guard)),
-            Err(TryLockError::Poisoned(guard)) => return FORKING.set(Some(guard.into_inner())),
+            Ok(guard) => return FORKING.set(Some(ManuallyDrop::new(guard))),
+            Err(TryLockError::Poisoned(guard)) => {
+                return FORKING.set(Some(ManuallyDrop::new(guard.into_inner())));
+            }
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     }
 }
 
 extern "C" fn after() {
-    drop(FORKING.take());
+    drop(FORKING.take().map(ManuallyDrop::into_inner));
 }
 
 /// Only async-signal-safe calls: other threads of the parent may have held any lock. And none of the wrappers that are cancellation points.

@@ -51,3 +51,11 @@ use std::sync::{Mutex, MutexGuard};
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+/// A slice of `len` values, allocated so that a failure is reported: ENOMEM. For sizes that a program or a peer chooses.
+pub(crate) fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, sys::Errno> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;
+    values.extend(std::iter::repeat_with(value).take(len));
+    Ok(values.into_boxed_slice())
+}

@@ -9,6 +9,7 @@ use crate::conn::reason;
 use crate::conn::wr::RecvWr;
 use crate::lock;
 use crate::progress::{By, Driven};
+use crate::sys::Errno;
 
 /// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +30,12 @@ struct Inner {
 }
 
 impl Srq {
-    pub(crate) fn new(pd: u32, capacity: u32) -> Self {
+    /// ENOMEM.
+    pub(crate) fn new(pd: u32, capacity: u32) -> Result<Self, Errno> {
         let capacity = capacity as usize;
-        let posted = VecDeque::with_capacity(capacity);
-        Self { pd, inner: Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 }) }
+        let mut posted = VecDeque::new();
+        posted.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
+        Ok(Self { pd, inner: Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 }) })
     }
 
     /// Adds a receive, and drives the connections that wait for one as long as there are receives.
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_shared_queue_refuses_when_full() {
-        let srq = Srq::new(1, 1);
+        let srq = Srq::new(1, 1).unwrap();
         assert_eq!(srq.post(wr(1)), Ok(()));
         assert_eq!(srq.post(wr(2)), Err(Full));
     }
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_receive_reaches_one_of_those_that_wait() {
-        let srq = Arc::new(Srq::new(1, 8));
+        let srq = Arc::new(Srq::new(1, 8).unwrap());
         let takers: Vec<_> = (0..3)
             .map(|num| {
                 Arc::new_cyclic(|this| Taker {

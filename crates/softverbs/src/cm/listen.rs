@@ -126,6 +126,10 @@ impl Listener {
     }
 
     fn begin(self: &Arc<Self>, socket: Socket, limits: Limits) {
+        if reserve::ready().is_err() {
+            self.complain(format_args!("incoming connection closed: out of memory"));
+            return;
+        }
         // Fails if the peer has gone.
         let Ok(peer) = addr::peer(&socket) else { return };
         let host = Host::of(peer.ip());
@@ -151,6 +155,11 @@ impl Listener {
     /// Tells the program of a connect request.
     pub(super) fn request(&self, request: Unfetched, private_data: &[u8]) {
         let Some(id) = self.id.upgrade() else { return };
+        // These are the only events of which there may be many.
+        if id.state().channel.as_ref().is_some_and(|channel| !channel.make_room()) {
+            self.complain(format_args!("incoming connection closed: out of memory"));
+            return;
+        }
         let depth = |d: u16| u8::try_from(d).unwrap_or(u8::MAX);
         let mut event = Event::new(0, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
         event.private_data = private_data.to_vec();

@@ -177,13 +177,18 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue. `own_receives`: the receive
-    /// queue is its own, so that what is posted there ends with the connection; a shared one goes on without it.
-    pub(crate) fn new(num: u32, max_send_wr: u32, own_receives: bool, sizes: Sizes) -> Self {
-        Self {
+    /// queue is its own, so that what is posted there ends with the connection; a shared one goes on without it. ENOMEM.
+    pub(crate) fn new(
+        num: u32,
+        max_send_wr: u32,
+        own_receives: bool,
+        sizes: Sizes,
+    ) -> Result<Self, host::Errno> {
+        Ok(Self {
             num,
             own_receives,
             state: State::Idle,
-            send: SendHalf::new(max_send_wr),
+            send: SendHalf::new(max_send_wr)?,
             recv: RecvHalf::new(num, sizes),
             opening: Opening::default(),
             hung_up: false,
@@ -191,16 +196,17 @@ impl Conn {
             stalled: false,
             stalled_until: None,
             receives_seen: 0,
-        }
+        })
     }
 
-    /// Begins to move messages; the first step follows. Only once.
-    pub(crate) fn open(&mut self, terms: Terms<'_>, now: Micros) {
+    /// Begins to move messages; the first step follows. Only once. ENOMEM: it has not begun.
+    pub(crate) fn open(&mut self, terms: Terms<'_>, now: Micros) -> Result<(), host::Errno> {
+        self.send.open(terms.framing)?;
+        self.recv.open(terms.framing.crc, terms.wait_for_receives, terms.early)?;
         self.state = State::Open;
-        self.send.open(terms.framing);
-        self.recv.open(terms.framing.crc, terms.wait_for_receives, terms.early);
         self.recv.look_again(false);
         self.opening.begin(terms.role, &mut self.send, now);
+        Ok(())
     }
 
     /// Ends a connection that was never opened, or whose link is gone.

@@ -16,7 +16,7 @@ use iwarp::terminate::Terminate;
 use iwarp::{Inbound, WireError};
 
 use super::ending::{End, read_denied, write_denied};
-use super::host::{Durable, Host, LinkError};
+use super::host::{Durable, Errno, Host, LinkError};
 use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::SendHalf;
 use super::sq::Progress;
@@ -122,17 +122,19 @@ impl RecvHalf {
         }
     }
 
-    /// The connection is there. `early` is what arrived behind the peer's MPA frame.
-    pub(super) fn open(&mut self, crc: bool, wait_for_receives: bool, early: &[u8]) {
+    /// The connection is there. `early` is what arrived behind the peer's MPA frame. ENOMEM.
+    pub(super) fn open(&mut self, crc: bool, wait_for_receives: bool, early: &[u8]) -> Result<(), Errno> {
         self.receiver = Receiver::new(crc);
         // With CRCs on the buffer must hold an FPDU and the trailer before it.
         let least = if crc { MAX_FPDU + MAX_TRAILER_LEN } else { WHOLE * 2 };
         let size = self.sizes.buffer.max(least).max(early.len());
-        self.buf = vec![0; if crc { size.max(2 * self.sizes.buffer) } else { size }].into_boxed_slice();
+        self.buf = reserve::try_zeroed(if crc { size.max(2 * self.sizes.buffer) } else { size })
+            .ok_or(libc::ENOMEM)?;
         self.buf[..early.len()].copy_from_slice(early);
         self.end = early.len();
         self.messages.rq.wait_for_receives = wait_for_receives;
-        self.messages.placing.reserve(PLACE_BATCH);
+        self.messages.placing.try_reserve(PLACE_BATCH).map_err(|_| libc::ENOMEM)?;
+        Ok(())
     }
 
     /// The sending half has been told of its answers.

@@ -96,9 +96,9 @@ pub(super) struct SendHalf {
 }
 
 impl SendHalf {
-    pub(super) fn new(capacity: u32) -> Self {
-        Self {
-            sq: SendQueue::new(capacity),
+    pub(super) fn new(capacity: u32) -> Result<Self, Errno> {
+        Ok(Self {
+            sq: SendQueue::new(capacity)?,
             framing: Framing::default(),
             fpdus: VecDeque::new(),
             responses: VecDeque::new(),
@@ -113,13 +113,15 @@ impl SendHalf {
             allowance: usize::MAX,
             blocked: false,
             spare: Vec::new(),
-        }
+        })
     }
 
-    pub(super) fn open(&mut self, framing: Framing) {
-        self.fpdus.reserve(BATCH);
-        self.responses.reserve(usize::from(MAX_READS));
+    /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
+    pub(super) fn open(&mut self, framing: Framing) -> Result<(), Errno> {
+        self.fpdus.try_reserve(BATCH).map_err(|_| libc::ENOMEM)?;
+        self.responses.try_reserve(usize::from(MAX_READS)).map_err(|_| libc::ENOMEM)?;
         self.framing = framing;
+        Ok(())
     }
 
     /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no limit.
@@ -180,6 +182,7 @@ impl SendHalf {
                 Part::Bytes(part) => bytes.extend_from_slice(part),
                 Part::Memory(access) => {
                     let at = bytes.len();
+                    bytes.try_reserve(access.len).ok()?;
                     bytes.resize(at + access.len, 0);
                     host.fetch(access, &mut bytes[at..]).ok()?;
                 }
@@ -494,6 +497,9 @@ impl SendHalf {
 
     fn copy_of(&mut self, host: &mut impl Host, source: Access, origin: Origin) -> Result<Vec<u8>, Failure> {
         let mut bytes = self.spare.pop().unwrap_or_default();
+        // Up to 64 KiB for each of them: the connection ends when that cannot be had.
+        let more = source.len.saturating_sub(bytes.len());
+        bytes.try_reserve_exact(more).map_err(|_| Failure::Link(libc::ENOMEM))?;
         bytes.resize(source.len, 0);
         host.fetch(source, &mut bytes).map_err(|why| match why {
             Unreachable::Denied(denied) => refused(origin, read_denied(denied)),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The send queue: work requests from the moment the connection takes them until they are completed, in posting order.
 
-use super::host::Host;
+use super::host::{Errno, Host};
 use super::wr::{Completion, SendWr, status};
+use crate::try_filled;
 
 /// How far a work request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +37,9 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn new(capacity: u32) -> Self {
-        Self { ring: vec![None; capacity as usize].into_boxed_slice(), head: 0, next: 0, tail: 0, reading: 0 }
+    /// ENOMEM.
+    pub(super) fn new(capacity: u32) -> Result<Self, Errno> {
+        Ok(Self { ring: try_filled(capacity as usize, || None)?, head: 0, next: 0, tail: 0, reading: 0 })
     }
 
     fn index(&self, position: u64) -> usize {

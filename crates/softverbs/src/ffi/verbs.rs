@@ -302,7 +302,7 @@ pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int 
     0
 }
 
-/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL.
+/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL, ENOMEM.
 ///
 /// # Safety
 ///
@@ -320,7 +320,17 @@ pub unsafe fn ibv_create_cq(
     }
     // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed (ibv_create_cq(3)).
     let events = (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) });
-    let queue = Arc::new(Cq::new(entries, events.map(|own| own.queue.clone())));
+    let queue = match Cq::new(entries, events.map(|own| own.queue.clone())) {
+        Ok(queue) => Arc::new(queue),
+        Err(e) => return null_with(e),
+    };
+    if let Some(own) = events {
+        let mut users = lock(&own.users);
+        if users.try_reserve(1).is_err() {
+            return null_with(libc::ENOMEM);
+        }
+        users.push(queue.clone());
+    }
     // SAFETY: all-zero is a valid ibv_cq: an unlocked mutex, no events.
     let mut cq: ibv_cq = unsafe { std::mem::zeroed() };
     cq.context = context;
@@ -330,9 +340,6 @@ pub unsafe fn ibv_create_cq(
     cq.cqe = cqe;
     let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel });
     queue.set_handle(cq as usize);
-    if let Some(own) = events {
-        lock(&own.users).push(queue);
-    }
     cq
 }
 
@@ -437,6 +444,10 @@ pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *
     }
     // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_create_srq(3)).
     let own = unsafe { PdObject::own(pd) };
+    let queue = match Srq::new(own.number, max_wr) {
+        Ok(queue) => Arc::new(queue),
+        Err(e) => return null_with(e),
+    };
     own.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_srq.
     let mut srq: ibv_srq = unsafe { std::mem::zeroed() };
@@ -445,7 +456,7 @@ pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *
     srq.srq_context = srq_context;
     srq.pd = pd;
     srq.handle = next_number();
-    SrqObject::create(srq, Arc::new(Srq::new(own.number, max_wr)))
+    SrqObject::create(srq, queue)
 }
 
 /// Destroys a shared receive queue. EBUSY while queue pairs use it.
@@ -516,7 +527,7 @@ pub(crate) unsafe fn create_qp(
         max_send_wr: cap.max_send_wr,
         max_recv_wr: if given.srq.is_null() { cap.max_recv_wr } else { 0 },
         signal_all: given.sq_sig_all != 0,
-    });
+    })?;
     pd.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_qp.
     let mut qp: ibv_qp = unsafe { std::mem::zeroed() };

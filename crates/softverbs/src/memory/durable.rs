@@ -59,11 +59,11 @@ fn queue() -> Option<Arc<Queue>> {
 fn start() -> Option<Arc<Queue>> {
     let queue = Arc::new(Queue::default());
     let work = queue.clone();
-    let thread = std::thread::Builder::new().name("softverbs-sync".into()).stack_size(256 * 1024);
-    match sys::without_signals(|| thread.spawn(move || work.run())) {
-        Ok(_) => Some(queue),
+    match sys::spawn(c"softverbs-sync", Box::new(move || work.run())) {
+        Ok(()) => Some(queue),
         Err(e) => {
-            log::error!("cannot start the thread for flushes to persistence: {e}");
+            let text = std::io::Error::from_raw_os_error(e);
+            log::error!("cannot start the thread for flushes to persistence: {text}");
             None
         }
     }

@@ -51,7 +51,9 @@ pub(crate) fn is_accessible(start: u64, len: u64, write: bool) -> bool {
             let mut text = String::new();
             maps.take(MOST_TEXT).read_to_string(&mut text).ok()?;
             let complete = (text.len() as u64) < MOST_TEXT;
-            let mappings: Vec<Mapped> = text.split_inclusive('\n').filter_map(parse).collect();
+            let mut mappings: Vec<Mapped> = Vec::new();
+            mappings.try_reserve_exact(text.split_inclusive('\n').count()).ok()?;
+            mappings.extend(text.split_inclusive('\n').filter_map(parse));
             covers(start, len, needed, |at| {
                 let found = mappings.iter().find(|(_, end, _)| at < *end).copied();
                 if found.is_some() || complete { Some(found) } else { None }

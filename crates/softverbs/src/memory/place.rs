@@ -54,8 +54,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new() -> Self {
-        Self { placements: Vec::with_capacity(PLACE_BATCH) }
+    /// ENOMEM.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let mut placements = Vec::new();
+        placements.try_reserve_exact(PLACE_BATCH).map_err(|_| libc::ENOMEM)?;
+        Ok(Self { placements })
     }
 
     /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until the batch is executed.

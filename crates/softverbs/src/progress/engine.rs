@@ -89,10 +89,8 @@ impl Engine {
             log::error!("cannot set up the engine: {}", std::io::Error::from_raw_os_error(e));
         })?);
         let on_thread = engine.clone();
-        let thread = std::thread::Builder::new().name("softverbs".into()).stack_size(256 * 1024);
-        sys::without_signals(|| thread.spawn(move || on_thread.run())).map_err(|e| {
-            log::error!("cannot start the engine thread: {e}");
-            e.raw_os_error().unwrap_or(libc::EAGAIN)
+        sys::spawn(c"softverbs", Box::new(move || on_thread.run())).inspect_err(|&e| {
+            log::error!("cannot start the engine thread: {}", std::io::Error::from_raw_os_error(e));
         })?;
         *running = Some(engine.clone());
         Ok(engine)
@@ -132,7 +130,11 @@ impl Engine {
         events: u32,
         source: Arc<dyn Source>,
     ) -> Result<(), Errno> {
-        lock(&self.sources).insert(token, source);
+        {
+            let mut sources = lock(&self.sources);
+            sources.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+            sources.insert(token, source);
+        }
         self.epoll.add(fd, events, token).inspect_err(|&e| {
             lock(&self.sources).remove(&token);
             log::error!("cannot watch a socket: {}", std::io::Error::from_raw_os_error(e));

@@ -6,6 +6,9 @@
 //! the turn, so the driver is told of it, and waits for nobody. The lock in a slot is never contended, as the stamp says who may take it; it
 //! only lends the value to safe code.
 
+use crate::sys::Errno;
+use crate::try_filled;
+
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
 struct Slot<T> {
@@ -31,9 +34,12 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    pub(crate) fn new(capacity: u32) -> Self {
-        let slot = |i| Slot { stamp: AtomicU64::new(free(u64::from(i))), value: Mutex::new(None) };
-        Self { slots: (0..capacity).map(slot).collect(), tail: AtomicU64::new(0), head: AtomicU64::new(0) }
+    /// ENOMEM.
+    pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
+        let mut stamps = (0..u64::from(capacity)).map(free);
+        let slot = || Slot { stamp: AtomicU64::new(stamps.next().unwrap_or(0)), value: Mutex::new(None) };
+        let slots = try_filled(capacity as usize, slot)?;
+        Ok(Self { slots, tail: AtomicU64::new(0), head: AtomicU64::new(0) })
     }
 
     fn slot(&self, position: u64) -> Option<&Slot<T>> {
@@ -97,7 +103,7 @@ mod tests {
 
     #[test]
     fn values_come_out_in_order_and_a_full_ring_gives_them_back() {
-        let ring = Ring::new(3);
+        let ring = Ring::new(3).unwrap();
         for lap in 0..5 {
             for i in 0..3 {
                 assert_eq!(ring.push(lap * 10 + i), Ok(()));
@@ -115,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_one_is_full_with_one() {
-        let ring = Ring::new(1);
+        let ring = Ring::new(1).unwrap();
         for lap in 0..3 {
             assert_eq!(ring.push(lap), Ok(()));
             assert_eq!(ring.push(99), Err(99));
@@ -126,14 +132,14 @@ mod tests {
 
     #[test]
     fn a_ring_without_room_is_full_and_empty() {
-        let ring = Ring::new(0);
+        let ring = Ring::new(0).unwrap();
         assert_eq!(ring.push(1), Err(1));
         assert_eq!(ring.pop(), None);
     }
 
     #[test]
     fn every_value_of_many_posters_comes_out_once_and_in_the_order_of_its_poster() {
-        let ring = std::sync::Arc::new(Ring::new(8));
+        let ring = std::sync::Arc::new(Ring::new(8).unwrap());
         let posters: Vec<_> = (0..4u64)
             .map(|poster| {
                 let ring = ring.clone();

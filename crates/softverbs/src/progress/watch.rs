@@ -61,7 +61,11 @@ impl Watch {
     /// Adds a connection's socket. The engine is told by what the socket has, now and later. Gives the token to remove it by.
     pub(crate) fn add(&self, socket: &OwnedFd, connection: Arc<dyn Driven>) -> Result<u64, Errno> {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        lock(&self.connections).insert(token, connection);
+        {
+            let mut connections = lock(&self.connections);
+            connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+            connections.insert(token, connection);
+        }
         self.set.add(socket.as_raw_fd(), EDGES, token).inspect_err(|_| {
             lock(&self.connections).remove(&token);
         })?;

@@ -112,10 +112,13 @@ fn now() -> Micros {
 }
 
 impl Qp {
-    pub(crate) fn new(attributes: Attributes) -> Arc<Self> {
+    /// ENOMEM.
+    pub(crate) fn new(attributes: Attributes) -> Result<Arc<Self>, Errno> {
         let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, signal_all } = attributes;
-        let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default());
-        let session = Session { conn, link: None, batch: Batch::new(), process: Process::own(), timer: None };
+        let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default())?;
+        let (sends, receives) = (Ring::new(max_send_wr)?, Ring::new(max_recv_wr)?);
+        let session =
+            Session { conn, link: None, batch: Batch::new()?, process: Process::own(), timer: None };
         let qp = Arc::new_cyclic(|this: &Weak<Qp>| Self {
             this: this.clone(),
             num,
@@ -126,8 +129,8 @@ impl Qp {
             signal_all,
             state: AtomicU8::new(INIT),
             turn: Turn::new(),
-            sends: Ring::new(max_send_wr),
-            receives: Ring::new(max_recv_wr),
+            sends,
+            receives,
             in_use: Arc::default(),
             max_send_wr,
             pace: Pace::default(),
@@ -137,14 +140,14 @@ impl Qp {
             watch: OnceLock::new(),
             observer: OnceLock::new(),
         });
-        qp.send_cq.attach(qp.clone());
+        qp.send_cq.attach(qp.clone())?;
         if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
-            qp.recv_cq.attach(qp.clone());
+            qp.recv_cq.attach(qp.clone()).inspect_err(|_| qp.send_cq.detach(&*qp))?;
         }
         if let Some(srq) = &qp.srq {
             srq.add_user(1);
         }
-        qp
+        Ok(qp)
     }
 
     /// Begins to move messages over a connection. Whatever the error, the queue pair is then in the state of a connection that ended.
@@ -172,7 +175,7 @@ impl Qp {
             crate::link::Tcp::open(stream.socket, watch, engine, self.pd, this)
         })();
         let Session { conn, .. } = session;
-        match link {
+        let opened = match link {
             Ok(link) => {
                 let framing = Framing {
                     crc: stream.crc,
@@ -188,16 +191,19 @@ impl Qp {
                     wait_for_receives: stream.wait_for_receives,
                     early: &stream.early,
                 };
-                conn.open(terms, now());
-                session.link = Some(link);
-                Ok(())
+                let opened = conn.open(terms, now());
+                match opened {
+                    Ok(()) => session.link = Some(link),
+                    Err(_) => link.close(None),
+                }
+                opened
             }
-            Err(e) => {
-                let (conn, mut host) = self.host(session);
-                conn.lose(&mut host, e);
-                Err(e)
-            }
-        }
+            Err(e) => Err(e),
+        };
+        opened.inspect_err(|&e| {
+            let (conn, mut host) = self.host(session);
+            conn.lose(&mut host, e);
+        })
     }
 
     /// Posts a receive; ENOMEM when the queue is full.

@@ -214,7 +214,7 @@ impl Sim {
         let terms =
             Terms { framing: terms.framing, role: terms.role, wait_for_receives: terms.wait, early: &early };
         let Some(conn) = &mut self.conns[me] else { return };
-        conn.open(terms, self.now);
+        conn.open(terms, self.now).unwrap();
         self.sides[me].timer = conn.deadline();
         self.sides[me].opened_at = self.now;
         self.sides[me].reasons |= reason::READABLE;

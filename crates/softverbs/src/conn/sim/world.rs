@@ -108,7 +108,7 @@ impl Sim {
             self.checker.sides[me].ord = of.framing.ord;
             self.pipes[me].begin(self.plan.capacity[me]);
             self.memories[me].begin();
-            let conn = Conn::new(me as u32 + 1, of.max_send_wr, !of.shared, of.sizes);
+            let conn = Conn::new(me as u32 + 1, of.max_send_wr, !of.shared, of.sizes).unwrap();
             self.conns[me] = Some(Box::new(conn));
         }
     }

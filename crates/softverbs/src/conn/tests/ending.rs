@@ -256,8 +256,8 @@ fn flush_errors_wait_for_room_and_none_is_lost() {
 #[test]
 fn the_receives_of_a_shared_queue_stay_there_but_for_the_one_that_was_begun() {
     let mut bench = Bench::ready();
-    bench.conn = Conn::new(QP, 8, false, Sizes::default());
-    bench.conn.open(terms(), bench.host.now);
+    bench.conn = Conn::new(QP, 8, false, Sizes::default()).unwrap();
+    bench.conn.open(terms(), bench.host.now).unwrap();
     (1..=2).for_each(|id| bench.host.receives.push_back(receive(id, 100)));
     bench.hear(&fpdu(&untagged(Opcode::Send, false, 1, 0), b"the beginning"));
     bench.step(reason::DISCONNECT);
@@ -276,7 +276,7 @@ fn nothing_completes_once_the_queue_pair_is_destroyed() {
 #[test]
 fn a_connection_that_was_never_opened_ends_without_a_link() {
     let mut bench = Bench::ready();
-    bench.conn = Conn::new(QP, 8, true, Sizes::default());
+    bench.conn = Conn::new(QP, 8, true, Sizes::default()).unwrap();
     bench.host.receives.push_back(receive(1, 100));
     assert_eq!(bench.step(reason::ALL), crate::conn::Stepped::default());
     bench.conn.lose(&mut bench.host, libc::EMFILE);

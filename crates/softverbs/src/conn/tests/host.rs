@@ -265,9 +265,9 @@ pub(super) fn terms() -> Terms<'static> {
 impl Bench {
     /// Before the first step.
     pub(super) fn opened(terms: Terms<'_>, sizes: Sizes) -> Self {
-        let mut conn = Conn::new(QP, 8, true, sizes);
+        let mut conn = Conn::new(QP, 8, true, sizes).unwrap();
         let host = Recorder::new();
-        conn.open(terms, host.now);
+        conn.open(terms, host.now).unwrap();
         let budget = Budget { send: usize::MAX, receive: usize::MAX };
         Self { conn, host, budget }
     }

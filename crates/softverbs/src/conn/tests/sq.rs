@@ -8,7 +8,7 @@ use crate::conn::wr::{Op, SendWr, opcode, status};
 const FLUSHED: u32 = status::WR_FLUSH_ERR;
 
 fn queue(requests: &[(u64, Op)]) -> SendQueue {
-    let mut sq = SendQueue::new(8);
+    let mut sq = SendQueue::new(8).unwrap();
     requests.iter().for_each(|&(id, op)| sq.push(wr(id, op, 1)));
     sq
 }
@@ -75,7 +75,7 @@ fn what_the_link_has_taken_is_over_but_for_reads() {
 
 #[test]
 fn a_queue_is_full_until_its_oldest_request_is_complete() {
-    let (mut sq, mut host) = (SendQueue::new(2), host());
+    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
     for lap in 0..5 {
         assert!(!sq.is_full());
         sq.push(wr(lap, Op::Write, 1));
@@ -93,7 +93,7 @@ fn a_queue_is_full_until_its_oldest_request_is_complete() {
 
 #[test]
 fn an_unsignalled_request_gives_its_place_back_without_a_completion() {
-    let (mut sq, mut host) = (SendQueue::new(2), host());
+    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
     sq.push(SendWr { signaled: false, ..wr(1, Op::Write, 1) });
     sent(&mut sq, Progress::Done(status::SUCCESS));
     host.send_room = 0;
@@ -144,7 +144,7 @@ fn a_failed_request_keeps_its_status_and_nothing_behind_it_succeeds() {
 
 #[test]
 fn failing_completes_everything_once_signalled_or_not() {
-    let (mut sq, mut host) = (SendQueue::new(8), host());
+    let (mut sq, mut host) = (SendQueue::new(8).unwrap(), host());
     for id in 0..4 {
         sq.push(SendWr { signaled: id % 2 == 0, ..wr(id, Op::Write, 1) });
     }

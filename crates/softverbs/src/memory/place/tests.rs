@@ -28,7 +28,7 @@ fn a_batch_is_placed_in_order() {
         let stag = region_of(&mut memory, LOCAL_WRITE);
         let input: Vec<u8> = (0..9_001u32).map(|i| (i % 251) as u8).collect();
         let word = (addr + 15) & !7;
-        let mut batch = Batch::new();
+        let mut batch = Batch::new().unwrap();
         batch.add(access(stag, addr + 3, 9_000), 1, 0).unwrap();
         batch.add(access(stag, word, 8), 1, 17).unwrap();
         batch.add(access(stag, word + 8, 8), 1, 100).unwrap();
@@ -55,7 +55,7 @@ fn every_piece_gets_its_own_bytes() {
     let addr = (memory.as_mut_ptr() as u64 + 7) & !7;
     let stag = region_of(&mut memory, LOCAL_WRITE);
     let input: Vec<u8> = (0..200_000u32).map(|i| (i * 7 % 251) as u8).collect();
-    let mut batch = Batch::new();
+    let mut batch = Batch::new().unwrap();
     let (mut from, mut to) = (0, 0);
     let mut expected = vec![0u8; 190_000];
     for i in 0..5 * PLACE_BATCH {
@@ -84,7 +84,7 @@ fn the_placement_whose_memory_is_gone_is_named_and_none_behind_it_is_carried_out
             let map = sys::tests::Mapping::new(3 * page);
             let region = Region { addr: map.addr(), len: 3 * page as u64, access: LOCAL_WRITE, pd: 1 };
             let stag = register(region).unwrap();
-            let mut batch = Batch::new();
+            let mut batch = Batch::new().unwrap();
             for (i, at) in [0, page, 2 * page, 64].into_iter().enumerate() {
                 batch.add(access(stag, map.addr() + at as u64, lens[i]), 1, i * step).unwrap();
             }
@@ -137,7 +137,7 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
         let (mut looks, mut changes, mut batches) = (0u64, 0u64, 0u32);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut batch = Batch::new();
+                let mut batch = Batch::new().unwrap();
                 while !over.load(Ordering::Relaxed) {
                     batches = batches.wrapping_add(1);
                     let mut input = [0; 60];
@@ -201,7 +201,7 @@ fn memory_may_go_away_at_the_moment_of_a_placement() {
                 }
             });
             let until = Instant::now() + EACH;
-            let mut batch = Batch::new();
+            let mut batch = Batch::new().unwrap();
             while Instant::now() < until {
                 for i in 0..16 {
                     batch

@@ -154,7 +154,7 @@ fn nothing_that_was_handed_over_lies_there_while_the_engine_sleeps() {
         let line = Arc::new(Line {
             turn: Turn::new(),
             held: Held::new(),
-            posted: Ring::new(2),
+            posted: Ring::new(2).unwrap(),
             list: RunList::new(),
             doorbell: Doorbell::new(),
             wake: Wake::new(),

@@ -28,7 +28,7 @@ impl Line {
     fn new(rounds: u32, budget: u32) -> Arc<Self> {
         let next = [AtomicU32::new(0), AtomicU32::new(0)];
         let (turn, held, list, later) = (Turn::new(), Held::new(), RunList::new(), RunList::new());
-        Arc::new(Self { turn, held, list, later, posted: Ring::new(2), next, rounds, budget })
+        Arc::new(Self { turn, held, list, later, posted: Ring::new(2).unwrap(), next, rounds, budget })
     }
 
     fn run(&self) {

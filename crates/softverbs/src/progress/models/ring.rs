@@ -18,7 +18,7 @@ fn drain(ring: &Ring<(usize, u32)>, next: &mut [u32]) {
 #[test]
 fn two_posters_and_a_driver() {
     check(|| {
-        let ring = Arc::new(Ring::new(3));
+        let ring = Arc::new(Ring::new(3).unwrap());
         let posters = [(0, 2), (1, 1)].map(|(poster, count)| {
             let ring = ring.clone();
             thread::spawn(move || (0..count).for_each(|i| ring.push((poster, i)).unwrap()))
@@ -43,7 +43,7 @@ fn two_posters_and_a_driver() {
 #[test]
 fn a_slot_is_used_again_and_a_full_ring_gives_the_value_back() {
     check(|| {
-        let ring = Arc::new(Ring::new(1));
+        let ring = Arc::new(Ring::new(1).unwrap());
         let posters = [0, 1].map(|poster| {
             let ring = ring.clone();
             thread::spawn(move || u32::from(ring.push((poster, 0)).is_ok()))
@@ -60,7 +60,7 @@ fn a_slot_is_used_again_and_a_full_ring_gives_the_value_back() {
 #[test]
 fn a_slot_is_emptied_before_it_is_free() {
     check(|| {
-        let ring = Arc::new(Ring::new(1));
+        let ring = Arc::new(Ring::new(1).unwrap());
         ring.push((0, 0)).unwrap();
         let poster = thread::spawn({
             let ring = ring.clone();

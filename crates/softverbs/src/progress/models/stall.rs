@@ -23,7 +23,7 @@ struct Line {
 impl Line {
     fn new(arrived: u32) -> Arc<Self> {
         let (turn, held) = (Turn::new(), Held::new());
-        Arc::new(Self { turn, held, receives: Ring::new(2), arrived, delivered: AtomicU32::new(0) })
+        Arc::new(Self { turn, held, receives: Ring::new(2).unwrap(), arrived, delivered: AtomicU32::new(0) })
     }
 
     fn drive(&self, reason: u32) {
