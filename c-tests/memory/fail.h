@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fail.h -- what the program and the library ask libc and the kernel for, and which of it fails.
+ *
+ * This program's malloc() and its relatives, and the calls below that need memory of the kernel, come before libc's, so those of the
+ * library pass through here.
+ */
+#ifndef MEMORY_FAIL_H
+#define MEMORY_FAIL_H 1
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* Which calls count. */
+enum fail_kind {
+	FAIL_ALLOCATIONS, /* malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign */
+	FAIL_SYSTEM /* mmap, pthread_create, eventfd, timerfd_create, epoll_create1, epoll_ctl, socket, accept4 */
+};
+
+/* Only what counts while this is set may fail. */
+extern atomic_bool fail_armed;
+extern enum fail_kind fail_kind;
+/* The number of the first call that fails, from 1, and of how many in a row; 0: none. */
+extern unsigned long fail_first;
+extern unsigned long fail_count;
+
+/* How many calls counted, and how many of them failed. */
+extern atomic_ulong fail_seen;
+extern atomic_ulong fail_failed;
+/* Blocks that were allocated and not freed, counted all the time. */
+extern atomic_long fail_blocks;
+
+#endif /* MEMORY_FAIL_H */
