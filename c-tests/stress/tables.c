@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tables.c -- the tests of this program. */
+#include "harness.h"
+
+extern const struct test load_tests[];
+extern const struct test kill_tests[];
+extern const struct test spoil_tests[];
+
+const struct test *const tables[] = {load_tests, kill_tests, spoil_tests, NULL};
