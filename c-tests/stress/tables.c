@@ -5,5 +5,6 @@
 extern const struct test load_tests[];
 extern const struct test kill_tests[];
 extern const struct test spoil_tests[];
+extern const struct test syscalls_tests[];
 
-const struct test *const tables[] = {load_tests, kill_tests, spoil_tests, NULL};
+const struct test *const tables[] = {load_tests, kill_tests, spoil_tests, syscalls_tests, NULL};

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * failing.h -- a C library that fails: this program's functions come before libc's, count the calls that librpma.so makes, and let one of
+ * them fail. Calls from elsewhere pass through.
+ */
+#ifndef STRESS_FAILING_H
+#define STRESS_FAILING_H 1
+
+#include <stdbool.h>
+
+#define CALLS(X)                                                                                                                  \
+	X(accept4) X(bind) X(connect) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(eventfd) X(fcntl) X(getpeername) X(getrandom)  \
+	X(getrlimit) X(getrusage) X(getsockname) X(getsockopt) X(listen) X(madvise) X(mmap) X(mmap64) X(msync) X(munmap) X(open)   \
+	X(open64) X(poll) X(preadv2) X(process_vm_readv) X(process_vm_writev) X(pthread_create) X(read) X(recv) X(recvmsg)         \
+	X(sched_getaffinity) X(sched_setaffinity) X(sendmsg) X(setsockopt) X(shutdown) X(socket) X(syscall) X(timerfd_create)      \
+	X(timerfd_settime) X(write)
+
+#define ENUMERATED(name) CALL_##name,
+enum call { CALLS(ENUMERATED) CALL_COUNT };
+
+extern const char *const call_names[CALL_COUNT];
+
+/* How often the library has made the call since start_counting(). */
+void start_counting(void);
+unsigned calls_made(enum call call);
+
+/* Lets the Nth call fail with this errno, or with each from the Nth on. Only one call fails at a time. */
+void let_fail(enum call call, unsigned nth, int error, bool from_there_on);
+/* Whether it has. */
+bool has_failed(void);
+
+#endif /* STRESS_FAILING_H */

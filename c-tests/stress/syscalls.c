@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * syscalls.c -- every system call that the library makes fails once, at each of its occurrences, each in a process of its own.
+ *
+ * The process is initiator and target at once. Whatever fails, each function returns 0 or an error that librpma.h lists, each request
+ * completes once, what completed with success is right, nothing hangs or crashes. After that the same is done again without a failure,
+ * which has to succeed, and the process has as many descriptors and threads as one in which nothing has failed.
+ */
+#include "failing.h"
+#include "stress.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE 65536
+#define MESSAGE 1024
+#define RECEIVES 4
+#define PATIENCE_MS 6000
+#define AT_ONCE 6
+#define CHILD_SECONDS 30
+
+/* How the scenario ended. */
+enum { SUCCEEDED = 0, ERROR = 3 };
+
+struct scene {
+	struct node node;
+	struct region offered;
+	struct region local;
+	struct region in;
+	struct rpma_conn_req *req;
+	struct rpma_conn *out; /* the initiator's connection */
+	struct rpma_conn *accepted; /* the target's one */
+	struct rpma_mr_remote *remote;
+	char *memory;
+	unsigned errors;
+	const char *first; /* what failed first */
+};
+
+/* Whether a call has succeeded; if not, its error is one that librpma.h lists for a failure of the system. */
+static bool
+good(struct scene *scene, int ret, const char *call)
+{
+	if (ret == 0)
+		return true;
+	EXPECT(ret == RPMA_E_PROVIDER || ret == RPMA_E_NOMEM || ret == RPMA_E_AGAIN, "%s returned %d (%s)", call, ret, rpma_err_2str(ret));
+	scene->errors++;
+	if (scene->first == NULL)
+		scene->first = call;
+	return false;
+}
+
+#define GOOD(call) good(scene, (call), #call)
+
+static uint16_t
+some_port(unsigned slot)
+{
+	for (unsigned port = 20000 + slot * 1000;; port++) {
+		struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+			.sin_port = htons((uint16_t)port)};
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		int ret = bind(fd, (struct sockaddr *)&here, sizeof(here));
+
+		close(fd);
+		if (ret == 0)
+			return (uint16_t)port;
+	}
+}
+
+static bool
+register_all(struct scene *scene)
+{
+	struct node *node = &scene->node;
+	struct {
+		struct region *region;
+		size_t at;
+		size_t size;
+	} regions[] = {{&scene->offered, 0, SIZE}, {&scene->local, SIZE, 2 * SIZE}, {&scene->in, 3 * SIZE, RECEIVES * MESSAGE}};
+
+	memset(scene->memory, 0, 4 * SIZE);
+	for (int i = 0; i < 3; i++) {
+		struct region *region = regions[i].region;
+
+		*region = (struct region){.ptr = scene->memory + regions[i].at, .size = regions[i].size};
+		if (!GOOD(rpma_mr_reg(node->peer, region->ptr, region->size, USAGE_ALL, &region->mr)))
+			return false;
+	}
+	return true;
+}
+
+static bool
+open_all(struct scene *scene, struct side *side)
+{
+	struct ibv_context *dev = NULL;
+
+	scene->node = (struct node){.side = side};
+	return GOOD(rpma_utils_get_ibv_context(side->addr, RPMA_UTIL_IBV_CONTEXT_LOCAL, &dev)) &&
+		GOOD(rpma_peer_new(dev, &scene->node.peer)) &&
+		GOOD(rpma_ep_listen(scene->node.peer, side->addr, side->port, &scene->node.ep)) && register_all(scene);
+}
+
+/* The next event of a connection, which has to come. */
+static bool
+next_event(struct scene *scene, struct rpma_conn *conn, enum rpma_conn_event *event)
+{
+	*event = RPMA_CONN_UNDEFINED;
+	EXPECT(readable(event_fd(conn), PATIENCE_MS), "no event of the %s's connection", conn == scene->out ? "initiator" : "target");
+	/* the failure is that of the call alone: the event is still there */
+	return GOOD(rpma_conn_next_event(conn, event)) || GOOD(rpma_conn_next_event(conn, event));
+}
+
+static bool
+accept_it(struct scene *scene)
+{
+	char words[DESCRIPTOR_SIZE + 1] = {0};
+	struct rpma_conn_private_data pdata = {words, sizeof(words)};
+
+	if (!GOOD(rpma_ep_next_conn_req(scene->node.ep, NULL, &scene->req)))
+		return false;
+	EXPECT(scene->req != NULL);
+	for (uintptr_t i = 0; i < RECEIVES; i++)
+		if (!GOOD(rpma_conn_req_recv(scene->req, scene->in.mr, i * MESSAGE, MESSAGE, (void *)i)))
+			return false;
+	OK(rpma_mr_get_descriptor(scene->offered.mr, words));
+	words[DESCRIPTOR_SIZE] = 1; /* the peer configuration: direct write to pmem */
+	return GOOD(rpma_conn_req_connect(&scene->req, &pdata, &scene->accepted));
+}
+
+static bool
+connect_it(struct scene *scene)
+{
+	enum rpma_conn_event event;
+	struct rpma_conn_private_data pdata;
+	struct rpma_conn_req *req = NULL;
+	struct rpma_peer_cfg *pcfg = NULL;
+	struct side *side = scene->node.side;
+
+	if (!GOOD(rpma_conn_req_new(scene->node.peer, side->addr, side->port, NULL, &req)) ||
+		!GOOD(rpma_conn_req_connect(&req, NULL, &scene->out)))
+		return false;
+	for (int fd = event_fd(scene->out), ms = 0; !readable(ep_fd(scene->node.ep), 1); ms++) {
+		EXPECT(ms < PATIENCE_MS, "neither a connection request nor an event");
+		if (readable(fd, 0) && !readable(ep_fd(scene->node.ep), 100)) {
+			if (next_event(scene, scene->out, &event))
+				EXPECT(event != RPMA_CONN_ESTABLISHED, "established by nobody");
+			scene->errors++;
+			return false;
+		}
+	}
+	if (!accept_it(scene))
+		return false;
+	if (!next_event(scene, scene->accepted, &event) || event != RPMA_CONN_ESTABLISHED) {
+		scene->errors++;
+		return false;
+	}
+	if (!next_event(scene, scene->out, &event) || event != RPMA_CONN_ESTABLISHED) {
+		scene->errors++;
+		return false;
+	}
+	OK(rpma_conn_get_private_data(scene->out, &pdata));
+	EXPECT(pdata.ptr != NULL && pdata.len == DESCRIPTOR_SIZE + 1);
+	if (!GOOD(rpma_mr_remote_from_descriptor(pdata.ptr, DESCRIPTOR_SIZE, &scene->remote)))
+		return false;
+	if (!GOOD(rpma_peer_cfg_from_descriptor((char *)pdata.ptr + DESCRIPTOR_SIZE, 1, &pcfg)))
+		return false;
+	OK(rpma_conn_apply_remote_peer_cfg(scene->out, pcfg));
+	OK(rpma_peer_cfg_delete(&pcfg));
+	return true;
+}
+
+/* The completion of the only request under way, waited for in one of two ways. */
+static bool
+complete(struct scene *scene, struct rpma_cq *cq, uint64_t wr_id, bool sleeps)
+{
+	uint64_t deadline = now_ms() + PATIENCE_MS;
+	struct ibv_wc wc;
+	int ret;
+
+	while ((ret = rpma_cq_get_wc(cq, 1, &wc, NULL)) == RPMA_E_NO_COMPLETION) {
+		EXPECT(now_ms() < deadline, "request %llu does not complete", (unsigned long long)wr_id);
+		/* an interrupted wait is an error of that call alone */
+		if (!sleeps || !GOOD(rpma_cq_wait(cq)))
+			usleep(200);
+	}
+	if (!good(scene, ret, "rpma_cq_get_wc"))
+		return false;
+	EXPECT(wc.wr_id == wr_id, "%llu completed, expected %llu", (unsigned long long)wc.wr_id, (unsigned long long)wr_id);
+	if (wc.status != IBV_WC_SUCCESS)
+		scene->errors++;
+	return wc.status == IBV_WC_SUCCESS;
+}
+
+static bool
+use_it(struct scene *scene, bool sleeps, uint32_t seed)
+{
+	char *out = scene->local.ptr;
+	char *back = scene->local.ptr + SIZE;
+	struct rpma_mr_local *mr = scene->local.mr;
+	struct rpma_conn *conn = scene->out;
+	struct rpma_cq *there = NULL;
+	struct rpma_cq *cq = NULL;
+
+	OK(rpma_conn_get_cq(conn, &cq));
+	OK(rpma_conn_get_cq(scene->accepted, &there));
+	fill_pattern(out, SIZE, seed);
+	memset(back, 0, SIZE);
+#define DO(id, call) (GOOD(call) && complete(scene, cq, id, sleeps))
+	if (!DO(1, rpma_write(conn, scene->remote, 0, mr, 0, SIZE, RPMA_F_COMPLETION_ALWAYS, (void *)1)) ||
+		!DO(2, rpma_read(conn, mr, SIZE, scene->remote, 0, SIZE, RPMA_F_COMPLETION_ALWAYS, (void *)2)))
+		return false;
+	check_pattern(back, SIZE, seed, "what was read back");
+	check_pattern(scene->offered.ptr, SIZE, seed, "what was written");
+	if (!DO(3, rpma_atomic_write(conn, scene->remote, 8, "\1\2\3\4\5\6\7\10", RPMA_F_COMPLETION_ALWAYS, (void *)3)) ||
+		!DO(4, rpma_write(conn, scene->remote, 64, mr, 0, 64, RPMA_F_COMPLETION_ALWAYS, (void *)4)) ||
+		!DO(5, rpma_flush(conn, scene->remote, 0, SIZE, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, (void *)5)))
+		return false;
+	EXPECT(memcmp(scene->offered.ptr + 8, "\1\2\3\4\5\6\7\10", 8) == 0 && memcmp(scene->offered.ptr + 64, out, 64) == 0);
+	if (!DO(6, rpma_flush(conn, scene->remote, 0, SIZE, RPMA_FLUSH_TYPE_PERSISTENT, RPMA_F_COMPLETION_ALWAYS, (void *)6)))
+		return false;
+	for (uintptr_t i = 0; i < RECEIVES / 2; i++) {
+		uintptr_t which = (sleeps ? RECEIVES / 2 : 0) + i;
+
+		if (!DO(7, rpma_send(conn, mr, i * MESSAGE, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)7)) ||
+			!complete(scene, there, which, sleeps))
+			return false;
+		EXPECT(memcmp(scene->in.ptr + which * MESSAGE, out + i * MESSAGE, MESSAGE) == 0, "a message is wrong");
+	}
+	return true;
+}
+
+/* Ends both connections as far as there are any; each has to end, and to be told of it. */
+static void
+end_it(struct scene *scene, bool established)
+{
+	struct rpma_conn **conns[2] = {&scene->out, &scene->accepted};
+
+	if (scene->req != NULL)
+		GOOD(rpma_conn_req_delete(&scene->req));
+	if (established) {
+		GOOD(rpma_conn_disconnect(scene->out));
+		for (int i = 0; i < 2; i++) {
+			enum rpma_conn_event event;
+
+			if (next_event(scene, *conns[i], &event))
+				EXPECT(is_end(event), "%s", rpma_utils_conn_event_2str(event));
+			scene->errors += event != RPMA_CONN_CLOSED;
+		}
+	}
+	GOOD(rpma_mr_remote_delete(&scene->remote));
+	for (int i = 0; i < 2; i++) {
+		if (*conns[i] != NULL) {
+			GOOD(rpma_conn_delete(conns[i]));
+			EXPECT(*conns[i] == NULL);
+		}
+	}
+	for (int i = 0; i < 3; i++) {
+		struct region *region = i == 0 ? &scene->offered : i == 1 ? &scene->local : &scene->in;
+
+		if (region->mr != NULL)
+			GOOD(rpma_mr_dereg(&region->mr));
+	}
+	GOOD(rpma_ep_shutdown(&scene->node.ep));
+	if (scene->node.peer != NULL)
+		GOOD(rpma_peer_delete(&scene->node.peer));
+}
+
+/* Returns what failed first, or NULL. */
+static const char *
+play(struct side *side, char *memory)
+{
+	struct scene scene = {.memory = memory};
+	bool established = false;
+
+	if (open_all(&scene, side)) {
+		established = connect_it(&scene);
+		if (established && use_it(&scene, false, 1))
+			use_it(&scene, true, 2);
+	}
+	end_it(&scene, established);
+	return scene.first != NULL ? scene.first : scene.errors > 0 ? "a completion or an event" : NULL;
+}
+
+/* What can go wrong with each call, as the kernel says it. */
+static const struct failure {
+	enum call call;
+	int errors[4];
+} failures[] = {
+	{CALL_accept4, {EMFILE, ENFILE, ENOMEM, EINTR}},
+	{CALL_bind, {ENOMEM, EADDRINUSE}},
+	{CALL_connect, {ENOMEM, EADDRNOTAVAIL, ENETUNREACH}},
+	{CALL_epoll_create1, {EMFILE, ENFILE, ENOMEM}},
+	{CALL_epoll_ctl, {ENOMEM, ENOSPC}},
+	{CALL_epoll_wait, {EINTR}},
+	{CALL_eventfd, {EMFILE, ENFILE, ENOMEM}},
+	{CALL_fcntl, {EINTR, ENOMEM}},
+	{CALL_getpeername, {ENOMEM}},
+	{CALL_getrandom, {EINTR}},
+	{CALL_getrlimit, {ENOMEM}},
+	{CALL_getrusage, {EINTR, ENOMEM}},
+	{CALL_getsockname, {ENOMEM}},
+	{CALL_getsockopt, {ENOMEM}},
+	{CALL_listen, {ENOMEM, EADDRINUSE}},
+	{CALL_madvise, {ENOMEM, EINTR, EAGAIN}},
+	{CALL_mmap, {ENOMEM}},
+	{CALL_mmap64, {ENOMEM}},
+	{CALL_msync, {EIO, ENOSPC, EINTR, ENOMEM}},
+	{CALL_munmap, {ENOMEM}},
+	{CALL_open, {EMFILE, ENFILE, ENOMEM, EINTR}},
+	{CALL_open64, {EMFILE, ENFILE, ENOMEM, EINTR}},
+	{CALL_poll, {EINTR, ENOMEM}},
+	{CALL_preadv2, {EINTR, ENOMEM}},
+	{CALL_process_vm_readv, {ENOMEM, EINTR}},
+	{CALL_process_vm_writev, {ENOMEM, EINTR}},
+	{CALL_pthread_create, {EAGAIN, ENOMEM}},
+	{CALL_read, {EINTR, ENOMEM}},
+	{CALL_recv, {EINTR, ENOMEM}},
+	{CALL_recvmsg, {EINTR, ENOMEM}},
+	{CALL_sched_getaffinity, {ENOMEM}},
+	{CALL_sched_setaffinity, {ENOMEM}},
+	{CALL_sendmsg, {EINTR, ENOMEM, ENOBUFS}},
+	{CALL_setsockopt, {ENOMEM}},
+	{CALL_shutdown, {ENOMEM}},
+	{CALL_socket, {EMFILE, ENFILE, ENOMEM}},
+	{CALL_syscall, {EINTR}},
+	{CALL_timerfd_create, {EMFILE, ENFILE, ENOMEM}},
+	{CALL_timerfd_settime, {EINTR, ENOMEM}},
+	{CALL_write, {EINTR}},
+};
+
+#define FAILURES (sizeof(failures) / sizeof(failures[0]))
+
+/* One process: its failure, or none if `nth` is 0. Both times the same memory is used, so that it does not count. */
+struct trial {
+	enum call call;
+	unsigned nth;
+	int error;
+	pid_t pid;
+	int output;
+	uint64_t deadline;
+};
+
+static struct trial running[AT_ONCE];
+
+/* In shared->counts: how often each call is made, then what a process holds at the end. */
+#define HELD_FDS 62
+#define HELD_THREADS 63
+
+static void
+run_trial(struct side *side, const struct trial *trial, unsigned slot)
+{
+	uint64_t deadline = now_ms() + PATIENCE_MS;
+	struct side own = *side;
+	char *memory = pages(4 * SIZE);
+	const char *failed;
+	const char *again;
+
+	/* for whoever started this: collect() prints it if need be */
+	dup2(trial->output, STDERR_FILENO);
+	snprintf(own.port, sizeof(own.port), "%u", some_port(slot));
+	if (trial->nth == 0) {
+		start_counting();
+		failed = play(&own, memory);
+		EXPECT(failed == NULL, "%s, although no call has failed", failed);
+		for (int i = 0; i < CALL_COUNT; i++)
+			shared->counts[i] = calls_made((enum call)i);
+	} else
+		let_fail(trial->call, trial->nth, trial->error, false);
+	failed = play(&own, memory);
+	again = play(&own, memory);
+	EXPECT(again == NULL, "%s fails the second time, when no call fails; the first time: %s", again, failed);
+	while (trial->nth != 0 && (count_fds() > shared->counts[HELD_FDS] || count_threads() > shared->counts[HELD_THREADS])) {
+		EXPECT(now_ms() < deadline, "%u descriptors and %u threads at the end, instead of %u and %u", count_fds(),
+			count_threads(), shared->counts[HELD_FDS], shared->counts[HELD_THREADS]);
+		sleep_ms(10);
+	}
+	if (trial->nth == 0) {
+		sleep_ms(3000);
+		shared->counts[HELD_FDS] = count_fds();
+		shared->counts[HELD_THREADS] = count_threads();
+	}
+	/* what is interrupted is done again, except where the program waits for an event itself, and on a medium */
+	EXPECT(failed == NULL || trial->error != EINTR || trial->call == CALL_read || trial->call == CALL_poll || trial->call == CALL_msync,
+		"%s fails, as a system call was interrupted", failed);
+	_exit(failed == NULL ? SUCCEEDED : ERROR);
+}
+
+struct results {
+	unsigned succeeded[CALL_COUNT];
+	unsigned errors[CALL_COUNT];
+	unsigned bad;
+};
+
+static void
+collect(struct trial *trial, struct results *results)
+{
+	bool late = false;
+	char text[512];
+	int status = 0;
+	off_t at = 0;
+	ssize_t n;
+
+	while (waitpid(trial->pid, &status, WNOHANG) != trial->pid) {
+		if (now_ms() > trial->deadline) {
+			late = true;
+			kill(trial->pid, SIGKILL);
+			waitpid(trial->pid, &status, 0);
+			break;
+		}
+		sleep_ms(1);
+	}
+	if (!late && WIFEXITED(status) && WEXITSTATUS(status) == SUCCEEDED)
+		results->succeeded[trial->call]++;
+	else if (!late && WIFEXITED(status) && WEXITSTATUS(status) == ERROR)
+		results->errors[trial->call]++;
+	else {
+		results->bad++;
+		fprintf(stderr, "%s, call %u, %s: %s %d\n", call_names[trial->call], trial->nth, strerrorname_np(trial->error),
+			late ? "hung" : WIFSIGNALED(status) ? "ended by signal" : "failed with",
+			late ? 0 : WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+		while ((n = pread(trial->output, text, sizeof(text), at)) > 0)
+			at += write(STDERR_FILENO, text, (size_t)n);
+	}
+	close(trial->output);
+	trial->pid = 0;
+}
+
+static void
+start_trial(struct side *side, struct trial *trial, unsigned slot)
+{
+	fflush(NULL);
+	trial->deadline = now_ms() + CHILD_SECONDS * 1000;
+	trial->output = memfd_create("output", MFD_CLOEXEC);
+	EXPECT(trial->output >= 0, "%s", strerror(errno));
+	trial->pid = fork();
+	EXPECT(trial->pid >= 0, "%s", strerror(errno));
+	if (trial->pid == 0) {
+		/* what belongs to others does not count */
+		for (int i = 0; i < AT_ONCE; i++)
+			if (running[i].pid != 0 && &running[i] != trial)
+				close(running[i].output);
+		run_trial(side, trial, slot);
+	}
+}
+
+static void
+nobody(struct side *side)
+{
+	(void)side;
+}
+
+static void
+failing_initiator(struct side *side)
+{
+	static struct trial all[20000];
+	struct rng rng = rng_of("failing calls", 0);
+	struct trial none = {0};
+	struct results results = {{0}};
+	uint64_t began = now_ms();
+	unsigned wanted;
+	unsigned n = 0;
+
+	reset_shared();
+	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", "1000", 1);
+	start_trial(side, &none, 0);
+	collect(&none, &results);
+	EXPECT(results.bad == 0, "without any failure");
+	results.succeeded[0] = 0;
+	for (size_t i = 0; i < FAILURES; i++)
+		for (unsigned nth = 1; nth <= shared->counts[failures[i].call]; nth++)
+			for (int e = 0; e < 4 && failures[i].errors[e] != 0; e++) {
+				EXPECT(n < sizeof(all) / sizeof(all[0]));
+				all[n++] = (struct trial){.call = failures[i].call, .nth = nth, .error = failures[i].errors[e]};
+			}
+	/* a part of them, in an order of its own, is the short run */
+	for (unsigned i = n - 1; i > 0; i--) {
+		unsigned k = (unsigned)rng_below(&rng, i + 1);
+		struct trial other = all[k];
+
+		all[k] = all[i];
+		all[i] = other;
+	}
+	wanted = amount(150, n);
+	if (wanted > n)
+		wanted = n;
+	for (unsigned i = 0; i < wanted + AT_ONCE; i++) {
+		struct trial *slot = &running[i % AT_ONCE];
+
+		if (slot->pid != 0)
+			collect(slot, &results);
+		if (i >= wanted)
+			continue;
+		*slot = all[i];
+		start_trial(side, slot, i % AT_ONCE);
+	}
+	figures("     %u of %u failures of calls in %llu ms", wanted, n, (unsigned long long)(now_ms() - began));
+	for (int i = 0; i < CALL_COUNT; i++)
+		if (results.succeeded[i] + results.errors[i] > 0)
+			figures("     %-18s %4u calls, %4u failures: %4u times all succeeded nevertheless, %4u documented errors",
+				call_names[i], shared->counts[i], results.succeeded[i] + results.errors[i], results.succeeded[i],
+				results.errors[i]);
+	EXPECT(results.bad == 0, "%u of %u", results.bad, wanted);
+}
+
+const struct test syscalls_tests[] = {
+	{"system-calls-fail", nobody, failing_initiator, .seconds = 60},
+	{.name = NULL},
+};
