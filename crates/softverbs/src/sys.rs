@@ -34,6 +34,16 @@ fn check_len(ret: isize) -> Result<usize, Errno> {
     usize::try_from(ret).map_err(|_| errno())
 }
 
+/// Makes a system call that does not wait, until no signal interrupts it.
+fn again<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
+    loop {
+        let ret = call();
+        if ret >= T::default() || errno() != libc::EINTR {
+            return ret;
+        }
+    }
+}
+
 fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     let fd = check(fd)?;
     // SAFETY: every caller passes a descriptor that the kernel has just created, so it has no other owner.
@@ -97,7 +107,7 @@ pub(crate) fn event_raise(fd: &OwnedFd) {
     RAISED.set(RAISED.get().wrapping_add(1));
     let one = 1u64;
     // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does not block.
-    whole(|| unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) });
+    whole(|| again(|| unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) }));
 }
 
 /// Reads an eventfd; blocks unless the descriptor has O_NONBLOCK.
@@ -112,7 +122,7 @@ pub(crate) fn event_try_take(fd: &OwnedFd) {
     let mut count = 0u64;
     let iov = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
     // SAFETY: one iovec of eight writable bytes; offset -1 means "no position", as for read.
-    whole(|| unsafe { libc::preadv2(fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) });
+    whole(|| again(|| unsafe { libc::preadv2(fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) }));
 }
 
 /// An epoll instance; each descriptor is registered with a 64-bit token.
@@ -278,7 +288,7 @@ pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | end;
     // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads; the memory behind them is read by the kernel, which checks
     // that it is mapped.
-    check_len(whole(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) }))
+    check_len(whole(|| again(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) })))
 }
 
 /// Sends bytes without blocking.
@@ -290,8 +300,10 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// Receives bytes without blocking; 0 is the end of the stream.
 pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: the buffer is writable for its length.
-    count_received(check_len(whole(|| unsafe {
-        libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
+    count_received(check_len(whole(|| {
+        again(|| unsafe {
+            libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
+        })
     })))
 }
 
@@ -312,8 +324,8 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
     // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg only reads the iovecs.
-    count_received(check_len(whole(|| unsafe {
-        libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT)
+    count_received(check_len(whole(|| {
+        again(|| unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) })
     })))
 }
 
@@ -342,14 +354,15 @@ pub(crate) fn populate(addr: u64, len: u64, write: bool) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: MADV_POPULATE_* does not change the content of memory, and fails for a range that is not mapped.
-    check(unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) }).map(drop)
+    check(again(|| unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) })).map(drop)
 }
 
 /// Tells the kernel that a range will be used soon, without faulting it in.
 pub(crate) fn will_need(addr: u64, len: u64) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
     // SAFETY: MADV_WILLNEED does not change the content of memory.
-    check(unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_WILLNEED) }).map(drop)
+    check(again(|| unsafe { libc::madvise(start as *mut libc::c_void, len as usize, libc::MADV_WILLNEED) }))
+        .map(drop)
 }
 
 /// Whether every page of a range is mapped.
@@ -460,10 +473,10 @@ pub(crate) unsafe fn copy_to<'a>(
     // SAFETY: the first `targets_used` and `sources_used` elements are initialized. The sources are slices, and bytes between slices of one
     // buffer; they are only read. The caller holds grants to write the targets, or they are at most `NEAR` bytes of `nowhere`, which lives
     // as long as this function runs. The kernel checks that the memory is mapped.
-    let mut left = check_len(unsafe {
+    let mut left = check_len(again(|| unsafe {
         let (targets, sources) = (targets.as_ptr().cast(), sources.as_ptr().cast());
         libc::process_vm_readv(process.0, targets, targets_used as u64, sources, sources_used as u64, 0)
-    })?;
+    }))?;
     let mut copied = 0;
     for ((bytes, _), gap) in pieces.zip(gaps) {
         left = left.saturating_sub(gap.into());
@@ -478,7 +491,7 @@ pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: into.len() };
     // SAFETY: `local` is the slice `into`; the memory of `remote` is only read, by the kernel, which checks that it is mapped.
-    let n = check_len(unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) })?;
+    let n = check_len(again(|| unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) }))?;
     if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
 }
 
