@@ -3,7 +3,8 @@
 #   make            builds the library and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
-#   make check-long runs the simulation of connections for 50 million schedules; SIM_SCHEDULES is another number
+#   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), and the stress tests with
+#                   their long amounts (STRESS_SEED, STRESS_PERCENT, TESTS); PARTS="simulation" or PARTS="stress" for one of them
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
 #   make fuzz       runs each fuzz target for SECONDS (20)
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
@@ -163,9 +164,9 @@ demo: examples
 check: setup-tests examples
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(STAGE)
 
-check-long:
-	@$(SETUP) $(BUILD_PACKAGES)
-	SIM_SCHEDULES=$(or $(SIM_SCHEDULES),50000000) $(CARGO) test --profile sim --locked -p softverbs --lib conn::sim -- --nocapture
+check-long: setup-tests all
+	@CARGO="$(CARGO)" SIM_SCHEDULES="$(SIM_SCHEDULES)" STRESS_SEED="$(STRESS_SEED)" STRESS_PERCENT="$(STRESS_PERCENT)" \
+		TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
 
 # Says what it measured and exits with 0, whatever that is.
 bench: all

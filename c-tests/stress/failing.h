@@ -26,7 +26,8 @@ unsigned calls_made(enum call call);
 
 /* Lets the Nth call fail with this errno, or with each from the Nth on. Only one call fails at a time. */
 void let_fail(enum call call, unsigned nth, int error, bool from_there_on);
-/* Whether it has. */
+void let_nothing_fail(void);
+/* Whether one has. */
 bool has_failed(void);
 
 #endif /* STRESS_FAILING_H */
