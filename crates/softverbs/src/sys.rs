@@ -300,11 +300,9 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// Receives bytes without blocking; 0 is the end of the stream.
 pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     // SAFETY: the buffer is writable for its length.
-    count_received(check_len(whole(|| {
-        again(|| unsafe {
-            libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT)
-        })
-    })))
+    let call =
+        || unsafe { libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
+    count_received(check_len(whole(|| again(call))))
 }
 
 /// Receives without blocking, first into `len` bytes at `addr`, then into `rest`.
@@ -324,9 +322,8 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
     // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg only reads the iovecs.
-    count_received(check_len(whole(|| {
-        again(|| unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) })
-    })))
+    let call = || unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) };
+    count_received(check_len(whole(|| again(call))))
 }
 
 /// The page size.
