@@ -30,6 +30,10 @@
 #[cfg(not(any(feature = "rdma-core", feature = "soft")))]
 compile_error!("at least one of the features `rdma-core` and `soft` is needed");
 
+// std as helgrind and DRD understand it.
+#[cfg(visible_sync)]
+extern crate visible_sync as std;
+
 #[macro_use]
 pub mod log;
 

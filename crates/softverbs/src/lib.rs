@@ -23,6 +23,12 @@
 //!
 //! Conditions that an error number does not explain are reported through the [`log`] facade with target `softverbs`.
 
+// std and once_cell as helgrind and DRD understand them.
+#[cfg(visible_sync)]
+extern crate visible_sync as once_cell;
+#[cfg(visible_sync)]
+extern crate visible_sync as std;
+
 mod access;
 mod cancel;
 mod channel;

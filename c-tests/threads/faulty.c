@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * faulty.c -- what a tool must report; a tool that does not has no teeth. The argument selects the fault: race, overflow,
+ * leak, uninitialised. With "none" there is nothing to report, and the exit status is 0.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static volatile int shared;
+static char *volatile lost;
+static volatile int sink;
+
+static void *
+increment(void *arg)
+{
+	(void)arg;
+	shared = shared + 1;
+	return NULL;
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *fault = argc == 2 ? argv[1] : "";
+
+	if (strcmp(fault, "race") == 0) {
+		pthread_t other;
+		if (pthread_create(&other, NULL, increment, NULL) != 0)
+			return 2;
+		increment(NULL);
+		pthread_join(other, NULL);
+	} else if (strcmp(fault, "overflow") == 0) {
+		char *block = malloc(8);
+		volatile size_t behind = 8;
+		if (block == NULL)
+			return 2;
+		sink = ((volatile char *)block)[behind];
+		free(block);
+	} else if (strcmp(fault, "leak") == 0) {
+		lost = malloc(1234);
+		lost = NULL;
+	} else if (strcmp(fault, "uninitialised") == 0) {
+		int *volatile block = malloc(sizeof(int));
+		if (block != NULL && *block == 7)
+			puts("seven");
+		free(block);
+	} else if (strcmp(fault, "none") != 0) {
+		fputs("usage: faulty race|overflow|leak|uninitialised|none\n", stderr);
+		return 2;
+	}
+	return 0;
+}
