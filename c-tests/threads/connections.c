@@ -68,7 +68,7 @@ requests(unsigned thread)
 		struct rpma_conn_req *own = NULL;
 		struct rpma_conn_private_data pdata;
 
-		OK(rpma_conn_req_new(peer, ADDR, listener.port, NULL, &own));
+		OK(rpma_conn_req_new(peer, ADDR, listener.port, patient, &own));
 		OK(rpma_conn_req_recv(own, mr, thread * SIZE, 64, NULL));
 		OK(rpma_conn_req_recv(request, mr, thread * SIZE, 64, NULL));
 		OK(rpma_conn_req_get_private_data(request, &pdata));
@@ -96,7 +96,7 @@ one_endpoint(unsigned thread)
 		struct rpma_conn *active = NULL, *passive = NULL;
 		enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
 
-		OK(rpma_conn_req_new(peer, ADDR, listener.port, NULL, &req));
+		OK(rpma_conn_req_new(peer, ADDR, listener.port, patient, &req));
 		OK(rpma_conn_req_connect(&req, NULL, &active));
 		OK(rpma_ep_next_conn_req(listener.ep, NULL, &req));
 		if ((thread + i) % 3 == 0) {
@@ -149,7 +149,7 @@ own_connections(unsigned thread)
 
 		memset(at, (int)(i + thread), SIZE / 2);
 		memset(at + SIZE / 2, 0, SIZE / 2);
-		connect_ends(&mine, &own, NULL);
+		connect_ends(&mine, &own, patient);
 		OK(rpma_conn_get_cq(mine.active, &completions));
 		OK(rpma_write(mine.active, remote, thread * SIZE + SIZE / 2, mr, thread * SIZE, SIZE / 4, RPMA_F_COMPLETION_ALWAYS,
 			NULL));
@@ -175,6 +175,7 @@ one_connection(void)
 
 	one_listener();
 	OK(rpma_conn_cfg_new(&cfg));
+	OK(rpma_conn_cfg_set_timeout(cfg, 60000));
 	OK(rpma_conn_cfg_set_sq_size(cfg, threads * rounds * POSTED));
 	OK(rpma_conn_cfg_set_cq_size(cfg, threads * rounds * POSTED));
 	OK(rpma_conn_cfg_set_rq_size(cfg, threads * rounds * RECEIVED));
@@ -277,6 +278,7 @@ plain_connection(void)
 
 	one_listener();
 	OK(rpma_conn_cfg_new(&cfg));
+	OK(rpma_conn_cfg_set_timeout(cfg, 60000));
 	OK(rpma_conn_cfg_set_sq_size(cfg, threads * rounds));
 	OK(rpma_conn_cfg_set_cq_size(cfg, threads * rounds));
 	connect_ends(&ends, &listener, cfg);
@@ -318,6 +320,7 @@ quiet_connection(void)
 
 	one_listener();
 	OK(rpma_conn_cfg_new(&cfg));
+	OK(rpma_conn_cfg_set_timeout(cfg, 60000));
 	connect_ends(&ends, &listener, cfg);
 	OK(rpma_conn_get_event_fd(ends.active, &fd));
 	set_nonblocking(fd);
@@ -404,7 +407,7 @@ messages(unsigned thread)
 	struct ibv_wc wc;
 
 	listen_somewhere(&own);
-	OK(rpma_conn_req_new(peer, ADDR, own.port, NULL, &req));
+	OK(rpma_conn_req_new(peer, ADDR, own.port, patient, &req));
 	OK(rpma_conn_req_connect(&req, NULL, &mine.active));
 	OK(rpma_ep_next_conn_req(own.ep, cfg, &req));
 	OK(rpma_conn_req_connect(&req, NULL, &mine.passive));

@@ -16,6 +16,7 @@ struct rpma_peer *peer;
 char memory[MAX_THREADS][SIZE] __attribute__((aligned(SIZE)));
 struct rpma_mr_local *mr;
 struct rpma_mr_remote *remote;
+struct rpma_conn_cfg *patient;
 
 static const struct row *current;
 static pthread_barrier_t line;
@@ -164,11 +165,14 @@ open_shared(void)
 	OK(rpma_mr_reg(peer, memory, sizeof(memory), USAGE_ALL, &mr));
 	OK(rpma_mr_get_descriptor(mr, desc));
 	OK(rpma_mr_remote_from_descriptor(desc, sizeof(desc), &remote));
+	OK(rpma_conn_cfg_new(&patient));
+	OK(rpma_conn_cfg_set_timeout(patient, 60000));
 }
 
 static void
 close_shared(void)
 {
+	OK(rpma_conn_cfg_delete(&patient));
 	OK(rpma_mr_remote_delete(&remote));
 	OK(rpma_mr_dereg(&mr));
 	OK(rpma_peer_delete(&peer));
@@ -194,9 +198,16 @@ run_table(const struct row *table, int argc, char **argv)
 int
 main(int argc, char **argv)
 {
+	if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+		for (const struct row *row = object_rows; row->name != NULL; row++)
+			puts(row->name);
+		for (const struct row *row = connection_rows; row->name != NULL; row++)
+			puts(row->name);
+		return 0;
+	}
 	if (argc < 3 || (threads = (unsigned)atoi(argv[1])) < 2 || threads > MAX_THREADS ||
 		(rounds = (unsigned)atoi(argv[2])) < 1) {
-		fprintf(stderr, "usage: rows THREADS ROUNDS [ROW...]\n"
+		fprintf(stderr, "usage: rows THREADS ROUNDS [ROW...]\n       rows --list\n"
 			"Runs the rows of THREAD_SAFETY.md, or those that are named, with so many threads (2 to %d),\n"
 			"over software RDMA. Prints a line for each row and \"N passed, M failed\"; ends with the\n"
 			"first row that fails.\n", MAX_THREADS);

@@ -35,6 +35,7 @@ extern struct rpma_peer *peer;
 extern char memory[MAX_THREADS][SIZE];
 extern struct rpma_mr_local *mr; /* of all the memory, for everything */
 extern struct rpma_mr_remote *remote; /* the same as its other side sees it */
+extern struct rpma_conn_cfg *patient; /* a tool may make a process 100 times as slow: connecting may take a minute */
 
 #define USAGE_ALL                                                                                  \
 	(RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC |               \
