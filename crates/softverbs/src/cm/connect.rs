@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::event::Event;
 use super::id::Id;
-use crate::conn::Role;
+use super::negotiate::{self, Offer, Refusal};
+use crate::limits::MAX_READS;
 use crate::progress::engine::{Engine, Source};
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use crate::{config, lock};
+use crate::{config, conn, lock};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
+use iwarp::terminate::Terminate;
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
@@ -28,7 +30,8 @@ pub(crate) struct Attempt {
     pub qp: Arc<Qp>,
     /// The encoded MPA Request.
     pub request: Vec<u8>,
-    pub ord: u16,
+    /// What the request offers.
+    pub offer: Offer,
     pub wait_for_receives: bool,
     /// The remote address.
     pub dst: SocketAddr,
@@ -198,37 +201,52 @@ impl Outgoing {
         }
     }
 
-    fn replied(&self, Replied { frame, private_data, early }: Replied) {
-        if frame.reject {
-            return self.fail(ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
-        }
-        if frame.markers {
-            log::warn!("connect failed: the peer requires MPA markers, which are not supported");
-            return self.fail(ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data));
-        }
-        let enhanced = frame.enhanced.unwrap_or_default();
-        if enhanced.peer_to_peer && !enhanced.rtr_write {
-            log::warn!(
+    /// Ends the attempt because of a reply; the peer is told why where there is a code for it.
+    fn refuse(&self, refusal: Refusal, crc: bool, private_data: Vec<u8>) {
+        match refusal {
+            Refusal::Rejected => {}
+            Refusal::Markers => {
+                log::warn!("connect failed: the peer requires MPA markers, which are not supported");
+            }
+            Refusal::FirstMessage => log::warn!(
                 "connect failed: the peer does not accept an RDMA Write as the first message, the only one that softverbs sends"
-            );
-            return self.fail(ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data));
+            ),
+            Refusal::Depth => log::warn!(
+                "connect failed: the peer may have more than {MAX_READS} RDMA Reads outstanding, which softverbs does not answer"
+            ),
         }
-        let Some(id) = self.id.upgrade() else { return };
-        let ord = match frame.enhanced {
-            Some(enhanced) => self.attempt.ord.min(enhanced.ird),
-            None => self.attempt.ord,
+        if let (Some(code), Some(state)) = (refusal.terminate(), &*lock(&self.state)) {
+            // The send buffer of a new connection is much larger than this. If the peer has gone, there is nobody to be told.
+            let _ = sys::send(&state.socket, &conn::terminate_fpdu(&Terminate::new(code), crc));
+        }
+        self.fail(match refusal {
+            Refusal::Rejected | Refusal::Markers => {
+                ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data)
+            }
+            Refusal::FirstMessage | Refusal::Depth => {
+                ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data)
+            }
+        });
+    }
+
+    fn replied(&self, Replied { frame, private_data, early }: Replied) {
+        let agreed = match negotiate::agree(&frame, self.attempt.offer) {
+            Ok(agreed) => agreed,
+            Err(refusal) => return self.refuse(refusal, frame.crc || self.attempt.offer.crc, private_data),
         };
+        let Some(id) = self.id.upgrade() else { return };
         let Some(state) = self.take() else { return };
         let observer: Weak<dyn ConnObserver> = self.id.clone();
         let connected = self.attempt.qp.connect(Stream {
             socket: state.socket,
-            crc: frame.crc || config::get().crc,
-            ord: u32::from(ord),
-            role: if enhanced.peer_to_peer { Role::INITIATOR_ANNOUNCED } else { Role::INITIATOR },
+            crc: agreed.crc,
+            ord: u32::from(agreed.ord),
+            role: agreed.role,
             early,
             wait_for_receives: self.attempt.wait_for_receives,
             observer,
         });
+        let enhanced = frame.enhanced.unwrap_or_default();
         let mut event = match connected {
             Ok(()) => Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0),
             Err(e) => Event::new(0, RDMA_CM_EVENT_CONNECT_ERROR, -e),

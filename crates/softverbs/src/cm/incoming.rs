@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::guests::Place;
 use super::listen::Listener;
-use super::{addr, socket};
+use super::{addr, negotiate, socket};
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
 use crate::progress::engine::Source;
@@ -146,7 +146,7 @@ impl Incoming {
             self.listener.complain(format_args!(
                 "connect request rejected: the peer requires MPA markers, which are not supported"
             ));
-            socket::send_reply(&state.socket, &socket::rejection(&frame), &[]);
+            socket::send_reply(&state.socket, &negotiate::rejection(&frame), &[]);
             return;
         }
         {

@@ -9,6 +9,7 @@ mod guests;
 pub(crate) mod id;
 pub(crate) mod incoming;
 pub(crate) mod listen;
+pub(crate) mod negotiate;
 mod socket;
 
-pub(crate) use socket::{rejection, send_reply};
+pub(crate) use socket::send_reply;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config;
 use crate::sys;
-use iwarp::mpa::{self, Enhanced, Frame, Kind};
+use iwarp::mpa::{self, Frame};
 
 /// Sets the options of a new connection: small messages are sent without delay, and on an idle connection the kernel asks the remote host
 /// whether it is there. [`crate::progress::vigil`] looks at the answers.
@@ -23,18 +23,6 @@ pub(super) fn prepare(socket: &OwnedFd) {
     const TCP_RTO_MAX_MS: i32 = 44;
     let millis = i32::try_from((limit / 8).as_millis()).unwrap_or(i32::MAX);
     sys::set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, millis.clamp(1_000, 120_000));
-}
-
-/// The MPA Reply that rejects a request.
-pub(crate) fn rejection(request: &Frame) -> Frame {
-    Frame {
-        kind: Kind::Reply,
-        markers: false,
-        crc: request.crc,
-        reject: true,
-        revision: request.revision,
-        enhanced: request.enhanced.map(|_| Enhanced::default()),
-    }
 }
 
 /// Sends an MPA Reply; false if the connection is lost. The send buffer of a new connection is much larger than a frame.

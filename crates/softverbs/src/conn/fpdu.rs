@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! FPDUs on their way to the link.
 
-use iwarp::ddp::Header;
+use iwarp::ddp::{FIRST_MSN, Header, QN_TERMINATE};
+use iwarp::rdmap::{Opcode, Terminate};
 use iwarp::stream::{self, MAX_CONTROL_FPDU};
 
 use super::host::Part;
@@ -9,6 +10,23 @@ use crate::access::Access;
 use crate::limits::MAX_INLINE;
 
 const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + MAX_INLINE + stream::MAX_TRAILER_LEN);
+
+/// The FPDU of a Terminate message.
+pub(crate) fn terminate_fpdu(terminate: &Terminate, crc: bool) -> Vec<u8> {
+    let mut body = [0; Terminate::MAX_LEN];
+    let len = terminate.encode(&mut body);
+    let header = Header::Untagged {
+        opcode: Opcode::Terminate,
+        last: true,
+        inv_stag: 0,
+        qn: QN_TERMINATE,
+        msn: FIRST_MSN,
+        mo: 0,
+    };
+    let mut out = [0; MAX_CONTROL_FPDU];
+    let len = stream::encode_fpdu(&header, &body[..len], crc, &mut out);
+    out[..len].to_vec()
+}
 
 /// What an FPDU belongs to, and whether it is the last one of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

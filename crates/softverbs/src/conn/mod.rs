@@ -33,6 +33,7 @@ use iwarp::terminate::Terminate;
 
 use crate::limits::STALLED_END_MS;
 use ending::{End, status_of};
+pub(crate) use fpdu::terminate_fpdu;
 use host::Host;
 use opening::Opening;
 pub(crate) use opening::Role;

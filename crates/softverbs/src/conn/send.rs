@@ -10,13 +10,13 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND};
 use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
 use super::ending::{End, read_denied};
-use super::fpdu::{Fpdu, Origin, Payload};
+use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
 use super::host::{Errno, Host, LinkError, Part};
 use super::sq::{Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
@@ -189,19 +189,7 @@ impl SendHalf {
             }
         }
         if let Some(terminate) = terminate {
-            let mut body = [0; Terminate::MAX_LEN];
-            let len = terminate.encode(&mut body);
-            let header = Header::Untagged {
-                opcode: Opcode::Terminate,
-                last: true,
-                inv_stag: 0,
-                qn: QN_TERMINATE,
-                msn: FIRST_MSN,
-                mo: 0,
-            };
-            let mut out = [0; stream::MAX_CONTROL_FPDU];
-            let len = stream::encode_fpdu(&header, &body[..len], self.framing.crc, &mut out);
-            bytes.extend_from_slice(&out[..len]);
+            bytes.extend_from_slice(&terminate_fpdu(&terminate, self.framing.crc));
         }
         Some(bytes)
     }

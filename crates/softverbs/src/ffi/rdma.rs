@@ -24,14 +24,14 @@ use crate::cm::event::Event;
 use crate::cm::id::{self, Channel, Id, Phase};
 use crate::cm::incoming::Request;
 use crate::cm::listen::Listener;
-use crate::cm::{addr, rejection, send_reply};
+use crate::cm::negotiate::{self, Offer};
+use crate::cm::{addr, send_reply};
 use crate::config;
-use crate::conn::Role;
 use crate::limits::{MAX_PRIVATE_DATA, MAX_PRIVATE_DATA_IN, MAX_READS};
 use crate::qp::{ConnObserver, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno, set_errno};
-use iwarp::mpa::{self, Enhanced, Frame, Kind};
+use iwarp::mpa;
 
 type ChannelObject = Object<rdma_event_channel, Channel>;
 type IdObject = Object<rdma_cm_id, Arc<Id>>;
@@ -52,6 +52,12 @@ struct Param {
     ird: u16,
     ord: u16,
     wait_for_receives: bool,
+}
+
+impl Param {
+    fn offer(&self) -> Offer {
+        Offer { ird: self.ird, ord: self.ord, crc: config::get().crc }
+    }
 }
 
 /// Reads connection parameters; NULL selects defaults. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`].
@@ -484,22 +490,8 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             state.phase = Phase::Connecting(None);
             (qp, dst, state.timeout, state.socket.take())
         };
-        let frame = Frame {
-            kind: Kind::Request,
-            markers: false,
-            crc: config::get().crc,
-            reject: false,
-            revision: mpa::REVISION,
-            enhanced: Some(Enhanced {
-                // Announces that this side sends the first FPDU, after which the responder may send.
-                peer_to_peer: true,
-                rtr_send: false,
-                rtr_write: true,
-                rtr_read: false,
-                ird: param.ird,
-                ord: param.ord,
-            }),
-        };
+        let offer = param.offer();
+        let frame = negotiate::request(offer);
         let started = (|| {
             let mut request = Vec::new();
             mpa::encode(&frame, &param.private_data, &mut request).map_err(|_| libc::EINVAL)?;
@@ -509,7 +501,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             };
             let connected = addr::connect(&socket, &dst);
             let wait_for_receives = param.wait_for_receives;
-            let attempt = Attempt { qp, request, ord: param.ord, wait_for_receives, dst, timeout };
+            let attempt = Attempt { qp, request, offer, wait_for_receives, dst, timeout };
             Outgoing::start(own, socket, connected, attempt)
         })();
         let mut state = own.state();
@@ -558,23 +550,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
                 }
             }
         };
-        let asked = request.frame.enhanced;
-        let ord = asked.map_or(param.ord, |e| param.ord.min(e.ird));
-        let reply = Frame {
-            kind: Kind::Reply,
-            markers: false,
-            crc: request.frame.crc || config::get().crc,
-            reject: false,
-            revision: request.frame.revision,
-            enhanced: asked.map(|e| Enhanced {
-                peer_to_peer: e.peer_to_peer,
-                rtr_send: e.peer_to_peer && e.rtr_send && !e.rtr_write && !e.rtr_read,
-                rtr_write: e.peer_to_peer && e.rtr_write,
-                rtr_read: e.peer_to_peer && e.rtr_read && !e.rtr_write,
-                ird: param.ird,
-                ord,
-            }),
-        };
+        let (reply, agreed) = negotiate::accept(&request.frame, param.offer());
         let socket = request.socket.filter(|socket| send_reply(socket, &reply, &param.private_data));
         let Some(socket) = socket else {
             own.state().phase = Phase::Ended;
@@ -584,9 +560,9 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let observer: Weak<dyn ConnObserver> = weak;
         qp.connect(Stream {
             socket,
-            crc: reply.crc,
-            ord: u32::from(ord),
-            role: if awaits { Role::RESPONDER_TOLD } else { Role::RESPONDER },
+            crc: agreed.crc,
+            ord: u32::from(agreed.ord),
+            role: agreed.role,
             early: Vec::new(),
             wait_for_receives: param.wait_for_receives,
             observer,
@@ -602,7 +578,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
 /// Sends the reply that rejects a request, if its peer is still there.
 fn reject(request: &Request, private_data: &[u8]) {
     if let Some(socket) = &request.socket {
-        send_reply(socket, &rejection(&request.frame), private_data);
+        send_reply(socket, &negotiate::rejection(&request.frame), private_data);
     }
 }
 

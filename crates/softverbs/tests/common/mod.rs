@@ -152,10 +152,18 @@ impl End {
     }
 
     pub fn destroy(self) {
-        // SAFETY: each object is destroyed once, in the order that their uses ask for.
+        // SAFETY: both are destroyed once, the queue pair first.
         unsafe {
             cm::rdma_destroy_qp(self.id);
             assert_eq!(cm::rdma_destroy_id(self.id), 0);
+        }
+        self.destroy_unconnected();
+    }
+
+    /// The end of one that never had a queue pair.
+    pub fn destroy_unconnected(self) {
+        // SAFETY: each object is destroyed once, in the order that their uses ask for.
+        unsafe {
             assert_eq!(verbs::ibv_destroy_cq(self.cq), 0);
             assert_eq!(verbs::ibv_destroy_comp_channel(self.comp), 0);
             cm::rdma_destroy_event_channel(self.events);
@@ -198,6 +206,11 @@ pub fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut r
 
 /// Resolves and asks for a connection. The end that may become one, without waiting for it.
 pub fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]) -> End {
+    connect_with(host, port, depth, &mut param(private_data))
+}
+
+/// As [`connect`], with parameters.
+pub fn connect_with(host: &std::ffi::CStr, port: u16, depth: u32, param: &mut rdma_conn_param) -> End {
     let (mut end, mut attr) = End::new(depth);
     // SAFETY: as above.
     unsafe {
@@ -211,7 +224,7 @@ pub fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]
         assert_eq!(cm::rdma_create_qp_ex(end.id, &mut attr), 0);
         end.qp = (*end.id).qp;
         assert_eq!(cm::rdma_migrate_id(end.id, end.events), 0);
-        assert_eq!(cm::rdma_connect(end.id, &mut param(private_data)), 0);
+        assert_eq!(cm::rdma_connect(end.id, param), 0);
     }
     end
 }
@@ -234,13 +247,18 @@ pub fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma_cm_id,
 
 /// Accepts a request. The end, without waiting for it to be established.
 pub fn accept(id: *mut rdma_cm_id, depth: u32, private_data: &[u8]) -> End {
+    accept_with(id, depth, &mut param(private_data))
+}
+
+/// As [`accept`], with parameters.
+pub fn accept_with(id: *mut rdma_cm_id, depth: u32, param: &mut rdma_conn_param) -> End {
     let (mut end, mut attr) = End::new(depth);
     // SAFETY: as above.
     unsafe {
         end.id = id;
         assert_eq!(cm::rdma_create_qp_ex(id, &mut attr), 0);
         end.qp = (*id).qp;
-        assert_eq!(cm::rdma_accept(id, &mut param(private_data)), 0);
+        assert_eq!(cm::rdma_accept(id, param), 0);
         assert_eq!(cm::rdma_migrate_id(id, end.events), 0);
     }
     end
