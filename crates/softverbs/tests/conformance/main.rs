@@ -5,9 +5,13 @@
 
 mod bystander;
 mod handshake;
+mod messages;
+mod outgoing;
 mod peer;
+mod refused;
 mod reply;
 mod requests;
+mod violations;
 
 #[path = "../common/mod.rs"]
 mod common;
