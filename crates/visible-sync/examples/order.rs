@@ -41,7 +41,7 @@ fn by_flag(set: Ordering, get: Ordering) -> u64 {
 fn by_lock() -> u64 {
     static VALUE: Mutex<u64> = Mutex::new(0);
     let add = || *VALUE.lock().unwrap() += 1;
-    let other = std::thread::spawn(move || add());
+    let other = std::thread::spawn(add);
     add();
     let _ = other.join();
     *VALUE.lock().unwrap() + 5
