@@ -38,6 +38,10 @@ mod conn;
 mod cq;
 mod ffi;
 mod fork;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+#[cfg(all(test, not(fuzzing)))]
+mod fuzzing;
 mod limits;
 mod link;
 mod memory;
