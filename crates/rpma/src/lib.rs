@@ -60,6 +60,9 @@ mod native;
 pub mod peer;
 pub mod peer_cfg;
 pub mod post;
+#[cfg(fuzzing)]
+pub mod private_data;
+#[cfg(not(fuzzing))]
 mod private_data;
 mod provider;
 mod refusal;
