@@ -6,7 +6,7 @@
 #   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), and the stress tests with
 #                   their long amounts (STRESS_SEED, STRESS_PERCENT, TESTS); PARTS="simulation" or PARTS="stress" for one of them
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
-#   make fuzz       runs each fuzz target for SECONDS (20)
+#   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
