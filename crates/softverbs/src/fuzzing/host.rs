@@ -71,8 +71,8 @@ impl World {
             ended: false,
             may_establish: agreed.role == Role::RESPONDER_TOLD,
             all_or_nothing,
-            batch: Batch::new(),
-            direct: Batch::new(),
+            batch: Batch::new().expect("memory for a batch"),
+            direct: Batch::new().expect("memory for a batch"),
             tap: Tap::new(agreed.crc),
         }
     }

@@ -46,7 +46,7 @@ pub fn connection(bytes: &[u8]) {
     };
     let own_receives = choice & 8 == 0;
     let mut run = Run {
-        conn: Conn::new(7, DEPTH, own_receives, sizes),
+        conn: Conn::new(7, DEPTH, own_receives, sizes).expect("memory for a connection"),
         world: World::new(&agreed, choice & 16 != 0),
         peer: Peer::new(agreed.crc),
         own_receives,
@@ -55,7 +55,7 @@ pub fn connection(bytes: &[u8]) {
     };
     let terms = Terms { framing, role: agreed.role, wait_for_receives: choice & 32 != 0, early: &early };
     let now = run.world.now;
-    run.conn.open(terms, now);
+    run.conn.open(terms, now).expect("memory for a connection");
     run.step(reason::WRITABLE | reason::READABLE, 1 << 16);
     while !input.is_empty() {
         run.act(&mut input);
