@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * memory.c -- a program goes through the library from the first call to the last while an allocation, or a call of the kernel that
- * needs memory or a descriptor, fails: each in turn, in a process of its own; all that one call of the library makes; all from some call on.
+ * needs memory or a descriptor, fails: each in turn, in a process of its own; all that one call of the library makes; all from some call on;
+ * all while other programs connect.
  *
  * Each process runs the scenario once with the failure and then once more without. It passes when it ends without a signal, the calls of
  * the scenario returned 0 or an error that their documentation lists, connections were established or ended by an event, everything
@@ -433,7 +434,7 @@ struct variant {
 	const char *name;
 	enum fail_kind kind;
 	bool warm; /* the library has been used before, and a connection of then is there throughout */
-	enum { EACH, DURING_A_CALL, FROM_A_CALL_ON } when;
+	enum { EACH, DURING_A_CALL, FROM_A_CALL_ON, WHILE_OTHERS_CONNECT } when;
 };
 
 static const struct variant variants[] = {
@@ -442,10 +443,53 @@ static const struct variant variants[] = {
 	{"call-without-memory-in-a-new-process", FAIL_ALLOCATIONS, false, DURING_A_CALL},
 	{"call-without-memory-beside-a-connection", FAIL_ALLOCATIONS, true, DURING_A_CALL},
 	{"memory-gone-from-a-call-on", FAIL_ALLOCATIONS, true, FROM_A_CALL_ON},
+	{"memory-gone-while-others-connect", FAIL_ALLOCATIONS, true, WHILE_OTHERS_CONNECT},
 	{"system-call-in-a-new-process", FAIL_SYSTEM, false, EACH},
 	{"system-call-beside-a-connection", FAIL_SYSTEM, true, EACH},
 	{"call-without-descriptors", FAIL_SYSTEM, true, DURING_A_CALL},
 };
+
+/* The connection that was there before is used; the receives of the last time were used up. */
+static void
+use_again(struct pair *beside)
+{
+	if (!CALL(rpma_srq_recv(beside->srq, beside->target.mr, 0, 64, (void *)1)) ||
+		!CALL(rpma_recv(beside->initiator.conn, beside->initiator.mr, 0, 64, (void *)2)) || !use(beside))
+		wrong("the connection that was there before is gone");
+}
+
+/* Somebody connects by TCP: an endpoint without memory closes that, and does not take it with it. */
+static void
+knock(const struct pair *pair, bool refused)
+{
+	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char byte;
+
+	addr.sin_port = htons((uint16_t)atoi(pair->port));
+	if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0)
+		wrong("connect: %s", strerror(errno));
+	else if (refused && (!readable(fd, WAIT_MS) || read(fd, &byte, 1) > 0))
+		wrong("a connection for which there is no memory is kept");
+	close(fd);
+}
+
+/* Nothing can be had for as long as it takes, and strangers come; connections go on. */
+#define KNOCKS 2000
+
+static void
+hold_out(struct pair *beside, bool out)
+{
+	fail_first = out;
+	fail_count = ~0ul;
+	fail_armed = true;
+	for (unsigned i = 0; i < KNOCKS && report->wrong[0] == '\0'; i++) {
+		knock(beside, out);
+		if (i % 100 == 0)
+			use_again(beside);
+	}
+	fail_armed = false;
+}
 
 /* How many descriptors are open, without asking for memory. */
 static unsigned
@@ -470,6 +514,10 @@ child(const struct variant *variant, unsigned long number)
 		wrong("the connection before");
 		return;
 	}
+	if (variant->when == WHILE_OTHERS_CONNECT) {
+		hold_out(&beside, number != 0);
+		goto afterwards;
+	}
 	counts = true;
 	if (variant->when == EACH) {
 		fail_first = number;
@@ -484,15 +532,13 @@ child(const struct variant *variant, unsigned long number)
 	good = scenario();
 	fail_armed = false;
 	counts = false;
-	report->seen = fail_seen;
-	report->failed = fail_failed;
 	if (!good && fail_failed == 0)
 		wrong("the scenario fails although nothing else did");
+afterwards:
+	report->seen = fail_seen;
+	report->failed = fail_failed;
 	if (variant->warm) {
-		/* the receives of then were used up */
-		if (!CALL(rpma_srq_recv(beside.srq, beside.target.mr, 0, 64, (void *)1)) ||
-			!CALL(rpma_recv(beside.initiator.conn, beside.initiator.mr, 0, 64, (void *)2)) || !use(&beside))
-			wrong("the connection that was there before is gone");
+		use_again(&beside);
 		tear_down(&beside);
 	}
 	if (!scenario())
@@ -552,7 +598,7 @@ run(const struct variant *variant)
 		printf("FAIL %s: without a failure: %s\n", variant->name, base.wrong);
 		return false;
 	}
-	runs = variant->when == EACH ? base.seen : base.calls;
+	runs = variant->when == EACH ? base.seen : variant->when == WHILE_OTHERS_CONNECT ? 1 : base.calls;
 	for (unsigned long number = 1; number <= runs; number++) {
 		run_child(variant, number);
 		failed += report->failed;
