@@ -2,7 +2,7 @@
 /*
  * memory.c -- a program goes through the library from the first call to the last while an allocation, or a call of the kernel that
  * needs memory or a descriptor, fails: each in turn, in a process of its own; all that one call of the library makes; all from some call on;
- * all while other programs connect.
+ * all while other programs connect; and what the kernel refuses in a limited address space.
  *
  * Each process runs the scenario once with the failure and then once more without. It passes when it ends without a signal, the calls of
  * the scenario returned 0 or an error that their documentation lists, connections were established or ended by an event, everything
@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -434,7 +435,7 @@ struct variant {
 	const char *name;
 	enum fail_kind kind;
 	bool warm; /* the library has been used before, and a connection of then is there throughout */
-	enum { EACH, DURING_A_CALL, FROM_A_CALL_ON, WHILE_OTHERS_CONNECT } when;
+	enum { EACH, DURING_A_CALL, FROM_A_CALL_ON, WHILE_OTHERS_CONNECT, IN_A_LIMIT } when;
 };
 
 static const struct variant variants[] = {
@@ -444,6 +445,8 @@ static const struct variant variants[] = {
 	{"call-without-memory-beside-a-connection", FAIL_ALLOCATIONS, true, DURING_A_CALL},
 	{"memory-gone-from-a-call-on", FAIL_ALLOCATIONS, true, FROM_A_CALL_ON},
 	{"memory-gone-while-others-connect", FAIL_ALLOCATIONS, true, WHILE_OTHERS_CONNECT},
+	{"address-space-limit", FAIL_ALLOCATIONS, false, IN_A_LIMIT},
+	{"address-space-limit-beside-a-connection", FAIL_ALLOCATIONS, true, IN_A_LIMIT},
 	{"system-call-in-a-new-process", FAIL_SYSTEM, false, EACH},
 	{"system-call-beside-a-connection", FAIL_SYSTEM, true, EACH},
 	{"call-without-descriptors", FAIL_SYSTEM, true, DURING_A_CALL},
@@ -491,6 +494,27 @@ hold_out(struct pair *beside, bool out)
 	fail_armed = false;
 }
 
+/* The kernel itself refuses: the process may grow by so many bytes and no more. */
+#define LIMITS 48
+#define LIMIT_STEP(variant) ((rlim_t)((variant)->warm ? 16 : 256) * 1024)
+
+static void
+limit_to(rlim_t more)
+{
+	struct rlimit limit;
+	char text[64];
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	if (getrlimit(RLIMIT_AS, &limit) != 0)
+		wrong("getrlimit: %s", strerror(errno));
+	limit.rlim_cur = more == RLIM_INFINITY ? limit.rlim_max : (rlim_t)strtoul(text, NULL, 10) * 4096 + more;
+	if (setrlimit(RLIMIT_AS, &limit) != 0)
+		wrong("setrlimit: %s", strerror(errno));
+}
+
 /* How many descriptors are open, without asking for memory. */
 static unsigned
 count_fds(void)
@@ -523,6 +547,8 @@ child(const struct variant *variant, unsigned long number)
 		fail_first = number;
 		fail_count = 1;
 		fail_armed = true;
+	} else if (variant->when == IN_A_LIMIT) {
+		limit_to(number == 0 ? RLIM_INFINITY : (number - 1) * LIMIT_STEP(variant));
 	} else {
 		fail_first = 1;
 		fail_count = ~0ul;
@@ -532,6 +558,10 @@ child(const struct variant *variant, unsigned long number)
 	good = scenario();
 	fail_armed = false;
 	counts = false;
+	if (variant->when == IN_A_LIMIT) {
+		limit_to(RLIM_INFINITY);
+		fail_failed = number != 0 && !good;
+	}
 	if (!good && fail_failed == 0)
 		wrong("the scenario fails although nothing else did");
 afterwards:
@@ -598,7 +628,19 @@ run(const struct variant *variant)
 		printf("FAIL %s: without a failure: %s\n", variant->name, base.wrong);
 		return false;
 	}
-	runs = variant->when == EACH ? base.seen : variant->when == WHILE_OTHERS_CONNECT ? 1 : base.calls;
+	switch (variant->when) {
+	case EACH:
+		runs = base.seen;
+		break;
+	case WHILE_OTHERS_CONNECT:
+		runs = 1;
+		break;
+	case IN_A_LIMIT:
+		runs = LIMITS;
+		break;
+	default:
+		runs = base.calls;
+	}
 	for (unsigned long number = 1; number <= runs; number++) {
 		run_child(variant, number);
 		failed += report->failed;
