@@ -27,8 +27,9 @@ const CLASSES: [(usize, usize); 5] = [(64, 2048), (256, 512), (1024, 128), (4096
 /// Bytes that the blocks of one size take in a set: the same for all, so that an address leads to its class by a division.
 const CLASS_BYTES: usize = 128 * 1024;
 const SET_BYTES: usize = CLASS_BYTES * CLASSES.len();
-/// Sets at most. Another one is needed only when what lives long has come from the reserve.
-pub const SETS: usize = 8;
+/// Sets at most. Another one is needed only when what lives long has come from the reserve. Their addresses are taken at once, which counts
+/// where a process may have a limited number of them.
+pub const SETS: usize = 4;
 const PAGE: usize = 4096;
 /// The size of the block that [`ready`] asks the system for, and gives back.
 const PROBE: usize = 16 * 1024;
