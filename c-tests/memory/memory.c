@@ -526,6 +526,33 @@ count_fds(void)
 	return n;
 }
 
+/* What is left without a failure. */
+static struct report base;
+/* Timers of the library that have not expired keep a block each; a run that was cut short has fewer, one that was repeated more. */
+#define BLOCKS_MORE 8
+
+/*
+ * The engine closes the last sockets on its own. Without a failure that is over when nothing has changed for a while; afterwards it is what
+ * was left then, or else what is left after more time than a socket can linger.
+ */
+static void
+settle(bool is_base)
+{
+	unsigned unchanged = 0;
+
+	for (unsigned ms = 0; ms < WAIT_MS; ms += 2) {
+		long blocks = fail_blocks;
+		unsigned fds = count_fds();
+
+		unchanged = blocks == report->blocks && fds == report->fds ? unchanged + 1 : 0;
+		report->blocks = blocks;
+		report->fds = fds;
+		if (is_base ? unchanged >= 100 : fds == base.fds && blocks <= base.blocks + BLOCKS_MORE)
+			return;
+		usleep(2000);
+	}
+}
+
 static void
 child(const struct variant *variant, unsigned long number)
 {
@@ -573,14 +600,7 @@ afterwards:
 	}
 	if (!scenario())
 		wrong("the scenario fails afterwards");
-	/* what the engine still closes; as long as blocks are freed it is at it */
-	for (unsigned i = 0; i < 200; i++) {
-		report->blocks = fail_blocks;
-		report->fds = count_fds();
-		usleep(1000);
-		if (i > 5 && fail_blocks == report->blocks && count_fds() == report->fds)
-			break;
-	}
+	settle(number == 0);
 }
 
 static void
@@ -611,16 +631,12 @@ run_child(const struct variant *variant, unsigned long number)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------------ */
 
-/* Timers of the library that have not expired keep a block each; a run that was cut short has fewer, one that was repeated more. */
-#define BLOCKS_MORE 8
-
 static bool
 run(const struct variant *variant)
 {
 	unsigned long runs;
 	unsigned long killed = 0, bad = 0, unaffected = 0, failed = 0;
 	unsigned nomem = 0, others = 0, ended = 0;
-	struct report base;
 
 	run_child(variant, 0);
 	base = *report;
