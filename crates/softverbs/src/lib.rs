@@ -51,6 +51,7 @@ mod qp;
 mod socket;
 mod srq;
 mod sys;
+mod thread;
 
 pub use ffi::context::{context, owns};
 pub use ffi::{rdma, verbs};

@@ -11,9 +11,9 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use crate::lock;
 use crate::process::PerProcess;
 use crate::sys::{self, Errno};
+use crate::{lock, thread};
 
 /// Called with the outcome: whether the range is durable.
 type Done = Box<dyn FnOnce(bool) + Send>;
@@ -59,7 +59,7 @@ fn queue() -> Option<Arc<Queue>> {
 fn start() -> Option<Arc<Queue>> {
     let queue = Arc::new(Queue::default());
     let work = queue.clone();
-    match sys::spawn(c"softverbs-sync", Box::new(move || work.run())) {
+    match thread::spawn(c"softverbs-sync", Box::new(move || work.run())) {
         Ok(()) => Some(queue),
         Err(e) => {
             let text = std::io::Error::from_raw_os_error(e);

@@ -30,7 +30,7 @@ use super::watch::Watch;
 use crate::limits::TICK_US;
 use crate::process::PerProcess;
 use crate::sys::{self, Epoll, Errno};
-use crate::{config, lock};
+use crate::{config, lock, thread};
 
 /// Something that acts when its descriptor is ready or its time has come.
 pub(crate) trait Source: Send + Sync {
@@ -89,7 +89,7 @@ impl Engine {
             log::error!("cannot set up the engine: {}", std::io::Error::from_raw_os_error(e));
         })?);
         let on_thread = engine.clone();
-        sys::spawn(c"softverbs", Box::new(move || on_thread.run())).inspect_err(|&e| {
+        thread::spawn(c"softverbs", Box::new(move || on_thread.run())).inspect_err(|&e| {
             log::error!("cannot start the engine thread: {}", std::io::Error::from_raw_os_error(e));
         })?;
         *running = Some(engine.clone());
