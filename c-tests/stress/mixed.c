@@ -115,6 +115,7 @@ enum kind { WRITE, WRITE_UNSIGNALLED, READ, ATOMIC_WRITE, FLUSH_VISIBILITY, FLUS
 
 struct request {
 	enum kind kind;
+	size_t at;
 	size_t len;
 	char expected[SLOT]; /* by a read, or in the message that comes back */
 	bool pending;
@@ -139,6 +140,19 @@ fill_random(struct rng *rng, char *to, size_t len)
 		to[i] = (char)(i % 8 == 0 ? rng_next(rng) >> 20 : (uint64_t)to[i - 1] * 31 + 7);
 }
 
+/* A later write may overtake the answer to a read, so what is being read is not written. */
+static bool
+being_read(const struct user *user, unsigned n, size_t at, size_t len)
+{
+	for (unsigned i = 0; i < n; i++) {
+		const struct request *other = &user->requests[i];
+
+		if (other->kind == READ && at < other->at + other->len && other->at < at + len)
+			return true;
+	}
+	return false;
+}
+
 static bool
 post_one(struct user *user, struct rng *rng, unsigned i)
 {
@@ -150,6 +164,13 @@ post_one(struct user *user, struct rng *rng, unsigned i)
 	size_t at = rng_below(rng, SIZE - len + 1);
 
 	request->kind = (enum kind)rng_below(rng, KINDS);
+	if (request->kind == ATOMIC_WRITE) {
+		at = at / 8 * 8;
+		len = 8;
+	}
+	if ((request->kind == WRITE || request->kind == WRITE_UNSIGNALLED || request->kind == ATOMIC_WRITE) &&
+		being_read(user, i, at, len))
+		request->kind = FLUSH_VISIBILITY;
 	request->pending = request->kind != WRITE_UNSIGNALLED;
 	request->answered = request->kind != SEND;
 	switch (request->kind) {
@@ -165,7 +186,6 @@ post_one(struct user *user, struct rng *rng, unsigned i)
 		OK(rpma_read(link->conn, user->slots.mr, i * SLOT, link->remote, at, len, RPMA_F_COMPLETION_ALWAYS, id));
 		break;
 	case ATOMIC_WRITE:
-		at = at % (SIZE / 8) * 8;
 		fill_random(rng, slot, 8);
 		memcpy(user->copy + at, slot, 8);
 		OK(rpma_atomic_write(link->conn, link->remote, at, slot, RPMA_F_COMPLETION_ALWAYS, id));
@@ -184,6 +204,7 @@ post_one(struct user *user, struct rng *rng, unsigned i)
 		OK(rpma_recv(link->conn, user->slots.mr, (WINDOW + i) * SLOT, MESSAGE, (void *)(uintptr_t)(WINDOW + i)));
 		OK(rpma_send(link->conn, user->slots.mr, i * SLOT, len, RPMA_F_COMPLETION_ALWAYS, id));
 	}
+	request->at = at;
 	request->len = len;
 	return request->pending;
 }
