@@ -323,7 +323,8 @@ typedef void rpma_log_function(
  *   has an unknown value or names a provider that is not part of this build
  *
  * THREADS
- * Not thread safe.
+ * Thread safe if the provider is "soft", as RPMA_PROVIDER can select. Otherwise
+ * librdmacm is called as well, which does not guarantee it: not thread safe.
  */
 int rpma_utils_get_ibv_context(const char *addr,
 			       enum rpma_util_ibv_context_type type,
@@ -1389,7 +1390,8 @@ int rpma_srq_get_rcq(const struct rpma_srq *srq,
  *   on it failed
  *
  * THREADS
- * Not thread safe.
+ * Thread safe for a peer of the soft provider. Not thread safe on other
+ * devices, for which librdmacm does not guarantee it.
  */
 int rpma_ep_listen(struct rpma_peer *peer,
 		   const char *addr,
@@ -1413,7 +1415,8 @@ int rpma_ep_listen(struct rpma_peer *peer,
  * - RPMA_E_PROVIDER: the listening rdma_cm identifier could not be destroyed
  *
  * THREADS
- * Not thread safe.
+ * Thread safe for different endpoints of the soft provider. Not thread safe on
+ * other devices, for which librdmacm does not guarantee it.
  */
 int rpma_ep_shutdown(struct rpma_ep **ep_ptr);
 
@@ -1447,7 +1450,9 @@ int rpma_ep_shutdown(struct rpma_ep **ep_ptr);
  *   or the event could not be read or acknowledged
  *
  * THREADS
- * Not thread safe.
+ * Thread safe for an endpoint of the soft provider: each request is given to
+ * one thread. Not thread safe on other devices, for which librdmacm does not
+ * guarantee it.
  */
 int rpma_ep_next_conn_req(struct rpma_ep *ep,
 			  const struct rpma_conn_cfg *cfg,
@@ -1507,7 +1512,8 @@ int rpma_ep_get_fd(const struct rpma_ep *ep,
  *   device other than the one that reaches the address
  *
  * THREADS
- * Not thread safe.
+ * Thread safe for a peer of the soft provider. Not thread safe on other
+ * devices, for which librdmacm does not guarantee it.
  */
 int rpma_conn_req_new(struct rpma_peer *peer,
 		      const char *addr,
@@ -1532,7 +1538,8 @@ int rpma_conn_req_new(struct rpma_peer *peer,
  *   manager resource could not be destroyed
  *
  * THREADS
- * Not thread safe.
+ * Thread safe for different requests of the soft provider. Not thread safe on
+ * other devices, for which librdmacm does not guarantee it.
  */
 int rpma_conn_req_delete(struct rpma_conn_req **req_ptr);
 

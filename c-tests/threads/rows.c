@@ -74,6 +74,8 @@ expect_event(struct rpma_conn *conn, enum rpma_conn_event expected)
 	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
 
 	OK(rpma_conn_next_event(conn, &event));
+	if (event != expected)
+		printf("the event is \"%s\"\n", rpma_utils_conn_event_2str(event));
 	EXPECT(event == expected);
 }
 

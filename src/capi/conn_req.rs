@@ -37,7 +37,7 @@ use rpma::post;
 ///   other than the one that reaches the address
 ///
 /// # Threads
-/// Not thread safe.
+/// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn rpma_conn_req_new(
 ///   destroyed
 ///
 /// # Threads
-/// Not thread safe.
+/// Thread safe for different requests of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee
+/// it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].

@@ -27,7 +27,7 @@ use rpma::peer::Peer;
 /// * RPMA_E_PROVIDER - the address could not be translated or bound, or listening on it failed
 ///
 /// # Threads
-/// Not thread safe.
+/// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -63,7 +63,8 @@ pub unsafe extern "C" fn rpma_ep_listen(
 /// * RPMA_E_PROVIDER - the listening rdma_cm identifier could not be destroyed
 ///
 /// # Threads
-/// Not thread safe.
+/// Thread safe for different endpoints of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee
+/// it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -97,7 +98,8 @@ pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
 ///   acknowledged
 ///
 /// # Threads
-/// Not thread safe.
+/// Thread safe for an endpoint of the soft provider: each request is given to one thread. Not thread safe on other devices, for
+/// which librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].

@@ -35,7 +35,8 @@ use rpma::utils;
 ///   an unknown value or names a provider that is not part of this build
 ///
 /// # Threads
-/// Not thread safe.
+/// Thread safe if the provider is "soft", as RPMA_PROVIDER can select. Otherwise librdmacm is called as well, which does not
+/// guarantee it: not thread safe.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
