@@ -3,11 +3,14 @@
 #   make            builds the library and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
-#   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), and the stress tests with
-#                   their long amounts (STRESS_SEED, STRESS_PERCENT, TESTS); PARTS="simulation" or PARTS="stress" for one of them
+#   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
+#                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), and all of check-threads and check-sanitizers; PARTS="simulation",
+#                   "stress", "threads" or "sanitizers" for one of them
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
 #   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
+#   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
+#   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
@@ -30,6 +33,7 @@ SONAME := librpma.so.0
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
+VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
@@ -93,7 +97,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check check-long bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage
+.PHONY: all demo check check-long check-threads check-sanitizers bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -165,8 +169,17 @@ check: setup-tests examples
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(STAGE)
 
 check-long: setup-tests all
-	@CARGO="$(CARGO)" SIM_SCHEDULES="$(SIM_SCHEDULES)" STRESS_SEED="$(STRESS_SEED)" STRESS_PERCENT="$(STRESS_PERCENT)" \
+	@$(SETUP) $(VALGRIND_PACKAGES)
+	@CARGO="$(CARGO)" CC="$(CC)" SIM_SCHEDULES="$(SIM_SCHEDULES)" STRESS_SEED="$(STRESS_SEED)" STRESS_PERCENT="$(STRESS_PERCENT)" \
 		TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
+
+check-threads: all
+	@$(SETUP) $(VALGRIND_PACKAGES)
+	@CARGO="$(CARGO)" CC="$(CC)" tools/check-threads $(if $(SHORT),--short) $(STAGE)
+
+check-sanitizers: all
+	@$(SETUP) $(VALGRIND_PACKAGES)
+	@CARGO="$(CARGO)" CC="$(CC)" tools/check-sanitizers $(if $(SHORT),--short) $(STAGE)
 
 # Says what it measured and exits with 0, whatever that is.
 bench: all
