@@ -79,15 +79,16 @@ impl Memory {
         (self.known[index] ^ wrong, self.addr(index).wrapping_add_signed(offset))
     }
 
-    /// Where in the array the bytes may be written that somebody with a right to write there has named.
+    /// Which bytes of the array may be written where a work request names this range.
     pub(super) fn writable(&self, key: u32, addr: u64, len: usize) -> Option<Range<usize>> {
         let region =
             self.stags.iter().position(|stag| *stag == Some(key)).filter(|region| *region != GONE)?;
         let (range, access, pd) = REGIONS[region].clone();
         let start = usize::try_from(addr.checked_sub(self.addr(0))?).ok()?;
         let end = start.checked_add(len)?;
-        let inside = range.start <= start && end <= range.end;
-        (inside && access & LOCAL_WRITE != 0 && pd == PD).then_some(start..end)
+        // What lies outside is noticed by the segment that is to go there; those before it are placed.
+        let part = start.max(range.start)..end.min(range.end);
+        (!part.is_empty() && access & LOCAL_WRITE != 0 && pd == PD).then_some(part)
     }
 
     /// The ranges that the peer may write.
