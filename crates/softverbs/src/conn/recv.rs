@@ -254,7 +254,7 @@ impl RecvHalf {
                     return Ok(false);
                 }
                 Event::Segment { header, payload_len } => {
-                    messages.segment(host, send, header, payload_len)?;
+                    messages.segment(host, send, buf, header, payload_len)?;
                 }
                 Event::Payload(bytes) => messages.payload(host, buf, *start, bytes.len())?,
                 Event::SegmentEnd => {
@@ -307,7 +307,7 @@ impl Messages {
                 let Some(wr) = self.next_receive(host)? else { return Ok(false) };
                 self.rq.current = Some(Current { wr, filled: 0 });
                 self.wanted = Wanted::Nothing;
-                self.check_receive(host, payload_len)?;
+                self.check_receive(host, buf, payload_len)?;
             }
             Wanted::ForImmediate { imm, solicited } => {
                 self.settle(host, buf)?;
@@ -329,13 +329,15 @@ impl Messages {
         Ok(true)
     }
 
-    /// Checks that a segment fits into the rest of the current receive, and that its memory may be written.
-    fn check_receive(&mut self, host: &mut impl Host, payload_len: usize) -> Result<(), End> {
+    /// Checks that a segment fits into the rest of the current receive, and that its memory may be written. Otherwise the receive ends: what
+    /// came before is placed by then, for the program may use the memory from its completion on.
+    fn check_receive(&mut self, host: &mut impl Host, buf: &[u8], payload_len: usize) -> Result<(), End> {
         let Some(Current { wr, filled }) = &self.rq.current else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
         };
         let (wr, filled) = (*wr, *filled);
         if payload_len > (wr.len - filled) as usize {
+            self.settle(host, buf)?;
             self.rq.fail_current(host, status::LOC_LEN_ERR);
             return Err(self.refuse(TermCode::DDP_UNTAGGED_TOO_LONG));
         }
@@ -343,6 +345,7 @@ impl Messages {
             let addr = wr.addr.wrapping_add(u64::from(filled));
             let access = Access { stag: wr.lkey, addr, len: payload_len, rights: LOCAL_WRITE };
             if host.check(access).is_err() {
+                self.settle(host, buf)?;
                 self.rq.fail_current(host, status::LOC_PROT_ERR);
                 return Err(self.refuse(TermCode::DDP_CATASTROPHIC));
             }
@@ -394,6 +397,7 @@ impl Messages {
         &mut self,
         host: &mut impl Host,
         send: &mut SendHalf,
+        buf: &[u8],
         header: Header,
         payload_len: usize,
     ) -> Result<(), End> {
@@ -420,7 +424,7 @@ impl Messages {
                     self.wanted = Wanted::ForSend { payload_len };
                     return Ok(());
                 }
-                self.check_receive(host, payload_len)
+                self.check_receive(host, buf, payload_len)
             }
             Header::Untagged {
                 opcode: Opcode::ReadRequest | Opcode::Immediate | Opcode::ImmediateSe | Opcode::Terminate,

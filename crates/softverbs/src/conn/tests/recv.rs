@@ -532,3 +532,22 @@ fn what_came_before_a_refusal_counts() {
     assert_eq!(bench.host.bytes(BASE, 5), b"world");
     assert_eq!(bench.receives_done(), [(1, 0)]);
 }
+
+/// From the completion on the memory is the program's, also when the receive has failed.
+#[test]
+fn a_receive_that_fails_is_not_written_any_more() {
+    let first = fpdu(&untagged(Opcode::Send, false, 1, 0), &[1; 20]);
+    let second = fpdu(&untagged(Opcode::Send, true, 1, 20), &[2; 21]);
+    for (lkey, code) in [(STAG, status::LOC_LEN_ERR), (BARE, status::LOC_PROT_ERR)] {
+        let mut bench = Bench::ready();
+        bench.post_receive(1, 40);
+        bench.host.receives[0].lkey = lkey;
+        bench.hear(&[first.clone(), second.clone()].concat());
+        let calls = bench.calls();
+        let done = calls.iter().position(|call| matches!(call, Call::RecvDone(c) if c.status == code));
+        let done = done.unwrap_or_else(|| panic!("{calls:?}"));
+        let placed = calls.iter().rposition(|call| matches!(call, Call::Placed(_) | Call::Settled));
+        assert!(placed.is_none_or(|placed| placed < done), "{calls:?}");
+        assert_eq!(placed.is_some(), lkey == STAG);
+    }
+}
