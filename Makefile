@@ -8,6 +8,7 @@
 #                   "stress", "threads" or "sanitizers" for one of them
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
 #   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
+#   make mutants    breaks iwarp, conn, memory and the CM's values in one place after the other, and says what no test notices; SHARD=K/N for a part
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
@@ -97,7 +98,7 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check check-long check-threads check-sanitizers bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage
+.PHONY: all demo check check-long check-threads check-sanitizers bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants
 
 all: $(LIBRARY) $(MAN_PAGES)
 
@@ -202,6 +203,10 @@ fuzz:
 coverage: all
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
 	@CARGO="$(CARGO)" tools/coverage $(STAGE) build/coverage
+
+mutants:
+	@$(SETUP) $(BUILD_PACKAGES)
+	@CARGO="$(CARGO)" tools/mutants build/mutants $(SHARD)
 
 check-packaging: all
 	@$(SETUP) $(PACKAGING_PACKAGES)
