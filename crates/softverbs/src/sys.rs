@@ -34,7 +34,7 @@ fn check_len(ret: isize) -> Result<usize, Errno> {
 }
 
 /// Makes a system call that does not wait, until no signal interrupts it.
-fn again<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
+pub(crate) fn again<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
     loop {
         let ret = call();
         if ret >= T::default() || errno() != libc::EINTR {

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::sys::{Errno, errno};
+use crate::sys::{Errno, again, errno};
 
 /// What the kernel looks at when a thread ends: its robust mutexes (linux/futex.h).
 #[repr(C)]
@@ -50,7 +50,8 @@ impl WordStore {
 
     fn set(list: *const RobustList) -> Result<(), Errno> {
         // SAFETY: the kernel only keeps the address until the thread ends or sets another one.
-        let ret = unsafe { libc::syscall(libc::SYS_set_robust_list, list, size_of::<RobustList>()) };
+        let call = || unsafe { libc::syscall(libc::SYS_set_robust_list, list, size_of::<RobustList>()) };
+        let ret = again(call);
         if ret == 0 { Ok(()) } else { Err(errno()) }
     }
 
@@ -64,8 +65,8 @@ impl WordStore {
         let mut len = 0usize;
         // SAFETY: the kernel stores the length in `len` and eight bytes at `addr`, which the caller may write, or fails if there is no
         // writable memory.
-        let ret = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, addr, &raw mut len) };
-        if ret == 0 { Ok(()) } else { Err(errno()) }
+        let call = || unsafe { libc::syscall(libc::SYS_get_robust_list, 0, addr, &raw mut len) };
+        if again(call) == 0 { Ok(()) } else { Err(errno()) }
     }
 }
 
