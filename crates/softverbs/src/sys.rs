@@ -33,7 +33,7 @@ fn check_len(ret: isize) -> Result<usize, Errno> {
     usize::try_from(ret).map_err(|_| errno())
 }
 
-/// Makes a system call that does not wait, until no signal interrupts it.
+/// Makes a system call that does not wait for events, until no signal interrupts it.
 pub(crate) fn again<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
     loop {
         let ret = call();
@@ -90,7 +90,7 @@ pub(crate) fn timer() -> Result<OwnedFd, Errno> {
 }
 
 /// Has a timer expire once, so long from now.
-pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) {
+pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) -> Result<(), Errno> {
     let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let it_value = libc::timespec {
         tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
@@ -98,7 +98,8 @@ pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) {
     };
     let time = libc::itimerspec { it_interval: never, it_value };
     // SAFETY: the time is a valid itimerspec; the previous one is not asked for.
-    unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &time, std::ptr::null_mut()) };
+    check(again(|| unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &time, std::ptr::null_mut()) }))
+        .map(drop)
 }
 
 /// Adds one to an eventfd.
@@ -373,7 +374,7 @@ pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
 pub(crate) fn make_durable(addr: u64, len: u64) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
     // SAFETY: MS_SYNC does not change the content of memory.
-    check(unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_SYNC) }).map(drop)
+    check(again(|| unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_SYNC) })).map(drop)
 }
 
 /// Checks that the eight bytes at an aligned address are writable, and faults them in. EFAULT or ENOMEM if they are not.

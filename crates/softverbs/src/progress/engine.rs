@@ -59,6 +59,15 @@ struct Later {
     due: Option<Instant>,
 }
 
+/// A connection that was to be driven later, for which there is no timer.
+struct Now(Arc<dyn Driven>);
+
+impl Source for Now {
+    fn ready(self: Arc<Self>, _events: u32) {
+        self.0.clone().drive_deferred();
+    }
+}
+
 pub(crate) struct Engine {
     epoll: Epoll,
     wake: OwnedFd,
@@ -181,7 +190,12 @@ impl Engine {
         later.connections.push(connection);
         if later.due.is_none_or(|known| due < known) {
             later.due = Some(due);
-            sys::timer_start(&self.later_timer, patience);
+            if sys::timer_start(&self.later_timer, patience).is_err() {
+                later.due = None;
+                let now = std::mem::take(&mut later.connections);
+                drop(later);
+                now.into_iter().for_each(|connection| self.kick(Arc::new(Now(connection))));
+            }
         }
     }
 
