@@ -233,8 +233,9 @@ syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
-	/* nothing interrupts what wakes others */
-	if (!(number == SYS_futex && (a[1] & FUTEX_CMD_MASK) != FUTEX_WAIT && (a[1] & FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET) &&
+	/* only what waits is interrupted: not what wakes others, nor what asks for or sets something of the thread */
+	if ((number == SYS_epoll_pwait2 || number == SYS_getrandom ||
+		    (number == SYS_futex && ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT || (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET))) &&
 		fails(CALL_syscall, __builtin_return_address(0)))
 		return -1;
 	return ((long (*)(long, ...))hidden(CALL_syscall))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
