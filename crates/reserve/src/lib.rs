@@ -206,8 +206,9 @@ fn commit(set: usize) -> bool {
             return false;
         }
         // Kernels before 5.14 do not know this, and provide the pages on first use.
+        // One that a signal has interrupted has provided some; the others come on first use.
         libc::madvise(at, SET_BYTES, libc::MADV_POPULATE_WRITE) == 0
-            || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
+            || matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL | libc::EINTR))
     }
 }
 

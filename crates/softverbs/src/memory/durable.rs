@@ -6,11 +6,16 @@
 //! of the same mapping, or the program itself. Flushes that are queued while one is in progress and whose ranges overlap or adjoin share
 //! one msync(2).
 //!
+//! The kernel reports that pages could not be written once, to whoever asks first, and then takes them for written. So a failure is that of
+//! all flushes that shared the call, and of all later ones of regions with that memory, whether they were asked for over this connection or
+//! another one ([`lose_writes`]). Only the programs can do something about it: write the data again, to memory that is registered anew.
+//!
 //! The first flush starts the thread, one per process like the engine. It blocks all signals.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Condvar, Mutex};
 
+use super::table::lose_writes;
 use crate::process::PerProcess;
 use crate::sys::{self, Errno};
 use crate::{lock, thread};
@@ -96,15 +101,18 @@ fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
     taken
 }
 
-/// Makes the ranges durable with one call; if it fails, with one call for each.
+/// Makes the ranges durable with one call. If not all of the memory is mapped, then with one call for each.
 fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     let start = jobs.iter().map(|job| job.start).min().unwrap_or(0);
     let end = jobs.iter().map(|job| job.end).max().unwrap_or(0);
     let all = sync(start, end);
     let alone = jobs.len() == 1;
     for job in jobs {
-        let result = if all.is_ok() || alone { all } else { sync(job.start, job.end) };
+        let result = if all == Err(libc::ENOMEM) && !alone { sync(job.start, job.end) } else { all };
         if let Err(e) = result {
+            if e != libc::ENOMEM {
+                lose_writes(job.start, job.end);
+            }
             let text = std::io::Error::from_raw_os_error(e);
             log::error!("cannot make {} bytes durable: {text}", job.end - job.start);
         }
@@ -145,11 +153,23 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_range_does_not_fail_the_others() {
+    fn an_unmapped_range_does_not_fail_the_others() {
         let (done, results) = mpsc::channel();
         let jobs = [(0, 10), (10, 20), (20, 30)].map(|(a, b)| job(a, b, &done)).into();
-        carry_out(jobs, &|start, end| if (start..end).contains(&15) { Err(libc::EIO) } else { Ok(()) });
+        carry_out(jobs, &|start, end| if (start..end).contains(&15) { Err(libc::ENOMEM) } else { Ok(()) });
         assert_eq!(results.try_iter().collect::<Vec<_>>(), [(0, true), (10, false), (20, true)]);
+    }
+
+    #[test]
+    fn a_medium_that_fails_once_fails_all_that_shared_the_call() {
+        let (done, results) = mpsc::channel();
+        let jobs = [(0, 10), (10, 20), (20, 30)].map(|(a, b)| job(a, b, &done)).into();
+        let calls = RefCell::new(0);
+        carry_out(jobs, &|_, _| {
+            *calls.borrow_mut() += 1;
+            if *calls.borrow() == 1 { Err(libc::EIO) } else { Ok(()) }
+        });
+        assert_eq!(results.try_iter().collect::<Vec<_>>(), [(0, false), (10, false), (20, false)]);
     }
 
     #[test]

@@ -34,6 +34,10 @@ const CLAIMED: u64 = 1 << 62;
 /// The number of grants.
 const GRANTS: u64 = CLAIMED - 1;
 
+/// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say that they have. Remote rights
+/// are lower bits.
+const WRITES_LOST: u32 = 1 << 31;
+
 /// Slots are allocated in chunks of this many.
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 12;
@@ -91,6 +95,11 @@ impl Grant {
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| (self.slot.addr.load(Ordering::Relaxed), self.slot.len.load(Ordering::Relaxed)))
+    }
+
+    /// [`lose_writes`] has been called for memory of this region.
+    pub(crate) fn writes_lost(&self) -> bool {
+        self.slot.access.load(Ordering::Relaxed) & WRITES_LOST != 0
     }
 }
 
@@ -229,6 +238,22 @@ pub(crate) fn deregister(stag: u32) {
     TABLE.used[level].fetch_sub(1, Ordering::Relaxed);
 }
 
+/// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It stays so until the memory is
+/// registered anew. Looks at all regions, as media seldom fail.
+pub(crate) fn lose_writes(start: u64, end: u64) {
+    for slot in TABLE.chunks.iter().filter_map(OnceBox::get).flatten() {
+        if slot.state.load(Ordering::Relaxed) & VALID == 0 {
+            continue;
+        }
+        let before = slot.state.fetch_add(1, Ordering::Acquire);
+        let _grant = Grant { slot };
+        let addr = slot.addr.load(Ordering::Relaxed);
+        if before & VALID != 0 && addr < end && addr + slot.len.load(Ordering::Relaxed) > start {
+            slot.access.fetch_or(WRITES_LOST, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Checks an access by protection domain `pd`, and permits it.
 #[inline]
 pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
@@ -281,6 +306,28 @@ mod tests {
         assert_eq!(denied(stag, 7, u64::MAX, 2, 0), Some(Denied::Wrap));
         deregister(stag);
         assert_eq!(denied(stag, 7, 0x1000, 1, 0), Some(Denied::Stag));
+    }
+
+    #[test]
+    fn lost_writes_are_those_of_every_region_with_the_memory_until_it_is_registered_anew() {
+        let at = |addr, len| {
+            register(Region { addr, len, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd: 7 }).unwrap()
+        };
+        let lost = |stag, addr| {
+            let access = Access { stag, addr, len: 1, rights: REMOTE_WRITE };
+            acquire(access, 7).ok().unwrap().writes_lost()
+        };
+        // Addresses that no other test has registered.
+        const BASE: u64 = 0x7000_0000;
+        let (first, same, before, behind) =
+            (at(BASE + 100, 100), at(BASE + 150, 100), at(BASE, 100), at(BASE + 200, 100));
+        lose_writes(BASE + 100, BASE + 200);
+        assert!(lost(first, BASE + 100) && lost(same, BASE + 150));
+        assert!(!lost(before, BASE) && !lost(behind, BASE + 200));
+        deregister(first);
+        let anew = at(BASE + 100, 100);
+        assert!(!lost(anew, BASE + 100));
+        [anew, same, before, behind].map(deregister);
     }
 
     #[test]

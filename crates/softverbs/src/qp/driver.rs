@@ -155,15 +155,23 @@ impl host::Host for Host<'_> {
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
         let grant = memory::acquire(read, self.qp.pd)?;
         let Some((start, len)) = grant.persistent() else { return Ok(Durable::Now) };
+        let lost = grant.writes_lost();
         drop(grant);
-        let qp = self.qp.this.clone();
-        let done = move |durable| {
+        let (qp, pd) = (self.qp.this.clone(), self.qp.pd);
+        let done = move |durable: bool| {
+            // The kernel may have told the flush of another region that writes to this memory are lost.
+            let lost = memory::acquire(read, pd).is_ok_and(|grant| grant.writes_lost());
+            let durable = durable && !lost;
             if let Some(qp) = qp.upgrade() {
                 lock(&qp.flushed).push((number, durable));
                 qp.drive(reason::DURABLE, By::Engine);
             }
         };
-        memory::make_durable(start, len, Box::new(done));
+        if lost {
+            done(false);
+        } else {
+            memory::make_durable(start, len, Box::new(done));
+        }
         Ok(Durable::Later)
     }
 
