@@ -115,13 +115,14 @@ new_req(struct node *node, const struct rpma_conn_cfg *cfg)
 	return req;
 }
 
-void
-start_link(struct link *link, struct rpma_conn_req **req, const struct region *offer)
+int
+try_link(struct link *link, struct rpma_conn_req **req, const struct region *offer)
 {
 	struct rpma_peer_cfg *pcfg = NULL;
 	char words[DESCRIPTOR_SIZE + 1];
 	struct rpma_conn_private_data pdata = {words, sizeof(words)};
 	size_t size;
+	int ret;
 
 	*link = (struct link){0};
 	if (offer != NULL) {
@@ -135,9 +136,17 @@ start_link(struct link *link, struct rpma_conn_req **req, const struct region *o
 		OK(rpma_peer_cfg_get_descriptor(pcfg, words + DESCRIPTOR_SIZE));
 		OK(rpma_peer_cfg_delete(&pcfg));
 	}
-	OK(rpma_conn_req_connect(req, offer != NULL ? &pdata : NULL, &link->conn));
+	ret = rpma_conn_req_connect(req, offer != NULL ? &pdata : NULL, &link->conn);
 	EXPECT(*req == NULL);
-	OK(rpma_conn_get_cq(link->conn, &link->cq));
+	if (ret == 0)
+		OK(rpma_conn_get_cq(link->conn, &link->cq));
+	return ret;
+}
+
+void
+start_link(struct link *link, struct rpma_conn_req **req, const struct region *offer)
+{
+	OK(try_link(link, req, offer));
 }
 
 /*

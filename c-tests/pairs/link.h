@@ -60,6 +60,8 @@ struct rpma_conn_cfg *sizes(uint32_t cq, uint32_t sq, uint32_t rq, uint32_t rcq)
  */
 struct rpma_conn_req *next_req(struct node *node, const struct rpma_conn_cfg *cfg);
 struct rpma_conn_req *new_req(struct node *node, const struct rpma_conn_cfg *cfg);
+/* The code of rpma_conn_req_connect(): the peer of a request may have gone. */
+int try_link(struct link *link, struct rpma_conn_req **req, const struct region *offer);
 void start_link(struct link *link, struct rpma_conn_req **req, const struct region *offer);
 /* Waits for ESTABLISHED and takes the other side's offer and peer configuration. */
 void finish_link(struct link *link);

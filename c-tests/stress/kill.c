@@ -188,7 +188,11 @@ surviving_target(struct side *side)
 		if (i++ == WARM_UP)
 			before = take_census();
 		req = next_req(&node, cfg);
-		start_link(&link, &req, &offered);
+		/* one that was killed before its request was fetched has withdrawn it */
+		if (try_link(&link, &req, &offered) != 0) {
+			tally.refused++;
+			continue;
+		}
 		OK(rpma_conn_next_event(link.conn, &event));
 		if (event != RPMA_CONN_ESTABLISHED) {
 			EXPECT(is_end(event), "%s", rpma_utils_conn_event_2str(event));

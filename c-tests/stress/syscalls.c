@@ -490,15 +490,23 @@ fail_all(struct side *side, const char *crc)
 	uint64_t began = now_ms();
 	/* STRESS_CALL: the failures of this call alone */
 	const char *only = getenv("STRESS_CALL");
+	unsigned least[CALL_COUNT] = {0};
 	unsigned wanted;
 	unsigned n = 0;
 
 	setenv("SOFTVERBS_CRC", crc, 1);
 	reset_shared();
 	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", "1000", 1);
-	start_trial(side, &none, 0);
-	collect(&none, &results);
-	EXPECT(results.bad == 0, "without any failure");
+	/* how often the library looks for work in vain is different each time: what is always reached is the least of some runs */
+	for (int run = 0; run < 4; run++) {
+		start_trial(side, &none, 0);
+		collect(&none, &results);
+		EXPECT(results.bad == 0, "without any failure");
+		for (int i = 0; i < CALL_COUNT; i++)
+			if (run == 0 || shared->counts[i] < least[i])
+				least[i] = shared->counts[i];
+	}
+	memcpy(shared->counts, least, sizeof(least));
 	results.not_reached = 0;
 	for (size_t i = 0; i < FAILURES; i++)
 		for (unsigned nth = 1; nth <= shared->counts[failures[i].call]; nth++)
