@@ -139,6 +139,7 @@ unfetched_target(struct side *side)
 
 	open_target(&node, side);
 	sockets = count_sockets();
+	say(side, 'b');
 	hear(side, 'c');
 	await_sockets(sockets + GONE, false);
 	say(side, 'g');
@@ -166,6 +167,7 @@ gone_initiator(struct side *side)
 	struct link link;
 
 	open_initiator(&node, side);
+	hear(side, 'b');
 	for (int i = 0; i < GONE; i++)
 		fds[i] = asking_stranger(side);
 	say(side, 'c');
