@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::guests::Place;
 use super::listen::Listener;
-use super::{addr, negotiate, socket};
+use super::{addr, negotiate, send_reply, socket};
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
 use crate::progress::engine::Source;
@@ -52,6 +52,15 @@ pub(crate) struct Request {
     pub frame: Frame,
     pub local: Option<SocketAddr>,
     pub peer: SocketAddr,
+}
+
+impl Request {
+    /// Sends the reply that rejects the request, if its peer is still there.
+    pub(crate) fn reject(&self, private_data: &[u8]) {
+        if let Some(socket) = &self.socket {
+            send_reply(socket, &negotiate::rejection(&self.frame), private_data);
+        }
+    }
 }
 
 impl Unfetched {

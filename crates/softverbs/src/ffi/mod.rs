@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The C structures and functions of verbs and rdma_cm.
 
-mod addrinfo;
 pub(crate) mod context;
 mod object;
 mod ops;

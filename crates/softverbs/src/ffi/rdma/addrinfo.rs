@@ -8,8 +8,8 @@ use rdma_sys::rdma_addrinfo;
 use std::net::SocketAddr;
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
-use super::object::Object;
 use crate::cm::addr::{family, read, to_storage};
+use crate::ffi::object::Object;
 
 type AddrInfoObject = Object<rdma_addrinfo, Box<sockaddr_storage>>;
 
@@ -29,13 +29,13 @@ fn may_be_service(service: &[u8]) -> bool {
     !negative && port <= 65_535
 }
 
-/// Resolves a host name and a service name. Returns 0 or an `EAI_*` error of getaddrinfo(3); EAI_SERVICE also for a port number that there
+/// Resolves a host name and a service name to IPv4 and IPv6 addresses. Returns 0 or an `EAI_*` error of getaddrinfo(3); EAI_SERVICE also for a port number that there
 /// is not.
 ///
 /// # Safety
 ///
 /// As for rdma_getaddrinfo(3).
-pub(super) unsafe fn getaddrinfo(
+pub unsafe fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
@@ -115,14 +115,14 @@ fn make_info(addr: &SocketAddr, passive: bool, qp_type: c_int, port_space: c_int
     AddrInfoObject::create(info, storage)
 }
 
-/// Frees the result of [`getaddrinfo`].
+/// Frees the result of [`rdma_getaddrinfo`].
 ///
 /// # Safety
 ///
 /// As for rdma_freeaddrinfo(3).
-pub(super) unsafe fn freeaddrinfo(mut info: *mut rdma_addrinfo) {
+pub unsafe fn rdma_freeaddrinfo(mut info: *mut rdma_addrinfo) {
     while !info.is_null() {
-        // SAFETY: `info` is an entry of a list that `getaddrinfo` above has created and that has not been freed; its successor is read
+        // SAFETY: `info` is an entry of a list that [`rdma_getaddrinfo`] has created and that has not been freed; its successor is read
         // before it is freed.
         unsafe {
             let next = addr_of!((*info).ai_next).read();
@@ -145,7 +145,7 @@ mod tests {
             let service = std::ffi::CString::new(service).unwrap();
             let mut res = null_mut();
             // SAFETY: the hints are NULL and both names C strings.
-            let ret = unsafe { getaddrinfo(c"127.0.0.1".as_ptr(), service.as_ptr(), null(), &mut res) };
+            let ret = unsafe { rdma_getaddrinfo(c"127.0.0.1".as_ptr(), service.as_ptr(), null(), &mut res) };
             assert_eq!((ret, res), (libc::EAI_SERVICE, null_mut()), "{service:?}");
         }
         for service in [&b"0"[..], b"1", b"65535", b"0065535", b" 80", b"+80", b"http", b"x-1"] {
@@ -161,10 +161,10 @@ mod tests {
                 let mut hints: rdma_addrinfo = std::mem::zeroed();
                 hints.ai_flags = passive;
                 let mut res = null_mut();
-                assert_eq!(getaddrinfo(node.as_ptr(), c"7204".as_ptr(), &hints, &mut res), 0);
+                assert_eq!(rdma_getaddrinfo(node.as_ptr(), c"7204".as_ptr(), &hints, &mut res), 0);
                 assert_eq!((*res).ai_src_addr.is_null(), passive == 0);
                 assert_eq!((*res).ai_dst_addr.is_null(), passive == 1);
-                freeaddrinfo(res);
+                rdma_freeaddrinfo(res);
             }
         }
     }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! rdma_cm: event channels, communication identifiers and connections.
+//!
+//! Names, signatures and error conventions are those of the manual pages of librdmacm (`rdma_connect(3)` and so on): 0, or -1 and errno.
+//! Differences: address and route resolution with an identifier without event channel are synchronous, as in librdmacm, but connecting,
+//! listening and accepting require a channel; an identifier with unacknowledged events can be destroyed.
+
+mod addrinfo;
+mod channel;
+mod connect;
+mod event;
+mod id;
+mod param;
+mod qp;
+
+pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
+pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
+pub use connect::{rdma_accept, rdma_connect, rdma_disconnect, rdma_listen, rdma_reject};
+pub use event::{rdma_ack_cm_event, rdma_get_cm_event};
+pub use id::{
+    rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_migrate_id, rdma_resolve_addr, rdma_resolve_route,
+};
+pub use qp::{rdma_create_qp_ex, rdma_destroy_qp};
+
+use libc::c_int;
+
+use crate::sys::{Errno, set_errno};
+
+fn finish(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(e) => {
+            set_errno(e);
+            -1
+        }
+    }
+}

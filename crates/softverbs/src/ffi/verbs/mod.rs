@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue pairs.
+//!
+//! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and so on): functions that create
+//! an object return NULL and set errno on failure, the others return 0 or a positive errno value. All are thread-safe; as with any verbs
+//! provider a program must not destroy an object that another thread uses. Destroying an object that other objects use fails with EBUSY.
+
+mod channel;
+mod cq;
+mod device;
+mod mr;
+mod pd;
+mod qp;
+mod srq;
+
+pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
+pub(crate) use cq::CqObject;
+pub use cq::{ibv_create_cq, ibv_destroy_cq};
+pub use device::ibv_query_device_ex;
+pub(crate) use device::query_device_slot;
+pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr};
+pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
+pub(crate) use qp::{QpObject, create_qp, destroy_qp};
+pub(crate) use srq::SrqObject;
+pub use srq::{ibv_create_srq, ibv_destroy_srq};
+
+use std::ptr::null_mut;
+
+use crate::sys::{Errno, set_errno};
+
+fn null_with<T>(e: Errno) -> *mut T {
+    set_errno(e);
+    null_mut()
+}
+
+fn or_null<T>(result: Result<*mut T, Errno>) -> *mut T {
+    result.unwrap_or_else(null_with)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory regions.
+
+use libc::{c_int, c_void};
+use rdma_sys::{ibv_mr, ibv_pd, ibv_sge};
+use std::ptr::addr_of;
+use std::sync::atomic::Ordering;
+
+use super::null_with;
+use super::pd::PdObject;
+use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
+use crate::ffi::object::Object;
+use crate::memory::{self, Region};
+use crate::sys;
+
+pub(crate) struct MrOwn {
+    pd: *mut ibv_pd,
+    stag: u32,
+}
+
+pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
+
+/// The access flags that verbs define, other than the optional ones.
+const ACCESS_KNOWN: u32 = 0x3ff;
+/// Access flags that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
+const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
+
+/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag.
+///
+/// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
+/// without local write access. EFAULT: part of the range is not mapped, or is mapped
+/// without the right to read it, or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in
+/// use.
+///
+/// # Safety
+///
+/// As for ibv_reg_mr(3): until the region is deregistered, work requests of this process and of remote peers access the range as the access
+/// flags permit, where it is mapped.
+pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+    const ON_DEMAND: u32 = 1 << 6;
+    let (start, len, access) = (addr as u64, length as u64, access as u32);
+    let remote = REMOTE_WRITE | REMOTE_ATOMIC;
+    if len == 0
+        || start.checked_add(len).is_none()
+        || access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) != 0
+        || (access & remote != 0 && access & LOCAL_WRITE == 0)
+    {
+        return null_with(libc::EINVAL);
+    }
+    if access & ON_DEMAND == 0 && !memory::is_accessible(start, len, access & (LOCAL_WRITE | remote) != 0) {
+        return null_with(libc::EFAULT);
+    }
+    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_reg_mr(3)).
+    let own = unsafe { PdObject::own(pd) };
+    let stag = match memory::register(Region { addr: start, len, access, pd: own.number }) {
+        Ok(stag) => stag,
+        Err(e) => return null_with(e),
+    };
+    own.users.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: `pd` has not been deallocated, and its `context` never changes.
+    let context = unsafe { addr_of!((*pd).context).read() };
+    let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
+    MrObject::create(mr, MrOwn { pd, stag })
+}
+
+/// Deregisters a memory region. After it has returned, neither work requests nor remote peers access the range.
+///
+/// # Safety
+///
+/// As for ibv_dereg_mr(3).
+pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: `mr` was returned by ibv_reg_mr and is not used afterwards (ibv_dereg_mr(3)). Its protection domain cannot be deallocated
+    // before `users` is decremented.
+    unsafe {
+        let own = MrObject::own(mr);
+        memory::deregister(own.stag);
+        PdObject::own(own.pd).users.fetch_sub(1, Ordering::AcqRel);
+        MrObject::free(mr);
+    }
+    0
+}
+
+/// Prefetches ranges of registered memory: faults them in for reading (advice 0) or writing (1), or only advises the kernel (2).
+///
+/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this protection domain. EFAULT: the
+/// memory is not mapped, or not writable for advice 1.
+///
+/// # Safety
+///
+/// As for ibv_advise_mr(3).
+pub unsafe fn ibv_advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    const FLAG_FLUSH: u32 = 1;
+    if advice > 2 || flags & !FLAG_FLUSH != 0 || num_sge == 0 || sg_list.is_null() {
+        return libc::EINVAL;
+    }
+    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_advise_mr(3)).
+    let pd = unsafe { PdObject::own(pd) }.number;
+    for i in 0..num_sge as usize {
+        // SAFETY: `sg_list` points to `num_sge` entries (ibv_advise_mr(3)).
+        let sge = unsafe { sg_list.add(i).read() };
+        let len = u64::from(sge.length);
+        let rights = if advice == 1 { LOCAL_WRITE } else { 0 };
+        let access = Access { stag: sge.lkey, addr: sge.addr, len: sge.length as usize, rights };
+        let Ok(_grant) = memory::acquire(access, pd) else { return libc::EINVAL };
+        if len == 0 {
+            continue;
+        }
+        let done = match advice {
+            2 => sys::will_need(sge.addr, len),
+            _ => sys::populate(sge.addr, len, advice == 1),
+        };
+        match done {
+            Ok(()) => {}
+            // The kernel or the mapping does not support it, which is no error: it is only advice.
+            Err(libc::EINVAL) => {}
+            Err(_) => return libc::EFAULT,
+        }
+    }
+    0
+}
