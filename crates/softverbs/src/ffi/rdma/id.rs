@@ -166,7 +166,7 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
     finish(result)
 }
 
-/// Finds the route to a remote address. The timeout applies to the TCP connection, which [`rdma_connect`] establishes. ENETUNREACH or
+/// Finds the route to a remote address. The timeout applies to the TCP connection, which [`super::rdma_connect`] establishes. ENETUNREACH or
 /// another error of connect(2) if there is no route. With an event channel RDMA_CM_EVENT_ADDR_RESOLVED is generated.
 ///
 /// # Safety
