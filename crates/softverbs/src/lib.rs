@@ -53,7 +53,7 @@ mod srq;
 mod sys;
 mod thread;
 
-pub use ffi::context::{context, owns};
+pub use ffi::context::{context, device, owns, owns_device};
 pub use ffi::{rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};

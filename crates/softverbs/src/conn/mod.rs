@@ -407,6 +407,11 @@ impl Conn {
         }
     }
 
+    /// The connection has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
     /// Nothing is under way in either direction.
     #[cfg(test)]
     fn is_at_rest(&self) -> bool {

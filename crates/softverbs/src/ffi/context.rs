@@ -3,7 +3,8 @@
 //!
 //! It is an extended context with the marker and the size that libibverbs defines, so the inline functions of `verbs.h` work on it: those
 //! of the data path call the functions in `ops`, those of optional features find an empty slot and report that the feature is not
-//! supported. The functions that libibverbs exports expect its private data next to the context, so they must not be called with this one.
+//! supported. The functions that libibverbs exports expect its private data next to the context, so they must not be called with this one;
+//! those that read the private part of a device find zeros there.
 
 use once_cell::race::OnceBox;
 use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
@@ -14,6 +15,15 @@ use super::{ops, verbs};
 
 /// The marker of an extended context in `verbs.h`: all bits set.
 const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
+
+/// What libibverbs keeps behind the `ibv_device` of its own devices (`struct verbs_device` of its driver interface) takes less.
+const PRIVATE_PART: usize = 256;
+
+#[repr(C)]
+struct Device {
+    device: ibv_device,
+    private: [u64; PRIVATE_PART / 8],
+}
 
 /// The context, which has the address of its device. Once shared it is never freed: like a context of librdmacm it remains valid for the
 /// program.
@@ -33,7 +43,7 @@ impl Drop for Soft {
         // SAFETY: both were made by `Box::into_raw` in `make`. The value in `SOFT` is never dropped, so nobody has seen the addresses.
         unsafe {
             let context = Box::from_raw(self.context);
-            drop(Box::from_raw(context.context.device));
+            drop(Box::from_raw(context.context.device.cast::<Device>()));
         }
     }
 }
@@ -52,8 +62,9 @@ fn name_into<const N: usize>(field: &mut [libc::c_char; N], name: &[u8]) {
 }
 
 fn make() -> Box<Soft> {
-    // SAFETY: all-zero is a valid ibv_device: no operations, empty names.
-    let mut device: Box<ibv_device> = Box::new(unsafe { std::mem::zeroed() });
+    // SAFETY: all-zero is a valid Device: no operations, empty names.
+    let mut whole: Box<Device> = Box::new(unsafe { std::mem::zeroed() });
+    let device = &mut whole.device;
     device.node_type = ibv_node_type::IBV_NODE_RNIC;
     device.transport_type = ibv_transport_type::IBV_TRANSPORT_IWARP;
     name_into(&mut device.name, b"soft0");
@@ -62,7 +73,10 @@ fn make() -> Box<Soft> {
     let mut context: Box<verbs_context> = Box::new(unsafe { std::mem::zeroed() });
     context.sz = size_of::<verbs_context>();
     context.query_device_ex = Some(verbs::query_device_slot);
-    context.context.device = Box::into_raw(device);
+    context.query_port = Some(verbs::query_port_slot);
+    context.create_qp_ex = Some(verbs::create_qp_slot);
+    context.advise_mr = Some(verbs::advise_mr_slot);
+    context.context.device = Box::into_raw(whole).cast();
     context.context.ops = ops::table();
     context.context.cmd_fd = -1;
     context.context.async_fd = -1;
@@ -84,6 +98,19 @@ pub fn context() -> *mut ibv_context {
 pub fn owns(context: *const ibv_context) -> bool {
     // SAFETY: the context is never freed, and only the address of a field is computed.
     SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))
+}
+
+/// The software device.
+pub fn device() -> *mut ibv_device {
+    // SAFETY: the context is never freed, and its device never changes.
+    unsafe { addr_of!((*context()).device).read() }
+}
+
+/// Whether `device` is the software device. Only the address is compared; `device` is not dereferenced.
+pub fn owns_device(device: *const ibv_device) -> bool {
+    // SAFETY: the context is never freed, and its device never changes.
+    SOFT.get()
+        .is_some_and(|soft| std::ptr::eq(device, unsafe { addr_of!((*soft.context).context.device).read() }))
 }
 
 /// The next object number, unique in the process until it wraps after 2^32.

@@ -116,7 +116,7 @@ unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_send(3)).
-    let qp = unsafe { QpObject::own(qp) };
+    let qp = &unsafe { QpObject::own(qp) }.qp;
     let result = (|| {
         let mut posting = qp.posting()?;
         while !wr.is_null() {
@@ -183,7 +183,7 @@ unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_recv(3)).
-    let qp = unsafe { QpObject::own(qp) };
+    let qp = &unsafe { QpObject::own(qp) }.qp;
     // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_recv(3)). A queue pair with a shared
     // receive queue has no receive queue.
     unsafe {

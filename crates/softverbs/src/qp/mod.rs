@@ -45,6 +45,16 @@ const INIT: u8 = 0;
 const CONNECTED: u8 = 1;
 const DESTROYED: u8 = 2;
 
+/// How far a queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It has never had a connection.
+    Unconnected,
+    Connected,
+    /// Its connection has ended.
+    Over,
+}
+
 /// What a queue pair is made of.
 pub(crate) struct Attributes {
     pub num: u32,
@@ -204,6 +214,14 @@ impl Qp {
             let (conn, mut host) = self.host(session);
             conn.lose(&mut host, e);
         })
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.state.load(Ordering::Acquire) {
+            INIT => Stage::Unconnected,
+            _ if lock(&self.session).conn.is_over() => Stage::Over,
+            _ => Stage::Connected,
+        }
     }
 
     /// Posts a receive; ENOMEM when the queue is full.

@@ -26,7 +26,7 @@ pub unsafe fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr
         // SAFETY: `attr` is as for rdma_create_qp_ex(3), `qp` has just been created, and `id` has not been destroyed.
         unsafe {
             let qp = verbs::create_qp(verbs, attr)?;
-            own.state().qp = Some(verbs::QpObject::own(qp).clone());
+            own.state().qp = Some(verbs::QpObject::own(qp).qp.clone());
             addr_of_mut!((*id).qp).write(qp);
             addr_of_mut!((*id).pd).write(addr_of!((*qp).pd).read());
         }

@@ -1,12 +1,160 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The device: what it can do.
 
-use libc::c_int;
-use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_query_device_ex_input};
-use std::ptr::addr_of;
+use libc::{c_char, c_int};
+use rdma_sys::{
+    ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_mtu, ibv_port_attr, ibv_port_state,
+    ibv_query_device_ex_input,
+};
+use std::ptr::{addr_of, null_mut};
 
+use super::gid;
+use crate::ffi::context::{self, owns, owns_device};
 use crate::limits::*;
-use crate::sys;
+use crate::sys::{self, set_errno};
+
+/// The only port.
+pub(super) const PORT: u8 = 1;
+/// The GUID of node and system image in network byte order: locally administered, and the same on every host, as there is one such device.
+const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
+/// iWARP has one partition, the default one.
+const PKEY: u16 = 0xffff;
+
+/// Opens the device. There is one context in a process, which every call returns. EINVAL (and NULL) if the device is not ours.
+///
+/// # Safety
+///
+/// As for ibv_open_device(3).
+pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if !owns_device(device) {
+        set_errno(libc::EINVAL);
+        return null_mut();
+    }
+    context::context()
+}
+
+/// Does nothing and returns 0: the context remains valid for all others that have opened the device. EINVAL if it is not ours.
+///
+/// # Safety
+///
+/// As for ibv_close_device(3).
+pub unsafe fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    if owns(context) { 0 } else { libc::EINVAL }
+}
+
+/// Returns the name of the device, which is valid until the program ends.
+///
+/// # Safety
+///
+/// As for ibv_get_device_name(3), for the software device.
+pub unsafe fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: `device` is the software device, which is never freed; only the address of a field is computed.
+    unsafe { addr_of!((*device).name).cast() }
+}
+
+/// Returns the GUID of the device in network byte order.
+///
+/// # Safety
+///
+/// As for ibv_get_device_guid(3).
+pub unsafe fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    GUID
+}
+
+/// Returns -1: the kernel, whose numbers these are, does not know the device.
+///
+/// # Safety
+///
+/// As for ibv_get_device_index(3).
+pub unsafe fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    -1
+}
+
+/// Returns the attributes of the device that verbs have always had.
+///
+/// # Safety
+///
+/// As for ibv_query_device(3).
+pub unsafe fn ibv_query_device(_context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    // SAFETY: `attr` is valid for writes of an ibv_device_attr (ibv_query_device(3)).
+    unsafe { attr.write(device_attributes().orig_attr) };
+    0
+}
+
+/// The function in the extended context that the inline `ibv_query_port` of `verbs.h` calls. EINVAL: there is no such port.
+///
+/// # Safety
+///
+/// `attr` must be valid for writes of `size` bytes.
+pub(crate) unsafe extern "C" fn query_port_slot(
+    _context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    if port != PORT {
+        return libc::EINVAL;
+    }
+    let full = port_attributes();
+    let size = size.min(size_of::<ibv_port_attr>());
+    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min` above.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
+    0
+}
+
+/// Returns the attributes of a port: active, Ethernet. Fields behind `flags`, which the function of the library does not know, are not
+/// written. EINVAL: there is no such port.
+///
+/// # Safety
+///
+/// As for ibv_query_port(3).
+pub unsafe fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+    // SAFETY: `attr` points to an ibv_port_attr, at least as it was before it had `port_cap_flags2` (ibv_query_port(3)).
+    unsafe { query_port_slot(context, port, attr, std::mem::offset_of!(ibv_port_attr, port_cap_flags2)) }
+}
+
+fn port_attributes() -> ibv_port_attr {
+    const LINK_LAYER_ETHERNET: u8 = 2;
+    const PHYS_LINK_UP: u8 = 5;
+    // SAFETY: all-zero is a valid ibv_port_attr.
+    let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+    attr.state = ibv_port_state::IBV_PORT_ACTIVE;
+    attr.max_mtu = ibv_mtu::IBV_MTU_4096;
+    attr.active_mtu = ibv_mtu::IBV_MTU_4096;
+    attr.gid_tbl_len = gid::count() as c_int;
+    attr.max_msg_sz = MAX_MESSAGE;
+    attr.pkey_tbl_len = 1;
+    attr.max_vl_num = 1;
+    attr.active_width = 2;
+    attr.active_speed = 4;
+    attr.phys_state = PHYS_LINK_UP;
+    attr.link_layer = LINK_LAYER_ETHERNET;
+    attr
+}
+
+/// Returns an entry of the partition key table, which has one. EINVAL: there is no such port or entry.
+///
+/// # Safety
+///
+/// As for ibv_query_pkey(3).
+pub unsafe fn ibv_query_pkey(_context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> c_int {
+    if port != PORT || index != 0 {
+        set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: `pkey` is valid for writes (ibv_query_pkey(3)).
+    unsafe { pkey.write(PKEY) };
+    0
+}
+
+/// Returns the index of a partition key, or -1.
+///
+/// # Safety
+///
+/// As for ibv_get_pkey_index(3).
+pub unsafe fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    if port == PORT && pkey == PKEY { 0 } else { -1 }
+}
 
 /// The function in the extended context that the inline `ibv_query_device_ex` of `verbs.h` calls.
 ///
@@ -51,6 +199,9 @@ fn device_attributes() -> ibv_device_attr_ex {
     for (to, from) in orig.fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
         *to = from as libc::c_char;
     }
+    orig.node_guid = GUID;
+    orig.sys_image_guid = GUID;
+    orig.max_pkeys = 1;
     orig.max_mr_size = u64::MAX;
     orig.page_size_cap = sys::page_size();
     orig.max_qp = MAX_MR as c_int;

@@ -8,6 +8,7 @@
 mod channel;
 mod cq;
 mod device;
+mod gid;
 mod mr;
 mod pd;
 mod qp;
@@ -16,11 +17,17 @@ mod srq;
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
 pub use cq::{ibv_create_cq, ibv_destroy_cq};
-pub use device::ibv_query_device_ex;
-pub(crate) use device::query_device_slot;
+pub use device::{
+    ibv_close_device, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index,
+    ibv_open_device, ibv_query_device, ibv_query_device_ex, ibv_query_pkey, ibv_query_port,
+};
+pub(crate) use device::{query_device_slot, query_port_slot};
+pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
+pub(crate) use mr::advise_mr_slot;
 pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
-pub(crate) use qp::{QpObject, create_qp, destroy_qp};
+pub(crate) use qp::{QpObject, create_qp, create_qp_slot, destroy_qp};
+pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
 pub(crate) use srq::SrqObject;
 pub use srq::{ibv_create_srq, ibv_destroy_srq};
 
@@ -35,4 +42,10 @@ fn null_with<T>(e: Errno) -> *mut T {
 
 fn or_null<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(null_with)
+}
+
+/// EOPNOTSUPP, and why in the log.
+fn unsupported(why: &str) -> Errno {
+    log::warn!("not supported: {why}");
+    libc::EOPNOTSUPP
 }

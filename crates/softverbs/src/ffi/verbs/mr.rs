@@ -124,3 +124,19 @@ pub unsafe fn ibv_advise_mr(
     }
     0
 }
+
+/// The function in the extended context that the inline `ibv_advise_mr` of `verbs.h` calls, as [`ibv_advise_mr`].
+///
+/// # Safety
+///
+/// As for ibv_advise_mr(3).
+pub(crate) unsafe extern "C" fn advise_mr_slot(
+    pd: *mut ibv_pd,
+    advice: rdma_sys::ib_uverbs_advise_mr_advice::Type,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sges: u32,
+) -> c_int {
+    // SAFETY: the caller meets the requirements of ibv_advise_mr(3), and those of the callee are the same.
+    unsafe { ibv_advise_mr(pd, advice, flags, sg_list, num_sges) }
+}

@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Queue pairs.
 
-use rdma_sys::{ibv_context, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_type};
+use libc::c_int;
+use rdma_sys::{
+    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_qp_state, ibv_qp_type,
+};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cq::CqObject;
+use super::device::PORT;
 use super::pd::PdObject;
 use super::srq::SrqObject;
+use super::{or_null, unsupported};
 use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::limits::*;
-use crate::qp::{Attributes, Qp};
+use crate::qp::{Attributes, Qp, Stage};
 use crate::sys::Errno;
 
-pub(crate) type QpObject = Object<ibv_qp, Arc<Qp>>;
+pub(crate) struct QpOwn {
+    pub(crate) qp: Arc<Qp>,
+    cap: ibv_qp_cap,
+    /// The program has asked for the state RESET, in which a queue pair that has no connection takes no work requests.
+    reset: AtomicBool,
+}
 
-/// Creates a queue pair for an identifier. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
+pub(crate) type QpObject = Object<ibv_qp, QpOwn>;
+
+/// Creates a queue pair, which rdma_cm can connect. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
 /// receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
 /// max_inline_data of the queue pair is stored in `attr`.
 ///
@@ -77,10 +90,176 @@ pub(crate) unsafe fn create_qp(
     qp.qp_num = num;
     qp.qp_type = given.qp_type;
     qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
+    let cap = ibv_qp_cap { max_inline_data: MAX_INLINE as u32, ..cap };
     // SAFETY: `attr` is writable: rdma_create_qp_ex(3) returns the actual capabilities in it.
-    unsafe { addr_of_mut!((*attr).cap.max_inline_data).write(MAX_INLINE as u32) };
+    unsafe { addr_of_mut!((*attr).cap).write(cap) };
     log::debug!("queue pair {num} created");
-    Ok(QpObject::create(qp, inner))
+    Ok(QpObject::create(qp, QpOwn { qp: inner, cap, reset: AtomicBool::new(false) }))
+}
+
+/// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as [`create_qp`].
+///
+/// # Safety
+///
+/// As for ibv_create_qp_ex(3), with objects of softverbs.
+pub(crate) unsafe extern "C" fn create_qp_slot(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: `attr` is as for ibv_create_qp_ex(3), which asks for the same as rdma_create_qp_ex(3).
+    or_null(unsafe { create_qp(context, attr) })
+}
+
+/// The attributes of rdma_create_qp(3) and ibv_create_qp(3) in the form of the extended functions.
+pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init_attr_ex {
+    const MASK_PD: u32 = 1;
+    // SAFETY: all-zero is a valid ibv_qp_init_attr_ex.
+    let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+    attr.qp_context = given.qp_context;
+    attr.send_cq = given.send_cq;
+    attr.recv_cq = given.recv_cq;
+    attr.srq = given.srq;
+    attr.cap = given.cap;
+    attr.qp_type = given.qp_type;
+    attr.sq_sig_all = given.sq_sig_all;
+    attr.comp_mask = MASK_PD;
+    attr.pd = pd;
+    attr
+}
+
+/// Creates a queue pair. Its actual capabilities are stored in `attr`. A queue pair of the software device is connected by rdma_cm: with
+/// rdma_create_qp(3) it belongs to an identifier from the beginning. EINVAL as for [`create_qp`], ENOMEM.
+///
+/// # Safety
+///
+/// As for ibv_create_qp(3).
+pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: `attr` points to an ibv_qp_init_attr (ibv_create_qp(3)), which holds only integers and addresses; it is copied. `pd` was returned
+    // by ibv_alloc_pd and has not been deallocated, and its `context` never changes.
+    unsafe {
+        let mut full = extended(&attr.read(), pd);
+        let qp = or_null(create_qp(addr_of!((*pd).context).read(), &mut full));
+        if !qp.is_null() {
+            addr_of_mut!((*attr).cap).write(full.cap);
+        }
+        qp
+    }
+}
+
+/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is closed. Returns 0.
+///
+/// # Safety
+///
+/// As for ibv_destroy_qp(3).
+pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: `qp` was returned by a function that creates queue pairs and is not used afterwards (ibv_destroy_qp(3)).
+    unsafe { destroy_qp(qp) };
+    0
+}
+
+/// The state of a queue pair as verbs name it.
+fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
+    match own.qp.stage() {
+        Stage::Unconnected if own.reset.load(Ordering::Relaxed) => ibv_qp_state::IBV_QPS_RESET,
+        Stage::Unconnected => ibv_qp_state::IBV_QPS_INIT,
+        Stage::Connected => ibv_qp_state::IBV_QPS_RTS,
+        Stage::Over => ibv_qp_state::IBV_QPS_ERR,
+    }
+}
+
+/// Modifies a queue pair. IBV_QPS_ERR ends its connection, and outstanding work requests complete with a flush error. IBV_QPS_RTR and
+/// IBV_QPS_RTS change nothing when rdma_cm has connected it. Other attributes are accepted without an effect: they belong to transports
+/// other than iWARP, or to the connection, which rdma_cm negotiates.
+///
+/// EINVAL: an unknown attribute, or a transition from a state that does not have it. EOPNOTSUPP: RTR or RTS of a queue pair that rdma_cm has not
+/// connected, and SQD, which iWARP does not have.
+///
+/// # Safety
+///
+/// As for ibv_modify_qp(3).
+pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    const STATE: c_int = 1;
+    const PORT_NUM: c_int = 1 << 5;
+    const KNOWN: c_int = (1 << 21) - 1 | 1 << 25;
+    if mask & !KNOWN != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: `attr` points to an ibv_qp_attr (ibv_modify_qp(3)), which holds only integers; it is copied.
+    let attr = unsafe { attr.read() };
+    if mask & PORT_NUM != 0 && attr.port_num != PORT {
+        return libc::EINVAL;
+    }
+    if mask & STATE == 0 {
+        return 0;
+    }
+    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed (ibv_modify_qp(3)).
+    let own = unsafe { QpObject::own(qp) };
+    use ibv_qp_state::*;
+    match (state_of(own), attr.qp_state) {
+        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_RESET) => own.reset.store(true, Ordering::Relaxed),
+        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_INIT) => own.reset.store(false, Ordering::Relaxed),
+        (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) | (IBV_QPS_ERR, IBV_QPS_ERR) => {}
+        (IBV_QPS_RTS | IBV_QPS_INIT | IBV_QPS_RESET, IBV_QPS_ERR) => own.qp.disconnect(),
+        (IBV_QPS_INIT, IBV_QPS_RTR | IBV_QPS_RTS) => {
+            return unsupported(
+                "a queue pair that rdma_cm has not connected cannot be made ready to send or to receive",
+            );
+        }
+        (IBV_QPS_RTS | IBV_QPS_ERR, IBV_QPS_RESET) => {
+            return unsupported("a queue pair that has had a connection cannot be reset");
+        }
+        (_, IBV_QPS_SQD) => return unsupported("iWARP has no state SQD"),
+        _ => return libc::EINVAL,
+    }
+    // SAFETY: `qp` has not been destroyed. Only functions of verbs write this field.
+    unsafe { addr_of_mut!((*qp).state).write(state_of(own)) };
+    0
+}
+
+/// Returns the attributes of a queue pair: its state, its capabilities and what it was created with. All are stored, whatever `mask`
+/// asks for; those of other transports are 0.
+///
+/// # Safety
+///
+/// As for ibv_query_qp(3).
+pub unsafe fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed (ibv_query_qp(3)). These fields of the C
+    // structure never change.
+    let (own, init) = unsafe {
+        let own = QpObject::own(qp);
+        let init = ibv_qp_init_attr {
+            qp_context: addr_of!((*qp).qp_context).read(),
+            send_cq: addr_of!((*qp).send_cq).read(),
+            recv_cq: addr_of!((*qp).recv_cq).read(),
+            srq: addr_of!((*qp).srq).read(),
+            cap: own.cap,
+            qp_type: ibv_qp_type::IBV_QPT_RC,
+            sq_sig_all: c_int::from(own.qp.signal_all),
+        };
+        (own, init)
+    };
+    let state = state_of(own);
+    // SAFETY: all-zero is a valid ibv_qp_attr.
+    let mut full: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    full.qp_state = state;
+    full.cur_qp_state = state;
+    full.path_mtu = rdma_sys::ibv_mtu::IBV_MTU_4096;
+    full.cap = own.cap;
+    full.port_num = PORT;
+    full.max_rd_atomic = MAX_READS as u8;
+    full.max_dest_rd_atomic = MAX_READS as u8;
+    // SAFETY: `attr` and `init_attr` are valid for writes (ibv_query_qp(3)), and `qp` has not been destroyed.
+    unsafe {
+        attr.write(full);
+        init_attr.write(init);
+        addr_of_mut!((*qp).state).write(state);
+    }
+    0
 }
 
 /// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is closed.
@@ -92,7 +271,7 @@ pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
     // SAFETY: `qp` was returned by `create_qp` and is not used afterwards. Its protection domain cannot be deallocated before `users` is
     // decremented.
     unsafe {
-        QpObject::own(qp).destroy();
+        QpObject::own(qp).qp.destroy();
         let pd = addr_of!((*qp).pd).read();
         PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);
         QpObject::free(qp);

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The GID table: an entry for each address of the host, as the device serves them all. IPv4 addresses are mapped to IPv6.
+
+use libc::{c_int, sockaddr};
+use rdma_sys::{ibv_context, ibv_gid};
+use std::ffi::CStr;
+use std::net::IpAddr;
+use std::ptr::null_mut;
+
+use super::device::PORT;
+use crate::cm::addr;
+use crate::sys::set_errno;
+
+/// `struct ibv_gid_entry`, which headers older than rdma-core 31 do not have.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GidEntry {
+    gid: [u8; 16],
+    index: u32,
+    port: u32,
+    kind: u32,
+    interface: u32,
+}
+
+/// The type of each entry: IBV_GID_TYPE_IB, which stands for everything but RoCE.
+const KIND: u32 = 0;
+
+/// An address of the host and the index of its interface.
+struct Local {
+    gid: [u8; 16],
+    interface: u32,
+}
+
+/// The addresses of the host, loopback last, so that a program that takes the first one takes one that others reach, if there is one. They
+/// are asked for each time: they may change.
+fn table() -> Vec<Local> {
+    let mut all = Vec::new();
+    let mut list: *mut libc::ifaddrs = null_mut();
+    // SAFETY: `list` is valid for the address of the result.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut next: *const libc::ifaddrs = list;
+    while !next.is_null() {
+        // SAFETY: `next` is an entry of the list that getifaddrs has returned and that is freed only below.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        // SAFETY: the address of an interface is NULL or has the length that its family has (getifaddrs(3)).
+        let Ok(address) = (unsafe { addr::read(entry.ifa_addr.cast::<sockaddr>()) }) else { continue };
+        let ip = address.ip();
+        let gid = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        // SAFETY: the name of an interface is a C string.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+        // SAFETY: `name` is a C string.
+        let interface = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        all.push((ip.is_loopback(), Local { gid, interface }));
+    }
+    // SAFETY: `list` was returned by getifaddrs and is not used afterwards.
+    unsafe { libc::freeifaddrs(list) };
+    all.sort_by_key(|(loopback, _)| *loopback);
+    all.into_iter().map(|(_, local)| local).collect()
+}
+
+/// The number of entries.
+pub(super) fn count() -> usize {
+    table().len()
+}
+
+fn entry(port: u32, index: usize) -> Option<GidEntry> {
+    let local = table().into_iter().nth(index).filter(|_| port == u32::from(PORT))?;
+    Some(GidEntry { gid: local.gid, index: index as u32, port, kind: KIND, interface: local.interface })
+}
+
+/// Returns an entry of the GID table: 0, or -1 and EINVAL if there is no such port or entry.
+///
+/// # Safety
+///
+/// As for ibv_query_gid(3).
+pub unsafe fn ibv_query_gid(_context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
+    let Some(entry) = usize::try_from(index).ok().and_then(|index| entry(u32::from(port), index)) else {
+        set_errno(libc::EINVAL);
+        return -1;
+    };
+    // SAFETY: `gid` is valid for writes (ibv_query_gid(3)).
+    unsafe { gid.write(ibv_gid { raw: entry.gid }) };
+    0
+}
+
+/// The function behind ibv_query_gid_ex(3): an entry of the GID table with its type and interface. 0, EINVAL: a flag or another size than that
+/// of an entry, ENODATA: there is no such port or entry.
+///
+/// # Safety
+///
+/// As for ibv_query_gid_ex(3); `size` is the size of what `to` points to.
+pub unsafe fn _ibv_query_gid_ex(
+    _context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    to: *mut GidEntry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    if flags != 0 || size < size_of::<GidEntry>() {
+        return libc::EINVAL;
+    }
+    let Some(entry) = entry(port, index as usize) else { return libc::ENODATA };
+    // SAFETY: `to` is valid for writes of `size` bytes, which is enough for an entry.
+    unsafe { to.write(entry) };
+    0
+}
+
+/// The function behind ibv_query_gid_table(3): up to `max` entries. Returns their number, or a negative errno value: EINVAL for a flag or a
+/// size below that of an entry.
+///
+/// # Safety
+///
+/// As for ibv_query_gid_table(3); `size` is the size of an element of what `to` points to.
+pub unsafe fn _ibv_query_gid_table(
+    _context: *mut ibv_context,
+    to: *mut GidEntry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    if flags != 0 || size < size_of::<GidEntry>() {
+        return -(libc::EINVAL as isize);
+    }
+    let found = (0..).map_while(|index| entry(u32::from(PORT), index)).take(max);
+    let mut written = 0;
+    for entry in found {
+        // SAFETY: `to` points to `max` elements of `size` bytes, and `written` is below `max`.
+        unsafe { to.byte_add(written * size).write(entry) };
+        written += 1;
+    }
+    written as isize
+}
+
+/// Returns the type of an entry, in the way of the private function of libibverbs that programs of rdma-core itself call: 0, or -1 and EINVAL.
+///
+/// # Safety
+///
+/// `kind` must be valid for writes.
+pub unsafe fn ibv_query_gid_type(_context: *mut ibv_context, port: u8, index: u32, kind: *mut u32) -> c_int {
+    let Some(entry) = entry(u32::from(port), index as usize) else {
+        set_errno(libc::EINVAL);
+        return -1;
+    };
+    // SAFETY: `kind` is valid for writes.
+    unsafe { kind.write(entry.kind) };
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_of_the_host_has_an_entry() {
+        let context = crate::context();
+        let count = count();
+        // SAFETY: `context` is ours, and the results are valid for writes of what they are.
+        unsafe {
+            let mut entries = [GidEntry { gid: [0; 16], index: 9, port: 9, kind: 9, interface: 0 }; 64];
+            let found = _ibv_query_gid_table(context, entries.as_mut_ptr(), 64, 0, size_of::<GidEntry>());
+            assert_eq!(found, count.min(64) as isize);
+            let loopback = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+            assert!(entries.iter().any(|entry| entry.gid == loopback && entry.interface != 0));
+            for (i, entry) in entries.iter().take(count).enumerate() {
+                let mut gid = ibv_gid { raw: [0; 16] };
+                assert_eq!(ibv_query_gid(context, 1, i as c_int, &mut gid), 0);
+                assert_eq!((gid.raw, entry.index as usize, entry.port), (entry.gid, i, 1));
+            }
+            let mut gid = ibv_gid { raw: [7; 16] };
+            for (port, index) in [(0, 0), (2, 0), (1, -1), (1, count as c_int)] {
+                assert_eq!(ibv_query_gid(context, port, index, &mut gid), -1);
+            }
+            assert_eq!(gid.raw, [7; 16], "nothing is written");
+            assert_eq!(
+                _ibv_query_gid_ex(context, 1, count as u32, entries.as_mut_ptr(), 0, 32),
+                libc::ENODATA
+            );
+            assert_eq!(_ibv_query_gid_ex(context, 1, 0, entries.as_mut_ptr(), 1, 32), libc::EINVAL);
+            assert_eq!(
+                _ibv_query_gid_table(context, entries.as_mut_ptr(), 1, 0, 31),
+                -(libc::EINVAL as isize)
+            );
+        }
+    }
+}
