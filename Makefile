@@ -96,11 +96,14 @@ SOURCES := Cargo.toml Cargo.lock $(shell find src crates -type f)
 MAN_SOURCES := $(shell find man tools/man -type f)
 LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(PC_DIR)/librpma.pc \
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
+PRELOAD := $(STAGE_LIB)/libsoftverbs.so
+PRELOAD_ARCHIVE := build/obj/softverbs-preload.a
+PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 
 .PHONY: all demo check check-long check-threads check-sanitizers bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants
 
-all: $(LIBRARY) $(MAN_PAGES)
+all: $(LIBRARY) $(PRELOAD) $(PROGRAM) $(MAN_PAGES)
 
 setup-tests:
 	@$(SETUP) $(TEST_PACKAGES)
@@ -119,6 +122,35 @@ $(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Make
 		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
 		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc
+
+# The library to preload: the names of libibverbs and librdmacm with their version nodes, from the tables in its source.
+PRELOAD_TABLES := $(addprefix crates/softverbs-preload/,nodes.awk src/verbs.rs src/rdma.rs)
+build/obj/softverbs.map: $(PRELOAD_TABLES)
+	@mkdir -p $(@D)
+	awk -f $^ >$@
+
+build/obj/softverbs.ld: $(PRELOAD_TABLES)
+	@mkdir -p $(@D)
+	awk -v others=1 -f $^ >$@
+
+$(PRELOAD_ARCHIVE): $(SOURCES)
+	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p softverbs-preload --lib
+	@mkdir -p $(@D)
+	cp $(TARGET_DIR)/release/libsoftverbs_preload.a $@
+
+$(PRELOAD): $(PRELOAD_ARCHIVE) build/obj/softverbs.map build/obj/softverbs.ld
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ build/obj/softverbs.ld -Wl,-soname,$(@F) -Wl,--version-script,build/obj/softverbs.map \
+		-Wl,--whole-archive $(PRELOAD_ARCHIVE) -Wl,--no-whole-archive \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		$(LDFLAGS) -lgcc_s -lpthread -ldl -lm -lc
+
+$(PROGRAM): $(SOURCES)
+	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p rpma-tools
+	@mkdir -p $(@D)
+	cp $(TARGET_DIR)/release/rpma $@
 
 # The static library for others is one object in which only the public names are left: two Rust libraries in one
 # program must not meet in the names of Rust's runtime.
@@ -154,7 +186,7 @@ build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
 	@touch $@
 
 # Neither asks for anything but the files: what is current is not built again, least of all by root.
-install: $(LIBRARY) $(MAN_PAGES)
+install: $(LIBRARY) $(PRELOAD) $(PROGRAM) $(MAN_PAGES)
 	@$(INSTALL_FILES) install
 
 uninstall:

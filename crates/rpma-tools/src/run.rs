@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! `rpma run`: a program with `libsoftverbs.so` preloaded.
+
+use clap::Args;
+use std::env;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::elf;
+
+const LIBRARY: &str = "libsoftverbs.so";
+/// As env(1), timeout(1) and others: an error of their own, a program that cannot be run, and one that there is not.
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Run a program with the software RDMA device soft0
+///
+/// The program and whatever it starts see a device soft0 that serves every address of the host, beside the RDMA devices that there are. It is
+/// preloaded (libsoftverbs.so), so the program needs no change. The exit status is that of the program; 125: it cannot be run so, 126: it
+/// cannot be executed, 127: it was not found.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// Say what is done, and show the messages of soft0 at level info
+    #[arg(short, long)]
+    verbose: bool,
+    /// Make soft0 the only device: those of adapters are not listed
+    #[arg(long)]
+    strict: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Run {
+    /// Becomes the program; returns only if that failed.
+    pub(crate) fn run(&self) -> ExitCode {
+        let (code, why) = self.try_run();
+        eprintln!("rpma run: {why}");
+        ExitCode::from(code)
+    }
+
+    fn say(&self, what: &str) {
+        if self.verbose {
+            eprintln!("rpma run: {what}");
+        }
+    }
+
+    fn try_run(&self) -> (u8, String) {
+        let Some((name, arguments)) = self.program.split_first() else {
+            return (FAILED, "no program was given".to_owned());
+        };
+        let shown = name.to_string_lossy();
+        let Some(program) = find(Path::new(name)) else { return (NOT_FOUND, format!("{shown}: not found")) };
+        if let Some(why) = elf::obstacle(&program) {
+            return (FAILED, format!("{shown} {why}"));
+        }
+        let library = match library() {
+            Ok(library) => library,
+            Err(why) => return (FAILED, why),
+        };
+        let mut preload = OsString::from(&library);
+        if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+            preload.push(":");
+            preload.push(before);
+        }
+        self.say(&format!("LD_PRELOAD={}", preload.to_string_lossy()));
+        let mut command = Command::new(&program);
+        command.arg0(name).args(arguments).env("LD_PRELOAD", preload);
+        if self.strict {
+            self.say("soft0 is the only device");
+            command.env("SOFTVERBS_STRICT", "1");
+        }
+        if self.verbose && env::var_os("SOFTVERBS_LOG").is_none() {
+            command.env("SOFTVERBS_LOG", "info");
+        }
+        self.say(&format!("running {}", program.display()));
+        let why = command.exec();
+        (NOT_EXECUTABLE, format!("{shown}: {why}"))
+    }
+}
+
+/// The file that a shell would run.
+fn find(name: &Path) -> Option<PathBuf> {
+    if name.as_os_str().as_bytes().contains(&b'/') {
+        return name.exists().then(|| name.to_owned());
+    }
+    let is_program = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(is_program)
+}
+
+/// The library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
+/// linker would run the program without it.
+fn library() -> Result<PathBuf, String> {
+    let prefix = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
+    let own = prefix.iter().flat_map(|prefix| {
+        let multiarch = format!("lib/{}-linux-gnu", env::consts::ARCH);
+        [prefix.join("lib"), prefix.join(multiarch), prefix.join("lib64")]
+    });
+    let library =
+        own.map(|dir| dir.join(LIBRARY)).find(|path| path.exists()).unwrap_or_else(|| LIBRARY.into());
+    let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
+    // SAFETY: `name` is a C string. Loading the library runs nothing.
+    if unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
+        return Err(format!("{} cannot be loaded; is the package softverbs installed?", library.display()));
+    }
+    Ok(library)
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/awk -f
+# SPDX-License-Identifier: BSD-3-Clause
+# usage: awk -f nodes.awk [-v others=1] TABLE.rs...
+#
+# Prints the version script of libsoftverbs.so from its tables: a node for each `exports!`, with the names of the lines behind it. With
+# others=1 it prints the further versions of names, for GNU ld as an input file: a function that programs of rdma-core call has a private
+# node, which is another one in each generation of rdma-core.
+
+BEGIN {
+	FS = "\""
+	generations = split("25 33 64 65", generation, " ")
+}
+
+/^exports!/ { node = $2 }
+/^} }/ { node = "" }
+
+/^ +fn / && node != "" {
+	name = $0
+	sub(/^ +fn /, "", name)
+	sub(/\(.*/, "", name)
+	names[node] = names[node] "\t\t" name ";\n"
+	if (node ~ /PRIVATE/) private[name] = node
+}
+
+END {
+	for (name in private)
+		for (i = 1; i <= generations; i++) {
+			further = private[name]
+			sub(/[0-9]+$/, generation[i], further)
+			if (others) printf "\"%s@%s\" = %s;\n", name, further, name
+			else printf "%s {\n};\n", further
+		}
+	if (others) exit
+	for (node in names) printf "%s {\n\tglobal:\n%s};\n", node, names[node]
+	print "softverbs {\n\tlocal: *;\n};"
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The functions of librdmacm. Every identifier and event channel of the program is one of softverbs.
+
+use libc::{c_char, c_int, c_void, sockaddr};
+use rdma_sys::*;
+
+exports! { "RDMACM_1.0" from softverbs::rdma {
+    fn rdma_create_event_channel() -> *mut rdma_event_channel;
+    fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) -> ();
+    fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int;
+    fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
+    fn rdma_create_id(channel: *mut rdma_event_channel, id: *mut *mut rdma_cm_id, context: *mut c_void, ps: rdma_port_space::Type) -> c_int;
+    fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int;
+    fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
+    fn rdma_resolve_addr(id: *mut rdma_cm_id, src: *mut sockaddr, dst: *mut sockaddr, timeout_ms: c_int) -> c_int;
+    fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
+    fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int;
+    fn rdma_destroy_qp(id: *mut rdma_cm_id) -> ();
+    fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;
+    fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int;
+    fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int;
+    fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, private_data_len: u8) -> c_int;
+    fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_getaddrinfo(node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo, res: *mut *mut rdma_addrinfo) -> c_int;
+    fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) -> ();
+} }
