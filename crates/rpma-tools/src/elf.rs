@@ -19,7 +19,7 @@ pub(crate) fn obstacle(program: &Path) -> Option<&'static str> {
     if has_capabilities(program) {
         return Some("has file capabilities, so the dynamic linker preloads nothing into it");
     }
-    if file.is_some_and(|file| is_static(file)) {
+    if file.is_some_and(is_static) {
         return Some("is statically linked: there is no dynamic linker that could preload anything");
     }
     None

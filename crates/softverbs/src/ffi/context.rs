@@ -75,6 +75,7 @@ fn make() -> Box<Soft> {
     context.query_device_ex = Some(verbs::query_device_slot);
     context.query_port = Some(verbs::query_port_slot);
     context.create_qp_ex = Some(verbs::create_qp_slot);
+    context.create_cq_ex = Some(verbs::create_cq_slot);
     context.advise_mr = Some(verbs::advise_mr_slot);
     context.context.device = Box::into_raw(whole).cast();
     context.context.ops = ops::table();

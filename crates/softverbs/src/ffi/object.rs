@@ -5,18 +5,20 @@
 //! any time, so no reference to it is ever created; the data behind it are accessible only through this module.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 
-/// A C structure `C` and the data `T` that belong to it.
+/// A C structure `C` and the data `T` that belong to it. If the structure is the beginning of a longer one, that is `E`.
 #[repr(C)]
-pub(crate) struct Object<C, T> {
-    c: UnsafeCell<C>,
+pub(crate) struct Object<C, T, E = C> {
+    c: UnsafeCell<E>,
     own: T,
+    begins: PhantomData<C>,
 }
 
-impl<C, T> Object<C, T> {
+impl<C, T, E> Object<C, T, E> {
     /// Allocates an object and returns the address of its C structure, which is valid until [`Self::free`].
-    pub(crate) fn create(c: C, own: T) -> *mut C {
-        Box::into_raw(Box::new(Self { c: UnsafeCell::new(c), own })).cast()
+    pub(crate) fn create(c: E, own: T) -> *mut C {
+        Box::into_raw(Box::new(Self { c: UnsafeCell::new(c), own, begins: PhantomData })).cast()
     }
 
     /// The data that belong to the C structure at `c`.

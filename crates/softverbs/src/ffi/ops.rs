@@ -51,7 +51,7 @@ unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), E
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
-unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
+pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
     // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
@@ -205,13 +205,22 @@ unsafe extern "C" fn post_srq_recv(
     unsafe { post_receives(wr, bad_wr, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
 }
 
+/// Immediate data as verbs have it.
+pub(super) fn imm_of(c: &Completion) -> u32 {
+    c.imm.map_or(0, u32::from_ne_bytes)
+}
+
+pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
+    if c.imm.is_some() { WC_WITH_IMM } else { 0 }
+}
+
 /// Stores a completion in a work completion of the program.
 ///
 /// # Safety
 ///
 /// `wc` must be valid for writes of an `ibv_wc`.
 unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
-    let imm = c.imm.map_or(0, u32::from_ne_bytes);
+    let imm = imm_of(c);
     // SAFETY: `wc` is valid for writes. The fields are written without reading them or creating references, as they may be uninitialised.
     unsafe {
         addr_of_mut!((*wc).wr_id).write(c.wr_id);
@@ -222,7 +231,7 @@ unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
         addr_of_mut!((*wc).__bindgen_anon_1.imm_data).write(imm);
         addr_of_mut!((*wc).qp_num).write(c.qp_num);
         addr_of_mut!((*wc).src_qp).write(0);
-        addr_of_mut!((*wc).wc_flags).write(if c.imm.is_some() { WC_WITH_IMM } else { 0 });
+        addr_of_mut!((*wc).wc_flags).write(wc_flags_of(c));
         addr_of_mut!((*wc).pkey_index).write(0);
         addr_of_mut!((*wc).slid).write(0);
         addr_of_mut!((*wc).sl).write(0);

@@ -129,6 +129,18 @@ impl Qp {
 }
 
 impl Posting<'_> {
+    /// Adds all of these requests or, if the queue does not have room for all, none: ENOMEM.
+    pub(crate) fn post_all(&mut self, wrs: Vec<SendWr>) -> Result<(), Errno> {
+        let room = || self.qp.max_send_wr.saturating_sub(self.qp.in_use.load(Ordering::Acquire)) as usize;
+        if room() < wrs.len() {
+            self.qp.drive(reason::POSTED, By::Program);
+            if room() < wrs.len() {
+                return Err(libc::ENOMEM);
+            }
+        }
+        wrs.into_iter().try_for_each(|wr| self.post(wr))
+    }
+
     /// Adds one request; ENOMEM when the queue is full.
     pub(crate) fn post(&mut self, wr: SendWr) -> Result<(), Errno> {
         self.kind = match self.kind {

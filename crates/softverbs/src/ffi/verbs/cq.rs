@@ -2,23 +2,28 @@
 //! Completion queues.
 
 use libc::{c_int, c_void};
-use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq};
+use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use std::sync::Arc;
 
 use super::channel::ChannelObject;
-use super::null_with;
+use super::or_null;
+use super::section::Section;
+use crate::conn::wr::Completion;
 use crate::cq::Cq;
 use crate::ffi::context::{next_number, owns};
 use crate::ffi::object::Object;
-use crate::limits::*;
+use crate::limits::MAX_CQE;
 use crate::lock;
+use crate::sys::Errno;
 
 pub(crate) struct CqOwn {
     pub(crate) queue: Arc<Cq>,
     channel: *mut ibv_comp_channel,
+    /// The completion that an extended queue shows, between `ibv_start_poll` and `ibv_end_poll`.
+    pub(super) shown: Section<Completion>,
 }
 
-pub(crate) type CqObject = Object<ibv_cq, CqOwn>;
+pub(crate) type CqObject = Object<ibv_cq, CqOwn, ibv_cq_ex>;
 
 /// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL, ENOMEM.
 ///
@@ -33,32 +38,46 @@ pub unsafe fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     let entries = u32::try_from(cqe).unwrap_or(0);
-    if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
-        return null_with(libc::EINVAL);
-    }
+    let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
     // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed (ibv_create_cq(3)).
+    or_null(unsafe { create(context, entries, cq_context, channel, vector, |_| ()) })
+}
+
+/// Creates a completion queue. `fill` adds what an extended one has. EINVAL, ENOMEM.
+///
+/// # Safety
+///
+/// `channel` must be NULL, or come from ibv_create_comp_channel and not have been destroyed.
+pub(super) unsafe fn create(
+    context: *mut ibv_context,
+    entries: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: u32,
+    fill: impl FnOnce(&mut ibv_cq_ex),
+) -> Result<*mut ibv_cq, Errno> {
+    if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed.
     let events = (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) });
-    let queue = match Cq::new(entries, events.map(|own| own.queue.clone())) {
-        Ok(queue) => Arc::new(queue),
-        Err(e) => return null_with(e),
-    };
+    let queue = Arc::new(Cq::new(entries, events.map(|own| own.queue.clone()))?);
     if let Some(own) = events {
         let mut users = lock(&own.users);
-        if users.try_reserve(1).is_err() {
-            return null_with(libc::ENOMEM);
-        }
+        users.try_reserve(1).map_err(|_| libc::ENOMEM)?;
         users.push(queue.clone());
     }
-    // SAFETY: all-zero is a valid ibv_cq: an unlocked mutex, no events.
-    let mut cq: ibv_cq = unsafe { std::mem::zeroed() };
+    // SAFETY: all-zero is a valid ibv_cq_ex: an unlocked mutex, no events.
+    let mut cq: ibv_cq_ex = unsafe { std::mem::zeroed() };
     cq.context = context;
     cq.channel = channel;
     cq.cq_context = cq_context;
     cq.handle = next_number();
-    cq.cqe = cqe;
-    let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel });
+    cq.cqe = entries as c_int;
+    fill(&mut cq);
+    let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel, shown: Section::default() });
     queue.set_handle(cq as usize);
-    cq
+    Ok(cq)
 }
 
 /// Destroys a completion queue and withdraws its events from the channel. EBUSY while queue pairs use it.

@@ -7,16 +7,20 @@
 
 mod channel;
 mod cq;
+mod cq_ex;
 mod device;
 mod gid;
 mod mr;
 mod pd;
 mod qp;
+mod qp_ex;
+mod section;
 mod srq;
 
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
 pub use cq::{ibv_create_cq, ibv_destroy_cq};
+pub(crate) use cq_ex::create_cq_slot;
 pub use device::{
     ibv_close_device, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index,
     ibv_open_device, ibv_query_device, ibv_query_device_ex, ibv_query_pkey, ibv_query_port,
@@ -28,6 +32,7 @@ pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub(crate) use qp::{QpObject, create_qp, create_qp_slot, destroy_qp};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
+pub use qp_ex::ibv_qp_to_qp_ex;
 pub(crate) use srq::SrqObject;
 pub use srq::{ibv_create_srq, ibv_destroy_srq};
 

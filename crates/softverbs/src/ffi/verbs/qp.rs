@@ -3,7 +3,7 @@
 
 use libc::c_int;
 use rdma_sys::{
-    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     ibv_qp_state, ibv_qp_type,
 };
 use std::ptr::{addr_of, addr_of_mut};
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cq::CqObject;
 use super::device::PORT;
 use super::pd::PdObject;
+use super::qp_ex::{self, Builder};
 use super::srq::SrqObject;
 use super::{or_null, unsupported};
 use crate::ffi::context::next_number;
@@ -24,13 +25,16 @@ use crate::sys::Errno;
 pub(crate) struct QpOwn {
     pub(crate) qp: Arc<Qp>,
     cap: ibv_qp_cap,
+    /// What `ibv_wr_start` and the calls behind it build, if the queue pair was created for them.
+    pub(super) builder: Option<Builder>,
     /// The program has asked for the state RESET, in which a queue pair that has no connection takes no work requests.
     reset: AtomicBool,
 }
 
-pub(crate) type QpObject = Object<ibv_qp, QpOwn>;
+pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
 
-/// Creates a queue pair, which rdma_cm can connect. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
+/// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. EOPNOTSUPP: it is to have operations
+/// that iWARP does not have, or other extensions. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
 /// receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
 /// max_inline_data of the queue pair is stored in `attr`.
 ///
@@ -42,6 +46,8 @@ pub(crate) unsafe fn create_qp(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
     const MASK_PD: u32 = 1;
+    const MASK_CREATE_FLAGS: u32 = 1 << 2;
+    const MASK_SEND_OPS: u32 = 1 << 6;
     // SAFETY: `attr` points to an ibv_qp_init_attr_ex (rdma_create_qp_ex(3)), which holds only integers and addresses; it is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
@@ -57,6 +63,14 @@ pub(crate) unsafe fn create_qp(
         || cap.max_inline_data as usize > MAX_INLINE;
     if refused {
         return Err(libc::EINVAL);
+    }
+    let create_flags = if given.comp_mask & MASK_CREATE_FLAGS != 0 { given.create_flags } else { 0 };
+    if given.comp_mask & !(MASK_PD | MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0 || create_flags != 0 {
+        return Err(unsupported("a queue pair cannot be created with these extensions"));
+    }
+    let operations = (given.comp_mask & MASK_SEND_OPS != 0).then_some(given.send_ops_flags);
+    if operations.is_some_and(|flags| flags & !qp_ex::OPERATIONS != 0) {
+        return Err(unsupported("a queue pair cannot have all of these operations"));
     }
     // SAFETY: the three objects are objects of softverbs that have not been destroyed (rdma_create_qp_ex(3)); none is NULL.
     let (pd, send_cq, recv_cq) =
@@ -78,8 +92,12 @@ pub(crate) unsafe fn create_qp(
         signal_all: given.sq_sig_all != 0,
     })?;
     pd.users.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: all-zero is a valid ibv_qp.
-    let mut qp: ibv_qp = unsafe { std::mem::zeroed() };
+    // SAFETY: all-zero is a valid ibv_qp_ex.
+    let mut extended: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    if let Some(operations) = operations {
+        qp_ex::fill(&mut extended, operations);
+    }
+    let qp = &mut extended.qp_base;
     qp.context = context;
     qp.qp_context = given.qp_context;
     qp.pd = given.pd;
@@ -94,7 +112,8 @@ pub(crate) unsafe fn create_qp(
     // SAFETY: `attr` is writable: rdma_create_qp_ex(3) returns the actual capabilities in it.
     unsafe { addr_of_mut!((*attr).cap).write(cap) };
     log::debug!("queue pair {num} created");
-    Ok(QpObject::create(qp, QpOwn { qp: inner, cap, reset: AtomicBool::new(false) }))
+    let builder = operations.map(|_| Builder::default());
+    Ok(QpObject::create(extended, QpOwn { qp: inner, cap, builder, reset: AtomicBool::new(false) }))
 }
 
 /// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as [`create_qp`].
@@ -180,7 +199,7 @@ fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
 pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     const STATE: c_int = 1;
     const PORT_NUM: c_int = 1 << 5;
-    const KNOWN: c_int = (1 << 21) - 1 | 1 << 25;
+    const KNOWN: c_int = ((1 << 21) - 1) | (1 << 25);
     if mask & !KNOWN != 0 {
         return libc::EINVAL;
     }

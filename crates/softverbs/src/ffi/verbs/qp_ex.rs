@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Extended queue pairs: work requests that are built call by call, from `ibv_wr_start` to `ibv_wr_complete` (ibv_wr_post(3)).
+//!
+//! The calls have no result. The first error is kept, and the last call returns it; then none of the requests is posted.
+
+use libc::{c_int, c_uint, c_void};
+use rdma_sys::{ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use std::ptr::{addr_of, null_mut};
+
+use super::qp::QpObject;
+use super::section::Section;
+use crate::ffi::ops::read_send_wr;
+use crate::limits::{MAX_INLINE, MAX_SGE};
+use crate::sys::Errno;
+use arrayvec::ArrayVec;
+
+const WITH_RDMA_WRITE: u64 = 1;
+const WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
+const WITH_SEND: u64 = 1 << 2;
+const WITH_SEND_WITH_IMM: u64 = 1 << 3;
+const WITH_RDMA_READ: u64 = 1 << 4;
+
+/// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
+pub(super) const OPERATIONS: u64 =
+    WITH_RDMA_WRITE | WITH_RDMA_WRITE_WITH_IMM | WITH_SEND | WITH_SEND_WITH_IMM | WITH_RDMA_READ;
+
+const SEND_INLINE: c_uint = 1 << 3;
+
+/// A work request with its data.
+struct Built {
+    wr: ibv_send_wr,
+    entries: ArrayVec<ibv_sge, { MAX_SGE as usize }>,
+    inline: ArrayVec<u8, MAX_INLINE>,
+}
+
+#[derive(Default)]
+pub(crate) struct Requests {
+    built: Vec<Built>,
+    error: Option<Errno>,
+}
+
+// SAFETY: the addresses in it are memory of the program that the request is about, which any thread may post; they are not dereferenced before
+// `ibv_wr_complete`.
+unsafe impl Send for Requests {}
+
+/// What is built between `ibv_wr_start` and `ibv_wr_complete`.
+pub(crate) type Builder = Section<Requests>;
+
+/// Puts the calls into the structure: those of the operations that the queue pair is created for, and those that all have in common.
+pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
+    let has = |operation: u64| operations & operation != 0;
+    qp.wr_rdma_write = if has(WITH_RDMA_WRITE) { Some(rdma_write) } else { None };
+    qp.wr_rdma_write_imm = if has(WITH_RDMA_WRITE_WITH_IMM) { Some(rdma_write_imm) } else { None };
+    qp.wr_send = if has(WITH_SEND) { Some(send) } else { None };
+    qp.wr_send_imm = if has(WITH_SEND_WITH_IMM) { Some(send_imm) } else { None };
+    qp.wr_rdma_read = if has(WITH_RDMA_READ) { Some(rdma_read) } else { None };
+    qp.wr_set_sge = Some(set_sge);
+    qp.wr_set_sge_list = Some(set_sge_list);
+    qp.wr_set_inline_data = Some(set_inline_data);
+    qp.wr_set_inline_data_list = Some(set_inline_data_list);
+    qp.wr_start = Some(start);
+    qp.wr_complete = Some(complete);
+    qp.wr_abort = Some(abort);
+}
+
+/// Returns the extended form of a queue pair, or NULL if it was created without operations.
+///
+/// # Safety
+///
+/// As for ibv_qp_to_qp_ex(3).
+pub unsafe fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed (ibv_qp_to_qp_ex(3)).
+    match unsafe { QpObject::own(qp) }.builder {
+        Some(_) => qp.cast(),
+        None => null_mut(),
+    }
+}
+
+/// The section of a queue pair.
+///
+/// # Safety
+///
+/// `qp` must be a queue pair that [`ibv_qp_to_qp_ex`] has returned and that has not been destroyed.
+unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> &'a Builder {
+    // SAFETY: `qp` is a queue pair of softverbs with a builder that has not been destroyed.
+    let own = unsafe { QpObject::own(qp.cast()) };
+    match &own.builder {
+        Some(builder) => builder,
+        None => unreachable!("the calls are in the structure only if there is a builder"),
+    }
+}
+
+/// What has been built so far.
+///
+/// # Safety
+///
+/// As for [`builder`], between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort` in the same thread.
+unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
+    // SAFETY: this thread has entered with `ibv_wr_start`, and none of the calls keeps a result of this function.
+    unsafe { builder(qp).value() }
+}
+
+unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
+    // SAFETY: `qp` has not been destroyed (ibv_wr_start(3)); having entered, this thread may use the value.
+    unsafe {
+        builder(qp).enter();
+        let requests = requests(qp);
+        requests.built.clear();
+        requests.error = None;
+    }
+}
+
+unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: `qp` has not been destroyed, and this thread has called ibv_wr_start (ibv_wr_abort(3)).
+    unsafe { builder(qp) }.leave();
+}
+
+unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: `qp` has not been destroyed, and this thread has called ibv_wr_start (ibv_wr_complete(3)).
+    let (own, requests) = unsafe { (QpObject::own(qp.cast()), requests(qp)) };
+    let result = match requests.error {
+        Some(error) => Err(error),
+        // SAFETY: the requests were built from what the calls of this section were given.
+        None => unsafe { post(&own.qp, &mut requests.built) },
+    };
+    // SAFETY: as above; the value is not used any more.
+    unsafe { builder(qp) }.leave();
+    result.err().unwrap_or(0)
+}
+
+/// Posts all requests or, if one of them cannot be posted, none.
+///
+/// # Safety
+///
+/// The addresses in the requests must be as ibv_wr_post(3) says.
+unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
+    let mut posting = qp.posting()?;
+    let mut ready = Vec::new();
+    ready.try_reserve_exact(built.len()).map_err(|_| libc::ENOMEM)?;
+    for Built { wr, entries, inline } in built {
+        let mut data = ibv_sge { addr: inline.as_ptr() as u64, length: inline.len() as u32, lkey: 0 };
+        wr.sg_list = if wr.send_flags & SEND_INLINE != 0 { &raw mut data } else { entries.as_mut_ptr() };
+        wr.num_sge = if wr.send_flags & SEND_INLINE != 0 { 1 } else { entries.len() as c_int };
+        // SAFETY: `wr` is a work request with as many entries as it says, which live until it has been read.
+        ready.push(unsafe { read_send_wr(wr, qp.signal_all) }?);
+    }
+    posting.post_all(ready)
+}
+
+/// Begins a work request with the wr_id and the flags that the program has set in the structure.
+///
+/// # Safety
+///
+/// As for [`requests`].
+unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode::Type, change: impl FnOnce(&mut ibv_send_wr)) {
+    // SAFETY: all-zero is a valid ibv_send_wr.
+    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    // SAFETY: `qp` has not been destroyed. The program writes these fields before the call, in this thread.
+    unsafe {
+        wr.wr_id = addr_of!((*qp).wr_id).read();
+        wr.send_flags = addr_of!((*qp).wr_flags).read() & !SEND_INLINE;
+    }
+    wr.opcode = opcode;
+    change(&mut wr);
+    // SAFETY: this thread has called ibv_wr_start.
+    let requests = unsafe { requests(qp) };
+    if requests.built.try_reserve(1).is_err() {
+        requests.error = requests.error.or(Some(libc::ENOMEM));
+        return;
+    }
+    requests.built.push(Built { wr, entries: ArrayVec::new(), inline: ArrayVec::new() });
+}
+
+/// Sets the data of the last work request.
+///
+/// # Safety
+///
+/// As for [`requests`].
+unsafe fn set(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Built) -> Result<(), Errno>) {
+    // SAFETY: this thread has called ibv_wr_start.
+    let requests = unsafe { requests(qp) };
+    let changed = requests.built.last_mut().ok_or(libc::EINVAL).and_then(change);
+    requests.error = requests.error.or(changed.err());
+}
+
+unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_RDMA_WRITE, |wr| wr.wr.rdma = remote(remote_addr, rkey)) }
+}
+
+unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, imm: u32) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe {
+        begin(qp, ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, |wr| {
+            wr.wr.rdma = remote(remote_addr, rkey);
+            wr.__bindgen_anon_1.imm_data = imm;
+        });
+    }
+}
+
+unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_RDMA_READ, |wr| wr.wr.rdma = remote(remote_addr, rkey)) }
+}
+
+unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND, |_| ()) }
+}
+
+unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, |wr| wr.__bindgen_anon_1.imm_data = imm) }
+}
+
+fn remote(remote_addr: u64, rkey: u32) -> rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+    rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey }
+}
+
+unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe {
+        set(qp, |built| {
+            built.wr.send_flags &= !SEND_INLINE;
+            built.entries.clear();
+            built.entries.push(ibv_sge { addr, length, lkey });
+            Ok(())
+        });
+    }
+}
+
+unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe {
+        set(qp, |built| {
+            built.wr.send_flags &= !SEND_INLINE;
+            built.entries.clear();
+            for i in 0..count {
+                // SAFETY: `list` points to `count` entries (ibv_wr_set_sge_list(3)).
+                built.entries.try_push(list.add(i).read()).map_err(|_| libc::EINVAL)?;
+            }
+            Ok(())
+        });
+    }
+}
+
+unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let list = ibv_data_buf { addr, length };
+    // SAFETY: `list` is one buffer, and the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { set_inline_data_list(qp, 1, &list) };
+}
+
+unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe {
+        set(qp, |built| {
+            built.wr.send_flags |= SEND_INLINE;
+            built.inline.clear();
+            for i in 0..count {
+                // SAFETY: `list` points to `count` buffers (ibv_wr_set_inline_data_list(3)).
+                let ibv_data_buf { addr, length } = list.add(i).read();
+                if length > built.inline.remaining_capacity() {
+                    return Err(libc::EINVAL);
+                }
+                let filled = built.inline.len();
+                // SAFETY: the buffer is `length` readable bytes (ibv_wr_set_inline_data_list(3)), for which there is room behind what is filled.
+                std::ptr::copy_nonoverlapping(
+                    addr.cast::<u8>(),
+                    built.inline.as_mut_ptr().add(filled),
+                    length,
+                );
+                built.inline.set_len(filled + length);
+            }
+            Ok(())
+        });
+    }
+}
