@@ -79,6 +79,11 @@ impl Srq {
         inner.users = inner.users.saturating_add_signed(change);
     }
 
+    /// How many receives it takes.
+    pub(crate) fn capacity(&self) -> u32 {
+        u32::try_from(lock(&self.inner).capacity).unwrap_or(u32::MAX)
+    }
+
     pub(crate) fn is_unused(&self) -> bool {
         lock(&self.inner).users == 0
     }

@@ -6,3 +6,9 @@ mod object;
 mod ops;
 pub mod rdma;
 pub mod verbs;
+
+/// EOPNOTSUPP, and why in the log.
+fn unsupported(why: &str) -> crate::sys::Errno {
+    log::warn!("not supported: {why}");
+    libc::EOPNOTSUPP
+}

@@ -2,6 +2,8 @@
 //! Two connected ends in one process, made with the calls a program makes.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod verbs_h;
+
 use libc::c_int;
 use rdma_sys::*;
 use softverbs::{rdma as cm, verbs};

@@ -26,7 +26,7 @@ use iwarp::mpa;
 pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_listen(3)).
-        let own = unsafe { IdObject::own(id) };
+        let own = unsafe { &IdObject::own(id).cm };
         let socket = {
             let mut state = own.state();
             if state.channel.is_none() || !matches!(state.phase, Phase::Idle) {
@@ -51,7 +51,7 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_connect(3)).
-        let own = unsafe { IdObject::own(id) };
+        let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `param` is NULL or points to connection parameters (rdma_connect(3)).
         let param = unsafe { read_param(param) }?;
         let (qp, dst, timeout, bound) = {
@@ -105,7 +105,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
 pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_accept(3)).
-        let own = unsafe { IdObject::own(id) };
+        let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `param` is NULL or points to connection parameters (rdma_accept(3)).
         let param = unsafe { read_param(param) }?;
         let (qp, request, awaits) = {
@@ -156,7 +156,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
 pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_reject(3)).
-        let own = unsafe { IdObject::own(id) };
+        let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `private_data` points to `len` bytes (rdma_reject(3)).
         let private_data = unsafe { read_private_data(private_data, len) }?;
         let request = {
@@ -183,7 +183,7 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
 /// As for rdma_disconnect(3).
 pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_disconnect(3)).
-    let own = unsafe { IdObject::own(id) };
+    let own = unsafe { &IdObject::own(id).cm };
     let qp = {
         let state = own.state();
         match &state.phase {

@@ -4,12 +4,14 @@
 use libc::{c_int, c_void, sockaddr};
 use rdma_sys::{rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use std::net::SocketAddr;
-use std::ptr::addr_of_mut;
-use std::sync::Arc;
+use std::ptr::{addr_of, addr_of_mut};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::channel::queue_of;
 use super::finish;
+use super::pd::default_pd;
+use super::queues::Made;
 use crate::cm::addr;
 use crate::cm::event::Event;
 use crate::cm::id::{Channel, Id, Phase};
@@ -19,7 +21,20 @@ use crate::ffi::object::Object;
 use crate::socket::Socket;
 use crate::sys;
 
-pub(super) type IdObject = Object<rdma_cm_id, Arc<Id>>;
+/// What belongs to the C structure of an identifier.
+pub(super) struct IdOwn {
+    pub(super) cm: Arc<Id>,
+    pub(super) made: Mutex<Made>,
+}
+
+pub(super) type IdObject = Object<rdma_cm_id, IdOwn>;
+
+/// Allocates the C structure of an identifier.
+fn create_object(c: rdma_cm_id, cm: Arc<Id>) -> *mut rdma_cm_id {
+    let id = IdObject::create(c, IdOwn { cm: cm.clone(), made: Mutex::default() });
+    cm.set_handle(id as usize);
+    id
+}
 
 fn blank_id(channel: *mut rdma_event_channel, context: *mut c_void, ps: rdma_port_space::Type) -> rdma_cm_id {
     // SAFETY: all-zero is a valid rdma_cm_id: no device and no addresses.
@@ -39,15 +54,13 @@ pub(super) fn new_requested_id(
 ) -> *mut rdma_cm_id {
     let mut c = blank_id(channel, context, rdma_port_space::RDMA_PS_TCP);
     c.verbs = context::context();
+    c.pd = default_pd();
     c.port_num = 1;
     if let Some(local) = &request.local {
         c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
     c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer).0;
-    let own = Id::new(Some(queue), Phase::Requested(request));
-    let id = IdObject::create(c, own.clone());
-    own.set_handle(id as usize);
-    id
+    create_object(c, Id::new(Some(queue), Phase::Requested(request)))
 }
 
 /// Creates an identifier. If `channel` is NULL, address and route resolution generate no events. EINVAL: `ps` is not RDMA_PS_TCP.
@@ -65,9 +78,8 @@ pub unsafe fn rdma_create_id(
         return finish(Err(libc::EINVAL));
     }
     // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_create_id(3)).
-    let own = Id::new(unsafe { queue_of(channel) }, Phase::Idle);
-    let c = IdObject::create(blank_id(channel, context, ps), own.clone());
-    own.set_handle(c as usize);
+    let cm = Id::new(unsafe { queue_of(channel) }, Phase::Idle);
+    let c = create_object(blank_id(channel, context, ps), cm);
     // SAFETY: `id` points to a pointer for the result (rdma_create_id(3)).
     unsafe { id.write(c) };
     0
@@ -81,7 +93,7 @@ pub unsafe fn rdma_create_id(
 /// As for rdma_destroy_id(3). The queue pair of the identifier must have been destroyed, or never be used again.
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_destroy_id(3)).
-    let own = unsafe { IdObject::own(id) }.clone();
+    let own = unsafe { &IdObject::own(id).cm }.clone();
     let (phase, qp) = {
         let mut state = own.state();
         (std::mem::replace(&mut state.phase, Phase::Ended), state.qp.take())
@@ -110,13 +122,13 @@ pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_chan
     // SAFETY: `id` is an identifier of softverbs and `channel` NULL or an event channel of softverbs; neither has been destroyed
     // (rdma_migrate_id(3)). `channel` is a field that only rdma_cm functions write.
     unsafe {
-        IdObject::own(id).migrate(queue_of(channel));
+        IdObject::own(id).cm.migrate(queue_of(channel));
         addr_of_mut!((*id).channel).write(channel);
     }
     0
 }
 
-/// Stores the device and the addresses in the C structure of an identifier.
+/// Stores the device, its default protection domain and the addresses in the C structure of an identifier.
 ///
 /// # Safety
 ///
@@ -125,6 +137,9 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
     // SAFETY: `id` has not been destroyed. The program does not read these fields before the function that sets them has returned.
     unsafe {
         addr_of_mut!((*id).verbs).write(context::context());
+        if addr_of!((*id).pd).read().is_null() {
+            addr_of_mut!((*id).pd).write(default_pd());
+        }
         addr_of_mut!((*id).port_num).write(1);
         let route = addr_of_mut!((*id).route.addr);
         if let Some(src) = src {
@@ -145,7 +160,7 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
 pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_bind_addr(3)).
-        let own = unsafe { IdObject::own(id) };
+        let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
         let wanted = unsafe { addr::read(addr) }?;
         let socket = Socket::new(addr::family(&wanted))?;
@@ -180,7 +195,7 @@ pub unsafe fn rdma_resolve_addr(
 ) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_addr(3)).
-        let own = unsafe { IdObject::own(id) };
+        let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `dst` is NULL or points to a socket address (rdma_resolve_addr(3)).
         let to = unsafe { addr::read(dst) }?;
         if !src.is_null() {
@@ -215,7 +230,7 @@ pub unsafe fn rdma_resolve_addr(
 /// As for rdma_resolve_route(3).
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_route(3)).
-    let own = unsafe { IdObject::own(id) };
+    let own = unsafe { &IdObject::own(id).cm };
     if own.state().dst.is_none() {
         return finish(Err(libc::EINVAL));
     }

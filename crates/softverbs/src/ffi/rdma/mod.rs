@@ -11,7 +11,10 @@ mod connect;
 mod event;
 mod id;
 mod param;
+mod pd;
 mod qp;
+mod queues;
+mod srq;
 
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
@@ -20,7 +23,8 @@ pub use event::{rdma_ack_cm_event, rdma_get_cm_event};
 pub use id::{
     rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_migrate_id, rdma_resolve_addr, rdma_resolve_route,
 };
-pub use qp::{rdma_create_qp_ex, rdma_destroy_qp};
+pub use qp::{rdma_create_qp, rdma_create_qp_ex, rdma_destroy_qp};
+pub use srq::{rdma_create_srq, rdma_create_srq_ex, rdma_destroy_srq};
 
 use libc::c_int;
 

@@ -9,9 +9,10 @@ use std::mem::offset_of;
 use std::ptr::{addr_of_mut, null_mut};
 
 use super::cq::{CqObject, CqOwn, create};
-use super::{null_with, unsupported};
+use super::null_with;
 use crate::conn::wr::Completion;
 use crate::ffi::ops::{imm_of, wc_flags_of};
+use crate::ffi::unsupported;
 
 // An ibv_cq is the beginning of an ibv_cq_ex.
 const _: () = assert!(
@@ -93,7 +94,7 @@ unsafe fn shown<'a>(cq: *mut ibv_cq_ex) -> &'a mut Completion {
 unsafe fn show(cq: *mut ibv_cq_ex) -> c_int {
     let mut found = None;
     // SAFETY: `cq` has not been destroyed.
-    unsafe { own(cq) }.queue.poll(1, |_, completion| found = Some(completion.clone()));
+    unsafe { own(cq) }.queue.poll(1, |_, completion| found = Some(*completion));
     let Some(completion) = found else { return libc::ENOENT };
     // SAFETY: this thread has entered. The program reads these two fields only between the calls of this thread.
     unsafe {

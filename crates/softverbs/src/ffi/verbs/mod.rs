@@ -30,7 +30,7 @@ pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, 
 pub(crate) use mr::advise_mr_slot;
 pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
-pub(crate) use qp::{QpObject, create_qp, create_qp_slot, destroy_qp};
+pub(crate) use qp::{QpObject, create_qp, create_qp_slot, destroy_qp, extended};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
 pub use qp_ex::ibv_qp_to_qp_ex;
 pub(crate) use srq::SrqObject;
@@ -47,10 +47,4 @@ fn null_with<T>(e: Errno) -> *mut T {
 
 fn or_null<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(null_with)
-}
-
-/// EOPNOTSUPP, and why in the log.
-fn unsupported(why: &str) -> Errno {
-    log::warn!("not supported: {why}");
-    libc::EOPNOTSUPP
 }

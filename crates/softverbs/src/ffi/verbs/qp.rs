@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cq::CqObject;
 use super::device::PORT;
+use super::or_null;
 use super::pd::PdObject;
 use super::qp_ex::{self, Builder};
 use super::srq::SrqObject;
-use super::{or_null, unsupported};
 use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
+use crate::ffi::unsupported;
 use crate::limits::*;
 use crate::qp::{Attributes, Qp, Stage};
 use crate::sys::Errno;
