@@ -15,6 +15,10 @@ exports! { "RDMACM_1.0" from softverbs::rdma {
     fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
     fn rdma_resolve_addr(id: *mut rdma_cm_id, src: *mut sockaddr, dst: *mut sockaddr, timeout_ms: c_int) -> c_int;
     fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
+    fn rdma_create_qp(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> c_int;
+    fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> c_int;
+    fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int;
+    fn rdma_destroy_srq(id: *mut rdma_cm_id) -> ();
     fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int;
     fn rdma_destroy_qp(id: *mut rdma_cm_id) -> ();
     fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int;

@@ -48,6 +48,10 @@ exports! { "IBVERBS_1.5" from softverbs::verbs, or the real library {
     fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int, if owns(context);
 } }
 
+exports! { "IBVERBS_1.6" from softverbs::verbs, or the real library {
+    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex, if ours(qp);
+} }
+
 exports! { "IBVERBS_1.9" from softverbs::verbs, or the real library {
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int, if owns_device(device);
 } }
