@@ -78,8 +78,9 @@ impl Tcp {
                 }
                 Part::Memory(access) => match memory::acquire(*access, self.pd) {
                     Ok(grant) => {
+                        let iov_base = grant.addr() as *mut libc::c_void;
                         self.grants.push(grant);
-                        libc::iovec { iov_base: access.addr as *mut libc::c_void, iov_len: access.len }
+                        libc::iovec { iov_base, iov_len: access.len }
                     }
                     Err(denied) => {
                         self.grants.clear();
@@ -116,7 +117,7 @@ impl Tcp {
         let grant = memory::acquire(to, self.pd)
             .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
         // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
-        let received = unsafe { sys::recv_into(&self.socket, to.addr, to.len, rest) };
+        let received = unsafe { sys::recv_into(&self.socket, grant.addr(), to.len, rest) };
         drop(grant);
         self.or_lost(received)
     }

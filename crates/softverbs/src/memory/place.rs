@@ -35,15 +35,14 @@ fn is_forbidden(e: Errno) -> bool {
 
 /// A placement and its grant.
 struct Placement {
-    _grant: Grant,
-    addr: u64,
+    grant: Grant,
     from: usize,
     len: usize,
 }
 
 impl Placement {
     fn is_word(&self) -> bool {
-        self.len == 8 && self.addr % 8 == 0
+        self.len == 8 && self.grant.addr() % 8 == 0
     }
 }
 
@@ -64,7 +63,7 @@ impl Batch {
     /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until the batch is executed.
     pub(crate) fn add(&mut self, access: Access, pd: u32, from: usize) -> Result<(), Denied> {
         let grant = acquire(access, pd)?;
-        self.placements.push(Placement { _grant: grant, addr: access.addr, from, len: access.len });
+        self.placements.push(Placement { grant, from, len: access.len });
         Ok(())
     }
 
@@ -101,17 +100,17 @@ fn store(run: &[Placement], input: &[u8], by_kernel: bool) -> Result<(), usize> 
         fence(Ordering::Release);
         if let Some(kernel) = &kernel {
             // SAFETY: the placement holds a grant to write these eight bytes.
-            match unsafe { kernel.store(placement.addr, word) } {
+            match unsafe { kernel.store(placement.grant.addr(), word) } {
                 Ok(()) => continue,
                 Err(e) if is_forbidden(e) => {}
                 Err(_) => return Err(k),
             }
         }
         // Between the check and the store there is nothing else, so that the memory has as little time as possible to go away.
-        sys::make_writable(placement.addr).map_err(|_| k)?;
+        sys::make_writable(placement.grant.addr()).map_err(|_| k)?;
         // SAFETY: the placement holds a grant to write these eight bytes, the kernel has found their page mapped and writable, and
         // `is_word` has checked the alignment. A volatile store of a machine word is a single store; no reference to the memory is created.
-        unsafe { (placement.addr as *mut u64).write_volatile(word) };
+        unsafe { (placement.grant.addr() as *mut u64).write_volatile(word) };
     }
     Ok(())
 }
@@ -120,7 +119,7 @@ fn store(run: &[Placement], input: &[u8], by_kernel: bool) -> Result<(), usize> 
 fn copy(process: Process, run: &[Placement], input: &[u8]) -> Result<(), usize> {
     let mut done = 0;
     for part in run.chunks(PLACE_BATCH) {
-        let pieces = part.iter().map(|p| (input.get(p.from..p.from + p.len).unwrap_or(&[]), p.addr));
+        let pieces = part.iter().map(|p| (input.get(p.from..p.from + p.len).unwrap_or(&[]), p.grant.addr()));
         // SAFETY: each placement holds a grant to write its range.
         match unsafe { sys::copy_to(process, input, pieces.clone()) } {
             Ok(copied) => {
@@ -160,15 +159,15 @@ unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
 
 /// Copies bytes out of registered memory.
 pub(crate) fn fetch(process: Process, access: Access, pd: u32, into: &mut [u8]) -> Result<(), Unreachable> {
-    let _grant = acquire(access, pd).map_err(Unreachable::Denied)?;
-    match sys::copy_from(process, access.addr, into) {
+    let grant = acquire(access, pd).map_err(Unreachable::Denied)?;
+    match sys::copy_from(process, grant.addr(), into) {
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {
-            sys::populate(access.addr, into.len() as u64, false).map_err(|_| Unreachable::Fault)?;
-            // SAFETY: `_grant` permits reading the range, and the kernel has found it readable; `into` belongs to softverbs, so no region
+            sys::populate(grant.addr(), into.len() as u64, false).map_err(|_| Unreachable::Fault)?;
+            // SAFETY: `grant` permits reading the range, and the kernel has found it readable; `into` belongs to softverbs, so no region
             // overlaps it.
             unsafe {
-                std::ptr::copy_nonoverlapping(access.addr as *const u8, into.as_mut_ptr(), into.len());
+                std::ptr::copy_nonoverlapping(grant.addr() as *const u8, into.as_mut_ptr(), into.len());
             }
             Ok(())
         }

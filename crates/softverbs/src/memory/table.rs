@@ -65,7 +65,7 @@ const _: () = assert!(1 << (LEVELS[LEVELS.len() - 1] - 1) >= MAX_MR);
 /// STags from here on are given out. 0 and 1 have a meaning of their own on the wire.
 const FIRST_STAG: u32 = 2;
 
-/// A memory region: its range, access rights and protection domain.
+/// A memory region: its memory, access rights and protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub addr: u64,
@@ -81,20 +81,30 @@ struct Slot {
     stag: AtomicU32,
     access: AtomicU32,
     pd: AtomicU32,
-    addr: AtomicU64,
+    /// The address that an access gives for the first byte of the region.
+    iova: AtomicU64,
     len: AtomicU64,
+    /// What is added to the address of an access, modulo 2^64, for that of the memory: 0 unless the region has an iova of its own.
+    delta: AtomicU64,
 }
 
 /// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be held while the thread blocks.
 pub(crate) struct Grant {
     slot: &'static Slot,
+    addr: u64,
 }
 
 impl Grant {
-    /// The start and the length of the region, if a flush must make it durable.
+    /// The address of the memory that may be accessed. It is that of the access only if the region has no iova of its own.
+    #[inline]
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// The memory of the region, its address and its length, if a flush must make it durable.
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
-        is.then(|| (self.slot.addr.load(Ordering::Relaxed), self.slot.len.load(Ordering::Relaxed)))
+        is.then(|| self.slot.memory())
     }
 
     /// [`lose_writes`] has been called for memory of this region.
@@ -193,6 +203,21 @@ impl Table {
 }
 
 impl Slot {
+    /// The address and the length of the memory of the region.
+    fn memory(&self) -> (u64, u64) {
+        let (iova, delta) = (self.iova.load(Ordering::Relaxed), self.delta.load(Ordering::Relaxed));
+        (iova.wrapping_add(delta), self.len.load(Ordering::Relaxed))
+    }
+
+    /// Describes a region in a slot that nobody else reads or writes.
+    fn describe(&self, region: Region, iova: u64) {
+        self.access.store(region.access, Ordering::Relaxed);
+        self.pd.store(region.pd, Ordering::Relaxed);
+        self.iova.store(iova, Ordering::Relaxed);
+        self.len.store(region.len, Ordering::Relaxed);
+        self.delta.store(region.addr.wrapping_sub(iova), Ordering::Relaxed);
+    }
+
     /// Frees a slot that is invalid and has no grants but those that will be denied.
     fn release(&self) {
         self.stag.store(0, Ordering::Relaxed);
@@ -209,22 +234,26 @@ fn random() -> Result<[u32; 2], Errno> {
     Ok([both as u32, (both >> 32) as u32])
 }
 
-/// Registers a region and returns its STag, which is both lkey and rkey. ENOMEM if all STags are in use or memory for the table is short,
-/// EIO if the system provides no random bytes.
+/// A region whose bytes are accessed by their addresses.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn register(region: Region) -> Result<u32, Errno> {
+    register_at(region, region.addr)
+}
+
+/// Registers a region and returns its STag, which is both lkey and rkey. Accesses give `iova` as the address of the first byte, and
+/// `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or memory for the table is short, EIO if the system provides
+/// no random bytes.
+pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
     let level = TABLE.reserve()?;
     let (slot, stag) = TABLE.claim(level).inspect_err(|_| {
         TABLE.used[level].fetch_sub(1, Ordering::Relaxed);
     })?;
-    slot.access.store(region.access, Ordering::Relaxed);
-    slot.pd.store(region.pd, Ordering::Relaxed);
-    slot.addr.store(region.addr, Ordering::Relaxed);
-    slot.len.store(region.len, Ordering::Relaxed);
+    slot.describe(region, iova);
     slot.state.fetch_or(VALID, Ordering::Release);
     Ok(stag)
 }
 
-/// Deregisters a region and waits for accesses in progress. The STag must come from [`register`].
+/// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`].
 pub(crate) fn deregister(stag: u32) {
     let levels = (0..LEVELS.len()).filter_map(|level| Some((level, TABLE.find_on(level, stag)?)));
     // For a moment another thread that has drawn the same STag may hold a slot under it on another level; that one is not valid.
@@ -246,9 +275,9 @@ pub(crate) fn lose_writes(start: u64, end: u64) {
             continue;
         }
         let before = slot.state.fetch_add(1, Ordering::Acquire);
-        let _grant = Grant { slot };
-        let addr = slot.addr.load(Ordering::Relaxed);
-        if before & VALID != 0 && addr < end && addr + slot.len.load(Ordering::Relaxed) > start {
+        let _grant = Grant { slot, addr: 0 };
+        let (addr, len) = slot.memory();
+        if before & VALID != 0 && addr < end && addr + len > start {
             slot.access.fetch_or(WRITES_LOST, Ordering::Relaxed);
         }
     }
@@ -260,7 +289,7 @@ pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
     let Access { stag, addr, len, rights } = access;
     let slot = TABLE.find(stag).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
-    let grant = Grant { slot };
+    let grant = Grant { slot, addr: addr.wrapping_add(slot.delta.load(Ordering::Relaxed)) };
     if before & VALID == 0 || slot.stag.load(Ordering::Relaxed) != stag {
         return Err(Denied::Stag);
     }
@@ -271,7 +300,7 @@ pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
         return Err(Denied::Rights);
     }
     let end = addr.checked_add(len as u64).ok_or(Denied::Wrap)?;
-    let start = slot.addr.load(Ordering::Relaxed);
+    let start = slot.iova.load(Ordering::Relaxed);
     if addr < start || end > start + slot.len.load(Ordering::Relaxed) {
         return Err(Denied::Bounds);
     }
@@ -279,155 +308,4 @@ pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-
-    fn region() -> Region {
-        Region { addr: 0x1000, len: 0x100, access: LOCAL_WRITE | REMOTE_WRITE, pd: 7 }
-    }
-
-    fn denied(stag: u32, pd: u32, addr: u64, len: usize, rights: u32) -> Option<Denied> {
-        acquire(Access { stag, addr, len, rights }, pd).err()
-    }
-
-    #[test]
-    fn every_check_is_made() {
-        let stag = register(region()).unwrap();
-        assert_eq!(denied(stag, 7, 0x1000, 0x100, REMOTE_WRITE), None);
-        assert_eq!(denied(stag ^ 1, 7, 0x1000, 1, 0), Some(Denied::Stag));
-        assert_eq!(denied(0, 7, 0x1000, 1, 0), Some(Denied::Stag));
-        assert_eq!(denied(stag ^ 1 << 31, 7, 0x1000, 1, 0), Some(Denied::Stag));
-        assert_eq!(denied(stag, 8, 0x1000, 1, 0), Some(Denied::Pd));
-        assert_eq!(denied(stag, 7, 0x1000, 1, REMOTE_READ), Some(Denied::Rights));
-        assert_eq!(denied(stag, 7, 0x1000, 1, REMOTE_READ | REMOTE_WRITE), Some(Denied::Rights));
-        assert_eq!(denied(stag, 7, 0xfff, 1, 0), Some(Denied::Bounds));
-        assert_eq!(denied(stag, 7, 0x10ff, 2, 0), Some(Denied::Bounds));
-        assert_eq!(denied(stag, 7, u64::MAX, 2, 0), Some(Denied::Wrap));
-        deregister(stag);
-        assert_eq!(denied(stag, 7, 0x1000, 1, 0), Some(Denied::Stag));
-    }
-
-    #[test]
-    fn lost_writes_are_those_of_every_region_with_the_memory_until_it_is_registered_anew() {
-        let at = |addr, len| {
-            register(Region { addr, len, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd: 7 }).unwrap()
-        };
-        let lost = |stag, addr| {
-            let access = Access { stag, addr, len: 1, rights: REMOTE_WRITE };
-            acquire(access, 7).ok().unwrap().writes_lost()
-        };
-        // Addresses that no other test has registered.
-        const BASE: u64 = 0x7000_0000;
-        let (first, same, before, behind) =
-            (at(BASE + 100, 100), at(BASE + 150, 100), at(BASE, 100), at(BASE + 200, 100));
-        lose_writes(BASE + 100, BASE + 200);
-        assert!(lost(first, BASE + 100) && lost(same, BASE + 150));
-        assert!(!lost(before, BASE) && !lost(behind, BASE + 200));
-        deregister(first);
-        let anew = at(BASE + 100, 100);
-        assert!(!lost(anew, BASE + 100));
-        [anew, same, before, behind].into_iter().for_each(deregister);
-    }
-
-    #[test]
-    fn a_key_given_back_is_not_given_out_again_at_once() {
-        let first = register(region()).unwrap();
-        deregister(first);
-        let second = register(region()).unwrap();
-        assert_ne!(first, second);
-        assert_eq!(denied(first, 7, 0x1000, 1, 0), Some(Denied::Stag));
-        deregister(second);
-    }
-
-    #[test]
-    fn deregistration_waits_for_a_grant() {
-        let stag = register(region()).unwrap();
-        let grant = acquire(Access { stag, addr: 0x1000, len: 1, rights: 0 }, 7).ok().unwrap();
-        let done = std::sync::Arc::new(AtomicU32::new(0));
-        let seen = done.clone();
-        let thread = std::thread::spawn(move || {
-            deregister(stag);
-            seen.store(1, Ordering::SeqCst);
-        });
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert_eq!(done.load(Ordering::SeqCst), 0);
-        drop(grant);
-        thread.join().unwrap();
-        assert_eq!(done.load(Ordering::SeqCst), 1);
-    }
-
-    /// Each of the 32 bits is set in about half of the STags, and the distances between neighbours spread over the whole range.
-    #[test]
-    fn all_bits_of_an_stag_are_random() {
-        const COUNT: usize = 4096;
-        let mut stags: Vec<u32> = (0..COUNT).map(|_| register(region()).unwrap()).collect();
-        for bit in 0..32 {
-            let set = stags.iter().filter(|&stag| stag >> bit & 1 == 1).count();
-            // 2048 expected, with a standard deviation of 32.
-            assert!((1728..2368).contains(&set), "bit {bit} is set in {set} of {COUNT}");
-        }
-        let in_order = stags.windows(2).filter(|pair| pair[0] < pair[1]).count();
-        assert!((1728..2368).contains(&in_order), "{in_order} STags are larger than the one before");
-        for &stag in &stags {
-            deregister(stag);
-        }
-        stags.sort_unstable();
-        stags.dedup();
-        assert_eq!(stags.len(), COUNT);
-        let (low, high) = (stags[0], stags[COUNT - 1]);
-        assert!(low < 1 << 25 && high > u32::MAX - (1 << 25), "the range is {low:#x} to {high:#x}");
-    }
-
-    #[test]
-    fn a_hundred_thousand_regions_are_told_apart() {
-        const COUNT: u64 = 100_000;
-        let of = |i| Region { addr: 0x10_0000 * (i + 1), len: i + 1, ..region() };
-        let stags: Vec<u32> = (0..COUNT).map(|i| register(of(i)).unwrap()).collect();
-        let exact = |i: u64, stag, more: usize| {
-            denied(stag, 7, of(i).addr, of(i).len as usize + more, LOCAL_WRITE | REMOTE_WRITE)
-        };
-        for (i, &stag) in (0..).zip(&stags) {
-            assert_eq!(exact(i, stag, 0), None);
-            assert_eq!(exact(i, stag, 1), Some(Denied::Bounds));
-        }
-        let (given_back, kept) = stags.split_at(stags.len() / 2);
-        for &stag in given_back {
-            deregister(stag);
-        }
-        for (i, &stag) in (0..).zip(&stags) {
-            let expected = if i < given_back.len() as u64 { Some(Denied::Stag) } else { None };
-            assert_eq!(exact(i, stag, 0), expected);
-        }
-        for &stag in kept {
-            deregister(stag);
-        }
-        assert!(stags.iter().all(|&stag| TABLE.find(stag).is_none()), "all slots are free");
-    }
-
-    #[test]
-    fn threads_register_and_deregister_at_the_same_time() {
-        let threads: Vec<_> = (0..4u32)
-            .map(|pd| {
-                std::thread::spawn(move || {
-                    for round in 0..2000u64 {
-                        let own: Vec<_> = (0..4)
-                            .map(|i| {
-                                let addr = 0x1000 * (4 * round + i + 1);
-                                (addr, register(Region { addr, pd, ..region() }).unwrap())
-                            })
-                            .collect();
-                        for (addr, stag) in own {
-                            assert_eq!(denied(stag, pd, addr, 0x100, LOCAL_WRITE), None);
-                            deregister(stag);
-                            assert_eq!(denied(stag, pd, addr, 0x100, LOCAL_WRITE), Some(Denied::Stag));
-                        }
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
-    }
-}
+mod tests;

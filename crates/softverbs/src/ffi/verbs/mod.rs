@@ -28,7 +28,7 @@ pub use device::{
 pub(crate) use device::{query_device_slot, query_port_slot};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
-pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr};
+pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub(crate) use qp::{QpObject, create_qp, create_qp_slot, destroy_qp, extended};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};

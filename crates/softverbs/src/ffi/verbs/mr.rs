@@ -25,7 +25,13 @@ const ACCESS_KNOWN: u32 = 0x3ff;
 /// Access flags that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
 const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
-/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag.
+/// Access flag: the bytes of the region are accessed by their offset from its beginning.
+const ZERO_BASED: u32 = 1 << 5;
+/// Access flag: the region need not be mapped when it is registered.
+const ON_DEMAND: u32 = 1 << 6;
+
+/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag. Work requests and remote
+/// peers give the addresses of bytes, with IBV_ACCESS_ZERO_BASED their offsets from the beginning of the region.
 ///
 /// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
 /// without local write access. EFAULT: part of the range is not mapped, or is mapped
@@ -37,11 +43,32 @@ const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 /// As for ibv_reg_mr(3): until the region is deregistered, work requests of this process and of remote peers access the range as the access
 /// flags permit, where it is mapped.
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-    const ON_DEMAND: u32 = 1 << 6;
+    // SAFETY: as required of the caller.
+    unsafe { ibv_reg_mr_iova(pd, addr, length, addr as u64, access) }
+}
+
+/// As [`ibv_reg_mr`], but work requests and remote peers give `iova` as the address of the first byte. The `addr` of the region is that of
+/// the memory. 0 has the effect of IBV_ACCESS_ZERO_BASED. Unlike an adapter this asks for no common alignment of `addr` and `iova`.
+///
+/// EINVAL, also: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is neither 0 nor `addr`.
+///
+/// # Safety
+///
+/// As for ibv_reg_mr_iova(3); see [`ibv_reg_mr`].
+pub unsafe fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
     let (start, len, access) = (addr as u64, length as u64, access as u32);
     let remote = REMOTE_WRITE | REMOTE_ATOMIC;
+    let zero_based = access & ZERO_BASED != 0;
     if len == 0
         || start.checked_add(len).is_none()
+        || iova.checked_add(len).is_none()
+        || (zero_based && iova != 0 && iova != start)
         || access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) != 0
         || (access & remote != 0 && access & LOCAL_WRITE == 0)
     {
@@ -52,7 +79,8 @@ pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, acce
     }
     // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_reg_mr(3)).
     let own = unsafe { PdObject::own(pd) };
-    let stag = match memory::register(Region { addr: start, len, access, pd: own.number }) {
+    let region = Region { addr: start, len, access, pd: own.number };
+    let stag = match memory::register_at(region, if zero_based { 0 } else { iova }) {
         Ok(stag) => stag,
         Err(e) => return null_with(e),
     };
@@ -61,6 +89,22 @@ pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, acce
     let context = unsafe { addr_of!((*pd).context).read() };
     let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
     MrObject::create(mr, MrOwn { pd, stag })
+}
+
+/// As [`ibv_reg_mr_iova`]. It is what the inline functions of `verbs.h` call when access flags may be optional ones, which are ignored here.
+///
+/// # Safety
+///
+/// As for ibv_reg_mr_iova(3); see [`ibv_reg_mr`].
+pub unsafe fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: libc::c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: as required of the caller.
+    unsafe { ibv_reg_mr_iova(pd, addr, length, iova, access as c_int) }
 }
 
 /// Deregisters a memory region. After it has returned, neither work requests nor remote peers access the range.
@@ -107,13 +151,13 @@ pub unsafe fn ibv_advise_mr(
         let len = u64::from(sge.length);
         let rights = if advice == 1 { LOCAL_WRITE } else { 0 };
         let access = Access { stag: sge.lkey, addr: sge.addr, len: sge.length as usize, rights };
-        let Ok(_grant) = memory::acquire(access, pd) else { return libc::EINVAL };
+        let Ok(grant) = memory::acquire(access, pd) else { return libc::EINVAL };
         if len == 0 {
             continue;
         }
         let done = match advice {
-            2 => sys::will_need(sge.addr, len),
-            _ => sys::populate(sge.addr, len, advice == 1),
+            2 => sys::will_need(grant.addr(), len),
+            _ => sys::populate(grant.addr(), len, advice == 1),
         };
         match done {
             Ok(()) => {}
@@ -140,3 +184,6 @@ pub(crate) unsafe extern "C" fn advise_mr_slot(
     // SAFETY: the caller meets the requirements of ibv_advise_mr(3), and those of the callee are the same.
     unsafe { ibv_advise_mr(pd, advice, flags, sg_list, num_sges) }
 }
+
+#[cfg(test)]
+mod tests;

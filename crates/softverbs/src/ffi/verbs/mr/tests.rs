@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Memory regions: what is accepted, and which memory an address leads to.
+
+use std::ptr::{addr_of, null_mut};
+
+use super::*;
+use crate::access::{Denied, REMOTE_READ, Unreachable};
+use crate::ffi::context::context;
+use crate::ffi::verbs::{ibv_alloc_pd, ibv_dealloc_pd};
+use crate::memory::{Batch, acquire, fetch};
+use crate::sys::Process;
+
+const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
+
+struct Pd(*mut ibv_pd);
+
+impl Pd {
+    fn new() -> Self {
+        // SAFETY: the context is that of the software device.
+        let pd = unsafe { ibv_alloc_pd(context()) };
+        assert!(!pd.is_null());
+        Self(pd)
+    }
+
+    fn number(&self) -> u32 {
+        // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated.
+        unsafe { PdObject::own(self.0) }.number
+    }
+
+    fn register(&self, addr: u64, len: usize, iova: u64, access: u32) -> Result<Mr, i32> {
+        // SAFETY: the tests access registered memory as bytes under grants only while the buffer lives.
+        let mr = unsafe { ibv_reg_mr_iova(self.0, addr as *mut c_void, len, iova, access as c_int) };
+        if mr.is_null() { Err(sys::errno()) } else { Ok(Mr(mr)) }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: `pd` was returned by ibv_alloc_pd and is not used afterwards.
+        assert_eq!(unsafe { ibv_dealloc_pd(self.0) }, 0);
+    }
+}
+
+struct Mr(*mut ibv_mr);
+
+impl Mr {
+    fn key(&self) -> u32 {
+        // SAFETY: the region has not been deregistered.
+        unsafe { addr_of!((*self.0).lkey).read() }
+    }
+
+    fn addr(&self) -> u64 {
+        // SAFETY: the region has not been deregistered.
+        unsafe { addr_of!((*self.0).addr).read() as u64 }
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: `mr` was returned by ibv_reg_mr and is not used afterwards.
+        assert_eq!(unsafe { ibv_dereg_mr(self.0) }, 0);
+    }
+}
+
+fn place(stag: u32, pd: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
+    let mut batch = Batch::new().unwrap();
+    batch.add(Access { stag, addr, len: bytes.len(), rights: REMOTE_WRITE }, pd, 0)?;
+    batch.carry_out(Process::own(), bytes).unwrap();
+    Ok(())
+}
+
+fn read(stag: u32, pd: u32, addr: u64, len: usize) -> Result<Vec<u8>, Unreachable> {
+    let mut bytes = vec![0; len];
+    fetch(Process::own(), Access { stag, addr, len, rights: REMOTE_READ }, pd, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Bytes and words are placed and read where the address of the access leads: by its offset, by an address of the program's choice, by its
+/// own. On either side of the region there is memory, too.
+#[test]
+fn an_access_leads_to_the_memory_that_its_iova_stands_for() {
+    const PAGE: u64 = 4096;
+    let pd = Pd::new();
+    for (iova, flags) in [
+        (None, 0),
+        (None, ZERO_BASED),
+        (Some(0), 0),
+        (Some(0), ZERO_BASED),
+        (Some(0x4000_0000_0000), 0),
+        (Some(16), 0),
+        (Some(u64::MAX - PAGE), 0),
+    ] {
+        let map = sys::tests::Mapping::new(3 * PAGE as usize);
+        let start = map.addr() + PAGE;
+        let mr = pd.register(start, PAGE as usize, iova.unwrap_or(start), ALL | flags).unwrap();
+        assert_eq!(mr.addr(), start, "the address of the memory");
+        let first = if flags == 0 { iova.unwrap_or(start) } else { 0 };
+        place(mr.key(), pd.number(), first + 8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        place(mr.key(), pd.number(), first + 17, &[9, 10, 11]).unwrap();
+        place(mr.key(), pd.number(), first + PAGE - 1, &[12]).unwrap();
+        // SAFETY: nothing else accesses the mapping.
+        let seen = unsafe { std::slice::from_raw_parts(start as *const u8, PAGE as usize) };
+        assert_eq!(&seen[..20], [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 10, 11]);
+        assert_eq!(seen[PAGE as usize - 1], 12);
+        assert_eq!(read(mr.key(), pd.number(), first + 15, 4).unwrap(), [8, 0, 9, 10]);
+        let out = Err(Denied::Bounds);
+        let behind = if first == u64::MAX - PAGE { Err(Denied::Wrap) } else { out };
+        assert_eq!(place(mr.key(), pd.number(), first + PAGE - 1, &[1, 2]), behind);
+        if first > 0 {
+            assert_eq!(place(mr.key(), pd.number(), first - 1, &[1, 2]), out);
+        }
+        if first != start {
+            assert_eq!(place(mr.key(), pd.number(), start, &[1]), out, "the address means nothing");
+        }
+        // SAFETY: as above.
+        let around = unsafe { std::slice::from_raw_parts(map.addr() as *const u8, 3 * PAGE as usize) };
+        assert!(around[..PAGE as usize].iter().chain(&around[2 * PAGE as usize..]).all(|byte| *byte == 0));
+    }
+}
+
+/// A flush writes back the memory, whatever the addresses of the accesses.
+#[test]
+fn a_region_is_made_durable_where_its_memory_is() {
+    const PERSISTENT: u32 = crate::access::FLUSH_PERSISTENT;
+    let pd = Pd::new();
+    let map = sys::tests::Mapping::new(8192);
+    let mr = pd.register(map.addr() + 100, 200, 7, ALL | PERSISTENT).unwrap();
+    let access = Access { stag: mr.key(), addr: 7, len: 1, rights: REMOTE_READ };
+    let grant = acquire(access, pd.number()).ok().unwrap();
+    assert_eq!(grant.persistent(), Some((map.addr() + 100, 200)));
+    assert_eq!(grant.addr(), map.addr() + 100);
+}
+
+#[test]
+fn advice_is_about_the_memory() {
+    let pd = Pd::new();
+    let map = sys::tests::Mapping::new(8192);
+    let mr = pd.register(map.addr(), 8192, 0, ALL).unwrap();
+    let advise = |addr, length| {
+        let mut sge = ibv_sge { addr, length, lkey: mr.key() };
+        // SAFETY: there is one entry.
+        unsafe { ibv_advise_mr(pd.0, 1, 0, &raw mut sge, 1) }
+    };
+    assert_eq!(advise(0, 8192), 0);
+    assert_eq!(advise(map.addr(), 1), libc::EINVAL);
+    map.unmap(4096, 4096);
+    assert_eq!(advise(0, 8192), libc::EFAULT);
+    assert_eq!(advise(0, 4096), 0);
+}
+
+#[test]
+fn what_cannot_be_translated_is_refused() {
+    let pd = Pd::new();
+    let map = sys::tests::Mapping::new(4096);
+    let refused = |iova, access| pd.register(map.addr(), 4096, iova, access).err();
+    assert_eq!(refused(u64::MAX - 4095, ALL), Some(libc::EINVAL), "its end exceeds 64 bits");
+    assert_eq!(refused(u64::MAX - 4096, ALL), None);
+    assert_eq!(refused(4096, ALL | ZERO_BASED), Some(libc::EINVAL), "two translations");
+    assert_eq!(refused(map.addr(), ALL | ZERO_BASED), None);
+    assert_eq!(refused(0, REMOTE_WRITE), Some(libc::EINVAL));
+    assert_eq!(refused(0, 1 << 10), Some(libc::EINVAL));
+    assert_eq!(pd.register(0, 4096, 0, ALL).err(), Some(libc::EFAULT), "the memory is what must be mapped");
+    // SAFETY: as for ibv_reg_mr_iova; the optional flag is ignored.
+    let mr = Mr(unsafe { ibv_reg_mr_iova2(pd.0, map.addr() as *mut c_void, 4096, 0, ALL | 1 << 20) });
+    assert_ne!(mr.0, null_mut());
+    assert_eq!(place(mr.key(), pd.number(), 4095, &[1]), Ok(()));
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What a connection reaches through a memory region: addresses that are not those of the memory.
+
+mod common;
+use common::*;
+use rdma_sys::*;
+use softverbs::verbs;
+
+const SEND: u32 = ibv_wr_opcode::IBV_WR_SEND;
+const WRITE: u32 = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+const READ: u32 = ibv_wr_opcode::IBV_WR_RDMA_READ;
+const ALL: i32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i * 7 + i / 251 + seed) % 256) as u8).collect()
+}
+
+fn key(mr: *mut ibv_mr) -> u32 {
+    // SAFETY: the region lives in every test.
+    unsafe { (*mr).lkey }
+}
+
+fn entry(mr: *mut ibv_mr, addr: u64, length: usize) -> ibv_sge {
+    ibv_sge { addr, length: length as u32, lkey: key(mr) }
+}
+
+fn aimed(opcode: u32, wr_id: u64, mr: *mut ibv_mr, addr: u64) -> ibv_send_wr {
+    let mut wr = request(opcode, wr_id, SIGNALED);
+    wr.wr.rdma.remote_addr = addr;
+    wr.wr.rdma.rkey = key(mr);
+    wr
+}
+
+/// Every address that a work request holds, on both sides, counts from the beginning of its region, or from an address of the program's
+/// choice. Small and large payloads take different ways to and from memory.
+#[test]
+fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
+    for (near_iova, far_iova) in [(0, 0), (0x1000_0000_0003, 5)] {
+        for len in [1, 8, 64, 4096, 300_000] {
+            let (client, server) = pair(c"127.0.0.1", 16);
+            let (mut near, mut far) = (pattern(len, 1), vec![0u8; len + 8]);
+            let (mut back, mut received) = (vec![0u8; len], vec![0u8; len]);
+            let register = |end: &End, memory: &mut Vec<u8>, iova| {
+                let addr = memory.as_mut_ptr().cast();
+                // SAFETY: the memory outlives the region.
+                let mr = unsafe { verbs::ibv_reg_mr_iova(end.pd, addr, memory.len(), iova, ALL) };
+                assert!(!mr.is_null());
+                mr
+            };
+            let source = register(&client, &mut near, near_iova);
+            let sink = register(&client, &mut back, near_iova + 1);
+            let target = register(&server, &mut far, far_iova);
+            let receive = register(&server, &mut received, far_iova + 1);
+            assert_eq!(server.post_recv(9, Some(&mut entry(receive, far_iova + 1, len))), 0);
+            let mut wr = aimed(WRITE, 1, target, far_iova + 8);
+            assert_eq!(client.post(&mut wr, Some(&mut entry(source, near_iova, len))), 0);
+            let mut wr = aimed(READ, 2, target, far_iova + 8);
+            assert_eq!(client.post(&mut wr, Some(&mut entry(sink, near_iova + 1, len))), 0);
+            let mut wr = request(SEND, 3, SIGNALED);
+            assert_eq!(client.post(&mut wr, Some(&mut entry(source, near_iova, len))), 0);
+            for wr_id in 1..4 {
+                let wc = client.poll();
+                assert_eq!((wc.wr_id, wc.status), (wr_id, 0));
+            }
+            assert_eq!((server.poll().wr_id, server.try_poll()), (9, None));
+            assert!(far[..8] == [0; 8] && far[8..] == near[..] && back == near && received == near, "{len}");
+            // The address of the memory means nothing.
+            let addr = far.as_ptr() as u64;
+            assert_eq!(
+                client.post(&mut aimed(WRITE, 4, target, addr), Some(&mut entry(source, near_iova, 1))),
+                0
+            );
+            let mut wr = aimed(READ, 5, target, far_iova);
+            assert_eq!(client.post(&mut wr, Some(&mut entry(sink, near_iova + 1, 1))), 0);
+            assert_eq!(client.poll().wr_id, 4);
+            let wc = client.poll();
+            assert!(wc.wr_id == 5 && wc.status != 0, "{wc:?}");
+            [source, sink, target, receive].into_iter().for_each(dereg);
+            client.destroy();
+            server.destroy();
+        }
+    }
+}
