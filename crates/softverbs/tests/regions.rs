@@ -81,3 +81,35 @@ fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
         }
     }
 }
+
+/// A region of all memory, on both sides: what was allocated after its registration is reached; where nothing is mapped the operation ends.
+#[test]
+fn one_region_is_enough_for_all_memory() {
+    const ON_DEMAND: i32 = 1 << 6;
+    let (client, server) = pair(c"127.0.0.1", 16);
+    let all = |end: &End| {
+        // SAFETY: the peers of the test access only what they are told.
+        let mr = unsafe { verbs::ibv_reg_mr(end.pd, std::ptr::null_mut(), usize::MAX, ALL | ON_DEMAND) };
+        assert!(!mr.is_null());
+        mr
+    };
+    let (near_mr, far_mr) = (all(&client), all(&server));
+    for len in [8, 3000, 300_000] {
+        let (near, mut far, mut back) = (pattern(len, 4), vec![0u8; len], vec![0u8; len]);
+        let mut wr = aimed(WRITE, 1, far_mr, far.as_mut_ptr() as u64);
+        assert_eq!(client.post(&mut wr, Some(&mut entry(near_mr, near.as_ptr() as u64, len))), 0);
+        let mut wr = aimed(READ, 2, far_mr, far.as_mut_ptr() as u64);
+        assert_eq!(client.post(&mut wr, Some(&mut entry(near_mr, back.as_mut_ptr() as u64, len))), 0);
+        assert_eq!((client.poll().status, client.poll().status), (0, 0));
+        assert!(far == near && back == near, "{len}");
+    }
+    let mut sink = [0u8; 8];
+    let mut wr = aimed(READ, 3, far_mr, 4096);
+    assert_eq!(client.post(&mut wr, Some(&mut entry(near_mr, sink.as_mut_ptr() as u64, 8))), 0);
+    let wc = client.poll();
+    assert!(wc.wr_id == 3 && wc.status != 0, "{wc:?}");
+    dereg(near_mr);
+    dereg(far_mr);
+    client.destroy();
+    server.destroy();
+}

@@ -151,9 +151,9 @@ fn copy(process: Process, run: &[Placement], input: &[u8]) -> Result<(), usize> 
 /// The caller must hold a grant to write the range.
 unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
     sys::populate(addr, bytes.len() as u64, true).map_err(drop)?;
-    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. `bytes` belongs to softverbs;
-    // no region overlaps it, because programs do not know its address.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
+    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. A region of the whole address
+    // space contains `bytes`, too, so the two may overlap.
+    unsafe { std::ptr::copy(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
     Ok(())
 }
 
@@ -164,11 +164,9 @@ pub(crate) fn fetch(process: Process, access: Access, pd: u32, into: &mut [u8]) 
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {
             sys::populate(grant.addr(), into.len() as u64, false).map_err(|_| Unreachable::Fault)?;
-            // SAFETY: `grant` permits reading the range, and the kernel has found it readable; `into` belongs to softverbs, so no region
-            // overlaps it.
-            unsafe {
-                std::ptr::copy_nonoverlapping(grant.addr() as *const u8, into.as_mut_ptr(), into.len());
-            }
+            // SAFETY: `grant` permits reading the range, and the kernel has found it readable. It may overlap `into`, as a region of the
+            // whole address space does.
+            unsafe { std::ptr::copy(grant.addr() as *const u8, into.as_mut_ptr(), into.len()) };
             Ok(())
         }
         Err(_) => Err(Unreachable::Fault),

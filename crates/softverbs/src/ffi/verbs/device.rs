@@ -218,7 +218,8 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_srq_wr = MAX_SRQ_WR as c_int;
     orig.max_srq_sge = MAX_SGE as c_int;
     orig.phys_port_cnt = 1;
-    attr.odp_caps.general_caps = 1;
+    // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT
+    attr.odp_caps.general_caps = 0b11;
     // SEND, RECV, WRITE, READ and SRQ_RECV, not ATOMIC.
     attr.odp_caps.per_transport_caps.rc_odp_caps = 0b10_1111;
     attr

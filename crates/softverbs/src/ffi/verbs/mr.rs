@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::null_with;
 use super::pd::PdObject;
-use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
+use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::ffi::object::Object;
 use crate::memory::{self, Region};
 use crate::sys;
@@ -29,14 +29,25 @@ const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 const ZERO_BASED: u32 = 1 << 5;
 /// Access flag: the region need not be mapped when it is registered.
 const ON_DEMAND: u32 = 1 << 6;
+/// Access flag: all pages of the region are huge.
+const HUGETLB: u32 = 1 << 7;
+
+/// Access flags that an implicit on-demand region cannot have: IBV_ACCESS_HUGETLB asks for pages of one size, and a flush to persistence
+/// writes back the whole region.
+const NOT_IMPLICIT: u32 = ZERO_BASED | HUGETLB | FLUSH_PERSISTENT;
 
 /// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag. Work requests and remote
 /// peers give the addresses of bytes, with IBV_ACCESS_ZERO_BASED their offsets from the beginning of the region.
 ///
+/// With IBV_ACCESS_ON_DEMAND nothing need be mapped yet. An access to memory that is not mapped, or not with the protection that it needs,
+/// fails at that moment, as it does for any region. `addr` 0 and `length` SIZE_MAX with this flag register the whole address space (an
+/// implicit ODP region): memory that is mapped later is reached as well.
+///
 /// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
-/// without local write access. EFAULT: part of the range is not mapped, or is mapped
-/// without the right to read it, or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in
-/// use.
+/// without local write access; for the whole address space, IBV_ACCESS_ON_DEMAND is missing, or there is IBV_ACCESS_ZERO_BASED,
+/// IBV_ACCESS_HUGETLB or IBV_ACCESS_FLUSH_PERSISTENT. EFAULT: part of the range is not mapped, or is mapped without the right to read it,
+/// or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in use. EIO: the system
+/// provides no random bytes.
 ///
 /// # Safety
 ///
@@ -50,7 +61,8 @@ pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, acce
 /// As [`ibv_reg_mr`], but work requests and remote peers give `iova` as the address of the first byte. The `addr` of the region is that of
 /// the memory. 0 has the effect of IBV_ACCESS_ZERO_BASED. Unlike an adapter this asks for no common alignment of `addr` and `iova`.
 ///
-/// EINVAL, also: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is neither 0 nor `addr`.
+/// EINVAL, also: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is neither 0 nor `addr`. The whole address space
+/// has no `iova` but 0.
 ///
 /// # Safety
 ///
@@ -65,10 +77,12 @@ pub unsafe fn ibv_reg_mr_iova(
     let (start, len, access) = (addr as u64, length as u64, access as u32);
     let remote = REMOTE_WRITE | REMOTE_ATOMIC;
     let zero_based = access & ZERO_BASED != 0;
+    let implicit = addr.is_null() && length == usize::MAX;
     if len == 0
         || start.checked_add(len).is_none()
         || iova.checked_add(len).is_none()
         || (zero_based && iova != 0 && iova != start)
+        || (implicit && (access & ON_DEMAND == 0 || access & NOT_IMPLICIT != 0))
         || access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) != 0
         || (access & remote != 0 && access & LOCAL_WRITE == 0)
     {

@@ -165,3 +165,42 @@ fn what_cannot_be_translated_is_refused() {
     assert_ne!(mr.0, null_mut());
     assert_eq!(place(mr.key(), pd.number(), 4095, &[1]), Ok(()));
 }
+
+/// The whole address space: memory that was mapped before and after is reached with the rights that were given, what is unmapped is not.
+#[test]
+fn an_implicit_region_is_all_that_is_mapped() {
+    let pd = Pd::new();
+    let before = sys::tests::Mapping::new(8192);
+    let mr = pd.register(0, usize::MAX, 0, ALL | ON_DEMAND).unwrap();
+    let readable = pd.register(0, usize::MAX, 0, REMOTE_READ | ON_DEMAND).unwrap();
+    let after = sys::tests::Mapping::new(8192);
+    for (n, map) in [(1, &before), (2, &after)] {
+        place(mr.key(), pd.number(), map.addr() + 4095, &[n, 7]).unwrap();
+        assert_eq!(read(mr.key(), pd.number(), map.addr() + 4094, 4).unwrap(), [0, n, 7, 0]);
+        assert_eq!(read(readable.key(), pd.number(), map.addr() + 4094, 4).unwrap(), [0, n, 7, 0]);
+        assert_eq!(place(readable.key(), pd.number(), map.addr(), &[1]), Err(Denied::Rights));
+        map.unmap(4096, 4096);
+        assert_eq!(read(mr.key(), pd.number(), map.addr() + 4096, 1), Err(Unreachable::Fault));
+        assert_eq!(read(mr.key(), pd.number(), 0, 1), Err(Unreachable::Fault));
+        let last = Access { stag: mr.key(), addr: u64::MAX - 8, len: 8, rights: REMOTE_WRITE };
+        let mut batch = Batch::new().unwrap();
+        batch.add(last, pd.number(), 0).unwrap();
+        assert_eq!(batch.carry_out(Process::own(), &[1; 8]), Err(0), "memory of the kernel");
+        assert_eq!(read(mr.key(), pd.number(), u64::MAX, 1), Err(Unreachable::Denied(Denied::Wrap)));
+    }
+    assert_eq!(mr.addr(), 0);
+}
+
+#[test]
+fn the_whole_address_space_is_registered_only_on_demand_and_as_it_is() {
+    let pd = Pd::new();
+    let refused = |addr, iova, access| pd.register(addr, usize::MAX, iova, access).err();
+    assert_eq!(refused(0, 0, ALL), Some(libc::EINVAL));
+    assert_eq!(refused(0, 0, ALL | ON_DEMAND), None);
+    assert_eq!(refused(0, 0, ALL | ON_DEMAND | ZERO_BASED), Some(libc::EINVAL));
+    assert_eq!(refused(0, 0, ALL | ON_DEMAND | HUGETLB), Some(libc::EINVAL));
+    assert_eq!(refused(0, 0, ALL | ON_DEMAND | FLUSH_PERSISTENT), Some(libc::EINVAL));
+    assert_eq!(refused(0, 4096, ALL | ON_DEMAND), Some(libc::EINVAL));
+    assert_eq!(refused(4096, 4096, ALL | ON_DEMAND), Some(libc::EINVAL), "exceeds the address space");
+    assert_eq!(pd.register(0, usize::MAX - 1, 0, ALL).err(), Some(libc::EFAULT), "not the whole");
+}
