@@ -8,10 +8,14 @@ pub(crate) const MAX_CQE: u32 = 1 << 20;
 pub(crate) const MAX_QP_WR: u32 = 1 << 16;
 /// Work requests of a shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
-/// Scatter/gather entries of a work request: librpma never uses more than one.
-pub(crate) const MAX_SGE: u32 = 1;
-/// Bytes of inline data, which are stored in the work request; librpma needs 8.
-pub(crate) const MAX_INLINE: usize = 32;
+/// Scatter/gather entries of a work request: as many as programs are written for. librpma never uses more than one.
+pub(crate) const MAX_SGE: usize = 16;
+/// Scatter/gather entries of an RDMA Read: the wire knows one sink for all of it.
+pub(crate) const MAX_READ_SGE: usize = 1;
+/// Bytes of inline data: the most that perftest asks for.
+pub(crate) const MAX_INLINE: usize = 220;
+/// Bytes of inline data that are stored in the work request itself; librpma needs 8.
+pub(crate) const SHORT_INLINE: usize = 32;
 /// Maximum IRD and ORD, the numbers of outstanding RDMA Reads in each direction: the limit of siw.
 pub(crate) const MAX_READS: u16 = 128;
 /// Memory regions: the maximum that siw reports has 24 bits, too. With so many, one guess of an STag in 256 would be right.

@@ -18,6 +18,8 @@ pub(crate) struct Full;
 /// A shared receive queue.
 pub(crate) struct Srq {
     pub(crate) pd: u32,
+    /// Scatter/gather entries that a receive may have.
+    pub(crate) max_sge: u32,
     inner: Mutex<Inner>,
 }
 
@@ -31,11 +33,12 @@ struct Inner {
 
 impl Srq {
     /// ENOMEM.
-    pub(crate) fn new(pd: u32, capacity: u32) -> Result<Self, Errno> {
+    pub(crate) fn new(pd: u32, capacity: u32, max_sge: u32) -> Result<Self, Errno> {
         let capacity = capacity as usize;
         let mut posted = VecDeque::new();
         posted.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
-        Ok(Self { pd, inner: Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 }) })
+        let inner = Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 });
+        Ok(Self { pd, max_sge, inner })
     }
 
     /// Adds a receive, and drives the connections that wait for one as long as there are receives.
@@ -104,12 +107,12 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn wr(wr_id: u64) -> RecvWr {
-        RecvWr { wr_id, addr: 0, len: 0, lkey: 0 }
+        RecvWr::one(wr_id, 0, 0, 0)
     }
 
     #[test]
     fn a_shared_queue_refuses_when_full() {
-        let srq = Srq::new(1, 1).unwrap();
+        let srq = Srq::new(1, 1, 1).unwrap();
         assert_eq!(srq.post(wr(1)), Ok(()));
         assert_eq!(srq.post(wr(2)), Err(Full));
     }
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_receive_reaches_one_of_those_that_wait() {
-        let srq = Arc::new(Srq::new(1, 8).unwrap());
+        let srq = Arc::new(Srq::new(1, 8, 1).unwrap());
         let takers: Vec<_> = (0..3)
             .map(|num| {
                 Arc::new_cyclic(|this| Taker {

@@ -7,9 +7,12 @@ use iwarp::stream::{self, MAX_CONTROL_FPDU};
 
 use super::host::Part;
 use crate::access::Access;
-use crate::limits::MAX_INLINE;
+use crate::limits::{MAX_SGE, SHORT_INLINE};
 
-const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + MAX_INLINE + stream::MAX_TRAILER_LEN);
+const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + SHORT_INLINE + stream::MAX_TRAILER_LEN);
+
+/// Most parts of an FPDU: header, payload, trailer.
+pub(super) const MAX_PARTS: usize = MAX_SGE + 2;
 
 /// The FPDU of a Terminate message.
 pub(crate) fn terminate_fpdu(terminate: &Terminate, crc: bool) -> Vec<u8> {
@@ -40,7 +43,9 @@ pub(super) enum Origin {
 pub(super) enum Payload {
     None,
     Memory(Access),
-    /// A copy that the CRC was computed over.
+    /// More than one range, in order.
+    Gathered(Vec<Access>),
+    /// A copy: what the CRC was computed over, or inline data too long for the FPDU's own bytes.
     Copied(Vec<u8>),
 }
 
@@ -109,14 +114,16 @@ impl Fpdu {
     /// What the link has not taken yet.
     pub(super) fn rest(&self) -> impl Iterator<Item = Part<'_>> {
         let mut skip = self.sent;
-        let payload = match &self.payload {
-            Payload::None => Part::Bytes(&[]),
-            Payload::Memory(access) => Part::Memory(*access),
-            Payload::Copied(bytes) => Part::Bytes(bytes),
+        let (copied, ranges): (&[u8], &[Access]) = match &self.payload {
+            Payload::None => (&[], &[]),
+            Payload::Memory(access) => (&[], std::slice::from_ref(access)),
+            Payload::Gathered(ranges) => (&[], ranges),
+            Payload::Copied(bytes) => (bytes, &[]),
         };
-        let pieces =
-            [Part::Bytes(&self.head[..self.head_len]), payload, Part::Bytes(&self.tail[..self.tail_len])];
-        pieces.into_iter().filter_map(move |piece| {
+        let before = [Part::Bytes(&self.head[..self.head_len]), Part::Bytes(copied)];
+        let after = Part::Bytes(&self.tail[..self.tail_len]);
+        let pieces = before.into_iter().chain(ranges.iter().map(|range| Part::Memory(*range))).chain([after]);
+        pieces.filter_map(move |piece| {
             let len = match piece {
                 Part::Bytes(bytes) => bytes.len(),
                 Part::Memory(access) => access.len,

@@ -197,7 +197,8 @@ impl RecvHalf {
         }
         let remaining = self.receiver.payload_remaining();
         let directly = remaining >= self.sizes.direct && self.end == 0 && !self.receiver.crc();
-        if let Some(to) = self.messages.destination(remaining).filter(|_| directly) {
+        let long = |to: &Access| to.len >= self.sizes.direct;
+        if let Some(to) = self.messages.destination(remaining).filter(|to| directly && long(to)) {
             let behind = self.sizes.behind_direct.min(self.buf.len());
             let n = match host.receive_placed(to, &mut self.buf[..behind]) {
                 Ok(n) => n,
@@ -205,11 +206,11 @@ impl RecvHalf {
                 Err(LinkError::Memory(_, why)) => return Err(self.messages.unreachable(why)),
                 Err(LinkError::Broken(e)) => return Err(End::Link(e)),
             };
-            let placed = n.min(remaining);
+            let placed = n.min(to.len);
             self.receiver.payload_placed(placed);
             self.messages.placed(placed);
             self.end = n - placed;
-            return Ok(Some((n, n >= remaining)));
+            return Ok(Some((n, n >= to.len)));
         }
         // What is left is moved to the front when there is little room behind it; it is short then, but for FPDUs with a CRC.
         if self.buf.len() - self.end < self.buf.len() / 2 {
@@ -335,22 +336,16 @@ impl Messages {
         let Some(Current { wr, filled }) = &self.rq.current else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
         };
-        let (wr, filled) = (*wr, *filled);
-        if payload_len > (wr.len - filled) as usize {
-            self.settle(host, buf)?;
-            self.rq.fail_current(host, status::LOC_LEN_ERR);
-            return Err(self.refuse(TermCode::DDP_UNTAGGED_TOO_LONG));
-        }
-        if payload_len > 0 {
-            let addr = wr.addr.wrapping_add(u64::from(filled));
-            let access = Access { stag: wr.lkey, addr, len: payload_len, rights: LOCAL_WRITE };
-            if host.check(access).is_err() {
-                self.settle(host, buf)?;
-                self.rq.fail_current(host, status::LOC_PROT_ERR);
-                return Err(self.refuse(TermCode::DDP_CATASTROPHIC));
-            }
-        }
-        Ok(())
+        let (status, code) = if payload_len > (wr.len() - filled) as usize {
+            (status::LOC_LEN_ERR, TermCode::DDP_UNTAGGED_TOO_LONG)
+        } else if wr.parts(*filled, payload_len).any(|part| host.check(part).is_err()) {
+            (status::LOC_PROT_ERR, TermCode::DDP_CATASTROPHIC)
+        } else {
+            return Ok(());
+        };
+        self.settle(host, buf)?;
+        self.rq.fail_current(host, status);
+        Err(self.refuse(code))
     }
 
     // ---- refusals ------------------------------------------------------------------------------------------------------------------
@@ -474,13 +469,13 @@ impl Messages {
         self.aim(host, lkey, at, LOCAL_WRITE)
     }
 
-    /// Where the next `len` bytes of payload go, if that is registered memory.
+    /// Where the next `len` bytes of payload go, if that is registered memory, or as many of them as go to one range.
     fn destination(&self, len: usize) -> Option<Access> {
         let (stag, addr, rights) = match self.target {
             Target::Memory { stag, addr, rights } => (stag, addr, rights),
             Target::Receive => {
                 let Current { wr, filled } = self.rq.current.as_ref()?;
-                (wr.lkey, wr.addr.wrapping_add(u64::from(*filled)), LOCAL_WRITE)
+                return wr.parts(*filled, len).next();
             }
             Target::Body { .. } => return None,
         };
@@ -489,21 +484,26 @@ impl Messages {
 
     /// Takes payload that stands in the buffer: `len` bytes at `from`.
     fn payload(&mut self, host: &mut impl Host, buf: &[u8], from: usize, len: usize) -> Result<(), End> {
-        let Some(access) = self.destination(len) else {
-            if let Target::Body { len: have } = &mut self.target {
-                // A body is handed out in one piece, and its length was checked.
-                let end = (*have + len).min(WHOLE);
-                self.body[*have..end].copy_from_slice(&buf[from..][..end - *have]);
-                *have = end;
-            }
+        if let Target::Body { len: have } = &mut self.target {
+            // A body is handed out in one piece, and its length was checked.
+            let end = (*have + len).min(WHOLE);
+            self.body[*have..end].copy_from_slice(&buf[from..][..end - *have]);
+            *have = end;
             return Ok(());
-        };
-        if self.placing.len() >= PLACE_BATCH {
-            self.settle(host, buf)?;
         }
-        host.place(access, from).map_err(|denied| self.denied(denied))?;
-        self.placing.push((self.header, self.payload_len));
-        self.placed(len);
+        let mut done = 0;
+        while let Some(access) = self.destination(len - done) {
+            if self.placing.len() >= PLACE_BATCH {
+                self.settle(host, buf)?;
+            }
+            host.place(access, from + done).map_err(|denied| self.denied(denied))?;
+            self.placing.push((self.header, self.payload_len));
+            self.placed(access.len);
+            done += access.len;
+            if done == len {
+                break;
+            }
+        }
         Ok(())
     }
 

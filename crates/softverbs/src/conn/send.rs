@@ -16,18 +16,21 @@ use iwarp::stream;
 use iwarp::terminate::Terminate;
 
 use super::ending::{End, read_denied};
-use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
+use super::fpdu::{Fpdu, MAX_PARTS, Origin, Payload, terminate_fpdu};
 use super::host::{Errno, Host, LinkError, Part};
-use super::sq::{Progress, SendQueue};
+use super::sq::{Entry, Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, REMOTE_READ, Unreachable};
-use crate::limits::MAX_READS;
+use crate::limits::{MAX_READS, MAX_SGE};
 
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
 /// FPDUs given to the link in one call.
 const BATCH: usize = 64;
+/// Parts of them: three are enough for an FPDU of one range. Where FPDUs are gathered, fewer go out in one call.
+const BATCH_PARTS: usize = BATCH * 3;
+const _: () = assert!(BATCH_PARTS >= MAX_PARTS);
 /// Payload bytes given to the link in one call; more only waits in the kernel.
 const BATCH_BYTES: usize = 512 * 1024;
 
@@ -241,16 +244,18 @@ impl SendHalf {
         let segment = self.framing.segment;
         let mut most = BATCH;
         loop {
-            let mut parts = ArrayVec::<Part<'_>, { BATCH * 3 }>::new();
-            let mut owners = ArrayVec::<u8, { BATCH * 3 }>::new();
+            let mut parts = ArrayVec::<Part<'_>, BATCH_PARTS>::new();
+            let mut owners = ArrayVec::<u8, BATCH_PARTS>::new();
             let mut bytes = 0;
-            for (i, fpdu) in self.fpdus.iter().take(most).enumerate() {
+            'batch: for (i, fpdu) in self.fpdus.iter().take(most).enumerate() {
                 bytes += fpdu.len() - fpdu.sent;
                 if i > 0 && segment.is_some_and(|segment| bytes > segment) {
                     break;
                 }
                 for part in fpdu.rest() {
-                    parts.push(part);
+                    if parts.try_push(part).is_err() {
+                        break 'batch;
+                    }
                     owners.push(i as u8);
                 }
             }
@@ -358,7 +363,9 @@ impl SendHalf {
         };
         let addr = request.src_to.wrapping_add(u64::from(response.sent));
         let source = Access { stag: request.src_stag, addr, len: len as usize, rights: REMOTE_READ };
-        let fpdu = self.fpdu(host, &header, source, Origin::Response)?;
+        let Self { framing: Framing { crc, .. }, spare, .. } = self;
+        let payload = payload(host, [source].into_iter(), source.len, *crc, spare, Origin::Response)?;
+        let fpdu = Fpdu::new(&header, payload, source.len, *crc, Origin::Response);
         self.answering = !last;
         if last {
             self.responses.pop_front();
@@ -371,18 +378,20 @@ impl SendHalf {
 
     fn next_of_request(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
         let Some(entry) = self.sq.at(position) else { return Ok(None) };
-        let wr = entry.wr;
-        match (wr.op, self.stage) {
-            (Op::Read, _) => Ok(self.read_request(&wr, position)),
+        let SendWr { op, imm, solicited, .. } = entry.wr;
+        match (op, self.stage) {
+            (Op::Read, _) => Ok(self.read_request(position)),
             // The immediate data of a Send goes first, so that the receive is complete when the Send is.
-            (Op::SendWithImm, 0) => Ok(Some(self.immediate(&wr, position, false))),
-            (Op::WriteWithImm, 1) => Ok(Some(self.immediate(&wr, position, true))),
-            _ => self.data(host, &wr, position).map(Some),
+            (Op::SendWithImm, 0) => Ok(Some(self.immediate(imm, solicited, position, false))),
+            (Op::WriteWithImm, 1) => Ok(Some(self.immediate(imm, solicited, position, true))),
+            _ => self.data(host, position),
         }
     }
 
-    fn data(&mut self, host: &mut impl Host, wr: &SendWr, position: u64) -> Result<Fpdu, Failure> {
+    fn data(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
         let mulpdu = self.mulpdu();
+        let Self { sq, framing, spare, .. } = self;
+        let Some(Entry { wr, .. }) = sq.at(position) else { return Ok(None) };
         let tagged = matches!(wr.op, Op::Write | Op::WriteWithImm);
         let room =
             if tagged { stream::max_tagged_payload(mulpdu) } else { stream::max_untagged_payload(mulpdu) };
@@ -401,11 +410,25 @@ impl SendHalf {
         let fpdu = match &wr.local {
             Local::Inline(bytes) => {
                 let body = &bytes[self.taken as usize..][..len as usize];
-                Fpdu::short(&header, body, self.framing.crc, origin)
+                Fpdu::short(&header, body, framing.crc, origin)
+            }
+            Local::LongInline(bytes) => {
+                let body = &bytes[self.taken as usize..][..len as usize];
+                let mut copy = recycled(spare, body.len())?;
+                copy.copy_from_slice(body);
+                Fpdu::new(&header, Payload::Copied(copy), body.len(), framing.crc, origin)
             }
             Local::Memory { addr, lkey } => {
                 let addr = addr.wrapping_add(u64::from(self.taken));
-                self.fpdu(host, &header, Access { stag: *lkey, addr, len: len as usize, rights: 0 }, origin)?
+                let source = Access { stag: *lkey, addr, len: len as usize, rights: 0 };
+                let payload = payload(host, [source].into_iter(), source.len, framing.crc, spare, origin)?;
+                Fpdu::new(&header, payload, source.len, framing.crc, origin)
+            }
+            local @ Local::Entries(_) => {
+                let len = len as usize;
+                let sources = local.parts(self.taken, len, 0);
+                let payload = payload(host, sources, len, framing.crc, spare, origin)?;
+                Fpdu::new(&header, payload, len, framing.crc, origin)
             }
         };
         self.taken += len;
@@ -415,10 +438,11 @@ impl SendHalf {
             }
             self.message_taken(over);
         }
-        Ok(fpdu)
+        Ok(Some(fpdu))
     }
 
-    fn read_request(&mut self, wr: &SendWr, position: u64) -> Option<Fpdu> {
+    fn read_request(&mut self, position: u64) -> Option<Fpdu> {
+        let Entry { wr, .. } = self.sq.at(position)?;
         let Local::Memory { addr, lkey } = wr.local else { return None };
         let empty = wr.len == 0;
         let request = ReadRequest {
@@ -443,12 +467,12 @@ impl SendHalf {
         Some(Fpdu::short(&header, &request.encode(), self.framing.crc, origin))
     }
 
-    fn immediate(&mut self, wr: &SendWr, position: u64, over: bool) -> Fpdu {
-        let mut body = encode_immediate(wr.imm);
+    fn immediate(&mut self, imm: [u8; 4], solicited: bool, position: u64, over: bool) -> Fpdu {
+        let mut body = encode_immediate(imm);
         if !over {
             body[4..].copy_from_slice(&IMMEDIATE_OF_SEND);
         }
-        let opcode = if wr.solicited { Opcode::ImmediateSe } else { Opcode::Immediate };
+        let opcode = if solicited { Opcode::ImmediateSe } else { Opcode::Immediate };
         let header =
             Header::Untagged { opcode, last: true, inv_stag: 0, qn: QN_SEND, msn: self.send_msn, mo: 0 };
         self.send_msn = self.send_msn.wrapping_add(1);
@@ -468,39 +492,57 @@ impl SendHalf {
         }
     }
 
-    fn fpdu(
-        &mut self,
-        host: &mut impl Host,
-        header: &Header,
-        source: Access,
-        origin: Origin,
-    ) -> Result<Fpdu, Failure> {
-        let payload = match source.len {
-            0 => Payload::None,
-            _ if self.framing.crc => Payload::Copied(self.copy_of(host, source, origin)?),
-            _ => Payload::Memory(source),
-        };
-        Ok(Fpdu::new(header, payload, source.len, self.framing.crc, origin))
-    }
-
-    fn copy_of(&mut self, host: &mut impl Host, source: Access, origin: Origin) -> Result<Vec<u8>, Failure> {
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        // Up to 64 KiB for each of them: the connection ends when that cannot be had.
-        let more = source.len.saturating_sub(bytes.len());
-        bytes.try_reserve_exact(more).map_err(|_| Failure::Link(libc::ENOMEM))?;
-        bytes.resize(source.len, 0);
-        host.fetch(source, &mut bytes).map_err(|why| match why {
-            Unreachable::Denied(denied) => refused(origin, read_denied(denied)),
-            Unreachable::Fault => refused(origin, TermCode::RDMAP_PROT_BOUNDS),
-        })?;
-        Ok(bytes)
-    }
-
     /// Nothing is queued, and nothing waits to be sent.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.fpdus.is_empty() && self.responses.is_empty() && self.sq.is_empty() && self.reads_open == 0
     }
+}
+
+/// The payload of an FPDU: `len` bytes of registered memory, in one or several ranges.
+fn payload(
+    host: &mut impl Host,
+    mut sources: impl Iterator<Item = Access>,
+    len: usize,
+    crc: bool,
+    spare: &mut Vec<Vec<u8>>,
+    origin: Origin,
+) -> Result<Payload, Failure> {
+    if len == 0 {
+        return Ok(Payload::None);
+    }
+    if crc {
+        let mut bytes = recycled(spare, len)?;
+        let mut at = 0;
+        for source in sources {
+            host.fetch(source, &mut bytes[at..][..source.len]).map_err(|why| match why {
+                Unreachable::Denied(denied) => refused(origin, read_denied(denied)),
+                Unreachable::Fault => refused(origin, TermCode::RDMAP_PROT_BOUNDS),
+            })?;
+            at += source.len;
+        }
+        return Ok(Payload::Copied(bytes));
+    }
+    let first = sources.next();
+    match (first, sources.next()) {
+        (None, _) => Ok(Payload::None),
+        (Some(only), None) => Ok(Payload::Memory(only)),
+        (Some(first), Some(second)) => {
+            let mut ranges = Vec::new();
+            ranges.try_reserve_exact(MAX_SGE).map_err(|_| Failure::Link(libc::ENOMEM))?;
+            ranges.extend([first, second].into_iter().chain(sources));
+            Ok(Payload::Gathered(ranges))
+        }
+    }
+}
+
+/// So many bytes to copy to, if possible those of an FPDU that is over. Up to 64 KiB for each: the connection ends when they cannot be had.
+fn recycled(spare: &mut Vec<Vec<u8>>, len: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = spare.pop().unwrap_or_default();
+    let more = len.saturating_sub(bytes.len());
+    bytes.try_reserve_exact(more).map_err(|_| Failure::Link(libc::ENOMEM))?;
+    bytes.resize(len, 0);
+    Ok(bytes)
 }
 
 /// What it means that memory cannot be read: a wrong request of our own, or a read that the peer is told of.

@@ -17,7 +17,7 @@ pub(super) enum Progress {
 }
 
 /// A work request in the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Entry {
     pub wr: SendWr,
     pub progress: Progress,

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Work requests and completions, as a connection sees them.
 
-use crate::limits::MAX_INLINE;
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+
+use super::host::Errno;
+use crate::access::{Access, LOCAL_WRITE};
+use crate::limits::{MAX_SGE, SHORT_INLINE};
 
 /// Status of a completion: the values of `enum ibv_wc_status`.
 pub(crate) mod status {
@@ -57,17 +63,102 @@ impl Op {
     }
 }
 
-/// Where the payload is, or for a read where it goes.
+/// A scatter/gather entry: a range of registered memory. Its key is checked each time bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sge {
+    pub addr: u64,
+    pub len: u32,
+    key: NonZeroU32,
+}
+
+/// The entries of a work request; where there are several, those that are not empty. What the key of an empty one means is never asked.
+pub(crate) type Entries = ArrayVec<Sge, MAX_SGE>;
+
+impl Sge {
+    pub(crate) fn new(addr: u64, len: u32, lkey: u32) -> Self {
+        // No region has the key 0, nor 1.
+        Self { addr, len, key: NonZeroU32::new(lkey).unwrap_or(NonZeroU32::MIN) }
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.key.get()
+    }
+}
+
+/// The parts of `entries` that have the `len` bytes from byte `from` on, in order.
+fn parts(entries: &[Sge], from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+    let (mut skip, mut left) = (from, len);
+    entries.iter().filter_map(move |entry| {
+        let skipped = skip.min(entry.len);
+        skip -= skipped;
+        let len = left.min((entry.len - skipped) as usize);
+        left -= len;
+        let addr = entry.addr.wrapping_add(u64::from(skipped));
+        (len > 0).then_some(Access { stag: entry.lkey(), addr, len, rights })
+    })
+}
+
+/// A copy on the heap, for what few requests have and all would have to be long enough for. ENOMEM.
+fn try_boxed<T: Copy>(values: &[T]) -> Result<Box<[T]>, Errno> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(values.len()).map_err(|_| libc::ENOMEM)?;
+    copy.extend_from_slice(values);
+    Ok(copy.into_boxed_slice())
+}
+
+/// Where the payload is, or for a read where it goes.
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(any(test, fuzzing), derive(Clone))]
 pub(crate) enum Local {
-    /// Registered memory. Its key is checked each time bytes move.
+    /// Registered memory: one entry, whose length is that of the request.
     Memory { addr: u64, lkey: u32 },
+    /// Registered memory: several entries, whose lengths add up to that of the request.
+    Entries(Box<[Sge]>),
     /// Bytes taken at posting time.
-    Inline([u8; MAX_INLINE]),
+    Inline([u8; SHORT_INLINE]),
+    /// As many as the request is long.
+    LongInline(Box<[u8]>),
+}
+
+impl Local {
+    /// ENOMEM.
+    pub(crate) fn memory(entries: &[Sge]) -> Result<Self, Errno> {
+        match entries {
+            [] => Ok(Self::Memory { addr: 0, lkey: 0 }),
+            [only] => Ok(Self::Memory { addr: only.addr, lkey: only.lkey() }),
+            several => Ok(Self::Entries(try_boxed(several)?)),
+        }
+    }
+
+    /// ENOMEM.
+    pub(crate) fn inline(bytes: &[u8]) -> Result<Self, Errno> {
+        let mut short = [0; SHORT_INLINE];
+        match short.get_mut(..bytes.len()) {
+            Some(front) => {
+                front.copy_from_slice(bytes);
+                Ok(Self::Inline(short))
+            }
+            None => Ok(Self::LongInline(try_boxed(bytes)?)),
+        }
+    }
+
+    /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is none.
+    pub(super) fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+        let (only, several) = match self {
+            Self::Memory { addr, lkey } => {
+                let addr = addr.wrapping_add(u64::from(from));
+                (Some(Access { stag: *lkey, addr, len, rights }), &[][..])
+            }
+            Self::Entries(entries) => (None, &entries[..]),
+            Self::Inline(_) | Self::LongInline(_) => (None, &[][..]),
+        };
+        only.into_iter().chain(parts(several, from, len, rights))
+    }
 }
 
 /// A work request of the send queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(any(test, fuzzing), derive(Clone))]
 pub(crate) struct SendWr {
     pub wr_id: u64,
     pub op: Op,
@@ -88,11 +179,67 @@ impl SendWr {
     }
 }
 
+/// Registered memory for a message.
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(any(test, fuzzing), derive(Clone))]
+enum Room {
+    One(Sge),
+    /// Several entries, and the sum of their lengths. An array of one, since there is no way to allocate one alone that reports a failure.
+    Several(Box<[(u32, Entries); 1]>),
+}
+
 /// A work request of a receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(any(test, fuzzing), derive(Clone))]
 pub(crate) struct RecvWr {
     pub wr_id: u64,
-    pub addr: u64,
-    pub len: u32,
-    pub lkey: u32,
+    room: Room,
 }
+
+impl RecvWr {
+    /// A receive with one entry.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn one(wr_id: u64, addr: u64, len: u32, lkey: u32) -> Self {
+        Self { wr_id, room: Room::One(Sge::new(addr, len, lkey)) }
+    }
+
+    /// `len` is the sum of the lengths of the entries. ENOMEM.
+    pub(crate) fn new(wr_id: u64, entries: &Entries, len: u32) -> Result<Self, Errno> {
+        let room = match entries[..] {
+            [] => Room::One(Sge::new(0, 0, 0)),
+            [only] => Room::One(only),
+            _ => {
+                let mut one = Vec::new();
+                one.try_reserve_exact(1).map_err(|_| libc::ENOMEM)?;
+                one.push((len, entries.clone()));
+                Room::Several(one.into_boxed_slice().try_into().map_err(|_| libc::ENOMEM)?)
+            }
+        };
+        Ok(Self { wr_id, room })
+    }
+
+    /// Bytes that there is room for.
+    pub(crate) fn len(&self) -> u32 {
+        match &self.room {
+            Room::One(entry) => entry.len,
+            Room::Several(several) => several[0].0,
+        }
+    }
+
+    pub(crate) fn entries(&self) -> &[Sge] {
+        match &self.room {
+            Room::One(entry) => std::slice::from_ref(entry),
+            Room::Several(several) => &several[0].1,
+        }
+    }
+
+    /// The memory for the `len` bytes from byte `from` on, in order.
+    pub(super) fn parts(&self, from: u32, len: usize) -> impl Iterator<Item = Access> {
+        parts(self.entries(), from, len, LOCAL_WRITE)
+    }
+}
+
+// These are what requests of librpma, which have one entry and at most 8 bytes inline, took when nothing else was possible: they are copied
+// from ring to ring, and to the slots of the rings as options.
+const _: () = assert!(size_of::<SendWr>() == 72 && size_of::<Option<SendWr>>() == 72);
+const _: () = assert!(size_of::<RecvWr>() == 24 && size_of::<Option<RecvWr>>() == 32);

@@ -2,6 +2,7 @@
 //! The data path: the five functions that programs call through `ibv_context.ops`. Each reads the C structures, calls one function of a
 //! queue and stores the results; errors are positive errno values, as in verbs.
 
+use arrayvec::ArrayVec;
 use libc::{c_int, c_uint};
 use rdma_sys::{
     ibv_context_ops, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
@@ -9,8 +10,8 @@ use rdma_sys::{
 use std::ptr::{addr_of, addr_of_mut};
 
 use super::verbs::{CqObject, QpObject, SrqObject};
-use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr};
-use crate::limits::{MAX_INLINE, MAX_MESSAGE};
+use crate::conn::wr::{Completion, Entries, Local, Op, RecvWr, SendWr, Sge};
+use crate::limits::{MAX_INLINE, MAX_MESSAGE, MAX_READ_SGE};
 use crate::srq::Full;
 use crate::sys::Errno;
 
@@ -29,21 +30,56 @@ const OPCODES: [(ibv_wr_opcode::Type, Op); 5] = [
     (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
 ];
 
-/// The only scatter/gather entry of a work request, or zeros if it has none.
+/// Takes the scatter/gather entries of a work request, of several those that are not empty; gives the sum of their lengths. EINVAL: there are more than
+/// `most`, or fewer than none, or together they are longer than a message can be.
 ///
 /// # Safety
 ///
 /// `list` must point to `count` entries.
-unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), Errno> {
-    match count {
-        0 => Ok((0, 0, 0)),
-        1 if !list.is_null() => {
-            // SAFETY: `list` is not NULL and points to `count`, that is one, entry, which is copied.
-            let sge = unsafe { list.read() };
-            Ok((sge.addr, sge.length, sge.lkey))
-        }
-        _ => Err(libc::EINVAL),
+unsafe fn take_entries(
+    list: *const ibv_sge,
+    count: c_int,
+    most: u32,
+    entries: &mut Entries,
+) -> Result<u32, Errno> {
+    let mut sum = 0u64;
+    let count = u32::try_from(count).map_err(|_| libc::EINVAL)?;
+    if count > most || (list.is_null() && count > 0) {
+        return Err(libc::EINVAL);
     }
+    for at in 0..count as usize {
+        // SAFETY: `list` is not NULL and points to `count` entries, of which this one is copied.
+        let sge = unsafe { list.add(at).read() };
+        sum += u64::from(sge.length);
+        // An only entry goes to the wire as it is, also when it is empty.
+        if sge.length > 0 || count == 1 {
+            entries.try_push(Sge::new(sge.addr, sge.length, sge.lkey)).map_err(|_| libc::EINVAL)?;
+        }
+    }
+    if sum > u64::from(MAX_MESSAGE) { Err(libc::EINVAL) } else { Ok(sum as u32) }
+}
+
+/// Takes inline data.
+///
+/// # Safety
+///
+/// Each entry must be readable memory of the program.
+unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
+    let mut bytes = ArrayVec::<u8, MAX_INLINE>::new();
+    if len as usize > bytes.capacity() {
+        return Err(libc::EINVAL);
+    }
+    for entry in entries {
+        let at = bytes.len();
+        // SAFETY: the entry gives that many readable bytes of the program, and `bytes` has room for them: the lengths add up to `len`,
+        // which is at most its capacity. What they are is now set.
+        unsafe {
+            let to = bytes.as_mut_ptr().add(at);
+            std::ptr::copy_nonoverlapping(entry.addr as *const u8, to, entry.len as usize);
+            bytes.set_len(at + entry.len as usize);
+        }
+    }
+    Local::inline(&bytes)
 }
 
 /// Reads the fields of a work request that its opcode uses.
@@ -51,7 +87,11 @@ unsafe fn entry(list: *const ibv_sge, count: c_int) -> Result<(u64, u32, u32), E
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
-pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
+pub(super) unsafe fn read_send_wr(
+    wr: *const ibv_send_wr,
+    signal_all: bool,
+    max_sge: u32,
+) -> Result<SendWr, Errno> {
     // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
@@ -63,11 +103,9 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> R
         )
     };
     let (_, op) = OPCODES.into_iter().find(|(number, _)| *number == opcode).ok_or(libc::EINVAL)?;
+    let mut entries = Entries::new();
     // SAFETY: `sg_list` points to `num_sge` entries (ibv_post_send(3)).
-    let (addr, len, lkey) = unsafe { entry(list, count) }?;
-    if len > MAX_MESSAGE {
-        return Err(libc::EINVAL);
-    }
+    let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
     let (remote_addr, rkey) = match op {
         Op::Send | Op::SendWithImm => (0, 0),
         // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`.
@@ -82,16 +120,12 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, signal_all: bool) -> R
         _ => [0; 4],
     };
     let local = if flags & SEND_INLINE != 0 && op != Op::Read {
-        if len as usize > MAX_INLINE {
-            return Err(libc::EINVAL);
-        }
-        let mut bytes = [0u8; MAX_INLINE];
-        // SAFETY: with IBV_SEND_INLINE the entry gives `len` readable bytes of the program, without a memory region; `bytes` has room for
-        // them, because `len` is at most MAX_INLINE.
-        unsafe { std::ptr::copy_nonoverlapping(addr as *const u8, bytes.as_mut_ptr(), len as usize) };
-        Local::Inline(bytes)
+        // SAFETY: with IBV_SEND_INLINE the entries are readable memory of the program, without a memory region (ibv_post_send(3)).
+        unsafe { inline(&entries, len) }?
+    } else if op == Op::Read && entries.len() > MAX_READ_SGE {
+        return Err(libc::EINVAL);
     } else {
-        Local::Memory { addr, lkey }
+        Local::memory(&entries)?
     };
     Ok(SendWr {
         wr_id,
@@ -121,7 +155,7 @@ unsafe extern "C" fn post_send(
         let mut posting = qp.posting()?;
         while !wr.is_null() {
             // SAFETY: `wr` is not NULL, so it points to a work request of the list (ibv_post_send(3)).
-            let request = unsafe { read_send_wr(wr, qp.signal_all) }?;
+            let request = unsafe { read_send_wr(wr, qp.signal_all, qp.max_send_sge) }?;
             posting.post(request)?;
             // SAFETY: `wr` points to a work request, whose `next` is the next one or NULL.
             wr = unsafe { addr_of!((*wr).next).read() };
@@ -132,7 +166,7 @@ unsafe extern "C" fn post_send(
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
-/// Posts a list of receives with `post`, up to the first failure.
+/// Posts a list of receives of up to `max_sge` entries with `post`, up to the first failure.
 ///
 /// # Safety
 ///
@@ -140,6 +174,7 @@ unsafe extern "C" fn post_send(
 unsafe fn post_receives(
     mut wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
+    max_sge: u32,
     mut post: impl FnMut(RecvWr) -> Result<(), Errno>,
 ) -> c_int {
     let result = (|| {
@@ -153,9 +188,10 @@ unsafe fn post_receives(
                     addr_of!((*wr).next).read(),
                 )
             };
+            let mut entries = Entries::new();
             // SAFETY: `sg_list` points to `num_sge` entries.
-            let (addr, len, lkey) = unsafe { entry(list, count) }?;
-            post(RecvWr { wr_id, addr, len, lkey })?;
+            let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
+            post(RecvWr::new(wr_id, &entries, len)?)?;
             wr = next;
         }
         Ok(())
@@ -187,7 +223,9 @@ unsafe extern "C" fn post_recv(
     // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_recv(3)). A queue pair with a shared
     // receive queue has no receive queue.
     unsafe {
-        post_receives(wr, bad_wr, |wr| if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) })
+        post_receives(wr, bad_wr, qp.max_recv_sge, |wr| {
+            if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) }
+        })
     }
 }
 
@@ -202,7 +240,7 @@ unsafe extern "C" fn post_srq_recv(
     // SAFETY: `srq` is a shared receive queue of softverbs that has not been destroyed (ibv_post_srq_recv(3)).
     let srq = unsafe { SrqObject::own(srq) };
     // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_srq_recv(3)).
-    unsafe { post_receives(wr, bad_wr, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
+    unsafe { post_receives(wr, bad_wr, srq.max_sge, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
 }
 
 /// Immediate data as verbs have it.

@@ -12,7 +12,7 @@ use super::memory::{Memory, PD};
 use crate::access::{Access, Denied, Unreachable};
 use crate::cm::negotiate::Agreed;
 use crate::conn::host::{Durable, Host, LinkError, Part};
-use crate::conn::wr::{Completion, Local, RecvWr, SendWr, status};
+use crate::conn::wr::{Completion, Local, RecvWr, SendWr, Sge, status};
 use crate::conn::{Micros, Role};
 use crate::memory::{self, Batch};
 use crate::sys::Process;
@@ -83,7 +83,7 @@ impl World {
     }
 
     pub(super) fn post_receive(&mut self, wr: RecvWr) {
-        self.posted_receives.push_back(wr);
+        self.posted_receives.push_back(wr.clone());
         self.receives.push_back(wr);
     }
 
@@ -91,10 +91,11 @@ impl World {
     pub(super) fn check_memory(&mut self) {
         let memory = &self.memory;
         let receives = self.posted_receives.iter();
-        let receives = receives.filter_map(|wr| memory.writable(wr.lkey, wr.addr, wr.len as usize));
+        let writable = |entry: &Sge| memory.writable(entry.lkey(), entry.addr, entry.len as usize);
+        let receives = receives.flat_map(RecvWr::entries).filter_map(writable);
         let sinks = self.requests.iter().filter(|wr| wr.is_read()).filter_map(|wr| match wr.local {
             Local::Memory { addr, lkey } => memory.writable(lkey, addr, wr.len as usize),
-            Local::Inline(_) => None,
+            _ => None,
         });
         let granted: Vec<Range<usize>> = receives.chain(sinks).collect();
         self.memory.check(granted, !self.closed);
@@ -261,7 +262,7 @@ impl Host for World {
 
     fn next_send(&mut self) -> Option<SendWr> {
         let at = self.requests.len() - self.untaken;
-        let wr = *self.requests.get(at)?;
+        let wr = self.requests.get(at)?.clone();
         self.untaken -= 1;
         Some(wr)
     }
@@ -296,7 +297,7 @@ impl Host for World {
         assert_eq!(completion.wr_id, wr.wr_id, "receives complete in order");
         if completion.status == status::SUCCESS {
             let is_recv = completion.opcode == crate::conn::wr::opcode::RECV;
-            assert!(!is_recv || completion.byte_len <= wr.len, "more than there is room for");
+            assert!(!is_recv || completion.byte_len <= wr.len(), "more than there is room for");
         }
         true
     }

@@ -16,7 +16,7 @@ mod peer;
 mod tests;
 
 use crate::conn::host::LinkError;
-use crate::conn::wr::{Local, Op, RecvWr, SendWr};
+use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 use crate::conn::{Awaits, Budget, Conn, Framing, Sizes, Terms, reason};
 use crate::limits::MAX_INLINE;
 use host::World;
@@ -174,10 +174,10 @@ impl Run {
         let mut len = u32::from(len) * if flags & 8 != 0 { 3 } else { 1 };
         let local = if flags & 1 != 0 && op != Op::Read {
             len = len.min(MAX_INLINE as u32);
-            Local::Inline([what; MAX_INLINE])
+            Local::inline(&vec![what; len as usize]).expect("memory for inline data")
         } else {
-            let (lkey, addr) = self.world.memory.place(region, at);
-            Local::Memory { addr, lkey }
+            let several = if op == Op::Read { 1 } else { 1 + 5 * u32::from(flags >> 6) };
+            Local::memory(&self.entries(region, at, len, several)).expect("memory for entries")
         };
         let wr = SendWr {
             wr_id: self.next_id,
@@ -199,14 +199,31 @@ impl Run {
         }
     }
 
+    /// `len` bytes in so many entries: all but the last one are in the same region, one byte long and far from each other.
+    fn entries(&self, region: u8, at: u8, len: u32, several: u32) -> Entries {
+        let mut entries = Entries::new();
+        let short = (several - 1).min(len);
+        for i in 0..short {
+            let (lkey, addr) = self.world.memory.place(region, at.wrapping_add(11 * i as u8));
+            entries.push(Sge::new(addr, 1, lkey));
+        }
+        if len > short {
+            let (lkey, addr) = self.world.memory.place(region, at);
+            entries.push(Sge::new(addr, len - short, lkey));
+        }
+        entries
+    }
+
     fn post_receive(&mut self, input: &mut Input<'_>) {
         if self.world.posted_receives.len() >= RECEIVES {
             return;
         }
         let [region, at, len] = input.bytes();
+        let several = if region & 0xf0 == 0x60 { 1 + u32::from(region & 0x0f) } else { 1 };
         let region = if region & 0x80 != 0 { region } else { LOCAL as u8 };
-        let (lkey, addr) = self.world.memory.place(region, at);
-        self.world.post_receive(RecvWr { wr_id: self.next_id, addr, len: u32::from(len), lkey });
+        let entries = self.entries(region, at, u32::from(len), several);
+        let wr = RecvWr::new(self.next_id, &entries, u32::from(len)).expect("memory for entries");
+        self.world.post_receive(wr);
         self.next_id += 1;
         self.again |= reason::RECEIVE;
     }

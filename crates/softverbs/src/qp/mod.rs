@@ -64,6 +64,9 @@ pub(crate) struct Attributes {
     pub srq: Option<SharedSrq>,
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
+    /// Scatter/gather entries that a request may have.
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
     pub signal_all: bool,
 }
 
@@ -98,6 +101,8 @@ pub(crate) struct Qp {
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     pub(crate) srq: Option<SharedSrq>,
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_recv_sge: u32,
     pub(crate) signal_all: bool,
     state: AtomicU8,
     turn: Turn,
@@ -124,7 +129,8 @@ fn now() -> Micros {
 impl Qp {
     /// ENOMEM.
     pub(crate) fn new(attributes: Attributes) -> Result<Arc<Self>, Errno> {
-        let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, signal_all } = attributes;
+        let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
+        let Attributes { max_send_sge, max_recv_sge, signal_all, .. } = attributes;
         let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default())?;
         let (sends, receives) = (Ring::new(max_send_wr)?, Ring::new(max_recv_wr)?);
         let session =
@@ -136,6 +142,8 @@ impl Qp {
             send_cq,
             recv_cq,
             srq,
+            max_send_sge,
+            max_recv_sge,
             signal_all,
             state: AtomicU8::new(INIT),
             turn: Turn::new(),

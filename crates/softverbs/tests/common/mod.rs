@@ -13,6 +13,8 @@ pub const LOCAL_WRITE: c_int = 1;
 pub const REMOTE_WRITE: c_int = 2;
 pub const REMOTE_READ: c_int = 4;
 pub const SIGNALED: u32 = 2;
+/// Scatter/gather entries of a request.
+pub const SGE: u32 = 10;
 
 /// One end of a connection, with a completion queue that has a channel.
 pub struct End {
@@ -41,8 +43,8 @@ unsafe fn attributes(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> ibv_qp_ini
     attr.recv_cq = cq;
     attr.cap.max_send_wr = depth;
     attr.cap.max_recv_wr = depth;
-    attr.cap.max_send_sge = 1;
-    attr.cap.max_recv_sge = 1;
+    attr.cap.max_send_sge = SGE;
+    attr.cap.max_recv_sge = SGE;
     attr.cap.max_inline_data = 8;
     attr.qp_type = ibv_qp_type::IBV_QPT_RC;
     attr.comp_mask = 1;
@@ -140,14 +142,21 @@ impl End {
         unsafe { (*(*self.qp).context).ops.post_send.unwrap()(self.qp, wr, &mut bad) }
     }
 
+    /// Posts a request with several entries.
+    pub fn post_entries(&self, wr: &mut ibv_send_wr, list: &mut [ibv_sge]) -> c_int {
+        wr.sg_list = list.as_mut_ptr();
+        wr.num_sge = list.len() as c_int;
+        self.post(wr, None)
+    }
+
     pub fn post_recv(&self, wr_id: u64, sge: Option<&mut ibv_sge>) -> c_int {
-        let mut sge = sge;
-        let mut wr = ibv_recv_wr {
-            wr_id,
-            next: null_mut(),
-            num_sge: c_int::from(sge.is_some()),
-            sg_list: sge.as_mut().map_or(null_mut(), |sge| *sge as *mut ibv_sge),
-        };
+        self.post_recv_entries(wr_id, sge.map(std::slice::from_mut).unwrap_or_default())
+    }
+
+    /// Posts a receive with several entries.
+    pub fn post_recv_entries(&self, wr_id: u64, list: &mut [ibv_sge]) -> c_int {
+        let sg_list = if list.is_empty() { null_mut() } else { list.as_mut_ptr() };
+        let mut wr = ibv_recv_wr { wr_id, next: null_mut(), num_sge: list.len() as c_int, sg_list };
         let mut bad = null_mut();
         // SAFETY: as above.
         unsafe { (*(*self.qp).context).ops.post_recv.unwrap()(self.qp, &mut wr, &mut bad) }

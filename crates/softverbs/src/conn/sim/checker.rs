@@ -11,7 +11,7 @@ use super::memory::{self, PERSISTENT};
 use super::tap::{Seen, Segment, Tap, rdmap};
 use crate::conn::wr::{Op, RecvWr, SendWr};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Posted {
     pub wr: SendWr,
     /// Which message, or which read of its side it is.
@@ -31,7 +31,7 @@ impl Posted {
     }
 
     fn overruns(&self, receive: &RecvWr) -> bool {
-        self.wr.op != Op::WriteWithImm && self.wr.len > receive.len
+        self.wr.op != Op::WriteWithImm && self.wr.len > receive.len()
     }
 
     /// Bytes that are placed at the peer.
@@ -189,7 +189,7 @@ impl Checker {
         let model = &mut self.sides[side];
         let index = model.requests.len();
         let mut posted = Posted { wr, number: model.reads.len(), knows };
-        if wr.op == Op::Read {
+        if posted.wr.op == Op::Read {
             model.reads.push(index);
         } else if posted.is_message() {
             posted.number = model.messages.len();
@@ -247,7 +247,7 @@ impl Checker {
         // Without a CRC a read is taken before the trailer behind it is there.
         let asked = peer.handed > index || (peer.handed == index && peer.tap.last_payload_end() < u64::MAX);
         assert!(asked, "read {number} answered before it was asked");
-        let wr = peer.requests[index].wr;
+        let wr = peer.requests[index].wr.clone();
         self.placed_up_to(side, index, "an answer");
         if wr.len > 0 && wr.rkey == memory::stag(side, PERSISTENT) {
             let state = self.sides[side].durability.get(number).copied().unwrap_or_default();
@@ -269,7 +269,7 @@ impl Checker {
         if !is_of_request(&segment) || !segment.last {
             return;
         }
-        let posted = model.requests[model.handed];
+        let posted = model.requests[model.handed].clone();
         let over = match (posted.wr.op, segment.opcode, model.stage) {
             (Op::Write, rdmap::WRITE, 0) | (Op::Read, rdmap::READ_REQUEST, 0) => true,
             (Op::WriteWithImm, rdmap::WRITE, 0) => false,
@@ -302,7 +302,7 @@ impl Checker {
     pub(super) fn open_read(&self, side: usize) -> Option<(SendWr, usize)> {
         let (model, peer) = (&self.sides[side], &self.sides[1 - side]);
         let index = *model.reads.get(peer.answer_ends.len())?;
-        (model.handed > index).then(|| (model.requests[index].wr, peer.answer_bytes))
+        (model.handed > index).then(|| (model.requests[index].wr.clone(), peer.answer_bytes))
     }
 
     /// The connection lets go of the link; `whole`: after these words, the stream ends.

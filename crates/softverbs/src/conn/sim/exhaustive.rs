@@ -7,10 +7,10 @@ use super::plan::{Disk, Plan, SidePlan};
 use super::random::{Count, Draw};
 use super::world::Sim;
 use crate::conn::reason;
-use crate::conn::wr::{Local, Op, SendWr};
+use crate::conn::wr::{Local, Op, SendWr, Sge};
 use crate::conn::{Framing, Role, Sizes};
 
-/// Opcode, region of the peer, bytes. The longest needs a second segment.
+/// Opcode, region of the peer, bytes. The longest needs a second segment, and is gathered.
 const KINDS: [(Op, usize, usize); 7] = [
     (Op::Write, PERSISTENT, 8),
     (Op::WriteWithImm, WRITABLE, 3),
@@ -31,6 +31,7 @@ fn plan(crc: bool) -> Plan {
         recv_cq: 8,
         budget: 1 << 16,
         disk: Disk::Slow,
+        scatter: 256,
         ..SidePlan::default()
     };
     let asking = SidePlan { role: Role::INITIATOR_ANNOUNCED, requests: 2, ..side };
@@ -41,6 +42,18 @@ fn plan(crc: bool) -> Plan {
 fn request(index: usize, kind: usize) -> SendWr {
     let (op, region, len) = KINDS[kind];
     let own = if op == Op::Read { SINKS } else { SOURCE };
+    let (mut addr, lkey) = (memory::base(0, own) + 64 * index as u64, memory::stag(0, own));
+    let lens = if op == Op::Read { READ_LENS } else { LENS };
+    let lens = lens.iter().copied().filter(|_| len as u32 == lens.iter().sum());
+    let mut entries: Vec<Sge> = lens
+        .map(|len| {
+            addr += 200;
+            Sge::new(addr, len, lkey)
+        })
+        .collect();
+    if entries.is_empty() {
+        entries.push(Sge::new(addr, len as u32, lkey));
+    }
     SendWr {
         wr_id: 10_000 + index as u64,
         op,
@@ -48,12 +61,17 @@ fn request(index: usize, kind: usize) -> SendWr {
         fence: false,
         solicited: false,
         imm: [1, 2, 3, index as u8],
-        local: Local::Memory { addr: memory::base(0, own) + 64 * index as u64, lkey: memory::stag(0, own) },
+        local: Local::memory(&entries).unwrap(),
         len: len as u32,
         remote_addr: memory::base(1, region) + 8,
         rkey: memory::stag(1, region),
     }
 }
+
+/// The entries of the longest Send: it is cut within one of them.
+const LENS: &[u32] = &[1, 114 - 30, 30];
+/// Those of the longest read.
+const READ_LENS: &[u32] = &[];
 
 /// Lets both sides run until nothing moves, without time and without new receives.
 fn run_dry(sim: &mut Sim) {

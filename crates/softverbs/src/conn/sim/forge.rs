@@ -55,7 +55,7 @@ impl Sim {
         // The read that is answered next, and what is missing of its answer.
         let open = self.checker.open_read(peer).and_then(|(wr, done)| match wr.local {
             Local::Memory { addr, lkey } => Some((addr + done as u64, lkey, wr.len as usize - done)),
-            Local::Inline(_) => None,
+            _ => None,
         });
         match (kind, open) {
             (0 | 1, Some((to, lkey, left))) if left > 0 => answered(left + extra, to, lkey, kind == 0),

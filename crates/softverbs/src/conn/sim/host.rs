@@ -288,7 +288,7 @@ impl Host for At<'_> {
 
     fn next_send(&mut self) -> Option<SendWr> {
         let model = &mut self.sim.checker.sides[self.me];
-        let wr = model.requests.get(model.taken)?.wr;
+        let wr = model.requests.get(model.taken)?.wr.clone();
         model.taken += 1;
         Some(wr)
     }

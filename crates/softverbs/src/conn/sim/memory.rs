@@ -6,7 +6,8 @@
 
 use super::random::Draw;
 use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
-use crate::conn::wr::Local;
+use crate::conn::wr::{Local, SendWr, Sge};
+use crate::limits::MAX_INLINE;
 
 pub(super) const SOURCE: usize = 0;
 pub(super) const RECEIVES: usize = 1;
@@ -56,6 +57,18 @@ pub(super) fn stag(side: usize, region: usize) -> u32 {
     0x1000 * (side as u32 + 1) + region as u32
 }
 
+/// The entry that has byte `at` of all, where that byte is, and how many bytes from there on are in the same entry.
+pub(super) fn entry_at(entries: &[Sge], mut at: usize) -> Option<(Sge, u64, usize)> {
+    for entry in entries {
+        let len = entry.len as usize;
+        if at < len {
+            return Some((*entry, entry.addr + at as u64, len - at));
+        }
+        at -= len;
+    }
+    None
+}
+
 impl Memory {
     pub(super) fn new(side: usize) -> Self {
         let mut draw = Draw::new(side as u64);
@@ -90,12 +103,24 @@ impl Memory {
         Ok(region)
     }
 
-    /// Whether a request may be sent from there.
-    pub(super) fn is_source(&self, local: &Local, len: u32) -> bool {
-        let Local::Memory { addr, lkey } = *local else { return false };
-        let end = addr + u64::from(len);
+    /// Byte `at` of a request; `None` if it cannot be sent, since its entry is wrong.
+    pub(super) fn sent(&self, wr: &SendWr, at: usize) -> Option<u8> {
+        let (entry, addr, _) = match &wr.local {
+            Local::Inline(bytes) => return Some(bytes[at]),
+            Local::LongInline(bytes) => {
+                assert!(bytes.len() == wr.len as usize && bytes.len() <= MAX_INLINE);
+                return Some(bytes[at]);
+            }
+            Local::Memory { addr, lkey } => entry_at(&[Sge::new(*addr, wr.len, *lkey)], at)?,
+            Local::Entries(entries) => {
+                assert_eq!(wr.len, entries.iter().map(|entry| entry.len).sum());
+                entry_at(entries, at)?
+            }
+        };
         let start = base(self.side, SOURCE);
-        lkey == stag(self.side, SOURCE) && addr >= start && end <= start + LEN as u64
+        let inside = entry.addr >= start && entry.addr + u64::from(entry.len) <= start + LEN as u64;
+        let permitted = inside && entry.lkey() == stag(self.side, SOURCE);
+        permitted.then(|| self.contents_at(SOURCE, addr, 1)[0])
     }
 
     /// The bytes of a range that can be read.

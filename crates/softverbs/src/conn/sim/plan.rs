@@ -51,6 +51,8 @@ pub(super) struct SidePlan {
     pub unsignaled: u32,
     pub fence: u32,
     pub inline: u32,
+    /// A request or a receive has several entries.
+    pub scatter: u32,
     pub bad_request: u32,
     pub short_receive: u32,
     pub disconnect: u32,
@@ -176,6 +178,7 @@ impl SidePlan {
             unsignaled: draw.rate(192),
             fence: draw.rate(128),
             inline: draw.rate(256),
+            scatter: draw.rate(256),
             bad_request: draw.rate(RARE),
             short_receive: if draw.below(16) == 0 { 32 } else { 0 },
             disconnect: draw.rate(RARE),

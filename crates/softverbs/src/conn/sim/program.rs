@@ -6,8 +6,8 @@ use super::memory::{self, PERSISTENT, PERSISTENT_LEN, READABLE, RECEIVES, SINKS,
 use super::plan::{Disk, Receives};
 use super::world::{Sim, say};
 use crate::conn::reason;
-use crate::conn::wr::{Local, Op, RecvWr, SendWr};
-use crate::limits::MAX_INLINE;
+use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
+use crate::limits::{MAX_INLINE, MAX_READ_SGE, MAX_SGE};
 
 const OPS: [Op; 5] = [Op::Write, Op::WriteWithImm, Op::Read, Op::Send, Op::SendWithImm];
 /// The longest request, and what a receive has room for.
@@ -49,9 +49,8 @@ impl Sim {
         let index = self.checker.sides[me].receives.len();
         let short = self.fault(self.plan.sides[me].short_receive);
         let len = if short { self.draw.below(64) } else { LONGEST };
-        let addr = memory::base(me, RECEIVES) + self.draw.below(memory::len(RECEIVES) - len + 1) as u64;
-        let lkey = memory::stag(me, RECEIVES);
-        let wr = RecvWr { wr_id: 20_000 + index as u64, addr, len: len as u32, lkey };
+        let entries = self.entries(me, RECEIVES, len, MAX_SGE);
+        let wr = RecvWr::new(20_000 + index as u64, &entries, len as u32).unwrap();
         say!(self, "side {me} posts receive {} of {len}", wr.wr_id);
         self.checker.sides[me].receives.push(wr);
         let shared = self.plan.sides[me].shared;
@@ -59,6 +58,28 @@ impl Sim {
         if if shared { std::mem::take(&mut side.srq_waits) } else { side.stalled } {
             side.reasons |= reason::RECEIVE;
         }
+    }
+
+    /// Where a request or a receive of `len` bytes has them: in one place of a region, or in several.
+    fn entries(&mut self, me: usize, region: usize, len: usize, most: usize) -> Entries {
+        let scattered = self.draw.chance(self.plan.sides[me].scatter);
+        let count = if scattered { self.draw.between(1, most) } else { 1 };
+        let mut entries = Entries::new();
+        let mut left = len;
+        for i in 0..count {
+            // Some are empty: those are left out, as they are when a program posts them.
+            let some = if i + 1 == count { left } else { self.draw.below(left + 1) };
+            let from = self.draw.below(memory::len(region) - some + 1) as u64;
+            if some > 0 {
+                entries.push(Sge::new(
+                    memory::base(me, region) + from,
+                    some as u32,
+                    memory::stag(me, region),
+                ));
+            }
+            left -= some;
+        }
+        entries
     }
 
     /// Another connection takes a receive from the shared queue.
@@ -121,13 +142,13 @@ impl Sim {
         let mut remote_addr = memory::base(peer, region) + 4 * draw.below(room + 1) as u64;
         let mut rkey = memory::stag(peer, region);
         let own = if op == Op::Read { SINKS } else { SOURCE };
-        let from = draw.below(memory::len(own) - len + 1) as u64;
-        let (mut addr, mut lkey) = (memory::base(me, own) + from, memory::stag(me, own));
         let inline = op != Op::Read && len <= MAX_INLINE && draw.chance(plan.inline);
+        let mut entries = self.entries(me, own, len, if op == Op::Read { MAX_READ_SGE } else { MAX_SGE });
         let contents = inline.then(|| {
-            let mut bytes = [0; MAX_INLINE];
-            bytes[..len].copy_from_slice(self.memories[me].contents_at(SOURCE, addr, len));
-            bytes
+            let bytes_of =
+                |entry: &Sge| self.memories[me].contents_at(SOURCE, entry.addr, entry.len as usize);
+            let bytes: Vec<u8> = entries.iter().flat_map(bytes_of).copied().collect();
+            Local::inline(&bytes).unwrap()
         });
         if !self.healed && self.draw.chance(plan.bad_request) {
             match self.draw.below(7) {
@@ -135,9 +156,16 @@ impl Sim {
                 1 => remote_addr = memory::base(peer, region) + memory::len(region) as u64,
                 2 => remote_addr = u64::MAX - 3,
                 3 => rkey = memory::stag(peer, RECEIVES),
-                4 => lkey = 0x998,
-                5 => addr = memory::base(me, own) - 4,
-                _ => lkey = memory::stag(me, SOURCE),
+                wrong if !entries.is_empty() => {
+                    let which = self.draw.below(entries.len());
+                    let Sge { addr, len, .. } = entries[which];
+                    entries[which] = match wrong {
+                        4 => Sge::new(addr, len, 0x998),
+                        5 => Sge::new(memory::base(me, own) - 4, len, memory::stag(me, own)),
+                        _ => Sge::new(addr, len, memory::stag(me, SOURCE)),
+                    };
+                }
+                _ => {}
             }
         }
         let draw = &mut self.draw;
@@ -151,7 +179,7 @@ impl Sim {
             fence: draw.chance(plan.fence),
             solicited: draw.below(2) == 0,
             imm: (index as u32 * 77 + me as u32).to_be_bytes(),
-            local: contents.map_or(Local::Memory { addr, lkey }, Local::Inline),
+            local: contents.unwrap_or_else(|| Local::memory(&entries).unwrap()),
             len: len as u32,
             remote_addr,
             rkey,

@@ -12,7 +12,6 @@ use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, 
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr};
 use crate::conn::{Budget, Conn, Framing, Micros, Role, Sizes, Stepped, Terms, reason};
-use crate::limits::MAX_INLINE;
 
 /// The region that the tests use: [`BASE`] to `BASE + SIZE`, with all rights.
 pub(super) const STAG: u32 = 0x100;
@@ -375,14 +374,12 @@ pub(super) fn wr(wr_id: u64, op: Op, len: u32) -> SendWr {
 }
 
 pub(super) fn inline(wr_id: u64, op: Op, bytes: &[u8]) -> SendWr {
-    let mut inline = [0; MAX_INLINE];
-    inline[..bytes.len()].copy_from_slice(bytes);
-    SendWr { local: Local::Inline(inline), ..wr(wr_id, op, bytes.len() as u32) }
+    SendWr { local: Local::inline(bytes).unwrap(), ..wr(wr_id, op, bytes.len() as u32) }
 }
 
 /// A receive into the region, 4096 bytes times its number from its start.
 pub(super) fn receive(wr_id: u64, len: u32) -> RecvWr {
-    RecvWr { wr_id, addr: receive_addr(wr_id), len, lkey: STAG }
+    RecvWr::one(wr_id, receive_addr(wr_id), len, STAG)
 }
 
 pub(super) fn receive_addr(wr_id: u64) -> u64 {

@@ -2,6 +2,7 @@
 //! Each room of a connection by itself: it is given requests, bytes and moments, and what it calls on its host is compared.
 
 mod ending;
+mod entries;
 mod host;
 mod opening;
 mod recv;

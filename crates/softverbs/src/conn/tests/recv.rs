@@ -7,7 +7,7 @@ use iwarp::terminate::Terminate;
 
 use super::host::*;
 use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-use crate::conn::wr::{Completion, Op, opcode, status};
+use crate::conn::wr::{Completion, Op, RecvWr, opcode, status};
 use crate::conn::{Awaits, Budget, Framing, Sizes, Terms, reason};
 
 fn at(addr: u64, len: usize, rights: u32) -> Access {
@@ -438,7 +438,7 @@ fn a_message_that_is_too_long_for_its_receive_fails_it() {
 #[test]
 fn a_receive_into_memory_that_may_not_be_written_fails() {
     let mut bench = Bench::ready();
-    bench.host.receives.push_back(crate::conn::wr::RecvWr { lkey: BARE, ..receive(1, 100) });
+    bench.host.receives.push_back(RecvWr::one(1, receive_addr(1), 100, BARE));
     bench.hear(&send(1, b"8 bytes."));
     let calls = bench.calls();
     let failed = |call: &Call| matches!(call, Call::RecvDone(c) if c.status == status::LOC_PROT_ERR);
@@ -540,8 +540,7 @@ fn a_receive_that_fails_is_not_written_any_more() {
     let second = fpdu(&untagged(Opcode::Send, true, 1, 20), &[2; 21]);
     for (lkey, code) in [(STAG, status::LOC_LEN_ERR), (BARE, status::LOC_PROT_ERR)] {
         let mut bench = Bench::ready();
-        bench.post_receive(1, 40);
-        bench.host.receives[0].lkey = lkey;
+        bench.host.receives.push_back(RecvWr::one(1, receive_addr(1), 40, lkey));
         bench.hear(&[first.clone(), second.clone()].concat());
         let calls = bench.calls();
         let done = calls.iter().position(|call| matches!(call, Call::RecvDone(c) if c.status == code));

@@ -263,7 +263,7 @@ fn what_precedes_a_request_with_wrong_memory_goes_out() {
         let body = memory(&bench, 8);
         bench.host.mapped_to = BASE + 4096;
         bench.host.sends.push_back(wr(1, Op::Send, 8));
-        bench.host.sends.push_back(SendWr { local, ..wr(2, Op::Send, 8) });
+        bench.host.sends.push_back(SendWr { local: local.clone(), ..wr(2, Op::Send, 8) });
         bench.post(wr(3, Op::Send, 8));
         let calls = bench.calls();
         assert_eq!(sent(&calls), send(1, &body), "{local:?}");

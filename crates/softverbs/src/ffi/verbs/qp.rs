@@ -37,7 +37,7 @@ pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
 /// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. EOPNOTSUPP: it is to have operations
 /// that iWARP does not have, or other extensions. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
 /// receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
-/// max_inline_data of the queue pair is stored in `attr`.
+/// actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
 ///
 /// # Safety
 ///
@@ -59,8 +59,8 @@ pub(crate) unsafe fn create_qp(
         || given.recv_cq.is_null()
         || cap.max_send_wr > MAX_QP_WR
         || cap.max_recv_wr > MAX_QP_WR
-        || cap.max_send_sge > MAX_SGE
-        || cap.max_recv_sge > MAX_SGE
+        || cap.max_send_sge as usize > MAX_SGE
+        || cap.max_recv_sge as usize > MAX_SGE
         || cap.max_inline_data as usize > MAX_INLINE;
     if refused {
         return Err(libc::EINVAL);
@@ -81,6 +81,7 @@ pub(crate) unsafe fn create_qp(
     if srq.as_ref().is_some_and(|srq| srq.pd != pd.number) {
         return Err(libc::EINVAL);
     }
+    let (max_send_sge, max_recv_sge) = (cap.max_send_sge.max(1), cap.max_recv_sge.max(1));
     let num = next_number();
     let inner = Qp::new(Attributes {
         num,
@@ -90,6 +91,8 @@ pub(crate) unsafe fn create_qp(
         srq,
         max_send_wr: cap.max_send_wr,
         max_recv_wr: if given.srq.is_null() { cap.max_recv_wr } else { 0 },
+        max_send_sge,
+        max_recv_sge,
         signal_all: given.sq_sig_all != 0,
     })?;
     pd.users.fetch_add(1, Ordering::AcqRel);
@@ -109,7 +112,7 @@ pub(crate) unsafe fn create_qp(
     qp.qp_num = num;
     qp.qp_type = given.qp_type;
     qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
-    let cap = ibv_qp_cap { max_inline_data: MAX_INLINE as u32, ..cap };
+    let cap = ibv_qp_cap { max_send_sge, max_recv_sge, max_inline_data: MAX_INLINE as u32, ..cap };
     // SAFETY: `attr` is writable: rdma_create_qp_ex(3) returns the actual capabilities in it.
     unsafe { addr_of_mut!((*attr).cap).write(cap) };
     log::debug!("queue pair {num} created");

@@ -29,7 +29,7 @@ const SEND_INLINE: c_uint = 1 << 3;
 /// A work request with its data.
 struct Built {
     wr: ibv_send_wr,
-    entries: ArrayVec<ibv_sge, { MAX_SGE as usize }>,
+    entries: ArrayVec<ibv_sge, MAX_SGE>,
     inline: ArrayVec<u8, MAX_INLINE>,
 }
 
@@ -142,7 +142,7 @@ unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
         wr.sg_list = if wr.send_flags & SEND_INLINE != 0 { &raw mut data } else { entries.as_mut_ptr() };
         wr.num_sge = if wr.send_flags & SEND_INLINE != 0 { 1 } else { entries.len() as c_int };
         // SAFETY: `wr` is a work request with as many entries as it says, which live until it has been read.
-        ready.push(unsafe { read_send_wr(wr, qp.signal_all) }?);
+        ready.push(unsafe { read_send_wr(wr, qp.signal_all, qp.max_send_sge) }?);
     }
     posting.post_all(ready)
 }

@@ -3,7 +3,7 @@
 
 use libc::c_int;
 use rdma_sys::{ibv_pd, ibv_srq, ibv_srq_init_attr};
-use std::ptr::addr_of;
+use std::ptr::{addr_of, addr_of_mut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,8 @@ use crate::srq::Srq;
 
 pub(crate) type SrqObject = Object<ibv_srq, Arc<Srq>>;
 
-/// Creates a shared receive queue. EINVAL: no receives or more than 2^20, or more than one scatter/gather entry.
+/// Creates a shared receive queue and stores its actual number of scatter/gather entries, at least one, in `attr`. EINVAL: no receives or
+/// more than 2^20, or more than 16 scatter/gather entries. ENOMEM.
 ///
 /// # Safety
 ///
@@ -30,15 +31,18 @@ pub unsafe fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *
             addr_of!((*attr).attr.max_sge).read(),
         )
     };
-    if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge > MAX_SGE {
+    if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge as usize > MAX_SGE {
         return null_with(libc::EINVAL);
     }
     // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_create_srq(3)).
     let own = unsafe { PdObject::own(pd) };
-    let queue = match Srq::new(own.number, max_wr) {
+    let max_sge = max_sge.max(1);
+    let queue = match Srq::new(own.number, max_wr, max_sge) {
         Ok(queue) => Arc::new(queue),
         Err(e) => return null_with(e),
     };
+    // SAFETY: `attr` is writable: ibv_create_srq(3) returns the actual values in it.
+    unsafe { addr_of_mut!((*attr).attr.max_sge).write(max_sge) };
     own.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_srq.
     let mut srq: ibv_srq = unsafe { std::mem::zeroed() };

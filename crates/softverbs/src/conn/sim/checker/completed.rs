@@ -35,7 +35,7 @@ impl Checker {
         let Completion { wr_id, status, .. } = *completion;
         assert!(!model.destroyed, "side {side} completes {wr_id} after it was destroyed");
         assert!(model.done < model.taken, "side {side} completes {wr_id}, which is not outstanding");
-        let wr = model.requests[model.done].wr;
+        let wr = model.requests[model.done].wr.clone();
         assert_eq!(wr_id, wr.wr_id, "side {side} completes out of order, or twice");
         assert_eq!(completion.opcode, wr.op.completion_opcode());
         if status == status::SUCCESS {
@@ -72,11 +72,11 @@ impl Checker {
         let Some(receive) = model.taken_receives.get(model.received).copied() else {
             panic!("side {side} completes receive {wr_id}, which was not taken");
         };
-        let receive = model.receives[receive];
+        let receive = model.receives[receive].clone();
         assert_eq!(wr_id, receive.wr_id, "side {side} completes receives out of order");
         let number = model.delivered;
         let peer = &self.sides[1 - side];
-        let message = peer.messages.get(number).map(|index| (*index, peer.requests[*index]));
+        let message = peer.messages.get(number).map(|index| (*index, peer.requests[*index].clone()));
         match status {
             status::SUCCESS => {
                 assert!(!model.receive_failed, "a receive succeeds behind one that failed");

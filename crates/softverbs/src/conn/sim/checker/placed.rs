@@ -56,36 +56,28 @@ impl Checker {
         assert!(model.placed_request < peer.taken, "placed before it was sent");
         let wr = &posted.wr;
         let at = model.placed_bytes;
-        let to = if posted.is_write() {
+        let (to, room) = if posted.is_write() {
             assert_eq!(access.stag, wr.rkey, "a write to another region");
-            wr.remote_addr
+            (wr.remote_addr + at as u64, usize::MAX)
         } else {
             let receive = model.taken_receives.get(posted.number);
             let Some(receive) = receive else { panic!("a message without a receive is placed") };
             let receive = &model.receives[*receive];
-            assert!(
-                access.stag == receive.lkey && at + bytes.len() <= receive.len as usize,
-                "beyond the receive"
-            );
-            receive.addr
+            let Some((entry, to, room)) = memory::entry_at(receive.entries(), at) else {
+                panic!("beyond the receive")
+            };
+            assert_eq!(access.stag, entry.lkey(), "an entry with another key");
+            (to, room)
         };
-        assert_eq!(
-            access.addr,
-            to + at as u64,
-            "side {side}: out of order: request {}",
-            model.placed_request
-        );
+        assert!(bytes.len() <= room, "beyond the entry");
+        assert_eq!(access.addr, to, "side {side}: out of order: request {}", model.placed_request);
         assert!(at + bytes.len() <= wr.len as usize, "more than was sent");
-        if posted.is_write() && wr.len == 8 && to % 8 == 0 {
+        if posted.is_write() && wr.len == 8 && wr.remote_addr % 8 == 0 {
             assert_eq!(bytes.len(), 8, "an aligned write of 8 bytes in pieces");
         }
-        let sent = match &wr.local {
-            Local::Inline(inline) => &inline[at..at + bytes.len()],
-            Local::Memory { addr, .. } => {
-                memories[1 - side].contents_at(memory::SOURCE, addr + at as u64, bytes.len())
-            }
-        };
-        assert_eq!(bytes, sent, "side {side}: other bytes than those of request {}", model.placed_request);
+        let sender = &memories[1 - side];
+        let same = bytes.iter().enumerate().all(|(i, byte)| sender.sent(wr, at + i) == Some(*byte));
+        assert!(same, "side {side}: other bytes than those of request {}", model.placed_request);
         self.sides[side].placed_bytes += bytes.len();
     }
 
@@ -120,14 +112,8 @@ impl Checker {
             if !posted.is_write() || at >= u64::from(wr.len) {
                 continue;
             }
-            let value = match &wr.local {
-                Local::Inline(inline) => inline[at as usize],
-                Local::Memory { addr, .. } if memories[side].is_source(&wr.local, wr.len) => {
-                    memories[side].contents_at(memory::SOURCE, addr + at, 1)[0]
-                }
-                // A wrong request changes nothing.
-                Local::Memory { .. } => continue,
-            };
+            // A wrong entry changes nothing.
+            let Some(value) = memories[side].sent(wr, at as usize) else { continue };
             if i < index {
                 before = value;
             } else {
@@ -144,7 +130,7 @@ impl Checker {
     pub(in crate::conn::sim) fn flush_begins(&mut self, side: usize, number: usize, access: Access) {
         let peer = &self.sides[1 - side];
         let Some(index) = peer.reads.get(number).copied() else { panic!("a flush that nobody asked for") };
-        let wr = peer.requests[index].wr;
+        let wr = &peer.requests[index].wr;
         assert!(access.addr == wr.remote_addr && access.len == wr.len as usize, "a flush of something else");
         self.placed_up_to(side, index, "a flush");
         let durability = &mut self.sides[side].durability;
@@ -157,7 +143,7 @@ impl Checker {
     pub(in crate::conn::sim) fn take_receive(&mut self, side: usize) -> RecvWr {
         let peer = &self.sides[1 - side];
         let model = &self.sides[side];
-        let wr = model.receives[model.next_receive];
+        let wr = model.receives[model.next_receive].clone();
         let message = peer.messages.get(model.taken_receives.len());
         let overrun = message.is_some_and(|index| peer.requests[*index].overruns(&wr));
         let model = &mut self.sides[side];
