@@ -52,6 +52,14 @@ exports! { "IBVERBS_1.6" from softverbs::verbs, or the real library {
     fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex, if ours(qp);
 } }
 
+exports! { "IBVERBS_1.7" from softverbs::verbs, or the real library {
+    fn ibv_reg_mr_iova(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_int) -> *mut ibv_mr, if ours(pd);
+} }
+
+exports! { "IBVERBS_1.8" from softverbs::verbs, or the real library {
+    fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint) -> *mut ibv_mr, if ours(pd);
+} }
+
 exports! { "IBVERBS_1.9" from softverbs::verbs, or the real library {
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int, if owns_device(device);
 } }
