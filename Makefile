@@ -12,6 +12,7 @@
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
+#   make check-verbs  builds it, then runs other people's verbs programs on the software device: rping, perftest, the original librpma; TESTS="a b"
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
@@ -38,6 +39,7 @@ VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
+VERBS_PACKAGES := $(BUILD_PACKAGES) ibverbs-utils rdmacm-utils perftest librpma0
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
@@ -101,7 +103,7 @@ PRELOAD_ARCHIVE := build/obj/softverbs-preload.a
 PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 
-.PHONY: all demo check check-long check-threads check-sanitizers bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants
+.PHONY: all demo check check-long check-threads check-sanitizers check-verbs bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants
 
 all: $(LIBRARY) $(PRELOAD) $(PROGRAM) $(MAN_PAGES)
 
@@ -213,6 +215,10 @@ check-threads: all
 check-sanitizers: all
 	@$(SETUP) $(VALGRIND_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check-sanitizers $(if $(SHORT),--short) $(STAGE)
+
+check-verbs: examples
+	@$(SETUP) $(VERBS_PACKAGES)
+	@TESTS="$(TESTS)" tools/check-verbs $(STAGE)
 
 # Says what it measured and exits with 0, whatever that is.
 bench: all
