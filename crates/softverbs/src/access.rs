@@ -13,6 +13,10 @@ pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
 /// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
 pub(crate) const FLUSH_PERSISTENT: u32 = 1 << 9;
 
+/// STags from here on name no region: in a Read Request they stand for what the read is to fill, until it is answered. So whatever rights the
+/// memory has, an RDMA Write with such an STag writes nowhere, and the peer does not learn a key.
+pub(crate) const FIRST_SINK: u32 = 0xff00_0000;
+
 /// A range of a memory region, and the access rights that are required (0: to be read by a work request of this process).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {

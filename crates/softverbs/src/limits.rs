@@ -10,8 +10,6 @@ pub(crate) const MAX_QP_WR: u32 = 1 << 16;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
 /// Scatter/gather entries of a work request: as many as programs are written for. librpma never uses more than one.
 pub(crate) const MAX_SGE: usize = 16;
-/// Scatter/gather entries of an RDMA Read: the wire knows one sink for all of it.
-pub(crate) const MAX_READ_SGE: usize = 1;
 /// Bytes of inline data: the most that perftest asks for.
 pub(crate) const MAX_INLINE: usize = 220;
 /// Bytes of inline data that are stored in the work request itself; librpma needs 8.

@@ -93,6 +93,55 @@ fn entries_arrive_in_the_order_of_the_lists() {
     }
 }
 
+/// The memory that a read fills has no remote rights, and the peer is told none of its keys.
+#[test]
+fn a_read_fills_its_entries_in_order() {
+    for room in [&[100usize][..], &[1, 99], &[0, 50, 0, 50], &[9000, 70_000, 3], &[10; SGE as usize]] {
+        let len: usize = room.iter().sum();
+        let (client, server) = pair(c"127.0.0.1", 16);
+        let (mut from, mut to) = (pattern(len + 7, 1), vec![0u8; 2 * len + 4096]);
+        let source = server.register(&mut from, REMOTE_READ);
+        let target = client.register(&mut to, LOCAL_WRITE);
+        for wr_id in 0..3 {
+            let mut scatter = list(target, room, 9);
+            let mut wr = request(READ, wr_id, SIGNALED);
+            aim(&mut wr, source, 7);
+            assert_eq!(client.post_entries(&mut wr, &mut scatter), 0);
+            let wc = client.poll();
+            assert_eq!((wc.wr_id, wc.status), (wr_id, 0));
+            assert!(bytes_of(&to, target, &scatter) == from[7..], "{room:?}");
+            to.fill(0);
+        }
+        dereg(source);
+        dereg(target);
+        client.destroy();
+        server.destroy();
+    }
+}
+
+/// What is wrong is our own memory, not the answer.
+#[test]
+fn a_read_into_memory_that_may_not_be_written_fails() {
+    for second in [0, 1] {
+        let (client, server) = pair(c"127.0.0.1", 16);
+        let (mut from, mut to, mut other) = (pattern(64, 1), vec![0u8; 64], vec![0u8; 64]);
+        let source = server.register(&mut from, REMOTE_READ);
+        let (good, bad) = (client.register(&mut to, LOCAL_WRITE), client.register(&mut other, 0));
+        let mut scatter = [sge(bad, 0, 32), sge(good, 0, 32)];
+        scatter.rotate_left(second);
+        let mut wr = request(READ, 7, SIGNALED);
+        aim(&mut wr, source, 0);
+        assert_eq!(client.post_entries(&mut wr, &mut scatter), 0);
+        assert_eq!(client.poll().status, LOC_PROT_ERR);
+        assert!(to.iter().chain(&other).all(|byte| *byte == 0));
+        for mr in [source, good, bad] {
+            dereg(mr);
+        }
+        client.destroy();
+        server.destroy();
+    }
+}
+
 #[test]
 fn a_shared_receive_queue_scatters_too() {
     let (client, server) = pair(c"127.0.0.1", 4);
@@ -200,5 +249,5 @@ fn the_device_says_how_many() {
         assert_eq!(verbs::ibv_query_device_ex(softverbs::context(), std::ptr::null(), &mut attr), 0);
         attr.orig_attr
     };
-    assert_eq!((attr.max_sge, attr.max_sge_rd, attr.max_srq_sge), (16, 1, 16));
+    assert_eq!((attr.max_sge, attr.max_sge_rd, attr.max_srq_sge), (16, 16, 16));
 }

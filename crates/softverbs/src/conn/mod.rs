@@ -366,7 +366,7 @@ impl Conn {
         match end {
             End::Refused(message) => terminate = message,
             End::Terminated(message) => {
-                if let (Some(status), Some(read)) = (status_of(&message), self.send.sq.oldest_read()) {
+                if let (Some(status), Some((_, read))) = (status_of(&message), self.send.sq.oldest_read()) {
                     read.progress = Progress::Done(status);
                 }
             }

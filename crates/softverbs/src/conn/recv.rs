@@ -46,8 +46,10 @@ pub(super) enum Ran {
 /// Where the payload of the current segment goes.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// A peer's write, or our own read: `rights` is what the region must allow.
+    /// A peer's write, or our own read with one entry: `rights` is what the region must allow.
     Memory { stag: u32, addr: u64, rights: u32 },
+    /// The entries of our own read at this position, from byte `at` on.
+    Entries { position: u64, at: u32 },
     /// The current receive.
     Receive,
     /// The body of a message that is looked at as a whole.
@@ -79,6 +81,8 @@ struct Messages {
     rq: RecvQueue,
     body: [u8; WHOLE],
     inbound: Inbound,
+    /// The position of the read that the current segment answers.
+    reading: u64,
     /// Immediate data that belongs to the next Send.
     imm: Option<[u8; 4]>,
     /// Payload of the write message under way or just over, for the completion of its immediate data.
@@ -177,7 +181,7 @@ impl RecvHalf {
             if *budget == 0 {
                 return Ok(Ran::Busy);
             }
-            match self.receive(host)? {
+            match self.receive(host, send)? {
                 None => self.more = false,
                 Some((0, _)) => return Err(End::PeerClosed),
                 Some((n, full)) => {
@@ -190,7 +194,7 @@ impl RecvHalf {
     }
 
     /// Takes bytes from the link: how many, and whether it gave all that was asked for. `None`: it has none for now.
-    fn receive(&mut self, host: &mut impl Host) -> Result<Option<(usize, bool)>, End> {
+    fn receive(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<Option<(usize, bool)>, End> {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -198,7 +202,7 @@ impl RecvHalf {
         let remaining = self.receiver.payload_remaining();
         let directly = remaining >= self.sizes.direct && self.end == 0 && !self.receiver.crc();
         let long = |to: &Access| to.len >= self.sizes.direct;
-        if let Some(to) = self.messages.destination(remaining).filter(|to| directly && long(to)) {
+        if let Some(to) = self.messages.destination(send, remaining).filter(|to| directly && long(to)) {
             let behind = self.sizes.behind_direct.min(self.buf.len());
             let n = match host.receive_placed(to, &mut self.buf[..behind]) {
                 Ok(n) => n,
@@ -257,7 +261,7 @@ impl RecvHalf {
                 Event::Segment { header, payload_len } => {
                     messages.segment(host, send, buf, header, payload_len)?;
                 }
-                Event::Payload(bytes) => messages.payload(host, buf, *start, bytes.len())?,
+                Event::Payload(bytes) => messages.payload(host, send, buf, *start, bytes.len())?,
                 Event::SegmentEnd => {
                     messages.segment_end(host, send, buf)?;
                     *heard = true;
@@ -285,6 +289,7 @@ impl Messages {
             rq: RecvQueue::new(qp_num),
             body: [0; WHOLE],
             inbound: Inbound::new(),
+            reading: 0,
             imm: None,
             written: 0,
             write_open: false,
@@ -374,7 +379,9 @@ impl Messages {
 
     fn denied(&self, denied: Denied) -> End {
         match self.header.opcode() {
-            Opcode::Write | Opcode::ReadResponse => self.refuse(write_denied(self.told(denied))),
+            Opcode::Write => self.refuse(write_denied(self.told(denied))),
+            // The memory is ours, and so is the mistake: the peer knows nothing of it.
+            Opcode::ReadResponse => End::Request { position: self.reading, status: status::LOC_PROT_ERR },
             _ => self.refuse(TermCode::DDP_CATASTROPHIC),
         }
     }
@@ -451,27 +458,34 @@ impl Messages {
         to: u64,
         last: bool,
     ) -> Result<(), End> {
-        let Some(read) = send.sq.oldest_read() else {
+        let sink = send.awaited_sink();
+        let Some((position, read)) = send.sq.oldest_read() else {
             return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
         };
-        let Local::Memory { addr, lkey } = read.wr.local else {
-            return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
-        };
-        let left = (read.wr.len - read.received) as usize;
-        let at = addr.wrapping_add(u64::from(read.received));
+        self.reading = position;
+        let at = read.received;
+        let left = (read.wr.len - at) as usize;
         let empty = read.wr.len == 0;
-        if !empty && stag != lkey {
+        if !empty && stag != sink {
             return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
         }
-        if (!empty && to != at) || self.payload_len > left || last != (self.payload_len == left) {
+        if (!empty && to != u64::from(at)) || self.payload_len > left || last != (self.payload_len == left) {
             return Err(self.refuse(TermCode::DDP_TAGGED_BOUNDS));
         }
-        self.aim(host, lkey, at, LOCAL_WRITE)
+        if let Local::Memory { addr, lkey } = read.wr.local {
+            return self.aim(host, lkey, addr.wrapping_add(u64::from(at)), LOCAL_WRITE);
+        }
+        self.target = Target::Entries { position, at };
+        let mut parts = read.wr.local.parts(at, self.payload_len, LOCAL_WRITE);
+        parts.try_for_each(|part| host.check(part)).map_err(|denied| self.denied(denied))
     }
 
     /// Where the next `len` bytes of payload go, if that is registered memory, or as many of them as go to one range.
-    fn destination(&self, len: usize) -> Option<Access> {
+    fn destination(&self, send: &mut SendHalf, len: usize) -> Option<Access> {
         let (stag, addr, rights) = match self.target {
+            Target::Entries { position, at } => {
+                return send.sq.at(position)?.wr.local.parts(at, len, LOCAL_WRITE).next();
+            }
             Target::Memory { stag, addr, rights } => (stag, addr, rights),
             Target::Receive => {
                 let Current { wr, filled } = self.rq.current.as_ref()?;
@@ -483,7 +497,14 @@ impl Messages {
     }
 
     /// Takes payload that stands in the buffer: `len` bytes at `from`.
-    fn payload(&mut self, host: &mut impl Host, buf: &[u8], from: usize, len: usize) -> Result<(), End> {
+    fn payload(
+        &mut self,
+        host: &mut impl Host,
+        send: &mut SendHalf,
+        buf: &[u8],
+        from: usize,
+        len: usize,
+    ) -> Result<(), End> {
         if let Target::Body { len: have } = &mut self.target {
             // A body is handed out in one piece, and its length was checked.
             let end = (*have + len).min(WHOLE);
@@ -492,7 +513,7 @@ impl Messages {
             return Ok(());
         }
         let mut done = 0;
-        while let Some(access) = self.destination(len - done) {
+        while let Some(access) = self.destination(send, len - done) {
             if self.placing.len() >= PLACE_BATCH {
                 self.settle(host, buf)?;
             }
@@ -536,6 +557,7 @@ impl Messages {
                     current.filled += n as u32;
                 }
             }
+            Target::Entries { at, .. } => *at += n as u32,
             Target::Body { .. } => {}
         }
     }
@@ -600,7 +622,7 @@ impl Messages {
         if last {
             self.settle(host, buf)?;
         }
-        let Some(read) = send.sq.oldest_read() else { return Ok(()) };
+        let Some((_, read)) = send.sq.oldest_read() else { return Ok(()) };
         read.received += self.payload_len as u32;
         if last {
             read.progress = Progress::Done(status::SUCCESS);

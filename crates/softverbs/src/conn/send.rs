@@ -21,7 +21,7 @@ use super::host::{Errno, Host, LinkError, Part};
 use super::sq::{Entry, Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
-use crate::access::{Access, REMOTE_READ, Unreachable};
+use crate::access::{Access, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::limits::{MAX_READS, MAX_SGE};
 
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
@@ -33,6 +33,12 @@ const BATCH_PARTS: usize = BATCH * 3;
 const _: () = assert!(BATCH_PARTS >= MAX_PARTS);
 /// Payload bytes given to the link in one call; more only waits in the kernel.
 const BATCH_BYTES: usize = 512 * 1024;
+
+/// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far fewer reads at a time than there are
+/// such STags.
+pub(super) fn sink(msn: u32) -> u32 {
+    FIRST_SINK | msn
+}
 
 /// A peer's read that was accepted and is answered in its turn.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +155,11 @@ impl SendHalf {
         if let Some(response) = self.responses.iter_mut().find(|response| response.number == number) {
             response.released = true;
         }
+    }
+
+    /// The STag of the sink of the oldest read under way.
+    pub(super) fn awaited_sink(&self) -> u32 {
+        sink(self.read_msn.wrapping_sub(self.reads_open))
     }
 
     /// A read of ours was answered: the next one, or a fenced request, may go.
@@ -443,11 +454,10 @@ impl SendHalf {
 
     fn read_request(&mut self, position: u64) -> Option<Fpdu> {
         let Entry { wr, .. } = self.sq.at(position)?;
-        let Local::Memory { addr, lkey } = wr.local else { return None };
         let empty = wr.len == 0;
         let request = ReadRequest {
-            sink_stag: if empty { NO_MEMORY } else { lkey },
-            sink_to: addr,
+            sink_stag: if empty { NO_MEMORY } else { sink(self.read_msn) },
+            sink_to: 0,
             size: wr.len,
             src_stag: if empty { NO_MEMORY } else { wr.rkey },
             src_to: wr.remote_addr,

@@ -92,13 +92,15 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// The oldest read whose response is awaited.
-    pub(super) fn oldest_read(&mut self) -> Option<&mut Entry> {
+    /// The oldest read whose response is awaited, and its position.
+    pub(super) fn oldest_read(&mut self) -> Option<(u64, &mut Entry)> {
         self.reading = self.reading.max(self.head);
         while self.reading < self.next {
             let index = self.index(self.reading);
             match &self.ring[index] {
-                Some(entry) if entry.progress == Progress::Awaiting => return self.ring[index].as_mut(),
+                Some(entry) if entry.progress == Progress::Awaiting => {
+                    return Some((self.reading, self.ring[index].as_mut()?));
+                }
                 // A read that the link has not taken as a whole is awaited later.
                 Some(entry) if entry.progress == Progress::Queued => return None,
                 _ => self.reading += 1,

@@ -11,7 +11,7 @@ use std::ptr::{addr_of, addr_of_mut};
 
 use super::verbs::{CqObject, QpObject, SrqObject};
 use crate::conn::wr::{Completion, Entries, Local, Op, RecvWr, SendWr, Sge};
-use crate::limits::{MAX_INLINE, MAX_MESSAGE, MAX_READ_SGE};
+use crate::limits::{MAX_INLINE, MAX_MESSAGE};
 use crate::srq::Full;
 use crate::sys::Errno;
 
@@ -122,8 +122,6 @@ pub(super) unsafe fn read_send_wr(
     let local = if flags & SEND_INLINE != 0 && op != Op::Read {
         // SAFETY: with IBV_SEND_INLINE the entries are readable memory of the program, without a memory region (ibv_post_send(3)).
         unsafe { inline(&entries, len) }?
-    } else if op == Op::Read && entries.len() > MAX_READ_SGE {
-        return Err(libc::EINVAL);
     } else {
         Local::memory(&entries)?
     };

@@ -93,10 +93,12 @@ impl World {
         let receives = self.posted_receives.iter();
         let writable = |entry: &Sge| memory.writable(entry.lkey(), entry.addr, entry.len as usize);
         let receives = receives.flat_map(RecvWr::entries).filter_map(writable);
-        let sinks = self.requests.iter().filter(|wr| wr.is_read()).filter_map(|wr| match wr.local {
-            Local::Memory { addr, lkey } => memory.writable(lkey, addr, wr.len as usize),
-            _ => None,
+        let sinks = self.requests.iter().filter(|wr| wr.is_read()).flat_map(|wr| match &wr.local {
+            Local::Memory { addr, lkey } => vec![Sge::new(*addr, wr.len, *lkey)],
+            Local::Entries(entries) => entries.to_vec(),
+            Local::Inline(_) | Local::LongInline(_) => Vec::new(),
         });
+        let sinks = sinks.filter_map(|entry| writable(&entry));
         let granted: Vec<Range<usize>> = receives.chain(sinks).collect();
         self.memory.check(granted, !self.closed);
     }

@@ -176,8 +176,8 @@ impl Run {
             len = len.min(MAX_INLINE as u32);
             Local::inline(&vec![what; len as usize]).expect("memory for inline data")
         } else {
-            let several = if op == Op::Read { 1 } else { 1 + 5 * u32::from(flags >> 6) };
-            Local::memory(&self.entries(region, at, len, several)).expect("memory for entries")
+            Local::memory(&self.entries(region, at, len, 1 + 5 * u32::from(flags >> 6)))
+                .expect("memory for entries")
         };
         let wr = SendWr {
             wr_id: self.next_id,

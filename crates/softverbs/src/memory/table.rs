@@ -23,7 +23,7 @@
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::access::{Access, Denied, FLUSH_PERSISTENT};
+use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT};
 use crate::limits::MAX_MR;
 use crate::sys::Errno;
 
@@ -62,7 +62,7 @@ const CHUNKS: usize = first_chunk(LEVELS.len());
 // The last level alone has room for all regions.
 const _: () = assert!(1 << (LEVELS[LEVELS.len() - 1] - 1) >= MAX_MR);
 
-/// STags from here on are given out. 0 and 1 have a meaning of their own on the wire.
+/// STags from here to [`FIRST_SINK`] are given out. 0 and 1 have a meaning of their own on the wire.
 const FIRST_STAG: u32 = 2;
 
 /// A memory region: its memory, access rights and protection domain.
@@ -182,7 +182,7 @@ impl Table {
     fn claim(&'static self, level: usize) -> Result<(&'static Slot, u32), Errno> {
         loop {
             for stag in random()? {
-                if stag < FIRST_STAG || self.find(stag).is_some() {
+                if !(FIRST_STAG..FIRST_SINK).contains(&stag) || self.find(stag).is_some() {
                     continue;
                 }
                 let slot = self.slot(level, stag)?;

@@ -163,7 +163,13 @@ fn read_responses_that_nobody_asked_for() {
     type Response = fn(u32, u64) -> Vec<Vec<u8>>;
     let body = |len: usize| vec![9u8; len];
     // Responses of which the last one is refused, with this code.
-    let rows: [(&str, Response, [u8; 2]); 9] = [
+    let rows: [(&str, Response, [u8; 2]); 11] = [
+        (
+            "the STag of the next Read",
+            |stag, to| vec![tagged([0xc1, 0x42], stag + 1, to, &[9; 64])],
+            [0x11, 0],
+        ),
+        ("an RDMA Write to the sink", |stag, to| vec![tagged([0xc1, 0x40], stag, to, &[9; 64])], [0x11, 0]),
         ("another STag", |stag, to| vec![tagged([0xc1, 0x42], stag ^ 1, to, &[9; 64])], [0x11, 0]),
         ("another tagged offset", |stag, to| vec![tagged([0xc1, 0x42], stag, to + 1, &[9; 64])], [0x11, 1]),
         ("too long", |stag, to| vec![tagged([0xc1, 0x42], stag, to, &[9; 65])], [0x11, 1]),
@@ -209,8 +215,8 @@ fn read_responses_that_nobody_asked_for() {
             wr.wr.rdma.remote_addr = 0x9000;
             wr.wr.rdma.rkey = 0x77;
             assert_eq!(end.post(&mut wr, Some(&mut sge(mr, 0, READ as usize))), 0);
-            // SAFETY: the region lives.
-            let (stag, to) = unsafe { ((*mr).lkey, (*mr).addr as u64) };
+            // The sink of the first Read.
+            let (stag, to) = (0xff00_0001u32, 0u64);
             let numbers = [
                 &stag.to_be_bytes()[..],
                 &to.to_be_bytes(),

@@ -298,11 +298,13 @@ impl Checker {
         self.sides[1 - side].causes.forgery = true;
     }
 
-    /// The read of a side that its peer has to answer next, with the length of what it has sent of that.
-    pub(super) fn open_read(&self, side: usize) -> Option<(SendWr, usize)> {
+    /// The read of a side that its peer has to answer next: its MSN, its length, and the length of what its peer has sent of that.
+    pub(super) fn open_read(&self, side: usize) -> Option<(usize, usize, usize)> {
         let (model, peer) = (&self.sides[side], &self.sides[1 - side]);
-        let index = *model.reads.get(peer.answer_ends.len())?;
-        (model.handed > index).then(|| (model.requests[index].wr.clone(), peer.answer_bytes))
+        let number = peer.answer_ends.len();
+        let index = *model.reads.get(number)?;
+        let len = model.requests[index].wr.len as usize;
+        (model.handed > index).then_some((number + 1, len, peer.answer_bytes))
     }
 
     /// The connection lets go of the link; `whole`: after these words, the stream ends.

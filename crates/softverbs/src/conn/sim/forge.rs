@@ -8,7 +8,6 @@ use iwarp::stream;
 
 use super::memory::{self, READABLE, RECEIVES, SINKS, WRITABLE};
 use super::world::{Sim, say};
-use crate::conn::wr::Local;
 
 /// A byte that is not in a row like this in any memory.
 const FORGED: u8 = 0xee;
@@ -53,17 +52,20 @@ impl Sim {
         let (stag, base) = (memory::stag(peer, SINKS), memory::base(peer, SINKS));
         let extra = self.draw.between(1, 32);
         // The read that is answered next, and what is missing of its answer.
-        let open = self.checker.open_read(peer).and_then(|(wr, done)| match wr.local {
-            Local::Memory { addr, lkey } => Some((addr + done as u64, lkey, wr.len as usize - done)),
-            _ => None,
+        let open = self.checker.open_read(peer).map(|(msn, len, done)| {
+            // Its sink is not a region.
+            (done as u64, 0xff00_0000 | msn as u32, len - done)
         });
         match (kind, open) {
-            (0 | 1, Some((to, lkey, left))) if left > 0 => answered(left + extra, to, lkey, kind == 0),
-            (2, Some((to, lkey, left))) if left > extra => answered(left - extra, to, lkey, true),
-            (3, Some((to, lkey, left))) if left > 1 => answered(left, to ^ 4, lkey, true),
-            (_, Some((to, _, left))) if kind == 4 && left > 0 => {
-                answered(left, to, memory::stag(peer, RECEIVES), true)
-            }
+            (0 | 1, Some((to, sink, left))) if left > 0 => answered(left + extra, to, sink, kind == 0),
+            (2, Some((to, sink, left))) if left > extra => answered(left - extra, to, sink, true),
+            (3, Some((to, sink, left))) if left > 1 => answered(left, to ^ 4, sink, true),
+            (4, Some((to, sink, left))) if left > 0 => match self.draw.below(4) {
+                0 => answered(left, to, memory::stag(peer, RECEIVES), true),
+                1 => answered(left, to, memory::stag(peer, SINKS), true),
+                2 => answered(left, to, sink + 1, true),
+                _ => Some((Header::Tagged { opcode: Opcode::Write, last: true, stag: sink, to }, extra)),
+            },
             (0..4, None) => answered(extra, base, stag, true),
             (4, _) => {
                 let region = self.draw.one_of(&[RECEIVES, SINKS, READABLE]);

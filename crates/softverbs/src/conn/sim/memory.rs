@@ -6,7 +6,7 @@
 
 use super::random::Draw;
 use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
-use crate::conn::wr::{Local, SendWr, Sge};
+use crate::conn::wr::{Entries, Local, SendWr, Sge};
 use crate::limits::MAX_INLINE;
 
 pub(super) const SOURCE: usize = 0;
@@ -55,6 +55,18 @@ pub(super) fn base(side: usize, region: usize) -> u64 {
 
 pub(super) fn stag(side: usize, region: usize) -> u32 {
     0x1000 * (side as u32 + 1) + region as u32
+}
+
+/// The entries of a request; none if its bytes are inline.
+pub(super) fn entries(wr: &SendWr) -> Entries {
+    match &wr.local {
+        Local::Memory { addr, lkey } => Entries::from_iter([Sge::new(*addr, wr.len, *lkey)]),
+        Local::Entries(entries) => {
+            assert_eq!(wr.len, entries.iter().map(|entry| entry.len).sum());
+            entries.iter().copied().collect()
+        }
+        Local::Inline(_) | Local::LongInline(_) => Entries::new(),
+    }
 }
 
 /// The entry that has byte `at` of all, where that byte is, and how many bytes from there on are in the same entry.
@@ -111,11 +123,7 @@ impl Memory {
                 assert!(bytes.len() == wr.len as usize && bytes.len() <= MAX_INLINE);
                 return Some(bytes[at]);
             }
-            Local::Memory { addr, lkey } => entry_at(&[Sge::new(*addr, wr.len, *lkey)], at)?,
-            Local::Entries(entries) => {
-                assert_eq!(wr.len, entries.iter().map(|entry| entry.len).sum());
-                entry_at(entries, at)?
-            }
+            Local::Memory { .. } | Local::Entries(_) => entry_at(&entries(wr), at)?,
         };
         let start = base(self.side, SOURCE);
         let inside = entry.addr >= start && entry.addr + u64::from(entry.len) <= start + LEN as u64;

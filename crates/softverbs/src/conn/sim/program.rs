@@ -7,7 +7,7 @@ use super::plan::{Disk, Receives};
 use super::world::{Sim, say};
 use crate::conn::reason;
 use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
-use crate::limits::{MAX_INLINE, MAX_READ_SGE, MAX_SGE};
+use crate::limits::{MAX_INLINE, MAX_SGE};
 
 const OPS: [Op; 5] = [Op::Write, Op::WriteWithImm, Op::Read, Op::Send, Op::SendWithImm];
 /// The longest request, and what a receive has room for.
@@ -143,7 +143,7 @@ impl Sim {
         let mut rkey = memory::stag(peer, region);
         let own = if op == Op::Read { SINKS } else { SOURCE };
         let inline = op != Op::Read && len <= MAX_INLINE && draw.chance(plan.inline);
-        let mut entries = self.entries(me, own, len, if op == Op::Read { MAX_READ_SGE } else { MAX_SGE });
+        let mut entries = self.entries(me, own, len, MAX_SGE);
         let contents = inline.then(|| {
             let bytes_of =
                 |entry: &Sge| self.memories[me].contents_at(SOURCE, entry.addr, entry.len as usize);

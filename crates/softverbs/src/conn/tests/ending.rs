@@ -290,7 +290,7 @@ fn a_connection_at_rest_has_nothing_under_way() {
     assert!(bench.conn.is_at_rest());
     bench.post(wr(1, Op::Read, 8));
     assert!(!bench.conn.is_at_rest(), "a response is awaited");
-    bench.hear(&fpdu(&tagged(Opcode::ReadResponse, true, STAG, BASE), b"8 bytes."));
+    bench.hear(&response(1, true, 0, b"8 bytes."));
     assert!(bench.conn.is_at_rest());
     bench.hear(&send(1, b"hello"));
     assert!(!bench.conn.is_at_rest(), "a message waits for a receive");

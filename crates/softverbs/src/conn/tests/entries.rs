@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Requests and receives with several entries, and inline data of any length.
 
-use iwarp::rdmap::{Opcode, TermCode};
+use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
 
 use super::host::*;
 use crate::access::{Access, LOCAL_WRITE};
@@ -264,4 +264,51 @@ fn a_fault_in_one_of_several_entries_fails_the_request() {
     bench.host.sends.push_back(gathered(1, Op::Send, &[(0, 8), (100, 8)]));
     bench.post(gathered(2, Op::Send, &[(0, 8), (100, 8)]));
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)], "tried again one by one");
+}
+
+#[test]
+fn the_answer_to_a_read_fills_its_entries_in_order() {
+    let body: Vec<u8> = (0..200).map(|i| 250 - i as u8).collect();
+    let ranges = [(500, 1), (90, 60), (4000, 139)];
+    for (buffer, direct, behind_direct) in [(4096, 8192, 4096), (128, 65, 1), (128, 65, 20), (300, 100, 64)] {
+        for cut in 0..body.len() {
+            let sizes = Sizes { buffer, direct, behind_direct };
+            let mut bench = Bench::with(terms(), sizes);
+            bench.post(gathered(1, Op::Read, &ranges));
+            let request =
+                ReadRequest { sink_stag: sink(1), sink_to: 0, size: 200, src_stag: 0x900, src_to: 0x5000 };
+            assert_eq!(sent(&bench.calls()), read(1, &request), "one sink on the wire");
+            bench.hear(
+                &[response(1, false, 0, &body[..cut]), response(1, true, cut as u64, &body[cut..])].concat(),
+            );
+            assert_eq!(bench.sends_done(), [(1, status::SUCCESS)]);
+            assert_eq!(contents(&bench, &ranges), body, "cut at {cut}");
+        }
+    }
+}
+
+/// The next read has entries of its own.
+#[test]
+fn reads_with_several_entries_follow_one_another() {
+    let mut bench = Bench::ready();
+    bench.host.sends.push_back(gathered(1, Op::Read, &[(100, 3), (0, 5)]));
+    bench.post(gathered(2, Op::Read, &[(300, 7), (200, 1)]));
+    bench.calls();
+    bench.hear(&[response(1, true, 0, b"answer 1"), response(2, true, 0, b"answer 2")].concat());
+    assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)]);
+    assert_eq!(contents(&bench, &[(100, 3), (0, 5), (300, 7), (200, 1)]), b"answer 1answer 2");
+}
+
+#[test]
+fn one_wrong_entry_fails_a_read_and_nothing_of_the_segment_is_placed() {
+    for which in 0..3 {
+        let mut wrong = entries(&[(0, 8), (100, 8), (200, 8)]);
+        wrong[which] = Sge::new(BASE, 8, BARE);
+        let mut bench = Bench::ready();
+        bench.post(SendWr { local: Local::memory(&wrong).unwrap(), ..wr(1, Op::Read, 24) });
+        let before = bench.host.memory.clone();
+        bench.hear(&response(1, true, 0, &[1; 24]));
+        assert_eq!(bench.sends_done(), [(1, status::LOC_PROT_ERR)], "entry {which}");
+        assert!(bench.host.memory == before);
+    }
 }

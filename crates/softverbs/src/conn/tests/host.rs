@@ -425,6 +425,16 @@ pub(super) fn send(msn: u32, body: &[u8]) -> Vec<u8> {
     fpdu(&untagged(Opcode::Send, true, msn, 0), body)
 }
 
+/// The peer's answer to the read with this MSN, from byte `at` on.
+pub(super) fn response(msn: u32, last: bool, at: u64, body: &[u8]) -> Vec<u8> {
+    fpdu(&tagged(Opcode::ReadResponse, last, sink(msn), at), body)
+}
+
+/// The STag that stands for the sink of the read with this MSN.
+pub(super) fn sink(msn: u32) -> u32 {
+    0xff00_0000 + msn
+}
+
 /// The peer's read of `len` bytes of a region into its own.
 pub(super) fn read_request(stag: u32, addr: u64, len: u32) -> ReadRequest {
     ReadRequest { sink_stag: 0x700, sink_to: 0x8000, size: len, src_stag: stag, src_to: addr }

@@ -7,7 +7,7 @@ use iwarp::terminate::Terminate;
 
 use super::host::*;
 use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-use crate::conn::wr::{Completion, Op, RecvWr, opcode, status};
+use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr, opcode, status};
 use crate::conn::{Awaits, Budget, Framing, Sizes, Terms, reason};
 
 fn at(addr: u64, len: usize, rights: u32) -> Access {
@@ -110,9 +110,9 @@ fn a_read_response_is_placed_where_the_read_said_and_then_completes_it() {
     let mut bench = Bench::ready();
     bench.post(wr(1, Op::Read, 10));
     bench.calls();
-    bench.hear(&fpdu(&tagged(Opcode::ReadResponse, false, STAG, BASE), b"12345"));
+    bench.hear(&response(1, false, 0, b"12345"));
     assert_eq!(bench.calls(), [Call::Placed(at(BASE, 5, LOCAL_WRITE)), Call::Settled]);
-    bench.hear(&fpdu(&tagged(Opcode::ReadResponse, true, STAG, BASE + 5), b"67890"));
+    bench.hear(&response(1, true, 5, b"67890"));
     let calls = bench.calls();
     assert_eq!(calls[..2], [Call::Placed(at(BASE + 5, 5, LOCAL_WRITE)), Call::Settled]);
     assert!(matches!(calls[2..], [Call::SendDone(c)] if c.wr_id == 1 && c.status == status::SUCCESS));
@@ -159,7 +159,7 @@ fn conversation() -> Vec<u8> {
         fpdu(&tagged(Opcode::Write, true, STAG, BASE + 513), &body[..66]),
         immediate(4, false),
         read(1, &read_request(STAG, BASE, 20)),
-        fpdu(&tagged(Opcode::ReadResponse, true, STAG, BASE), &body[..32]),
+        response(1, true, 0, &body[..32]),
         send(5, &[]),
     ]
     .concat()
@@ -450,12 +450,18 @@ fn a_receive_into_memory_that_may_not_be_written_fails() {
 #[test]
 fn a_read_response_that_was_not_asked_for_is_refused() {
     let cases = [
-        (false, STAG, BASE, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
-        (true, STAG + 1, BASE, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
-        (true, STAG, BASE + 1, true, 8, TermCode::DDP_TAGGED_BOUNDS),
-        (true, STAG, BASE, true, 9, TermCode::DDP_TAGGED_BOUNDS),
-        (true, STAG, BASE, true, 7, TermCode::DDP_TAGGED_BOUNDS),
-        (true, STAG, BASE, false, 8, TermCode::DDP_TAGGED_BOUNDS),
+        (false, sink(1), 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
+        (true, sink(0), 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
+        (true, sink(2), 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
+        // The key of the region says nothing.
+        (true, STAG, 0, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
+        (true, STAG, BASE, true, 8, TermCode::DDP_TAGGED_INVALID_STAG),
+        (true, sink(1), 1, true, 8, TermCode::DDP_TAGGED_BOUNDS),
+        (true, sink(1), BASE, true, 8, TermCode::DDP_TAGGED_BOUNDS),
+        (true, sink(1), u64::MAX, true, 8, TermCode::DDP_TAGGED_BOUNDS),
+        (true, sink(1), 0, true, 9, TermCode::DDP_TAGGED_BOUNDS),
+        (true, sink(1), 0, true, 7, TermCode::DDP_TAGGED_BOUNDS),
+        (true, sink(1), 0, false, 8, TermCode::DDP_TAGGED_BOUNDS),
     ];
     for (asked, stag, to, last, len, code) in cases {
         let mut bench = Bench::ready();
@@ -464,6 +470,55 @@ fn a_read_response_that_was_not_asked_for_is_refused() {
             bench.calls();
         }
         assert_refused(bench, tagged(Opcode::ReadResponse, last, stag, to), &vec![1; len], code);
+    }
+}
+
+/// It stands for a place that only the answer to this read reaches.
+#[test]
+fn the_sink_of_a_read_cannot_be_written() {
+    let mut bench = Bench::ready();
+    bench.post(wr(1, Op::Read, 8));
+    let before = bench.host.memory.clone();
+    bench.calls();
+    bench.hear(&write(sink(1), 0, b"8 bytes."));
+    assert_eq!(bench.host.memory, before);
+    let header = tagged(Opcode::Write, true, sink(1), 0);
+    let terminate = about(TermCode::DDP_TAGGED_INVALID_STAG, &header, 8);
+    let calls = bench.calls();
+    assert!(calls.contains(&Call::Closed(Some(terminate_fpdu(&terminate)))), "{calls:?}");
+}
+
+/// Nor is it there any more when the read is over, although the next one fills the same memory.
+#[test]
+fn each_read_has_a_sink_of_its_own() {
+    let mut bench = Bench::ready();
+    bench.host.sends.push_back(wr(1, Op::Read, 8));
+    bench.post(wr(2, Op::Read, 8));
+    bench.calls();
+    bench.hear(&response(1, true, 0, b"answer 1"));
+    assert_eq!(bench.sends_done(), [(1, status::SUCCESS)]);
+    let again = tagged(Opcode::ReadResponse, true, sink(1), 0);
+    bench.hear(&fpdu(&again, b"answer 1"));
+    let terminate = about(TermCode::DDP_TAGGED_INVALID_STAG, &again, 8);
+    let calls = bench.calls();
+    assert!(calls.contains(&Call::Closed(Some(terminate_fpdu(&terminate)))), "{calls:?}");
+}
+
+/// The peer has answered as it should.
+#[test]
+fn a_read_into_memory_that_may_not_be_written_is_no_fault_of_the_peers() {
+    for local in [Local::Memory { addr: BASE, lkey: BARE }, Local::Memory { addr: BASE - 1, lkey: STAG }] {
+        let mut bench = Bench::ready();
+        bench.host.sends.push_back(SendWr { local, ..wr(1, Op::Read, 8) });
+        bench.post(wr(2, Op::Send, 8));
+        let before = bench.host.memory.clone();
+        bench.calls();
+        bench.hear(&response(1, true, 0, b"8 bytes."));
+        assert_eq!(bench.host.memory, before);
+        let calls = bench.calls();
+        let failed = |call: &Call| matches!(call, Call::SendDone(c) if (c.wr_id, c.status) == (1, status::LOC_PROT_ERR));
+        assert!(calls.iter().any(failed), "{calls:?}");
+        assert!(calls.contains(&Call::Closed(Some(Vec::new()))), "{calls:?}");
     }
 }
 
@@ -511,7 +566,7 @@ fn our_own_memory_that_is_gone_is_no_fault_of_the_peers() {
     bench.post(wr(1, Op::Read, 8));
     bench.calls();
     bench.host.mapped_to = BASE;
-    bench.hear(&fpdu(&tagged(Opcode::ReadResponse, true, STAG, BASE), b"8 bytes."));
+    bench.hear(&response(1, true, 0, b"8 bytes."));
     bench.assert_refused_with(&gone);
 }
 

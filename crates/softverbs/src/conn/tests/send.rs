@@ -90,12 +90,8 @@ fn immediate_data_is_a_message_of_its_own() {
 }
 
 fn request(msn: u32, len: u32) -> Vec<u8> {
-    let (sink_stag, src_stag) = if len == 0 { (1, 1) } else { (STAG, 0x900) };
-    read(msn, &ReadRequest { sink_stag, sink_to: BASE, size: len, src_stag, src_to: 0x5000 })
-}
-
-fn response(len: usize) -> Vec<u8> {
-    fpdu(&tagged(Opcode::ReadResponse, true, STAG, BASE), &vec![7; len])
+    let (sink_stag, src_stag) = if len == 0 { (1, 1) } else { (sink(msn), 0x900) };
+    read(msn, &ReadRequest { sink_stag, sink_to: 0, size: len, src_stag, src_to: 0x5000 })
 }
 
 #[test]
@@ -104,7 +100,7 @@ fn a_read_is_a_request_and_complete_with_its_response() {
     bench.post(wr(1, Op::Read, 8));
     bench.post(wr(2, Op::Read, 0));
     assert_eq!(bench.calls(), [Call::Sent([request(1, 8), request(2, 0)].concat(), false)]);
-    bench.hear(&response(8));
+    bench.hear(&response(1, true, 0, &[7; 8]));
     assert_eq!(bench.sends_done(), [(1, 0)]);
     assert_eq!(bench.host.bytes(BASE, 9), [&[7; 8][..], &[8]].concat());
     bench.hear(&fpdu(&tagged(Opcode::ReadResponse, true, 1, 0), &[]));
@@ -117,11 +113,11 @@ fn no_more_reads_are_under_way_than_the_peer_takes() {
     (1..=3).for_each(|id| bench.host.sends.push_back(wr(id, Op::Read, 8)));
     bench.post(wr(4, Op::Write, 8));
     assert_eq!(sent(&bench.calls()), [request(1, 8), request(2, 8)].concat(), "nor what was posted behind");
-    bench.hear(&response(8));
+    bench.hear(&response(1, true, 0, &[7; 8]));
     let body = memory(&bench, 8);
     let expected = [request(3, 8), write(0x900, 0x5000, &body)].concat();
     assert_eq!(sent(&bench.calls()), expected);
-    bench.hear(&[response(8), response(8)].concat());
+    bench.hear(&[response(2, true, 0, &[7; 8]), response(3, true, 0, &[7; 8])].concat());
     assert_eq!(bench.sends_done(), [(2, 0), (3, 0), (4, 0)]);
 }
 
@@ -150,7 +146,7 @@ fn a_fenced_request_waits_until_no_read_is_under_way() {
     bench.post(wr(4, Op::Write, 4));
     let body = memory(&bench, 4);
     assert_eq!(sent(&bench.calls()), [request(1, 8), write(0x900, 0x5000, &body)].concat());
-    bench.hear(&response(8));
+    bench.hear(&response(1, true, 0, &[7; 8]));
     let body = memory(&bench, 4);
     let expected = [send(1, &body), write(0x900, 0x5000, &body)].concat();
     assert_eq!(sent(&bench.calls()), expected);

@@ -39,7 +39,7 @@ fn a_write_behind_a_read_waits_for_it() {
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     assert_eq!(retired(&mut sq, &mut host), []);
-    sq.oldest_read().unwrap().progress = Progress::Done(status::SUCCESS);
+    sq.oldest_read().unwrap().1.progress = Progress::Done(status::SUCCESS);
     assert_eq!(retired(&mut sq, &mut host), [(1, 0), (2, 0)]);
     assert!(sq.oldest_read().is_none());
 }
@@ -53,10 +53,10 @@ fn the_oldest_read_is_the_first_that_is_awaited() {
     sq.sent(1);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Awaiting);
-    assert_eq!(sq.oldest_read().unwrap().wr.wr_id, 2);
-    sq.oldest_read().unwrap().progress = Progress::Done(status::SUCCESS);
-    assert_eq!(sq.oldest_read().unwrap().wr.wr_id, 4);
-    sq.oldest_read().unwrap().progress = Progress::Done(status::SUCCESS);
+    assert_eq!(sq.oldest_read().unwrap().1.wr.wr_id, 2);
+    sq.oldest_read().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    assert_eq!(sq.oldest_read().unwrap().1.wr.wr_id, 4);
+    sq.oldest_read().unwrap().1.progress = Progress::Done(status::SUCCESS);
     assert!(sq.oldest_read().is_none(), "the last one was not made into FPDUs");
 }
 
@@ -136,7 +136,7 @@ fn a_failed_request_keeps_its_status_and_nothing_behind_it_succeeds() {
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
-    sq.oldest_read().unwrap().progress = Progress::Done(status::REM_ACCESS_ERR);
+    sq.oldest_read().unwrap().1.progress = Progress::Done(status::REM_ACCESS_ERR);
     sq.fail_all();
     let expected = [(0, 0), (1, status::REM_ACCESS_ERR), (2, FLUSHED), (3, FLUSHED)];
     assert_eq!(retired(&mut sq, &mut host), expected);

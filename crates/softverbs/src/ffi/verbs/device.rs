@@ -207,7 +207,7 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_qp = MAX_MR as c_int;
     orig.max_qp_wr = MAX_QP_WR as c_int;
     orig.max_sge = MAX_SGE as c_int;
-    orig.max_sge_rd = MAX_READ_SGE as c_int;
+    orig.max_sge_rd = MAX_SGE as c_int;
     orig.max_cq = MAX_MR as c_int;
     orig.max_cqe = MAX_CQE as c_int;
     orig.max_mr = MAX_MR as c_int;

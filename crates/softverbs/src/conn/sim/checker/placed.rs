@@ -4,7 +4,7 @@
 use super::super::memory::{self, Memory, READABLE, SINKS};
 use super::{Checker, Durability};
 use crate::access::Access;
-use crate::conn::wr::{Local, RecvWr};
+use crate::conn::wr::RecvWr;
 
 impl Checker {
     /// Everything that the peer's requests up to this one put here has been placed.
@@ -88,9 +88,11 @@ impl Checker {
         };
         let wr = &model.requests[index].wr;
         let at = model.read_bytes;
-        let Local::Memory { addr, lkey } = wr.local else { panic!("a read without a place") };
-        assert!(access.addr == addr + at as u64 && access.stag == lkey, "side {side}: answer out of order");
-        assert!(at + bytes.len() <= wr.len as usize, "an answer longer than the read");
+        let Some((entry, addr, room)) = memory::entry_at(&memory::entries(wr), at) else {
+            panic!("an answer longer than the read")
+        };
+        assert!(access.addr == addr && access.stag == entry.lkey(), "side {side}: answer out of order");
+        assert!(bytes.len() <= room, "beyond the entry");
         let from = wr.remote_addr + at as u64;
         if wr.rkey == memory::stag(1 - side, READABLE) {
             let there = memories[1 - side].contents_at(READABLE, from, bytes.len());
