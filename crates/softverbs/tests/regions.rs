@@ -113,3 +113,99 @@ fn one_region_is_enough_for_all_memory() {
     client.destroy();
     server.destroy();
 }
+
+/// A region goes back and forth between two memories while the peer writes and reads: nothing fails, and what a read returns comes from them.
+#[test]
+fn a_region_is_re_registered_under_traffic() {
+    const LEN: usize = 40_000;
+    let (client, server) = pair(c"127.0.0.1", 16);
+    let (mut near, mut back) = (vec![0u8; LEN], vec![0u8; LEN]);
+    let mut far = [vec![1u8; LEN], vec![2u8; LEN]];
+    let source = client.register(&mut near, 0);
+    let sink = client.register(&mut back, LOCAL_WRITE);
+    // SAFETY: the memory outlives the region.
+    let target = unsafe { verbs::ibv_reg_mr_iova(server.pd, far[0].as_mut_ptr().cast(), LEN, 0, ALL) };
+    assert!(!target.is_null());
+    let remote_key = key(target);
+    let zero_based = 1 << 5;
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let memories = [far[0].as_mut_ptr() as usize, far[1].as_mut_ptr() as usize];
+    let region = target as usize;
+    let mut seen = [0u32; 256];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut changes = 0usize;
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                changes += 1;
+                let flags = verbs::IBV_REREG_MR_CHANGE_TRANSLATION | verbs::IBV_REREG_MR_CHANGE_ACCESS;
+                let addr = memories[changes % 2] as *mut libc::c_void;
+                let access = ALL | zero_based;
+                // SAFETY: the region lives until the thread has ended, and so do both memories.
+                let result = unsafe {
+                    verbs::ibv_rereg_mr(region as *mut ibv_mr, flags, std::ptr::null_mut(), addr, LEN, access)
+                };
+                assert_eq!(result, 0);
+            }
+            assert!(changes > 10, "{changes} changes");
+        });
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(1000);
+        let mut rounds = 0u64;
+        while std::time::Instant::now() < until || (seen[1] == 0 || seen[2] == 0) && rounds < 1_000_000 {
+            rounds += 1;
+            for opcode in [READ, WRITE] {
+                let mut wr = request(opcode, rounds, SIGNALED);
+                wr.wr.rdma.rkey = remote_key;
+                // The first byte says which memory it is and stays; the others are written.
+                let (mr, from, len) = if opcode == READ { (sink, 0, LEN) } else { (source, 1, LEN - 1) };
+                wr.wr.rdma.remote_addr = from as u64;
+                assert_eq!(client.post(&mut wr, Some(&mut sge(mr, from, len))), 0);
+                let wc = client.poll();
+                assert_eq!((wc.wr_id, wc.status), (rounds, 0));
+            }
+            // SAFETY: the read has completed.
+            seen[usize::from(unsafe { back.as_ptr().read_volatile() })] += 1;
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(seen[1] > 0 && seen[2] > 0, "both memories were read");
+    assert_eq!(seen[1] + seen[2], seen.iter().sum::<u32>(), "and nothing else");
+    [source, sink, target].into_iter().for_each(dereg);
+    client.destroy();
+    server.destroy();
+}
+
+/// A peer cannot use a region once it is that of another protection domain, and can again when it comes back.
+#[test]
+fn a_region_changes_its_protection_domain_under_a_connection() {
+    for comes_back in [true, false] {
+        let (client, server) = pair(c"127.0.0.1", 16);
+        // SAFETY: the context is that of the software device.
+        let other = unsafe { verbs::ibv_alloc_pd(softverbs::context()) };
+        let (mut near, mut far) = (vec![0u8; 64], vec![7u8; 64]);
+        let sink = client.register(&mut near, LOCAL_WRITE);
+        let target = server.register(&mut far, ALL);
+        let to = |pd| {
+            // SAFETY: the region and the protection domains live.
+            let result = unsafe {
+                verbs::ibv_rereg_mr(target, verbs::IBV_REREG_MR_CHANGE_PD, pd, std::ptr::null_mut(), 0, 0)
+            };
+            assert_eq!(result, 0);
+        };
+        to(other);
+        // SAFETY: the domain has a user, so it is not deallocated.
+        assert_eq!(unsafe { verbs::ibv_dealloc_pd(other) }, libc::EBUSY);
+        if comes_back {
+            to(server.pd);
+        }
+        let mut wr = aimed(READ, 1, target, far.as_ptr() as u64);
+        assert_eq!(client.post(&mut wr, Some(&mut sge(sink, 0, 64))), 0);
+        let wc = client.poll();
+        assert_eq!((wc.wr_id, wc.status == 0, near == far), (1, comes_back, comes_back));
+        dereg(sink);
+        dereg(target);
+        // SAFETY: nothing uses it any more.
+        assert_eq!(unsafe { verbs::ibv_dealloc_pd(other) }, 0);
+        client.destroy();
+        server.destroy();
+    }
+}

@@ -14,9 +14,11 @@ mod word;
 pub(crate) use durable::make_durable;
 pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch};
+#[cfg(test)]
+pub(crate) use table::FULL;
 #[cfg(any(test, fuzzing))]
 pub(crate) use table::register;
-pub(crate) use table::{Grant, Region, acquire, deregister, register_at};
+pub(crate) use table::{Change, Grant, Region, acquire, deregister, register_at};
 
 /// Registers a buffer in protection domain 1 and returns its STag.
 #[cfg(test)]

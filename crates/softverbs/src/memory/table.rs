@@ -13,12 +13,20 @@
 //! the valid bit, then waits until the count is 0. Both use the one atomic `state`, so either the access finds the slot invalid or the
 //! deregistration waits for it: after ibv_dereg_mr(3) has returned, no access to the memory is in progress.
 //!
+//! A region that is re-registered keeps its STag, and no access is denied meanwhile that the old or the new region permits: the new one is
+//! described in a second slot, to which accesses are sent on while the first one is invalid ([`change`]). They never wait, as a thread
+//! may hold one grant of a region while it asks for the next one, and the re-registration waits for the first.
+//!
 //! The other fields of a slot change only while it is invalid and every access that found it valid has ended, so relaxed loads suffice;
 //! `state` orders them. `stag` is also read to find the slot, before the slot is known to be valid, and therefore compared again afterwards.
 //!
 //! Registration takes no lock, either. A lock that another thread holds when the process forks would stay locked in the child, which could
 //! then register nothing. A registration that a fork interrupts costs the child the slot, nothing else.
 #![forbid(unsafe_code)]
+
+mod change;
+
+pub(crate) use change::Change;
 
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -31,8 +39,12 @@ use crate::sys::Errno;
 const VALID: u64 = 1 << 63;
 /// The slot is in use.
 const CLAIMED: u64 = 1 << 62;
+/// A [`Change`] of the region is under way: if the slot is not valid, [`Slot::other`] says where the region is.
+const MOVING: u64 = 1 << 61;
+/// The region has been withdrawn: nothing may access it, and its slot stays in use until it is deregistered.
+const WITHDRAWN: u64 = 1 << 60;
 /// The number of grants.
-const GRANTS: u64 = CLAIMED - 1;
+const GRANTS: u64 = WITHDRAWN - 1;
 
 /// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say that they have. Remote rights
 /// are lower bits.
@@ -86,6 +98,8 @@ struct Slot {
     len: AtomicU64,
     /// What is added to the address of an access, modulo 2^64, for that of the memory: 0 unless the region has an iova of its own.
     delta: AtomicU64,
+    /// While a region is re-registered, the STag of the slot with its new description; there, the STag of the region.
+    other: AtomicU32,
 }
 
 /// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be held while the thread blocks.
@@ -109,7 +123,7 @@ impl Grant {
 
     /// [`lose_writes`] has been called for memory of this region.
     pub(crate) fn writes_lost(&self) -> bool {
-        self.slot.access.load(Ordering::Relaxed) & WRITES_LOST != 0
+        self.slot.lost() != 0
     }
 }
 
@@ -178,6 +192,34 @@ impl Table {
         }
     }
 
+    /// The slot of a region that has not been deregistered, and its level. For a moment another thread that has drawn the same STag may
+    /// hold a slot under it on another level; that one is neither valid nor withdrawn.
+    fn region(&'static self, stag: u32) -> Option<(usize, &'static Slot)> {
+        let levels = (0..LEVELS.len()).filter_map(|level| Some((level, self.find_on(level, stag)?)));
+        let mut taken =
+            levels.filter(|(_, slot)| slot.state.load(Ordering::Relaxed) & (VALID | WITHDRAWN | MOVING) != 0);
+        taken.next()
+    }
+
+    /// Claims a free slot on the first level that has room. ENOMEM, EIO.
+    fn take(&'static self) -> Result<(usize, &'static Slot, u32), Errno> {
+        #[cfg(test)]
+        if FULL.get() {
+            return Err(libc::ENOMEM);
+        }
+        let level = self.reserve()?;
+        let claimed = self.claim(level).inspect_err(|_| {
+            self.used[level].fetch_sub(1, Ordering::Relaxed);
+        });
+        claimed.map(|(slot, stag)| (level, slot, stag))
+    }
+
+    /// Gives back a slot that is invalid and has no grants but those that will be denied.
+    fn give_back(&self, level: usize, slot: &Slot) {
+        slot.release();
+        self.used[level].fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Claims a free slot of a level under a new STag.
     fn claim(&'static self, level: usize) -> Result<(&'static Slot, u32), Errno> {
         loop {
@@ -218,6 +260,23 @@ impl Slot {
         self.delta.store(region.addr.wrapping_sub(iova), Ordering::Relaxed);
     }
 
+    /// Makes a slot invalid, and waits for accesses in progress.
+    fn invalidate(&self) {
+        self.state.fetch_and(!VALID, Ordering::AcqRel);
+        self.wait_for_grants();
+    }
+
+    fn wait_for_grants(&self) {
+        while self.state.load(Ordering::Acquire) & GRANTS != 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// [`WRITES_LOST`], or 0.
+    fn lost(&self) -> u32 {
+        self.access.load(Ordering::Relaxed) & WRITES_LOST
+    }
+
     /// Frees a slot that is invalid and has no grants but those that will be denied.
     fn release(&self) {
         self.stag.store(0, Ordering::Relaxed);
@@ -244,27 +303,19 @@ pub(crate) fn register(region: Region) -> Result<u32, Errno> {
 /// `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or memory for the table is short, EIO if the system provides
 /// no random bytes.
 pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
-    let level = TABLE.reserve()?;
-    let (slot, stag) = TABLE.claim(level).inspect_err(|_| {
-        TABLE.used[level].fetch_sub(1, Ordering::Relaxed);
-    })?;
+    let (_, slot, stag) = TABLE.take()?;
     slot.describe(region, iova);
+    slot.other.store(0, Ordering::Relaxed);
     slot.state.fetch_or(VALID, Ordering::Release);
     Ok(stag)
 }
 
 /// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`].
 pub(crate) fn deregister(stag: u32) {
-    let levels = (0..LEVELS.len()).filter_map(|level| Some((level, TABLE.find_on(level, stag)?)));
-    // For a moment another thread that has drawn the same STag may hold a slot under it on another level; that one is not valid.
-    let mut valid = levels.filter(|(_, slot)| slot.state.load(Ordering::Relaxed) & VALID != 0);
-    let Some((level, slot)) = valid.next() else { return };
-    slot.state.fetch_and(!VALID, Ordering::AcqRel);
-    while slot.state.load(Ordering::Acquire) & GRANTS != 0 {
-        std::thread::yield_now();
-    }
-    slot.release();
-    TABLE.used[level].fetch_sub(1, Ordering::Relaxed);
+    let Some((level, slot)) = TABLE.region(stag) else { return };
+    slot.invalidate();
+    slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
+    TABLE.give_back(level, slot);
 }
 
 /// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It stays so until the memory is
@@ -283,28 +334,44 @@ pub(crate) fn lose_writes(start: u64, end: u64) {
     }
 }
 
+impl Grant {
+    /// Checks an access to the region of a valid slot.
+    #[inline(always)]
+    fn check(mut self, access: Access, pd: u32) -> Result<Self, Denied> {
+        let Access { addr, len, rights, .. } = access;
+        let slot = self.slot;
+        if slot.pd.load(Ordering::Relaxed) != pd {
+            return Err(Denied::Pd);
+        }
+        if slot.access.load(Ordering::Relaxed) & rights != rights {
+            return Err(Denied::Rights);
+        }
+        let end = addr.checked_add(len as u64).ok_or(Denied::Wrap)?;
+        let start = slot.iova.load(Ordering::Relaxed);
+        if addr < start || end > start + slot.len.load(Ordering::Relaxed) {
+            return Err(Denied::Bounds);
+        }
+        self.addr = addr.wrapping_add(slot.delta.load(Ordering::Relaxed));
+        Ok(self)
+    }
+}
+
 /// Checks an access by protection domain `pd`, and permits it.
 #[inline]
 pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
-    let Access { stag, addr, len, rights } = access;
-    let slot = TABLE.find(stag).ok_or(Denied::Stag)?;
+    let slot = TABLE.find(access.stag).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
-    let grant = Grant { slot, addr: addr.wrapping_add(slot.delta.load(Ordering::Relaxed)) };
-    if before & VALID == 0 || slot.stag.load(Ordering::Relaxed) != stag {
-        return Err(Denied::Stag);
+    let grant = Grant { slot, addr: 0 };
+    if before & VALID == 0 || slot.stag.load(Ordering::Relaxed) != access.stag {
+        return change::acquire_moving(grant, before, access, pd);
     }
-    if slot.pd.load(Ordering::Relaxed) != pd {
-        return Err(Denied::Pd);
-    }
-    if slot.access.load(Ordering::Relaxed) & rights != rights {
-        return Err(Denied::Rights);
-    }
-    let end = addr.checked_add(len as u64).ok_or(Denied::Wrap)?;
-    let start = slot.iova.load(Ordering::Relaxed);
-    if addr < start || end > start + slot.len.load(Ordering::Relaxed) {
-        return Err(Denied::Bounds);
-    }
-    Ok(grant)
+    grant.check(access, pd)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// For this thread there are no free slots.
+    pub(crate) static FULL: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 #[cfg(test)]

@@ -14,8 +14,11 @@ mod mr;
 mod pd;
 mod qp;
 mod qp_ex;
+mod rereg;
 mod section;
 mod srq;
+#[cfg(test)]
+mod testing;
 
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
@@ -33,6 +36,7 @@ pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub(crate) use qp::{QpObject, create_qp, create_qp_slot, destroy_qp, extended};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
 pub use qp_ex::ibv_qp_to_qp_ex;
+pub use rereg::*;
 pub(crate) use srq::SrqObject;
 pub use srq::{ibv_create_srq, ibv_destroy_srq};
 

@@ -4,7 +4,7 @@
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_mr, ibv_pd, ibv_sge};
 use std::ptr::addr_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::null_with;
 use super::pd::PdObject;
@@ -14,8 +14,9 @@ use crate::memory::{self, Region};
 use crate::sys;
 
 pub(crate) struct MrOwn {
-    pd: *mut ibv_pd,
-    stag: u32,
+    /// ibv_rereg_mr changes it.
+    pub(super) pd: AtomicPtr<ibv_pd>,
+    pub(super) stag: u32,
 }
 
 pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
@@ -26,7 +27,7 @@ const ACCESS_KNOWN: u32 = 0x3ff;
 const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
 /// Access flag: the bytes of the region are accessed by their offset from its beginning.
-const ZERO_BASED: u32 = 1 << 5;
+pub(super) const ZERO_BASED: u32 = 1 << 5;
 /// Access flag: the region need not be mapped when it is registered.
 const ON_DEMAND: u32 = 1 << 6;
 /// Access flag: all pages of the region are huge.
@@ -35,6 +36,27 @@ const HUGETLB: u32 = 1 << 7;
 /// Access flags that an implicit on-demand region cannot have: IBV_ACCESS_HUGETLB asks for pages of one size, and a flush to persistence
 /// writes back the whole region.
 const NOT_IMPLICIT: u32 = ZERO_BASED | HUGETLB | FLUSH_PERSISTENT;
+
+/// Access flags with which a region is written.
+const WRITTEN: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC;
+
+/// Whether there can be a region with these properties: [`ibv_reg_mr`] and [`ibv_reg_mr_iova`] say which cannot.
+pub(super) fn is_possible(start: u64, len: u64, iova: u64, access: u32) -> bool {
+    let zero_based = access & ZERO_BASED != 0;
+    let implicit = start == 0 && len == u64::MAX;
+    len != 0
+        && start.checked_add(len).is_some()
+        && iova.checked_add(len).is_some()
+        && (!zero_based || iova == 0 || iova == start)
+        && (!implicit || access & (ON_DEMAND | NOT_IMPLICIT) == ON_DEMAND)
+        && access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) == 0
+        && (access & (REMOTE_WRITE | REMOTE_ATOMIC) == 0 || access & LOCAL_WRITE != 0)
+}
+
+/// Whether the memory of a region is mapped as its access flags ask for.
+pub(super) fn is_there(start: u64, len: u64, access: u32) -> bool {
+    access & ON_DEMAND != 0 || memory::is_accessible(start, len, access & WRITTEN != 0)
+}
 
 /// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag. Work requests and remote
 /// peers give the addresses of bytes, with IBV_ACCESS_ZERO_BASED their offsets from the beginning of the region.
@@ -75,26 +97,16 @@ pub unsafe fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     let (start, len, access) = (addr as u64, length as u64, access as u32);
-    let remote = REMOTE_WRITE | REMOTE_ATOMIC;
-    let zero_based = access & ZERO_BASED != 0;
-    let implicit = addr.is_null() && length == usize::MAX;
-    if len == 0
-        || start.checked_add(len).is_none()
-        || iova.checked_add(len).is_none()
-        || (zero_based && iova != 0 && iova != start)
-        || (implicit && (access & ON_DEMAND == 0 || access & NOT_IMPLICIT != 0))
-        || access & !(ACCESS_KNOWN | ACCESS_OPTIONAL) != 0
-        || (access & remote != 0 && access & LOCAL_WRITE == 0)
-    {
+    if !is_possible(start, len, iova, access) {
         return null_with(libc::EINVAL);
     }
-    if access & ON_DEMAND == 0 && !memory::is_accessible(start, len, access & (LOCAL_WRITE | remote) != 0) {
+    if !is_there(start, len, access) {
         return null_with(libc::EFAULT);
     }
     // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_reg_mr(3)).
     let own = unsafe { PdObject::own(pd) };
     let region = Region { addr: start, len, access, pd: own.number };
-    let stag = match memory::register_at(region, if zero_based { 0 } else { iova }) {
+    let stag = match memory::register_at(region, if access & ZERO_BASED != 0 { 0 } else { iova }) {
         Ok(stag) => stag,
         Err(e) => return null_with(e),
     };
@@ -102,7 +114,7 @@ pub unsafe fn ibv_reg_mr_iova(
     // SAFETY: `pd` has not been deallocated, and its `context` never changes.
     let context = unsafe { addr_of!((*pd).context).read() };
     let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
-    MrObject::create(mr, MrOwn { pd, stag })
+    MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag })
 }
 
 /// As [`ibv_reg_mr_iova`]. It is what the inline functions of `verbs.h` call when access flags may be optional ones, which are ignored here.
@@ -132,7 +144,7 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     unsafe {
         let own = MrObject::own(mr);
         memory::deregister(own.stag);
-        PdObject::own(own.pd).users.fetch_sub(1, Ordering::AcqRel);
+        PdObject::own(own.pd.load(Ordering::Acquire)).users.fetch_sub(1, Ordering::AcqRel);
         MrObject::free(mr);
     }
     0

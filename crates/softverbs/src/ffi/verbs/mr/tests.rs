@@ -1,79 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Memory regions: what is accepted, and which memory an address leads to.
 
-use std::ptr::{addr_of, null_mut};
+use std::ptr::null_mut;
 
 use super::*;
 use crate::access::{Denied, REMOTE_READ, Unreachable};
-use crate::ffi::context::context;
-use crate::ffi::verbs::{ibv_alloc_pd, ibv_dealloc_pd};
-use crate::memory::{Batch, acquire, fetch};
+use crate::ffi::verbs::testing::{ALL, Mr, Pd, place, read};
+use crate::memory::{Batch, acquire};
 use crate::sys::Process;
-
-const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
-
-struct Pd(*mut ibv_pd);
-
-impl Pd {
-    fn new() -> Self {
-        // SAFETY: the context is that of the software device.
-        let pd = unsafe { ibv_alloc_pd(context()) };
-        assert!(!pd.is_null());
-        Self(pd)
-    }
-
-    fn number(&self) -> u32 {
-        // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated.
-        unsafe { PdObject::own(self.0) }.number
-    }
-
-    fn register(&self, addr: u64, len: usize, iova: u64, access: u32) -> Result<Mr, i32> {
-        // SAFETY: the tests access registered memory as bytes under grants only while the buffer lives.
-        let mr = unsafe { ibv_reg_mr_iova(self.0, addr as *mut c_void, len, iova, access as c_int) };
-        if mr.is_null() { Err(sys::errno()) } else { Ok(Mr(mr)) }
-    }
-}
-
-impl Drop for Pd {
-    fn drop(&mut self) {
-        // SAFETY: `pd` was returned by ibv_alloc_pd and is not used afterwards.
-        assert_eq!(unsafe { ibv_dealloc_pd(self.0) }, 0);
-    }
-}
-
-struct Mr(*mut ibv_mr);
-
-impl Mr {
-    fn key(&self) -> u32 {
-        // SAFETY: the region has not been deregistered.
-        unsafe { addr_of!((*self.0).lkey).read() }
-    }
-
-    fn addr(&self) -> u64 {
-        // SAFETY: the region has not been deregistered.
-        unsafe { addr_of!((*self.0).addr).read() as u64 }
-    }
-}
-
-impl Drop for Mr {
-    fn drop(&mut self) {
-        // SAFETY: `mr` was returned by ibv_reg_mr and is not used afterwards.
-        assert_eq!(unsafe { ibv_dereg_mr(self.0) }, 0);
-    }
-}
-
-fn place(stag: u32, pd: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
-    let mut batch = Batch::new().unwrap();
-    batch.add(Access { stag, addr, len: bytes.len(), rights: REMOTE_WRITE }, pd, 0)?;
-    batch.carry_out(Process::own(), bytes).unwrap();
-    Ok(())
-}
-
-fn read(stag: u32, pd: u32, addr: u64, len: usize) -> Result<Vec<u8>, Unreachable> {
-    let mut bytes = vec![0; len];
-    fetch(Process::own(), Access { stag, addr, len, rights: REMOTE_READ }, pd, &mut bytes)?;
-    Ok(bytes)
-}
 
 /// Bytes and words are placed and read where the address of the access leads: by its offset, by an address of the program's choice, by its
 /// own. On either side of the region there is memory, too.
@@ -179,9 +113,11 @@ fn an_implicit_region_is_all_that_is_mapped() {
         assert_eq!(read(mr.key(), pd.number(), map.addr() + 4094, 4).unwrap(), [0, n, 7, 0]);
         assert_eq!(read(readable.key(), pd.number(), map.addr() + 4094, 4).unwrap(), [0, n, 7, 0]);
         assert_eq!(place(readable.key(), pd.number(), map.addr(), &[1]), Err(Denied::Rights));
-        map.unmap(4096, 4096);
+        // SAFETY: the page belongs to the mapping, to which there are no references.
+        let hidden = unsafe { libc::mprotect((map.addr() + 4096) as *mut c_void, 4096, libc::PROT_NONE) };
+        assert_eq!(hidden, 0);
         assert_eq!(read(mr.key(), pd.number(), map.addr() + 4096, 1), Err(Unreachable::Fault));
-        assert_eq!(read(mr.key(), pd.number(), 0, 1), Err(Unreachable::Fault));
+        assert_eq!(read(mr.key(), pd.number(), 4096, 1), Err(Unreachable::Fault), "nobody can map this page");
         let last = Access { stag: mr.key(), addr: u64::MAX - 8, len: 8, rights: REMOTE_WRITE };
         let mut batch = Batch::new().unwrap();
         batch.add(last, pd.number(), 0).unwrap();

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What the tests of several objects need.
+
+use libc::{c_int, c_void};
+use rdma_sys::{ibv_mr, ibv_pd};
+use std::ptr::addr_of;
+
+use super::pd::PdObject;
+use super::{ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_reg_mr_iova};
+use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
+use crate::ffi::context::context;
+use crate::memory::{Batch, fetch};
+use crate::sys::{self, Process};
+
+pub(super) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
+
+/// A protection domain; that nothing uses it is checked when it is dropped.
+pub(super) struct Pd(pub(super) *mut ibv_pd);
+
+impl Pd {
+    pub(super) fn new() -> Self {
+        // SAFETY: the context is that of the software device.
+        let pd = unsafe { ibv_alloc_pd(context()) };
+        assert!(!pd.is_null());
+        Self(pd)
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated.
+        unsafe { PdObject::own(self.0) }.number
+    }
+
+    pub(super) fn register(&self, addr: u64, len: usize, iova: u64, access: u32) -> Result<Mr, i32> {
+        // SAFETY: the tests access registered memory as bytes under grants only while the buffer lives.
+        let mr = unsafe { ibv_reg_mr_iova(self.0, addr as *mut c_void, len, iova, access as c_int) };
+        if mr.is_null() { Err(sys::errno()) } else { Ok(Mr(mr)) }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: `pd` was returned by ibv_alloc_pd and is not used afterwards.
+        assert_eq!(unsafe { ibv_dealloc_pd(self.0) }, 0);
+    }
+}
+
+/// A region.
+pub(super) struct Mr(pub(super) *mut ibv_mr);
+
+impl Mr {
+    pub(super) fn key(&self) -> u32 {
+        // SAFETY: the region has not been deregistered.
+        unsafe { addr_of!((*self.0).lkey).read() }
+    }
+
+    pub(super) fn addr(&self) -> u64 {
+        // SAFETY: the region has not been deregistered.
+        unsafe { addr_of!((*self.0).addr).read() as u64 }
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: `mr` was returned by ibv_reg_mr and is not used afterwards.
+        assert_eq!(unsafe { ibv_dereg_mr(self.0) }, 0);
+    }
+}
+
+/// Places bytes like a Write of a peer.
+pub(super) fn place(stag: u32, pd: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
+    let mut batch = Batch::new().unwrap();
+    batch.add(Access { stag, addr, len: bytes.len(), rights: REMOTE_WRITE }, pd, 0)?;
+    batch.carry_out(Process::own(), bytes).unwrap();
+    Ok(())
+}
+
+/// Reads bytes for a peer.
+pub(super) fn read(stag: u32, pd: u32, addr: u64, len: usize) -> Result<Vec<u8>, Unreachable> {
+    let mut bytes = vec![0; len];
+    fetch(Process::own(), Access { stag, addr, len, rights: REMOTE_READ }, pd, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Changes of a region, and threads that use it meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::super::{FULL, acquire, deregister, lose_writes, register, register_at};
+use super::*;
+use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+
+const IOVA: u64 = 0x100;
+
+fn region() -> Region {
+    Region { addr: 0x1000, len: 0x100, access: LOCAL_WRITE | REMOTE_WRITE, pd: 7 }
+}
+
+fn at(stag: u32, addr: u64, rights: u32, pd: u32) -> Result<u64, Denied> {
+    acquire(Access { stag, addr, len: 16, rights }, pd).map(|grant| grant.addr())
+}
+
+fn replace(stag: u32, region: Region, iova: u64) {
+    Change::begin(stag).unwrap().replace(region, iova).unwrap();
+}
+
+#[test]
+fn a_region_is_what_it_was_replaced_with() {
+    let stag = register(region()).unwrap();
+    replace(stag, Region { addr: 0x9000, len: 0x20, access: REMOTE_READ, pd: 8 }, IOVA);
+    let now = Change::begin(stag).unwrap().region();
+    assert_eq!(now, (Region { addr: 0x9000, len: 0x20, access: REMOTE_READ, pd: 8 }, IOVA));
+    assert_eq!(at(stag, IOVA + 0x10, REMOTE_READ, 8), Ok(0x9010));
+    assert_eq!(at(stag, IOVA + 0x10, REMOTE_READ, 7), Err(Denied::Pd));
+    assert_eq!(at(stag, IOVA + 0x10, REMOTE_WRITE, 8), Err(Denied::Rights));
+    assert_eq!(at(stag, IOVA + 0x11, REMOTE_READ, 8), Err(Denied::Bounds));
+    assert_eq!(at(stag, 0x1000, REMOTE_READ, 8), Err(Denied::Bounds));
+    deregister(stag);
+    assert_eq!(at(stag, IOVA, REMOTE_READ, 8), Err(Denied::Stag));
+    assert!(TABLE.find(stag).is_none());
+}
+
+#[test]
+fn there_is_one_change_at_a_time_and_without_a_slot_none() {
+    let stag = register(region()).unwrap();
+    let mut change = Change::begin(stag).unwrap();
+    assert_eq!(Change::begin(stag).err(), Some(libc::EBUSY));
+    assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Ok(0x1000), "nothing has changed yet");
+    FULL.set(true);
+    assert_eq!(change.replace(Region { pd: 8, ..region() }, 0x1000), Err(libc::ENOMEM));
+    FULL.set(false);
+    drop(change);
+    assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Ok(0x1000), "the region is as before");
+    replace(stag, Region { pd: 8, ..region() }, 0x1000);
+    assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 8), Ok(0x1000));
+    deregister(stag);
+    assert_eq!(Change::begin(stag).err(), Some(libc::EINVAL));
+}
+
+#[test]
+fn a_region_that_was_withdrawn_is_denied_to_all_and_can_be_deregistered() {
+    let stag = register(region()).unwrap();
+    Change::begin(stag).unwrap().withdraw();
+    assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Err(Denied::Stag));
+    assert_eq!(Change::begin(stag).err(), Some(libc::EINVAL));
+    let slot = TABLE.find(stag).expect("the slot is kept");
+    deregister(stag);
+    assert!(TABLE.find(stag).is_none());
+    assert_eq!(slot.state.load(Ordering::Relaxed), 0, "it can be given out again");
+}
+
+#[test]
+fn a_region_of_the_same_memory_remembers_writes_that_got_lost() {
+    // Addresses that no other test has registered.
+    const BASE: u64 = 0x7800_0000;
+    let of = |addr, pd| Region { addr, len: 100, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd };
+    let stag = register(of(BASE, 7)).unwrap();
+    let lost = |addr, pd| {
+        let access = Access { stag, addr, len: 1, rights: REMOTE_WRITE };
+        acquire(access, pd).ok().unwrap().writes_lost()
+    };
+    lose_writes(BASE, BASE + 1);
+    replace(stag, of(BASE, 8), BASE);
+    assert!(lost(BASE, 8));
+    assert_eq!(Change::begin(stag).unwrap().region(), (of(BASE, 8), BASE), "no access flag");
+    replace(stag, of(BASE + 200, 8), BASE + 200);
+    assert!(!lost(BASE + 200, 8));
+    replace(stag, of(BASE, 8), BASE);
+    assert!(!lost(BASE, 8), "this memory is registered anew");
+    deregister(stag);
+}
+
+#[test]
+fn a_change_waits_for_accesses_in_progress_and_lets_new_ones_in() {
+    for withdrawn in [false, true] {
+        let stag = register_at(region(), IOVA).unwrap();
+        let access = Access { stag, addr: IOVA, len: 16, rights: 0 };
+        let grant = acquire(access, 7).ok().unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut change = Change::begin(stag).unwrap();
+                match withdrawn {
+                    true => change.withdraw(),
+                    false => change.replace(Region { addr: 0x9000, ..region() }, IOVA).unwrap(),
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            // What comes meanwhile is permitted by the new region, or denied: it does not wait.
+            let expected = if withdrawn { Err(Denied::Stag) } else { Ok(0x9000) };
+            while at(stag, IOVA, 0, 7) != expected {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(at(stag, IOVA, 0, 7), expected);
+            assert!(!done.load(Ordering::SeqCst));
+            drop(grant);
+        });
+        assert!(done.load(Ordering::SeqCst));
+        deregister(stag);
+    }
+}
+
+/// A region goes back and forth between two memories, protection domains and rights while threads access it, two accesses at a time: none
+/// is denied that both permit, each leads to one of the memories, and none to the old one once the change is over.
+#[test]
+fn threads_access_a_region_while_it_is_replaced() {
+    const LONG: Duration = Duration::from_millis(1500);
+    const MEMORY: [u64; 2] = [0x1_0000, 0x2_0000];
+    let stag = register_at(Region { addr: MEMORY[0], ..region() }, IOVA).unwrap();
+    let held: [AtomicU32; 2] = Default::default();
+    let accesses: [AtomicU64; 2] = Default::default();
+    let denied = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    let mut rounds = 0;
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (held, accesses, denied, over) = (&held, &accesses, &denied, &over);
+            scope.spawn(move || {
+                let which = |grant: &Grant| match grant.addr() {
+                    addr if addr == MEMORY[0] + thread => 0,
+                    addr if addr == MEMORY[1] + thread => 1,
+                    addr => panic!("an access leads to {addr:#x}"),
+                };
+                while !over.load(Ordering::Relaxed) {
+                    let access = |rights| Access { stag, addr: IOVA + thread, len: 16, rights };
+                    let first = acquire(access(REMOTE_WRITE), 7).expect("both permit it");
+                    held[which(&first)].fetch_add(1, Ordering::SeqCst);
+                    let second = acquire(access(LOCAL_WRITE), 7).expect("both permit it");
+                    held[which(&second)].fetch_add(1, Ordering::SeqCst);
+                    // The second memory alone may be read by a peer.
+                    match acquire(access(REMOTE_READ), 7) {
+                        Ok(grant) => assert_eq!(which(&grant), 1),
+                        Err(why) => {
+                            assert_eq!(why, Denied::Rights);
+                            denied.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    for grant in [second, first] {
+                        accesses[which(&grant)].fetch_add(1, Ordering::Relaxed);
+                        held[which(&grant)].fetch_sub(1, Ordering::SeqCst);
+                        drop(grant);
+                    }
+                    // Without a grant, so that the change seldom waits for a thread that does not run.
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let until = Instant::now() + LONG;
+        while Instant::now() < until {
+            rounds += 1;
+            let new = rounds % 2;
+            let access = region().access | if new == 1 { REMOTE_READ } else { 0 };
+            replace(stag, Region { addr: MEMORY[new], access, ..region() }, IOVA);
+            for _ in 0..10 {
+                assert_eq!(held[1 - new].load(Ordering::SeqCst), 0, "an access to the old memory goes on");
+            }
+        }
+        // Both must have been seen, however few processors there are.
+        let began = accesses.each_ref().map(|count| count.load(Ordering::Relaxed));
+        for memory in [1, 0] {
+            let access = region().access | if memory == 1 { REMOTE_READ } else { 0 };
+            replace(stag, Region { addr: MEMORY[memory], access, ..region() }, IOVA);
+            while accesses[memory].load(Ordering::Relaxed) == began[memory] {
+                std::thread::yield_now();
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("{rounds} changes, {accesses:?} accesses, {denied:?} denied");
+    deregister(stag);
+    assert!(TABLE.find(stag).is_none());
+}
