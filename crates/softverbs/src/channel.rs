@@ -109,6 +109,11 @@ impl<T> EventQueue<T> {
         Some(raised)
     }
 
+    /// Whether an event that `of` selects is queued.
+    pub(crate) fn contains(&self, of: impl FnMut(&T) -> bool) -> bool {
+        lock(&self.events).queue.iter().any(of)
+    }
+
     /// Removes the first event that `of` selects, unless it is the only one that is queued.
     pub(crate) fn withdraw_unless_last(&self, of: impl FnMut(&T) -> bool) -> Option<T> {
         let mut events = lock(&self.events);

@@ -112,7 +112,23 @@ impl Id {
         }
     }
 
-    /// Moves the identifier, with its queued events, to another channel.
+    /// Whether an event is queued, or may be at any time without another call of the program.
+    pub(crate) fn may_report(&self) -> bool {
+        let id = self.handle.load(Ordering::Acquire);
+        let state = self.state();
+        match state.phase {
+            Phase::Listening(_)
+            | Phase::Connecting(_)
+            | Phase::Accepting { .. }
+            | Phase::Connected
+            | Phase::BrokenEarly => true,
+            Phase::Idle | Phase::Requested(_) | Phase::Ended => {
+                state.channel.as_ref().is_some_and(|channel| channel.contains(|event| event.id == id))
+            }
+        }
+    }
+
+    /// Moves the identifier, with its queued events, to another channel. Without one they are discarded.
     pub(crate) fn migrate(&self, to: Option<Channel>) {
         let id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
@@ -162,7 +178,9 @@ impl ConnObserver for Id {
             _ => return,
         };
         drop(state);
-        self.raise(Event::new(0, kind, 0));
+        // A connection that never was has failed; one that ends has not.
+        let status = if kind == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
+        self.raise(Event::new(0, kind, status));
     }
 }
 

@@ -246,6 +246,11 @@ impl Qp {
         self.drive(reason::DISCONNECT, By::Program);
     }
 
+    /// Whether the program has destroyed the queue pair.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DESTROYED
+    }
+
     /// Takes the queue pair out of service: nothing completes any more. A connection that is still up is closed.
     pub(crate) fn destroy(&self) {
         self.send_cq.detach(self);

@@ -11,7 +11,12 @@ use std::ptr::{addr_of, addr_of_mut, null_mut};
 use crate::cm::addr::{family, read, to_storage};
 use crate::ffi::object::Object;
 
-type AddrInfoObject = Object<rdma_addrinfo, Box<sockaddr_storage>>;
+/// The source and the destination that an entry points to.
+type AddrInfoObject = Object<rdma_addrinfo, [Option<Box<sockaddr_storage>>; 2]>;
+
+pub(super) const RAI_PASSIVE: c_int = 1;
+const RAI_NUMERICHOST: c_int = 1 << 1;
+const RAI_FAMILY: c_int = 1 << 3;
 
 /// Whether a service is a port, or may be a name. getaddrinfo(3) takes the lower 16 bits of any number, and no service for an empty one:
 /// the program would listen somewhere else than it believes.
@@ -29,8 +34,14 @@ fn may_be_service(service: &[u8]) -> bool {
     !negative && port <= 65_535
 }
 
-/// Resolves a host name and a service name to IPv4 and IPv6 addresses. Returns 0 or an `EAI_*` error of getaddrinfo(3); EAI_SERVICE also for a port number that there
-/// is not.
+/// Resolves a host name and a service name to IPv4 and IPv6 addresses, the source with RAI_PASSIVE, else the destination. An active result
+/// has `ai_src_addr` of the hints as its source. Without `node` and `service` the addresses of the hints are the result.
+///
+/// Of the hints, RAI_NUMERICHOST and RAI_FAMILY (with `ai_family`) apply; RAI_NOROUTE changes nothing, because no route is resolved here.
+/// `ai_qp_type` and `ai_port_space` select the type of service, IBV_QPT_RC and RDMA_PS_TCP if they are 0.
+///
+/// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number that there is not, EAI_SOCKTYPE if type and port
+/// space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6.
 ///
 /// # Safety
 ///
@@ -41,28 +52,30 @@ pub unsafe fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    const RAI_PASSIVE: c_int = 1;
     // SAFETY: `service` is NULL or a C string (rdma_getaddrinfo(3)).
     if !service.is_null() && !may_be_service(unsafe { CStr::from_ptr(service) }.to_bytes()) {
         return libc::EAI_SERVICE;
     }
-    const RAI_NUMERICHOST: c_int = 2;
-    // SAFETY: all-zero is a valid addrinfo and a valid rdma_addrinfo.
-    let (mut ask, none): (libc::addrinfo, rdma_addrinfo) =
-        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    let hints = if hints.is_null() { &raw const none } else { hints };
-    // SAFETY: `hints` points to `none` or to the rdma_addrinfo that the caller has passed.
-    let (flags, qp_type, port_space) = unsafe {
-        (
-            addr_of!((*hints).ai_flags).read(),
-            addr_of!((*hints).ai_qp_type).read(),
-            addr_of!((*hints).ai_port_space).read(),
-        )
+    // SAFETY: `hints` is NULL or as for rdma_getaddrinfo(3).
+    let hints = match unsafe { Hints::read(hints) } {
+        Ok(hints) => hints,
+        Err(e) => return e,
     };
-    let passive = flags & RAI_PASSIVE != 0;
-    ask.ai_socktype = libc::SOCK_STREAM;
-    ask.ai_flags = if passive { libc::AI_PASSIVE } else { 0 }
-        | if flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
+    if node.is_null() && service.is_null() {
+        let given = if hints.passive() { hints.src } else { hints.dst };
+        if given.is_none() {
+            return libc::EAI_NONAME;
+        }
+        // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
+        unsafe { res.write(make_info(&hints, hints.src, hints.dst.filter(|_| !hints.passive()))) };
+        return 0;
+    }
+    // SAFETY: all-zero is a valid addrinfo.
+    let mut ask: libc::addrinfo = unsafe { std::mem::zeroed() };
+    ask.ai_socktype = if hints.qp_type == UD { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
+    ask.ai_family = hints.family;
+    ask.ai_flags = if hints.passive() { libc::AI_PASSIVE } else { 0 }
+        | if hints.flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut found: *mut libc::addrinfo = null_mut();
     // SAFETY: `node` and `service` are NULL or C strings (rdma_getaddrinfo(3)); `ask` and `found` outlive the call.
     let ret = unsafe { libc::getaddrinfo(node, service, &ask, &mut found) };
@@ -78,7 +91,8 @@ pub unsafe fn rdma_getaddrinfo(
         next = entry.ai_next;
         // SAFETY: getaddrinfo stores an address of the length that its family has.
         let Ok(addr) = (unsafe { read(entry.ai_addr) }) else { continue };
-        let info = make_info(&addr, passive, qp_type, port_space);
+        let (src, dst) = if hints.passive() { (Some(addr), None) } else { (hints.src, Some(addr)) };
+        let info = make_info(&hints, src, dst);
         // SAFETY: `link` is the address of `first` or of ai_next in the last entry, and no entry has been freed.
         unsafe {
             link.write(info);
@@ -95,24 +109,88 @@ pub unsafe fn rdma_getaddrinfo(
     0
 }
 
-fn make_info(addr: &SocketAddr, passive: bool, qp_type: c_int, port_space: c_int) -> *mut rdma_addrinfo {
-    let (storage, len) = to_storage(addr);
-    let mut storage = Box::new(storage);
-    let address: *mut sockaddr = (&raw mut *storage).cast();
+const UD: c_int = rdma_sys::ibv_qp_type::IBV_QPT_UD as c_int;
+
+/// The hints that apply, completed.
+struct Hints {
+    flags: c_int,
+    family: c_int,
+    qp_type: c_int,
+    port_space: c_int,
+    src: Option<SocketAddr>,
+    dst: Option<SocketAddr>,
+}
+
+impl Hints {
+    /// Reads hints; NULL selects the defaults. EAI_FAMILY, EAI_SOCKTYPE.
+    ///
+    /// # Safety
+    ///
+    /// `hints` must be NULL or as for rdma_getaddrinfo(3).
+    unsafe fn read(hints: *const rdma_addrinfo) -> Result<Self, c_int> {
+        use rdma_sys::ibv_qp_type::IBV_QPT_RC;
+        use rdma_sys::rdma_port_space::{RDMA_PS_TCP, RDMA_PS_UDP};
+        let (rc, tcp, udp) = (IBV_QPT_RC as c_int, RDMA_PS_TCP as c_int, RDMA_PS_UDP as c_int);
+        if hints.is_null() {
+            return Ok(Self { flags: 0, family: 0, qp_type: rc, port_space: tcp, src: None, dst: None });
+        }
+        // SAFETY: `hints` is not NULL, so it points to an rdma_addrinfo, which holds only integers and addresses; it is copied.
+        let given = unsafe { hints.read() };
+        let (qp_type, port_space) = match (given.ai_qp_type, given.ai_port_space) {
+            (0, 0) => (rc, tcp),
+            (0, ps) => (if ps == udp { UD } else { rc }, ps),
+            (qp_type, 0) => (qp_type, if qp_type == UD { udp } else { tcp }),
+            given => given,
+        };
+        if (qp_type == rc && port_space == udp) || (qp_type == UD && port_space == tcp) {
+            return Err(libc::EAI_SOCKTYPE);
+        }
+        let family = if given.ai_flags & RAI_FAMILY == 0 { libc::AF_UNSPEC } else { given.ai_family };
+        if !matches!(family, libc::AF_UNSPEC | libc::AF_INET | libc::AF_INET6) {
+            return Err(libc::EAI_FAMILY);
+        }
+        let address = |addr: *mut sockaddr, len| {
+            if len == 0 {
+                return Ok(None);
+            }
+            // SAFETY: the length is not 0, so `addr` points to an address as long as its family needs (rdma_getaddrinfo(3)).
+            unsafe { read(addr) }.map(Some).map_err(|_| libc::EAI_FAMILY)
+        };
+        Ok(Self {
+            flags: given.ai_flags,
+            family,
+            qp_type,
+            port_space,
+            src: address(given.ai_src_addr, given.ai_src_len)?,
+            dst: address(given.ai_dst_addr, given.ai_dst_len)?,
+        })
+    }
+
+    fn passive(&self) -> bool {
+        self.flags & RAI_PASSIVE != 0
+    }
+}
+
+fn make_info(hints: &Hints, src: Option<SocketAddr>, dst: Option<SocketAddr>) -> *mut rdma_addrinfo {
+    let stored = |addr: Option<SocketAddr>| match addr.map(|addr| to_storage(&addr)) {
+        Some((storage, len)) => (Some(Box::new(storage)), len),
+        None => (None, 0),
+    };
+    let address = |storage: &mut Option<Box<sockaddr_storage>>| -> *mut sockaddr {
+        storage.as_mut().map_or(null_mut(), |storage| (&raw mut **storage).cast())
+    };
+    let ((mut source, src_len), (mut destination, dst_len)) = (stored(src), stored(dst));
     // SAFETY: all-zero is a valid rdma_addrinfo.
     let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
-    info.ai_family = family(addr);
-    info.ai_qp_type = if qp_type == 0 { rdma_sys::ibv_qp_type::IBV_QPT_RC as c_int } else { qp_type };
-    info.ai_port_space =
-        if port_space == 0 { rdma_sys::rdma_port_space::RDMA_PS_TCP as c_int } else { port_space };
-    if passive {
-        info.ai_src_len = len;
-        info.ai_src_addr = address;
-    } else {
-        info.ai_dst_len = len;
-        info.ai_dst_addr = address;
-    }
-    AddrInfoObject::create(info, storage)
+    info.ai_flags = hints.flags & RAI_PASSIVE;
+    info.ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr));
+    info.ai_qp_type = hints.qp_type;
+    info.ai_port_space = hints.port_space;
+    info.ai_src_len = src_len;
+    info.ai_src_addr = address(&mut source);
+    info.ai_dst_len = dst_len;
+    info.ai_dst_addr = address(&mut destination);
+    AddrInfoObject::create(info, [source, destination])
 }
 
 /// Frees the result of [`rdma_getaddrinfo`].

@@ -3,22 +3,26 @@
 
 use libc::{c_int, c_void};
 use rdma_sys::{rdma_cm_id, rdma_conn_param};
+use std::ptr::addr_of;
 use std::sync::{Arc, Weak};
 
 use super::finish;
-use super::id::IdObject;
+use super::handle::IdObject;
 use super::param::{read_param, read_private_data};
+use super::qp::connection_of;
+use super::sync;
 use crate::cm::connect::{Attempt, Outgoing};
 use crate::cm::id::{Id, Phase};
 use crate::cm::listen::Listener;
 use crate::cm::negotiate;
 use crate::cm::{addr, send_reply};
-use crate::qp::{ConnObserver, Stream};
+use crate::ffi::context::owns;
+use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use iwarp::mpa;
 
-/// Listens for connect requests, which are reported as events. EINVAL: the identifier is not bound or has no event channel. EADDRINUSE,
-/// EMFILE, ENOMEM.
+/// Listens for connect requests, which are reported as events, or fetched with [`super::rdma_get_request`]. EINVAL: the identifier is not
+/// bound, or in use. EADDRINUSE, EMFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -27,13 +31,16 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_listen(3)).
         let own = unsafe { &IdObject::own(id).cm };
-        let socket = {
-            let mut state = own.state();
-            if state.channel.is_none() || !matches!(state.phase, Phase::Idle) {
-                return Err(libc::EINVAL);
-            }
-            state.socket.take().ok_or(libc::EINVAL)?
+        let ready = {
+            let state = own.state();
+            matches!(state.phase, Phase::Idle) && state.socket.is_some()
         };
+        if !ready {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: `id` has not been destroyed (rdma_listen(3)).
+        unsafe { sync::prepare(id) }?;
+        let socket = own.state().socket.take().ok_or(libc::EINVAL)?;
         let listener = Listener::start(own, socket, backlog)?;
         own.state().phase = Phase::Listening(listener);
         Ok(())
@@ -42,8 +49,12 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 }
 
 /// Requests a connection. An event reports the outcome: ESTABLISHED, REJECTED (no program listens there, or it has rejected the request),
-/// UNREACHABLE (no route, or no response in time), CONNECT_ERROR. EINVAL: the identifier has no event channel, no queue pair or no resolved
-/// address, or there are more than 251 bytes of private data. EMFILE.
+/// UNREACHABLE (no route, or no response in time), CONNECT_ERROR. A synchronous identifier waits for it: ECONNREFUSED if it is rejected,
+/// ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if it is unreachable, or the errno in the event.
+///
+/// The queue pair is that of rdma_create_qp, or one that the program has created and stored in the field `qp` of the identifier. EINVAL: the
+/// identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data. EMFILE. If the queue
+/// pair has had a connection before, the outcome is CONNECT_ERROR with EISCONN.
 ///
 /// # Safety
 ///
@@ -54,14 +65,21 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `param` is NULL or points to connection parameters (rdma_connect(3)).
         let param = unsafe { read_param(param) }?;
-        let (qp, dst, timeout, bound) = {
+        // SAFETY: `id` has not been destroyed (rdma_connect(3)).
+        let qp = unsafe { queue_pair(id, own) }.ok_or(libc::EINVAL)?;
+        if own.state().dst.is_none() || !matches!(own.state().phase, Phase::Idle) {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: `id` has not been destroyed (rdma_connect(3)).
+        unsafe { sync::prepare(id) }?;
+        let (dst, timeout, bound) = {
             let mut state = own.state();
-            let (Some(qp), Some(dst)) = (state.qp.clone(), state.dst) else { return Err(libc::EINVAL) };
-            if state.channel.is_none() || !matches!(state.phase, Phase::Idle) {
+            let Some(dst) = state.dst else { return Err(libc::EINVAL) };
+            if !matches!(state.phase, Phase::Idle) {
                 return Err(libc::EINVAL);
             }
             state.phase = Phase::Connecting(None);
-            (qp, dst, state.timeout, state.socket.take())
+            (dst, state.timeout, state.socket.take())
         };
         let offer = param.offer();
         let frame = negotiate::request(offer);
@@ -92,12 +110,31 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             }
         }
     })();
-    finish(result)
+    // SAFETY: `id` has not been destroyed, and the attempt was started after `prepare`.
+    finish(result.and_then(|()| unsafe { sync::outcome(id) }))
+}
+
+/// The queue pair of an identifier: the one of rdma_create_qp, or one that the program has stored in the C structure.
+///
+/// # Safety
+///
+/// `id` must be the identifier that `own` belongs to, not destroyed, and its field `qp` NULL or a queue pair that has not been destroyed.
+unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>) -> Option<Arc<Qp>> {
+    if let Some(qp) = own.state().qp.clone() {
+        return Some(qp);
+    }
+    // SAFETY: the caller guarantees that the field is NULL or a queue pair that has not been destroyed.
+    let qp = unsafe {
+        let c = addr_of!((*id).qp).read();
+        (!c.is_null() && owns(addr_of!((*c).context).read())).then(|| connection_of(c))
+    }?;
+    own.state().qp = Some(qp.clone());
+    Some(qp)
 }
 
 /// Accepts a connect request. The ESTABLISHED event is generated when the first FPDU of the initiator arrives, or immediately if the
-/// initiator has not announced one. EINVAL: there is no connect request or no queue pair, or more than 251 bytes of private data.
-/// ECONNRESET: the peer has closed the connection.
+/// initiator has not announced one; a synchronous identifier waits for it. The queue pair is as for [`rdma_connect`]. EINVAL: there is no
+/// connect request or no queue pair, or more than 251 bytes of private data. ECONNRESET: the peer has closed the connection. EMFILE.
 ///
 /// # Safety
 ///
@@ -108,14 +145,20 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `param` is NULL or points to connection parameters (rdma_accept(3)).
         let param = unsafe { read_param(param) }?;
-        let (qp, request, awaits) = {
+        // SAFETY: `id` has not been destroyed (rdma_accept(3)).
+        let qp = unsafe { queue_pair(id, own) }.ok_or(libc::EINVAL)?;
+        if !matches!(own.state().phase, Phase::Requested(_)) {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: `id` has not been destroyed (rdma_accept(3)).
+        unsafe { sync::prepare(id) }?;
+        let (request, awaits) = {
             let mut state = own.state();
-            let qp = state.qp.clone().ok_or(libc::EINVAL)?;
             match std::mem::replace(&mut state.phase, Phase::Ended) {
                 Phase::Requested(request) => {
                     let awaits = request.frame.enhanced.is_some_and(|e| e.peer_to_peer);
                     state.phase = Phase::Accepting { awaits };
-                    (qp, request, awaits)
+                    (request, awaits)
                 }
                 other => {
                     state.phase = other;
@@ -145,7 +188,8 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         }
         Ok(())
     })();
-    finish(result)
+    // SAFETY: `id` has not been destroyed, and the connection was accepted after `prepare`.
+    finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
 /// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data.
@@ -175,8 +219,8 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
     finish(result)
 }
 
-/// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED event. Does nothing if the
-/// connection has already ended. EINVAL: the identifier never had a connection.
+/// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED event; a synchronous identifier
+/// waits for it. Does nothing if the connection has already ended. EINVAL: the identifier never had a connection.
 ///
 /// # Safety
 ///
@@ -184,17 +228,26 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
 pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_disconnect(3)).
     let own = unsafe { &IdObject::own(id).cm };
-    let qp = {
+    let (qp, over) = {
         let state = own.state();
         match &state.phase {
-            Phase::Accepting { .. } | Phase::Connected | Phase::BrokenEarly | Phase::Ended => {
-                state.qp.clone()
-            }
+            Phase::Accepting { .. } | Phase::Connected | Phase::BrokenEarly => (state.qp.clone(), false),
+            Phase::Ended => (state.qp.clone(), true),
             _ => return finish(Err(libc::EINVAL)),
         }
     };
+    // A queue pair that is destroyed has taken the connection with it, and nothing is reported.
+    let reported = !over && qp.as_ref().is_some_and(|qp| !qp.is_destroyed());
     if let Some(qp) = qp {
         qp.disconnect();
     }
-    0
+    // SAFETY: `id` has not been destroyed; the end of a connection that was not over is reported.
+    finish(unsafe {
+        if reported {
+            sync::end(id)
+        } else {
+            sync::drain(id);
+            Ok(())
+        }
+    })
 }

@@ -6,47 +6,76 @@ use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use std::ptr::{addr_of, null_mut};
 
 use super::finish;
-use super::id::new_requested_id;
+use super::handle::new_requested_id;
 use crate::cancel::Whole;
 use crate::cm::event::Event;
-use crate::cm::id;
+use crate::cm::id::{self, Channel};
 use crate::ffi::object::Object;
 use crate::limits::MAX_PRIVATE_DATA_IN;
+use crate::sys::Errno;
 
-use super::channel::borrowed_queue;
+use super::channel::{borrowed_queue, is_hidden};
 
 /// The C structure of an event, and the private data that it points to.
 type EventObject = Object<rdma_cm_event, Vec<u8>>;
 
-/// Gets the next event of a channel. A connect request has a new identifier. EINVAL for NULL; EAGAIN or EINTR, as a read of the descriptor
-/// fails.
+/// Gets the next event of a channel. A connect request has a new identifier, which is synchronous if the listening one is. EINVAL for
+/// NULL; EAGAIN or EINTR, as a read of the descriptor fails.
 ///
 /// # Safety
 ///
 /// As for rdma_get_cm_event(3).
 pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
-    // SAFETY: `channel` was returned by rdma_create_event_channel and has not been destroyed (rdma_get_cm_event(3)).
-    let Some(queue) = (unsafe { borrowed_queue(channel) }) else { return finish(Err(libc::EINVAL)) };
+    // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_get_cm_event(3)).
+    let taken = unsafe { take_event(channel) };
+    // SAFETY: `event` points to a pointer for the result (rdma_get_cm_event(3)).
+    finish(taken.map(|c| unsafe { event.write(c) }))
+}
+
+/// As [`rdma_get_cm_event`]; the thread may be cancelled while it waits.
+///
+/// # Safety
+///
+/// `channel` must be NULL, or a channel of softverbs that has not been destroyed.
+pub(super) unsafe fn take_event(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
+    // SAFETY: `channel` is NULL or has not been destroyed.
+    let queue = unsafe { borrowed_queue(channel) }.ok_or(libc::EINVAL)?;
     let _whole = Whole::new();
-    let mut taken = match queue.take() {
-        Ok(taken) => taken,
-        Err(e) => return finish(Err(e)),
-    };
-    let queue = queue.clone();
+    let taken = queue.take()?;
+    // SAFETY: `channel` has not been destroyed, and the event comes from its queue.
+    Ok(unsafe { present(channel, queue, taken) })
+}
+
+/// The next event of a channel that is not NULL, if there is one; does not wait.
+///
+/// # Safety
+///
+/// As for [`take_event`].
+pub(super) unsafe fn try_take_event(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_event> {
+    // SAFETY: `channel` is NULL or has not been destroyed.
+    let queue = unsafe { borrowed_queue(channel) }?;
+    let taken = queue.try_take()?;
+    // SAFETY: `channel` has not been destroyed, and the event comes from its queue.
+    Some(unsafe { present(channel, queue, taken) })
+}
+
+/// The C structure of an event from the queue of a channel.
+///
+/// # Safety
+///
+/// `channel` must not have been destroyed, and `taken` come from its queue.
+unsafe fn present(channel: *mut rdma_event_channel, queue: &Channel, mut taken: Event) -> *mut rdma_cm_event {
     let about = taken.id as *mut rdma_cm_id;
-    let c = match taken.request.take().filter(|_| id::is_connect_request(&taken)) {
+    match taken.request.take().filter(|_| id::is_connect_request(&taken)) {
         // SAFETY: `about` is the listening identifier, which has not been destroyed: rdma_destroy_id withdraws the events of an
-        // identifier.
+        // identifier. `channel` has not been destroyed.
         Some(request) => unsafe {
             let context = addr_of!((*about).context).read();
-            let new = new_requested_id(channel, queue, context, request.fetch());
-            event_to_c(taken, new, about)
+            let on = (!is_hidden(channel)).then(|| (channel, queue.clone()));
+            event_to_c(taken, new_requested_id(on, context, request.fetch()), about)
         },
         None => event_to_c(taken, about, null_mut()),
-    };
-    // SAFETY: `event` points to a pointer for the result (rdma_get_cm_event(3)).
-    unsafe { event.write(c) };
-    0
+    }
 }
 
 /// Acknowledges an event and frees it with its private data.
@@ -64,7 +93,11 @@ pub unsafe fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 }
 
 /// Creates the C structure of an event with these values of `id` and `listen_id`.
-fn event_to_c(event: Event, id: *mut rdma_cm_id, listen_id: *mut rdma_cm_id) -> *mut rdma_cm_event {
+pub(super) fn event_to_c(
+    event: Event,
+    id: *mut rdma_cm_id,
+    listen_id: *mut rdma_cm_id,
+) -> *mut rdma_cm_event {
     let mut private_data = event.private_data;
     // The length of private data has 8 bits in rdma_cm.
     private_data.truncate(MAX_PRIVATE_DATA_IN);

@@ -4,66 +4,28 @@
 use libc::{c_int, c_void, sockaddr};
 use rdma_sys::{rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use std::net::SocketAddr;
-use std::ptr::{addr_of, addr_of_mut};
-use std::sync::{Arc, Mutex};
+use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::time::Duration;
 
-use super::channel::queue_of;
+use super::channel::{is_hidden, queue_of};
+use super::event::event_to_c;
 use super::finish;
+use super::handle::{IdObject, blank_id, create_object};
 use super::pd::default_pd;
-use super::queues::Made;
+use super::sync;
+use super::unsupported;
 use crate::cm::addr;
 use crate::cm::event::Event;
-use crate::cm::id::{Channel, Id, Phase};
-use crate::cm::incoming::Request;
+use crate::cm::id::{Id, Phase};
 use crate::ffi::context;
-use crate::ffi::object::Object;
 use crate::socket::Socket;
 use crate::sys;
 
-/// What belongs to the C structure of an identifier.
-pub(super) struct IdOwn {
-    pub(super) cm: Arc<Id>,
-    pub(super) made: Mutex<Made>,
-}
-
-pub(super) type IdObject = Object<rdma_cm_id, IdOwn>;
-
-/// Allocates the C structure of an identifier.
-fn create_object(c: rdma_cm_id, cm: Arc<Id>) -> *mut rdma_cm_id {
-    let id = IdObject::create(c, IdOwn { cm: cm.clone(), made: Mutex::default() });
-    cm.set_handle(id as usize);
-    id
-}
-
-fn blank_id(channel: *mut rdma_event_channel, context: *mut c_void, ps: rdma_port_space::Type) -> rdma_cm_id {
-    // SAFETY: all-zero is a valid rdma_cm_id: no device and no addresses.
-    let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
-    c.channel = channel;
-    c.context = context;
-    c.ps = ps;
-    c.qp_type = rdma_sys::ibv_qp_type::IBV_QPT_RC;
-    c
-}
-
-pub(super) fn new_requested_id(
-    channel: *mut rdma_event_channel,
-    queue: Channel,
-    context: *mut c_void,
-    request: Request,
-) -> *mut rdma_cm_id {
-    let mut c = blank_id(channel, context, rdma_port_space::RDMA_PS_TCP);
-    c.verbs = context::context();
-    c.pd = default_pd();
-    c.port_num = 1;
-    if let Some(local) = &request.local {
-        c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
-    }
-    c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer).0;
-    create_object(c, Id::new(Some(queue), Phase::Requested(request)))
-}
-
-/// Creates an identifier. If `channel` is NULL, address and route resolution generate no events. EINVAL: `ps` is not RDMA_PS_TCP.
+/// Creates an identifier. If `channel` is NULL it is synchronous: its functions return when the operation is over, with the error that the
+/// event of its failure has (ECONNREFUSED for a rejection), and its field `event` has the last event. As soon as it has something to wait
+/// for, it has a channel of its own. A descriptor is needed for that from rdma_connect, rdma_listen or rdma_accept on, not for resolving.
+///
+/// EOPNOTSUPP: a port space for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB) or of InfiniBand (RDMA_PS_IB). EINVAL: another one than RDMA_PS_TCP.
 ///
 /// # Safety
 ///
@@ -74,8 +36,15 @@ pub unsafe fn rdma_create_id(
     context: *mut c_void,
     ps: rdma_port_space::Type,
 ) -> c_int {
-    if ps != rdma_port_space::RDMA_PS_TCP {
-        return finish(Err(libc::EINVAL));
+    use rdma_port_space::{RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
+    match ps {
+        RDMA_PS_TCP => {}
+        RDMA_PS_UDP | RDMA_PS_IPOIB | RDMA_PS_IB => {
+            return finish(Err(unsupported(
+                "port spaces other than RDMA_PS_TCP: iWARP has connections only",
+            )));
+        }
+        _ => return finish(Err(libc::EINVAL)),
     }
     // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_create_id(3)).
     let cm = Id::new(unsafe { queue_of(channel) }, Phase::Idle);
@@ -86,7 +55,8 @@ pub unsafe fn rdma_create_id(
 }
 
 /// Destroys an identifier. A connect request that was neither accepted nor rejected is rejected, a connection attempt is cancelled, a
-/// connection is closed, and a listener is closed together with the requests that have not been fetched.
+/// connection is closed, and a listener is closed together with the requests that have not been fetched. Unlike rdma_destroy_id(3) it does
+/// not wait until the program has acknowledged the events that it has got: they stay valid until then, but their identifier does not.
 ///
 /// # Safety
 ///
@@ -109,11 +79,17 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     }
     own.leave_channel();
     // SAFETY: the program does not use `id` any more (rdma_destroy_id(3)). `leave_channel` has withdrawn the events that carry its address.
-    unsafe { IdObject::free(id) };
+    unsafe {
+        sync::forget_event(id);
+        sync::drop_channel(addr_of!((*id).channel).read());
+        IdObject::free(id);
+    }
     0
 }
 
-/// Migrates an identifier and its queued events to another channel; with NULL it has no channel, and its queued events are discarded.
+/// Migrates an identifier and its queued events to another channel; with NULL it becomes synchronous. Its last event (the field `event`) is
+/// acknowledged if it was. EINVAL: it is synchronous and `channel` is NULL. EMFILE, ENFILE, ENOMEM: there is no descriptor for a connection
+/// that becomes synchronous; the identifier then stays where it is.
 ///
 /// # Safety
 ///
@@ -121,11 +97,7 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
     // SAFETY: `id` is an identifier of softverbs and `channel` NULL or an event channel of softverbs; neither has been destroyed
     // (rdma_migrate_id(3)). `channel` is a field that only rdma_cm functions write.
-    unsafe {
-        IdObject::own(id).cm.migrate(queue_of(channel));
-        addr_of_mut!((*id).channel).write(channel);
-    }
-    0
+    finish(unsafe { sync::migrate(id, channel) })
 }
 
 /// Stores the device, its default protection domain and the addresses in the C structure of an identifier.
@@ -182,7 +154,7 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
 }
 
 /// Finds the route to a remote address. The timeout applies to the TCP connection, which [`super::rdma_connect`] establishes. ENETUNREACH or
-/// another error of connect(2) if there is no route. With an event channel RDMA_CM_EVENT_ADDR_RESOLVED is generated.
+/// another error of connect(2) if there is no route. RDMA_CM_EVENT_ADDR_RESOLVED is generated.
 ///
 /// # Safety
 ///
@@ -216,13 +188,14 @@ pub unsafe fn rdma_resolve_addr(
         }
         // SAFETY: `id` has not been destroyed (rdma_resolve_addr(3)).
         unsafe { enter(id, Some(&from), Some(&to)) };
-        own.raise(Event::new(0, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED, 0));
+        // SAFETY: as before.
+        unsafe { report(id, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED) };
         Ok(())
     })();
     finish(result)
 }
 
-/// Does nothing else than generate RDMA_CM_EVENT_ROUTE_RESOLVED, with an event channel: TCP finds the route. EINVAL before
+/// Does nothing else than generate RDMA_CM_EVENT_ROUTE_RESOLVED: TCP finds the route. EINVAL before
 /// [`rdma_resolve_addr`].
 ///
 /// # Safety
@@ -234,6 +207,24 @@ pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_i
     if own.state().dst.is_none() {
         return finish(Err(libc::EINVAL));
     }
-    own.raise(Event::new(0, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
+    // SAFETY: `id` has not been destroyed (rdma_resolve_route(3)).
+    unsafe { report(id, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED) };
     0
+}
+
+/// Reports that resolving has succeeded, which takes no time.
+///
+/// # Safety
+///
+/// `id` must be an identifier of softverbs that has not been destroyed.
+unsafe fn report(id: *mut rdma_cm_id, kind: rdma_cm_event_type::Type) {
+    let event = Event::new(0, kind, 0);
+    // SAFETY: `id` has not been destroyed, and its channel is NULL or has not been destroyed before the identifier.
+    unsafe {
+        if is_hidden(addr_of!((*id).channel).read()) {
+            sync::keep_event(id, event_to_c(event, id, null_mut()));
+        } else {
+            IdObject::own(id).cm.raise(event);
+        }
+    }
 }

@@ -2,23 +2,27 @@
 //! rdma_cm: event channels, communication identifiers and connections.
 //!
 //! Names, signatures and error conventions are those of the manual pages of librdmacm (`rdma_connect(3)` and so on): 0, or -1 and errno.
-//! Differences: address and route resolution with an identifier without event channel are synchronous, as in librdmacm, but connecting,
-//! listening and accepting require a channel; an identifier with unacknowledged events can be destroyed.
+//! An identifier without an event channel of the program is synchronous. Difference: an identifier with unacknowledged events can be
+//! destroyed.
 
 mod addrinfo;
 mod channel;
 mod connect;
+mod ep;
 mod event;
+mod handle;
 mod id;
 mod param;
 mod pd;
 mod qp;
 mod queues;
 mod srq;
+mod sync;
 
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
 pub use connect::{rdma_accept, rdma_connect, rdma_disconnect, rdma_listen, rdma_reject};
+pub use ep::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
 pub use event::{rdma_ack_cm_event, rdma_get_cm_event};
 pub use id::{
     rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_migrate_id, rdma_resolve_addr, rdma_resolve_route,

@@ -23,7 +23,8 @@ impl Param {
     }
 }
 
-/// Reads connection parameters; NULL selects defaults. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`].
+/// Reads connection parameters. NULL selects the defaults of librdmacm: as many reads as the device permits, and messages wait for receives
+/// without a limit. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`].
 ///
 /// # Safety
 ///
@@ -31,7 +32,12 @@ impl Param {
 pub(super) unsafe fn read_param(param: *const rdma_conn_param) -> Result<Param, Errno> {
     const UNLIMITED: u8 = 7;
     if param.is_null() {
-        return Ok(Param { private_data: Vec::new(), ird: 1, ord: 1, wait_for_receives: false });
+        return Ok(Param {
+            private_data: Vec::new(),
+            ird: MAX_READS,
+            ord: MAX_READS,
+            wait_for_receives: true,
+        });
     }
     // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an address; it is copied.
     let given = unsafe { param.read() };

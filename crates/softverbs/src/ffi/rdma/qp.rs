@@ -7,7 +7,7 @@ use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::Arc;
 
 use super::finish;
-use super::id::IdObject;
+use super::handle::IdObject;
 use super::pd::default_pd;
 use super::queues::Made;
 use crate::ffi::verbs;

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Synchronous identifiers: rdma_create_ep(3), rdma_get_request(3) and calls that wait, as the programs use them that need no event channel.
+
+mod common;
+use common::verbs_h::*;
+use common::*;
+use rdma_sys::*;
+use softverbs::rdma as cm;
+use std::ffi::{CStr, CString};
+use std::ptr::{null, null_mut};
+use std::sync::mpsc;
+use std::thread;
+
+use rdma_cm_event_type::{
+    RDMA_CM_EVENT_ADDR_RESOLVED as ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST as CONNECT_REQUEST,
+    RDMA_CM_EVENT_DISCONNECTED as DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED as ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED as REJECTED, RDMA_CM_EVENT_ROUTE_RESOLVED as ROUTE_RESOLVED,
+};
+
+const PASSIVE: i32 = 1;
+const FAMILY: i32 = 8;
+
+type Id = *mut rdma_cm_id;
+
+/// A result of rdma_getaddrinfo, freed at the end.
+struct Info(*mut rdma_addrinfo);
+
+impl Info {
+    fn get(host: &CStr, port: u16, flags: i32) -> Self {
+        // SAFETY: all-zero hints are valid, and both names are C strings.
+        unsafe {
+            let mut hints: rdma_addrinfo = std::mem::zeroed();
+            hints.ai_flags = flags;
+            hints.ai_port_space = rdma_port_space::RDMA_PS_TCP as i32;
+            let service = CString::new(port.to_string()).unwrap();
+            let mut res = null_mut();
+            assert_eq!(cm::rdma_getaddrinfo(host.as_ptr(), service.as_ptr(), &hints, &mut res), 0);
+            Self(res)
+        }
+    }
+
+    fn endpoint(&self, attr: Option<&mut ibv_qp_init_attr>) -> Id {
+        let mut id = null_mut();
+        let attr = attr.map_or(null_mut(), |attr| attr);
+        // SAFETY: the result lives, the attributes are NULL or outlive the call.
+        assert_eq!(unsafe { cm::rdma_create_ep(&mut id, self.0, null_mut(), attr) }, 0);
+        id
+    }
+}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { cm::rdma_freeaddrinfo(self.0) };
+    }
+}
+
+/// Attributes as the examples of librdmacm leave them: without queues and without a type.
+fn attributes() -> ibv_qp_init_attr {
+    let mut attr = bare_attributes(4);
+    attr.qp_type = 0;
+    attr
+}
+
+/// A listening endpoint and its port.
+fn listener(host: &CStr, attr: Option<&mut ibv_qp_init_attr>) -> (Id, u16) {
+    let id = Info::get(host, 0, PASSIVE).endpoint(attr);
+    // SAFETY: the endpoint lives and is bound.
+    unsafe {
+        assert_eq!(cm::rdma_listen(id, 0), 0);
+        (id, u16::from_be((*id).route.addr.__bindgen_anon_1.src_sin.sin_port))
+    }
+}
+
+/// The last event of an identifier: kind, status, private data.
+fn last(id: Id) -> (u32, i32, Vec<u8>) {
+    // SAFETY: the identifier lives, and its event until the next call for it.
+    unsafe {
+        let event = (*id).event.read();
+        assert_eq!(event.id, id);
+        let conn = event.param.conn;
+        let len = usize::from(conn.private_data_len);
+        let data = if len == 0 { &[] } else { std::slice::from_raw_parts(conn.private_data.cast(), len) };
+        (event.event, event.status, data.to_vec())
+    }
+}
+
+/// Takes a request of a listening endpoint, and does `answer` with it, in another thread.
+fn serve(host: &'static CStr, answer: impl FnOnce(Id) + Send + 'static) -> (u16, thread::JoinHandle<()>) {
+    let (tell, port) = mpsc::channel();
+    let server = thread::spawn(move || {
+        let (listen, port) = listener(host, Some(&mut attributes()));
+        tell.send(port).unwrap();
+        let mut id = null_mut();
+        // SAFETY: both endpoints are destroyed once.
+        unsafe {
+            assert_eq!(cm::rdma_get_request(listen, &mut id), 0);
+            assert_eq!((*(*id).event).listen_id, listen);
+            answer(id);
+            cm::rdma_destroy_ep(id);
+            cm::rdma_destroy_ep(listen);
+        }
+    });
+    (port.recv().unwrap(), server)
+}
+
+fn echo(host: &'static CStr) {
+    const LEN: usize = 16;
+    // SAFETY: the endpoints are destroyed once, after everything that uses them.
+    unsafe {
+        let (port, server) = serve(host, |id| {
+            assert_eq!(last(id), (CONNECT_REQUEST, 0, b"hello".to_vec()));
+            assert!(!(*id).qp.is_null() && (*id).channel.is_null());
+            let (mut got, mut sent) = ([0; LEN], [0; LEN]);
+            let (target, source) = (reg_msgs(id, &mut got), reg_msgs(id, &mut sent));
+            assert_eq!(post_recv(id, 1, target), 0);
+            assert_eq!(cm::rdma_accept(id, null_mut()), 0);
+            assert_eq!(last(id), (ESTABLISHED, 0, vec![]));
+            assert_eq!(get_recv_comp(id), (1, 0, LEN as u32));
+            sent = got;
+            sent.reverse();
+            assert_eq!(post_send(id, 2, source, LEN), 0);
+            assert_eq!(get_send_comp(id).1, 0);
+            assert_eq!(cm::rdma_disconnect(id), 0);
+            assert_eq!(last(id).0, DISCONNECTED);
+            assert_eq!(cm::rdma_disconnect(id), 0, "it is over");
+            dereg(target);
+            dereg(source);
+        });
+        let id = Info::get(host, port, 0).endpoint(Some(&mut attributes()));
+        assert_eq!(last(id).0, ROUTE_RESOLVED);
+        let (mut got, mut sent) = ([0; LEN], *b"0123456789abcdef");
+        let (target, source) = (reg_msgs(id, &mut got), reg_msgs(id, &mut sent));
+        assert_eq!(post_recv(id, 1, target), 0);
+        assert_eq!(cm::rdma_connect(id, &mut param(b"hello")), 0);
+        assert_eq!(last(id).0, ESTABLISHED);
+        assert_eq!(post_send(id, 2, source, LEN), 0);
+        assert_eq!(get_send_comp(id).1, 0);
+        assert_eq!(get_recv_comp(id), (1, 0, LEN as u32));
+        assert_eq!(&got, b"fedcba9876543210");
+        assert_eq!(cm::rdma_disconnect(id), 0);
+        assert_eq!(last(id).0, DISCONNECTED);
+        dereg(target);
+        dereg(source);
+        cm::rdma_destroy_ep(id);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn two_endpoints_without_an_event_channel_exchange_messages() {
+    echo(c"127.0.0.1");
+    echo(c"::1");
+}
+
+#[test]
+fn resolving_needs_no_channel() {
+    // SAFETY: the identifier is destroyed once.
+    unsafe {
+        let (info, mut id) = (Info::get(c"127.0.0.1", 7204, 0), null_mut());
+        assert_eq!(cm::rdma_create_id(null_mut(), &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
+        fails(cm::rdma_resolve_route(id, 100), libc::EINVAL);
+        assert_eq!(cm::rdma_resolve_addr(id, null_mut(), (*info.0).ai_dst_addr, 100), 0);
+        assert_eq!(last(id), (ADDR_RESOLVED, 0, vec![]));
+        assert_eq!(cm::rdma_resolve_route(id, 100), 0);
+        assert_eq!(last(id), (ROUTE_RESOLVED, 0, vec![]));
+        assert!((*id).channel.is_null() && !(*id).pd.is_null());
+        fails(cm::rdma_migrate_id(id, null_mut()), libc::EINVAL);
+        fails(cm::rdma_connect(id, null_mut()), libc::EINVAL);
+        fails(cm::rdma_accept(id, null_mut()), libc::EINVAL);
+        fails(cm::rdma_listen(id, 0), libc::EINVAL);
+        fails(cm::rdma_disconnect(id), libc::EINVAL);
+        assert!((*id).channel.is_null(), "what is refused needs none");
+        assert_eq!(cm::rdma_destroy_id(id), 0);
+    }
+}
+
+#[test]
+fn a_connection_that_does_not_come_about_is_the_error_of_the_call() {
+    // SAFETY: the endpoints are destroyed once.
+    unsafe {
+        let (port, server) = serve(c"127.0.0.1", |id| {
+            let text = b"not you";
+            assert_eq!(cm::rdma_reject(id, text.as_ptr().cast(), text.len() as u8), 0);
+        });
+        let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+        fails(cm::rdma_connect(id, null_mut()), libc::ECONNREFUSED);
+        assert_eq!(last(id), (REJECTED, -libc::ECONNREFUSED, b"not you".to_vec()));
+        server.join().unwrap();
+        cm::rdma_destroy_ep(id);
+
+        // Nobody listens there any more.
+        let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+        fails(cm::rdma_connect(id, null_mut()), libc::ECONNREFUSED);
+        assert_eq!(last(id).0, REJECTED);
+        cm::rdma_destroy_ep(id);
+    }
+}
+
+#[test]
+fn a_request_without_a_possible_queue_pair_is_rejected() {
+    // SAFETY: the endpoints are destroyed once.
+    unsafe {
+        let mut too_many = attributes();
+        too_many.cap.max_send_wr = u32::MAX;
+        let (listen, port) = listener(c"127.0.0.1", Some(&mut too_many));
+        let client = thread::spawn(move || {
+            let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+            fails(cm::rdma_connect(id, null_mut()), libc::ECONNREFUSED);
+            cm::rdma_destroy_ep(id);
+        });
+        let mut id = null_mut();
+        fails(cm::rdma_get_request(listen, &mut id), libc::EINVAL);
+        assert!(id.is_null());
+        client.join().unwrap();
+        cm::rdma_destroy_ep(listen);
+    }
+}
+
+/// The peer ends the connection first; the end is there to be fetched, and then the call does not wait for another one.
+#[test]
+fn a_connection_that_the_peer_has_ended_is_disconnected_at_once() {
+    // SAFETY: the endpoints are destroyed once.
+    unsafe {
+        let (port, server) = serve(c"127.0.0.1", |id| {
+            assert_eq!((cm::rdma_accept(id, null_mut()), cm::rdma_disconnect(id)), (0, 0));
+        });
+        let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+        assert_eq!(cm::rdma_connect(id, null_mut()), 0);
+        server.join().unwrap();
+        let mut fd = libc::pollfd { fd: (*(*id).channel).fd, events: libc::POLLIN, revents: 0 };
+        assert_eq!(libc::poll(&mut fd, 1, 10_000), 1, "its own channel tells");
+        assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+        assert_eq!(cm::rdma_disconnect(id), 0);
+        cm::rdma_destroy_ep(id);
+    }
+}
+
+/// Without its queue pair a connection is gone and nothing reports its end: nobody waits for that.
+#[test]
+fn a_connection_without_its_queue_pair_is_disconnected_at_once() {
+    // SAFETY: the endpoints are destroyed once.
+    unsafe {
+        let (port, server) = serve(c"127.0.0.1", |id| {
+            assert_eq!(cm::rdma_accept(id, null_mut()), 0);
+            cm::rdma_destroy_qp(id);
+            assert_eq!(cm::rdma_disconnect(id), 0);
+        });
+        let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+        assert_eq!((cm::rdma_connect(id, null_mut()), cm::rdma_disconnect(id)), (0, 0));
+        cm::rdma_destroy_ep(id);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn an_identifier_becomes_asynchronous_and_synchronous_again() {
+    // SAFETY: the endpoints are destroyed once, the channel after them.
+    unsafe {
+        let (port, server) = serve(c"127.0.0.1", |id| {
+            let events = cm::rdma_create_event_channel();
+            assert_eq!(cm::rdma_migrate_id(id, events), 0);
+            assert!((*id).event.is_null() && (*id).channel == events);
+            assert_eq!(cm::rdma_accept(id, null_mut()), 0);
+            assert_eq!(next_event(events).0, ESTABLISHED);
+            // The end of a connection has to be kept for whoever asks for it.
+            assert_eq!(cm::rdma_migrate_id(id, null_mut()), 0);
+            assert!(!(*id).channel.is_null() && (*id).channel != events);
+            cm::rdma_destroy_event_channel(events);
+            assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+        });
+        let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+        assert_eq!(cm::rdma_connect(id, null_mut()), 0);
+        let events = cm::rdma_create_event_channel();
+        assert_eq!(cm::rdma_migrate_id(id, events), 0);
+        assert!((*id).event.is_null() && (*id).channel == events);
+        assert_eq!(next_event(events).0, DISCONNECTED);
+        server.join().unwrap();
+        let mut other = null_mut();
+        fails(cm::rdma_get_request(id, &mut other), libc::EINVAL);
+        cm::rdma_destroy_ep(id);
+        cm::rdma_destroy_event_channel(events);
+    }
+}
+
+/// A queue pair that is not the one of rdma_create_qp for this identifier.
+#[test]
+fn a_queue_pair_of_the_program_is_connected() {
+    // SAFETY: the queue pair is destroyed once, by the identifier that it was created on.
+    unsafe {
+        let (port, server) = serve(c"127.0.0.1", |id| assert_eq!(cm::rdma_accept(id, null_mut()), 0));
+        let info = Info::get(c"127.0.0.1", port, 0);
+        let (maker, id) = (info.endpoint(Some(&mut attributes())), info.endpoint(None));
+        fails(cm::rdma_connect(id, null_mut()), libc::EINVAL);
+        (*id).qp = (*maker).qp;
+        assert_eq!((cm::rdma_connect(id, null_mut()), last(id).0), (0, ESTABLISHED));
+        assert_eq!(cm::rdma_disconnect(id), 0);
+        (*id).qp = null_mut();
+        cm::rdma_destroy_ep(id);
+        cm::rdma_destroy_ep(maker);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn an_endpoint_that_cannot_be_is_refused_and_nothing_is_stored() {
+    // SAFETY: the results of rdma_getaddrinfo live; the foreign domain is only looked at.
+    unsafe {
+        let active = Info::get(c"127.0.0.1", 7204, 0);
+        let passive = Info::get(c"127.0.0.1", 0, PASSIVE);
+        let mut foreign = ibv_pd { context: 0x40 as *mut ibv_context, handle: 1 };
+        let refused = |from: &Info, change: &dyn Fn(&mut rdma_addrinfo), pd, attr, errno| {
+            let (mut res, mut id) = (from.0.read(), null_mut());
+            change(&mut res);
+            fails(cm::rdma_create_ep(&mut id, &mut res, pd, attr), errno);
+            assert!(id.is_null());
+        };
+        let unreliable = ibv_qp_type::IBV_QPT_UD as i32;
+        refused(&active, &|res| res.ai_qp_type = unreliable, null_mut(), null_mut(), libc::EOPNOTSUPP);
+        let datagrams = rdma_port_space::RDMA_PS_UDP as i32;
+        refused(&active, &|res| res.ai_port_space = datagrams, null_mut(), null_mut(), libc::EOPNOTSUPP);
+        refused(&active, &|res| res.ai_port_space = 77, null_mut(), null_mut(), libc::EINVAL);
+        refused(&active, &|res| res.ai_dst_len = 0, null_mut(), null_mut(), libc::EINVAL);
+        refused(&passive, &|res| res.ai_src_len = 0, null_mut(), null_mut(), libc::EINVAL);
+        for from in [&active, &passive] {
+            refused(from, &|_| {}, &mut foreign, &mut attributes(), libc::EINVAL);
+        }
+        let mut too_many = attributes();
+        too_many.cap.max_recv_wr = u32::MAX;
+        refused(&active, &|_| {}, null_mut(), &mut too_many, libc::EINVAL);
+        fails(cm::rdma_create_ep(null_mut(), active.0, null_mut(), null_mut()), libc::EINVAL);
+
+        let idle = passive.endpoint(None);
+        let mut id = null_mut();
+        fails(cm::rdma_get_request(idle, &mut id), libc::EINVAL);
+        cm::rdma_destroy_ep(idle);
+        for ps in [rdma_port_space::RDMA_PS_UDP, rdma_port_space::RDMA_PS_IPOIB, rdma_port_space::RDMA_PS_IB]
+        {
+            fails(cm::rdma_create_id(null_mut(), &mut id, null_mut(), ps), libc::EOPNOTSUPP);
+        }
+        fails(cm::rdma_create_id(null_mut(), &mut id, null_mut(), 7), libc::EINVAL);
+        assert!(id.is_null());
+    }
+}
+
+#[test]
+fn addresses_are_resolved_for_either_side() {
+    // SAFETY: all-zero hints are valid; the results live until they are freed.
+    unsafe {
+        let passive = Info::get(c"::1", 7204, PASSIVE).0.read();
+        assert_eq!((passive.ai_flags, passive.ai_family), (PASSIVE, libc::AF_INET6));
+        assert!(passive.ai_src_len > 0 && passive.ai_dst_len == 0 && passive.ai_dst_addr.is_null());
+        assert_eq!(passive.ai_qp_type, ibv_qp_type::IBV_QPT_RC as i32);
+        assert_eq!(passive.ai_port_space, rdma_port_space::RDMA_PS_TCP as i32);
+
+        // The source that a program asks for goes with every destination.
+        let source = Info::get(c"127.0.0.1", 0, PASSIVE);
+        let mut hints: rdma_addrinfo = std::mem::zeroed();
+        hints.ai_src_len = (*source.0).ai_src_len;
+        hints.ai_src_addr = (*source.0).ai_src_addr;
+        let mut res = null_mut();
+        assert_eq!(cm::rdma_getaddrinfo(c"127.0.0.1".as_ptr(), c"7204".as_ptr(), &hints, &mut res), 0);
+        let both = Info(res);
+        assert!((*both.0).ai_src_len == hints.ai_src_len && (*both.0).ai_dst_len > 0);
+        assert_ne!((*both.0).ai_src_addr, hints.ai_src_addr, "a copy");
+        let id = both.endpoint(None);
+        assert_eq!((*id).route.addr.__bindgen_anon_1.src_sin.sin_addr.s_addr, 0x7f00_0001u32.to_be());
+        cm::rdma_destroy_ep(id);
+
+        // Without names the addresses are those of the hints.
+        hints.ai_flags = PASSIVE;
+        assert_eq!(cm::rdma_getaddrinfo(null(), null(), &hints, &mut res), 0);
+        assert_eq!((*Info(res).0).ai_src_len, hints.ai_src_len);
+        hints.ai_flags = 0;
+        let ask = |change: &dyn Fn(&mut rdma_addrinfo), node: *const libc::c_char| {
+            let mut res = null_mut();
+            let mut hints = hints;
+            change(&mut hints);
+            let ret = cm::rdma_getaddrinfo(node, null(), &hints, &mut res);
+            cm::rdma_freeaddrinfo(res);
+            ret
+        };
+        assert_eq!(ask(&|_| {}, null()), libc::EAI_NONAME, "no destination");
+        let v4 = c"127.0.0.1".as_ptr();
+        let family = |hints: &mut rdma_addrinfo, family| {
+            hints.ai_flags = FAMILY;
+            hints.ai_family = family;
+        };
+        assert_eq!(ask(&|hints| family(hints, libc::AF_INET), v4), 0);
+        assert_ne!(ask(&|hints| family(hints, libc::AF_INET6), v4), 0);
+        assert_eq!(ask(&|hints| family(hints, libc::AF_IB), v4), libc::EAI_FAMILY);
+        assert_eq!(ask(&|hints| hints.ai_family = libc::AF_INET6, v4), 0, "not asked for by the flag");
+        let udp = rdma_port_space::RDMA_PS_UDP as i32;
+        let both = |hints: &mut rdma_addrinfo| {
+            hints.ai_qp_type = ibv_qp_type::IBV_QPT_RC as i32;
+            hints.ai_port_space = udp;
+        };
+        assert_eq!(ask(&both, v4), libc::EAI_SOCKTYPE);
+    }
+}
