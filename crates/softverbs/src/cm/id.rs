@@ -14,6 +14,7 @@ use super::connect::Outgoing;
 use super::event::Event;
 use super::incoming::{Request, Unfetched};
 use super::listen::Listener;
+use super::options::Options;
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
@@ -55,6 +56,7 @@ pub(crate) struct State {
     pub src: Option<SocketAddr>,
     pub dst: Option<SocketAddr>,
     pub timeout: Duration,
+    pub options: Options,
 }
 
 /// A communication identifier.
@@ -76,6 +78,7 @@ impl Id {
                 src: None,
                 dst: None,
                 timeout: Duration::ZERO,
+                options: Options::default(),
             }),
         })
     }

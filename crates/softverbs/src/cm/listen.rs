@@ -17,6 +17,7 @@ use super::event::Event;
 use super::guests::{Guests, Host, Limits};
 use super::id::Id;
 use super::incoming::{Incoming, Unfetched};
+use super::options::Options;
 use crate::limits::BACKLOG;
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
@@ -66,6 +67,13 @@ impl Listener {
             self.engine.remove(self.token, socket.as_raw_fd());
         }
         self.guests.dismiss_all(self.token);
+    }
+
+    /// For the connections that it accepts from now on.
+    pub(crate) fn apply_tos(&self, options: Options) {
+        if let Some(socket) = &*lock(&self.socket) {
+            options.apply_tos(socket);
+        }
     }
 
     fn is_closed(&self) -> bool {

@@ -2,8 +2,8 @@
 //! Connections: listening, connecting, accepting, rejecting, disconnecting.
 
 use libc::{c_int, c_void};
-use rdma_sys::{rdma_cm_id, rdma_conn_param};
-use std::ptr::addr_of;
+use rdma_sys::{ibv_event_type, rdma_cm_id, rdma_conn_param};
+use std::ptr::{addr_of, addr_of_mut};
 use std::sync::{Arc, Weak};
 
 use super::finish;
@@ -72,25 +72,37 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         }
         // SAFETY: `id` has not been destroyed (rdma_connect(3)).
         unsafe { sync::prepare(id) }?;
-        let (dst, timeout, bound) = {
+        let (dst, timeout, bound, options) = {
             let mut state = own.state();
             let Some(dst) = state.dst else { return Err(libc::EINVAL) };
             if !matches!(state.phase, Phase::Idle) {
                 return Err(libc::EINVAL);
             }
             state.phase = Phase::Connecting(None);
-            (dst, state.timeout, state.socket.take())
+            (dst, state.timeout, state.socket.take(), state.options)
         };
         let offer = param.offer();
         let frame = negotiate::request(offer);
         let started = (|| {
             let mut request = Vec::new();
             mpa::encode(&frame, &param.private_data, &mut request).map_err(|_| libc::EINVAL)?;
+            let is_bound = bound.is_some();
             let socket = match bound {
                 Some(socket) => socket,
                 None => Socket::new(addr::family(&dst))?,
             };
+            if !is_bound {
+                options.apply(&socket);
+            }
             let connected = addr::connect(&socket, &dst);
+            if !is_bound && matches!(connected, Ok(()) | Err(libc::EINPROGRESS)) {
+                let local = addr::local(&socket)?;
+                // SAFETY: `id` has not been destroyed (rdma_connect(3)). The program does not read this field during the call.
+                unsafe {
+                    let src = addr_of_mut!((*id).route.addr.__bindgen_anon_1.src_storage);
+                    src.write(addr::to_storage(&local).0);
+                }
+            }
             let wait_for_receives = param.wait_for_receives;
             let attempt = Attempt { qp, request, offer, wait_for_receives, dst, timeout };
             Outgoing::start(own, socket, connected, attempt)
@@ -217,6 +229,42 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
         Ok(())
     })();
     finish(result)
+}
+
+/// As [`rdma_reject`]; iWARP cannot tell the peer that it was for its enhanced connection establishment.
+///
+/// # Safety
+///
+/// As for rdma_reject_ece(3).
+pub unsafe fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int {
+    // SAFETY: rdma_reject_ece(3) asks for the same as rdma_reject(3).
+    unsafe { rdma_reject(id, private_data, len) }
+}
+
+/// Completes an active connection whose queue pair is not the identifier's. With iWARP it is established already, so nothing is left to do.
+/// EINVAL: the identifier has a queue pair, or no connection.
+///
+/// # Safety
+///
+/// As for rdma_establish(3).
+pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_establish(3)).
+    let (own, qp) = unsafe { (&IdObject::own(id).cm, addr_of!((*id).qp).read()) };
+    let connected = matches!(own.state().phase, Phase::Connected);
+    finish(if connected && qp.is_null() { Ok(()) } else { Err(libc::EINVAL) })
+}
+
+/// Takes note of an asynchronous event of the queue pair, which changes nothing: iWARP connections are established by their first message.
+/// EINVAL: the identifier has neither requested nor accepted a connection.
+///
+/// # Safety
+///
+/// As for rdma_notify(3).
+pub unsafe fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type::Type) -> c_int {
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_notify(3)).
+    let own = unsafe { &IdObject::own(id).cm };
+    let none = matches!(own.state().phase, Phase::Idle | Phase::Listening(_) | Phase::Requested(_));
+    finish(if none { Err(libc::EINVAL) } else { Ok(()) })
 }
 
 /// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED event; a synchronous identifier

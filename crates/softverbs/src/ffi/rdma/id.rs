@@ -137,6 +137,8 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
         let wanted = unsafe { addr::read(addr) }?;
         let socket = Socket::new(addr::family(&wanted))?;
         sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        let options = own.state().options;
+        options.apply(&socket);
         addr::bind(&socket, &wanted)?;
         let bound = addr::local(&socket)?;
         let mut state = own.state();

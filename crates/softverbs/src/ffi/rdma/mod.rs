@@ -6,27 +6,42 @@
 //! destroyed.
 
 mod addrinfo;
+mod attr;
 mod channel;
 mod connect;
+mod devices;
+mod ece;
 mod ep;
 mod event;
 mod handle;
 mod id;
+mod multicast;
+mod option;
 mod param;
 mod pd;
+mod port;
 mod qp;
 mod queues;
 mod srq;
 mod sync;
 
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
+pub use attr::rdma_init_qp_attr;
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
-pub use connect::{rdma_accept, rdma_connect, rdma_disconnect, rdma_listen, rdma_reject};
+pub use connect::{
+    rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_listen, rdma_notify, rdma_reject,
+    rdma_reject_ece,
+};
+pub use devices::{rdma_free_devices, rdma_get_devices};
+pub use ece::{rdma_get_remote_ece, rdma_set_local_ece};
 pub use ep::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
 pub use event::{rdma_ack_cm_event, rdma_get_cm_event};
 pub use id::{
     rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_migrate_id, rdma_resolve_addr, rdma_resolve_route,
 };
+pub use multicast::{rdma_join_multicast, rdma_join_multicast_ex, rdma_leave_multicast};
+pub use option::rdma_set_option;
+pub use port::{rdma_get_dst_port, rdma_get_src_port};
 pub use qp::{rdma_create_qp, rdma_create_qp_ex, rdma_destroy_qp};
 pub use srq::{rdma_create_srq, rdma_create_srq_ex, rdma_destroy_srq};
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The options of an identifier that apply to its sockets (rdma_set_option(3)).
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+
+use crate::sys;
+
+/// What the program has set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// The type of service, or traffic class.
+    pub tos: Option<u8>,
+    /// A wildcard IPv6 address does not stand for those of IPv4.
+    pub only_ipv6: Option<bool>,
+}
+
+impl Options {
+    /// Applies them to a socket that is not bound. A family ignores those of the other one.
+    pub(crate) fn apply(self, socket: &OwnedFd) {
+        self.apply_tos(socket);
+        if let Some(only) = self.only_ipv6 {
+            sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, i32::from(only));
+        }
+    }
+
+    /// Applies the one that can change at any time. A connection inherits it from its listener.
+    pub(crate) fn apply_tos(self, socket: &OwnedFd) {
+        if let Some(tos) = self.tos {
+            sys::set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(tos));
+            sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(tos));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_gets_what_is_set() {
+        let options = Options { tos: Some(0x20), only_ipv6: Some(true) };
+        let v4 = sys::tcp_socket(libc::AF_INET).unwrap();
+        options.apply(&v4);
+        assert_eq!(sys::get_option(&v4, libc::IPPROTO_IP, libc::IP_TOS), Ok(0x20));
+        let v6 = sys::tcp_socket(libc::AF_INET6).unwrap();
+        Options::default().apply(&v6);
+        let before = sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+        assert_ne!(before, Ok(0x20), "nothing was set");
+        options.apply(&v6);
+        assert_eq!(sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_TCLASS), Ok(0x20));
+        assert_eq!(sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), Ok(1));
+        Options { only_ipv6: Some(false), ..options }.apply(&v6);
+        assert_eq!(sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), Ok(0));
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Multicast, which needs datagrams and is therefore not supported: iWARP has connections only (RFC 5040).
+
+use libc::{c_int, c_void, sockaddr};
+use rdma_sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
+
+use super::{finish, unsupported};
+
+fn refuse() -> c_int {
+    finish(Err(unsupported("multicast, which iWARP does not have")))
+}
+
+/// EOPNOTSUPP.
+///
+/// # Safety
+///
+/// As for rdma_join_multicast(3).
+pub unsafe fn rdma_join_multicast(_: *mut rdma_cm_id, _: *mut sockaddr, _: *mut c_void) -> c_int {
+    refuse()
+}
+
+/// EOPNOTSUPP.
+///
+/// # Safety
+///
+/// As for rdma_join_multicast_ex(3).
+pub unsafe fn rdma_join_multicast_ex(
+    _: *mut rdma_cm_id,
+    _: *mut rdma_cm_join_mc_attr_ex,
+    _: *mut c_void,
+) -> c_int {
+    refuse()
+}
+
+/// EOPNOTSUPP.
+///
+/// # Safety
+///
+/// As for rdma_leave_multicast(3).
+pub unsafe fn rdma_leave_multicast(_: *mut rdma_cm_id, _: *mut sockaddr) -> c_int {
+    refuse()
+}
