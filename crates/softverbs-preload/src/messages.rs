@@ -30,13 +30,15 @@ fn level() -> LevelFilter {
     asked.and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::Warn)
 }
 
-/// Connects the messages of softverbs to stderr; only the first call does anything.
-pub(crate) fn connect() {
+/// Begins to use softverbs: connects its messages to stderr, and creates the descriptor for asynchronous events, which programs expect in the
+/// context wherever they have it from. Only the first call does anything.
+pub(crate) fn begin() {
     static CONNECTED: AtomicBool = AtomicBool::new(false);
     if !CONNECTED.load(Ordering::Relaxed)
         && !CONNECTED.swap(true, Ordering::Relaxed)
         && log::set_logger(&Stderr).is_ok()
     {
         log::set_max_level(level());
+        softverbs::verbs::with_async_events();
     }
 }

@@ -28,4 +28,30 @@ exports! { "RDMACM_1.0" from softverbs::rdma {
     fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int;
     fn rdma_getaddrinfo(node: *const c_char, service: *const c_char, hints: *const rdma_addrinfo, res: *mut *mut rdma_addrinfo) -> c_int;
     fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) -> ();
+    fn rdma_create_ep(id: *mut *mut rdma_cm_id, res: *mut rdma_addrinfo, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> c_int;
+    fn rdma_destroy_ep(id: *mut rdma_cm_id) -> ();
+    fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int;
+    fn rdma_set_option(id: *mut rdma_cm_id, level: c_int, optname: c_int, optval: *mut c_void, optlen: usize) -> c_int;
+    fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type::Type) -> c_int;
+    fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context;
+    fn rdma_free_devices(list: *mut *mut ibv_context) -> ();
+    fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16;
+    fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16;
+    fn rdma_join_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr, context: *mut c_void) -> c_int;
+    fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
+} }
+
+exports! { "RDMACM_1.1" from softverbs::rdma {
+    fn rdma_join_multicast_ex(id: *mut rdma_cm_id, attr: *mut rdma_cm_join_mc_attr_ex, context: *mut c_void) -> c_int;
+} }
+
+exports! { "RDMACM_1.2" from softverbs::rdma {
+    fn rdma_establish(id: *mut rdma_cm_id) -> c_int;
+    fn rdma_init_qp_attr(id: *mut rdma_cm_id, attr: *mut ibv_qp_attr, mask: *mut c_int) -> c_int;
+} }
+
+exports! { "RDMACM_1.3" from softverbs::rdma {
+    fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, private_data_len: u8) -> c_int;
+    fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int;
+    fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int;
 } }

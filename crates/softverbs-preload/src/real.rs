@@ -142,7 +142,7 @@ macro_rules! exports {
             #[allow(unused_unsafe)]
             let ours = unsafe { $ours };
             if ours {
-                $crate::messages::connect();
+                $crate::messages::begin();
                 // SAFETY: the caller meets the requirements of the manual page, and the object is one of softverbs.
                 unsafe { soft::$name($($arg),*) }
             } else {
@@ -161,7 +161,7 @@ macro_rules! exports {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
-            $crate::messages::connect();
+            $crate::messages::begin();
             // SAFETY: the caller meets the requirements of the manual page, and every object of this library is one of softverbs.
             unsafe { soft::$name($($arg),*) }
         }

@@ -101,6 +101,25 @@ impl Cq {
         self.channel.as_ref()
     }
 
+    /// Changes the number of entries; the completions in the queue stay. EINVAL if there are more of them, ENOMEM.
+    pub(crate) fn resize(&self, entries: u32) -> Result<(), Errno> {
+        let mut fresh = try_filled(entries as usize, Entry::default)?;
+        let mut ring = lock(&self.ring);
+        let (taken, put, old) = (ring.taken, ring.put, ring.entries.len() as u64);
+        if put - taken > u64::from(entries) {
+            return Err(libc::EINVAL);
+        }
+        for at in taken..put {
+            let entry = std::mem::take(&mut ring.entries[(at % old) as usize]);
+            fresh[(at % u64::from(entries)) as usize] = entry;
+        }
+        ring.entries = fresh;
+        drop(ring);
+        // There may be room now for what a connection keeps.
+        self.give_room();
+        Ok(())
+    }
+
     /// Adds a connection, which an empty poll then drives.
     pub(crate) fn attach(&self, connection: Arc<dyn Driven>) -> Result<(), Errno> {
         let mut connections = lock(&self.connections);
@@ -188,12 +207,19 @@ impl Cq {
             self.progress();
             (got, _) = self.take(max, &mut out);
         }
-        if got > 0 && self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
+        if got > 0 {
+            self.give_room();
+        }
+        got
+    }
+
+    /// There is room: drives the connections, if one of them keeps completions because there was none.
+    fn give_room(&self) {
+        if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
             for connection in lock(&self.connections).iter() {
                 connection.drive(reason::ROOM, By::Program);
             }
         }
-        got
     }
 
     /// Takes completions; also says for what the queue is armed.

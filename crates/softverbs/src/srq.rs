@@ -3,10 +3,11 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::conn::reason;
 use crate::conn::wr::RecvWr;
+use crate::limits::MAX_SRQ_WR;
 use crate::lock;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
@@ -29,6 +30,9 @@ struct Inner {
     /// Connections with a message that waits for a receive, with the number of their queue pair, in the order in which they ran out.
     waiting: VecDeque<(u32, Weak<dyn Driven>)>,
     users: u32,
+    /// With fewer receives than this, `reached` is called, once; 0: never.
+    limit: usize,
+    reached: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Srq {
@@ -37,7 +41,9 @@ impl Srq {
         let capacity = capacity as usize;
         let mut posted = VecDeque::new();
         posted.try_reserve_exact(capacity).map_err(|_| libc::ENOMEM)?;
-        let inner = Mutex::new(Inner { posted, capacity, waiting: VecDeque::new(), users: 0 });
+        let reached = Arc::new(|| ());
+        let inner = Inner { posted, capacity, waiting: VecDeque::new(), users: 0, limit: 0, reached };
+        let inner = Mutex::new(inner);
         Ok(Self { pd, max_sge, inner })
     }
 
@@ -73,7 +79,45 @@ impl Srq {
         if wr.is_none() && !inner.waiting.iter().any(|(waiting, _)| *waiting == num) {
             inner.waiting.push_back((num, connection.clone()));
         }
+        Self::look_at_limit(inner);
         wr
+    }
+
+    fn look_at_limit(mut inner: MutexGuard<'_, Inner>) {
+        if inner.posted.len() < inner.limit {
+            inner.limit = 0;
+            let reached = inner.reached.clone();
+            drop(inner);
+            reached();
+        }
+    }
+
+    /// Sets what is called when fewer receives than the limit are posted.
+    pub(crate) fn on_limit(&self, reached: Arc<dyn Fn() + Send + Sync>) {
+        lock(&self.inner).reached = reached;
+    }
+
+    /// The number of receives that it has room for, and the limit.
+    pub(crate) fn limits(&self) -> (u32, u32) {
+        let inner = lock(&self.inner);
+        (inner.capacity as u32, inner.limit as u32)
+    }
+
+    /// Changes the number of receives that it has room for, and the limit. EINVAL: fewer than are posted or more than [`MAX_SRQ_WR`], or a limit
+    /// above that number; ENOMEM. Then nothing is changed.
+    pub(crate) fn modify(&self, room: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
+        let mut inner = lock(&self.inner);
+        let room = room.map_or(inner.capacity, |room| room as usize);
+        let limit = limit.map_or(inner.limit, |limit| limit as usize);
+        if room == 0 || room > MAX_SRQ_WR as usize || room < inner.posted.len() || limit > room {
+            return Err(libc::EINVAL);
+        }
+        let more = room.saturating_sub(inner.posted.len());
+        inner.posted.try_reserve_exact(more).map_err(|_| libc::ENOMEM)?;
+        inner.capacity = room;
+        inner.limit = limit;
+        Self::look_at_limit(inner);
+        Ok(())
     }
 
     /// Adds `change` to the number of queue pairs that use this queue.
@@ -115,6 +159,34 @@ mod tests {
         let srq = Srq::new(1, 1, 1).unwrap();
         assert_eq!(srq.post(wr(1)), Ok(()));
         assert_eq!(srq.post(wr(2)), Err(Full));
+    }
+
+    #[test]
+    fn the_limit_is_told_once() {
+        let srq = Srq::new(1, 4, 1).unwrap();
+        let told = Arc::new(AtomicU32::new(0));
+        let count = told.clone();
+        srq.on_limit(Arc::new(move || drop(count.fetch_add(1, Ordering::Relaxed))));
+        (0..3).for_each(|i| srq.post(wr(i)).unwrap());
+        assert_eq!(srq.modify(None, Some(2)), Ok(()));
+        let nobody: Weak<dyn Driven> = Weak::<Taker>::new();
+        let told = || told.load(Ordering::Relaxed);
+        for (left, expected) in [(2, 0), (1, 1), (0, 1)] {
+            assert!(srq.take(1, &nobody).is_some());
+            assert_eq!(told(), expected, "{left} left");
+        }
+        assert_eq!(srq.limits(), (4, 0));
+        assert_eq!(srq.modify(None, Some(1)), Ok(()));
+        assert_eq!(told(), 2, "there are fewer already");
+        for (room, limit) in
+            [(Some(0), None), (Some(MAX_SRQ_WR + 1), None), (None, Some(5)), (Some(2), Some(3))]
+        {
+            assert_eq!(srq.modify(room, limit), Err(libc::EINVAL));
+        }
+        (0..4).for_each(|i| srq.post(wr(i)).unwrap());
+        assert_eq!(srq.modify(Some(3), None), Err(libc::EINVAL), "4 are posted");
+        assert_eq!(srq.modify(Some(5), Some(1)), Ok(()));
+        assert_eq!((srq.post(wr(5)), srq.post(wr(6)), srq.limits()), (Ok(()), Err(Full), (5, 1)));
     }
 
     /// Takes one receive when it is driven.

@@ -12,10 +12,11 @@ use super::event::take_event;
 use super::handle::IdObject;
 use super::{
     finish, rdma_bind_addr, rdma_create_id, rdma_create_qp, rdma_destroy_id, rdma_destroy_qp,
-    rdma_destroy_srq, rdma_resolve_addr, rdma_resolve_route, sync, unsupported,
+    rdma_destroy_srq, rdma_resolve_addr, rdma_resolve_route, sync,
 };
 use crate::cm::id::Phase;
 use crate::ffi::context;
+use crate::ffi::unsupported;
 use crate::lock;
 use crate::sys::{self, Errno};
 

@@ -13,11 +13,11 @@ use super::finish;
 use super::handle::{IdObject, blank_id, create_object};
 use super::pd::default_pd;
 use super::sync;
-use super::unsupported;
 use crate::cm::addr;
 use crate::cm::event::Event;
 use crate::cm::id::{Id, Phase};
 use crate::ffi::context;
+use crate::ffi::unsupported;
 use crate::socket::Socket;
 use crate::sys;
 

@@ -4,7 +4,8 @@
 use libc::{c_int, c_void, sockaddr};
 use rdma_sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 
-use super::{finish, unsupported};
+use super::finish;
+use crate::ffi::unsupported;
 
 fn refuse() -> c_int {
     finish(Err(unsupported("multicast, which iWARP does not have")))

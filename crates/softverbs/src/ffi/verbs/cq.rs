@@ -100,3 +100,24 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     unsafe { CqObject::free(cq) };
     0
 }
+
+/// Changes the number of entries of a completion queue (1 to 2^20). EINVAL: out of range, or fewer than the completions in the queue. ENOMEM.
+///
+/// # Safety
+///
+/// As for ibv_resize_cq(3).
+pub unsafe fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    let entries = u32::try_from(cqe).unwrap_or(0);
+    if entries == 0 || entries > MAX_CQE {
+        return libc::EINVAL;
+    }
+    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_resize_cq(3)).
+    match unsafe { CqObject::own(cq) }.queue.resize(entries) {
+        Ok(()) => {
+            // SAFETY: `cq` has not been destroyed, and only this function writes the field.
+            unsafe { std::ptr::addr_of_mut!((*cq).cqe).write(cqe) };
+            0
+        }
+        Err(e) => e,
+    }
+}

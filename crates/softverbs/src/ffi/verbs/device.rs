@@ -8,7 +8,7 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, null_mut};
 
-use super::gid;
+use super::{events, gid, null_with};
 use crate::ffi::context::{self, owns, owns_device};
 use crate::limits::*;
 use crate::sys::{self, set_errno};
@@ -20,7 +20,8 @@ const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
 /// iWARP has one partition, the default one.
 const PKEY: u16 = 0xffff;
 
-/// Opens the device. There is one context in a process, which every call returns. EINVAL (and NULL) if the device is not ours.
+/// Opens the device. There is one context in a process, which every call returns. NULL and EINVAL if the device is not ours; EMFILE, ENFILE,
+/// ENOMEM: there is no descriptor for its asynchronous events.
 ///
 /// # Safety
 ///
@@ -30,7 +31,10 @@ pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         set_errno(libc::EINVAL);
         return null_mut();
     }
-    context::context()
+    match events::open() {
+        Ok(_) => context::context(),
+        Err(e) => null_with(e),
+    }
 }
 
 /// Does nothing and returns 0: the context remains valid for all others that have opened the device. EINVAL if it is not ours.

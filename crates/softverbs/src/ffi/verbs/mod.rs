@@ -5,10 +5,12 @@
 //! an object return NULL and set errno on failure, the others return 0 or a positive errno value. All are thread-safe; as with any verbs
 //! provider a program must not destroy an object that another thread uses. Destroying an object that other objects use fails with EBUSY.
 
+mod absent;
 mod channel;
 mod cq;
 mod cq_ex;
 mod device;
+mod events;
 mod gid;
 mod mr;
 mod pd;
@@ -20,15 +22,17 @@ mod srq;
 #[cfg(test)]
 mod testing;
 
+pub use absent::*;
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
-pub use cq::{ibv_create_cq, ibv_destroy_cq};
+pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub(crate) use cq_ex::create_cq_slot;
 pub use device::{
     ibv_close_device, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index,
     ibv_open_device, ibv_query_device, ibv_query_device_ex, ibv_query_pkey, ibv_query_port,
 };
 pub(crate) use device::{query_device_slot, query_port_slot};
+pub use events::{ibv_ack_async_event, ibv_get_async_event, with_async_events};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
 pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2};
@@ -38,7 +42,7 @@ pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
 pub use qp_ex::ibv_qp_to_qp_ex;
 pub use rereg::*;
 pub(crate) use srq::SrqObject;
-pub use srq::{ibv_create_srq, ibv_destroy_srq};
+pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 
 use std::ptr::null_mut;
 

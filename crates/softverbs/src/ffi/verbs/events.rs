@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Asynchronous events of queue pairs and shared receive queues (ibv_get_async_event(3)).
+//!
+//! The descriptor of the context exists once a program has opened the device, or asked for it. Before that nobody could have waited for an
+//! event, and none is kept.
+
+use libc::c_int;
+use once_cell::race::OnceBox;
+use rdma_sys::{ibv_async_event, ibv_context, ibv_event_type, ibv_srq};
+use std::ptr::addr_of_mut;
+
+use crate::cancel::Whole;
+use crate::channel::EventQueue;
+use crate::ffi::context;
+use crate::sys::{Errno, set_errno};
+
+/// What has happened, and the address of the C structure that it is about.
+pub(super) struct Occurrence {
+    kind: ibv_event_type::Type,
+    object: usize,
+}
+
+static QUEUE: OnceBox<EventQueue<Occurrence>> = OnceBox::new();
+
+/// Creates the descriptor of the context, if it is not there yet. EMFILE, ENFILE, ENOMEM.
+pub(super) fn open() -> Result<&'static EventQueue<Occurrence>, Errno> {
+    let queue = QUEUE.get_or_try_init(|| EventQueue::new().map(Box::new))?;
+    // SAFETY: the context is never freed. Every thread writes the same value, and a program reads it only after a function that opens the device
+    // for it has returned.
+    unsafe { addr_of_mut!((*context::context()).async_fd).write(queue.fd()) };
+    Ok(queue)
+}
+
+/// Creates the descriptor `async_fd` of the context, which is readable while an event is queued. Programs that open the device by name have it
+/// from ibv_open_device(3); this is for those that get the context from an identifier. Fails silently: then there are no events.
+pub fn with_async_events() {
+    let _ = open();
+}
+
+/// Queues an event.
+pub(super) fn raise(kind: ibv_event_type::Type, object: usize) {
+    if let Some(queue) = QUEUE.get() {
+        queue.push(Occurrence { kind, object });
+    }
+}
+
+/// Discards the events of an object that is being destroyed.
+pub(super) fn withdraw(object: usize) {
+    if let Some(queue) = QUEUE.get() {
+        drop(queue.withdraw(|occurrence| occurrence.object == object));
+    }
+}
+
+/// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK: IBV_EVENT_SRQ_LIMIT_REACHED is the only kind. 0, or -1 and errno:
+/// EAGAIN or EINTR as a read of the descriptor, EMFILE, ENFILE, ENOMEM.
+///
+/// # Safety
+///
+/// As for ibv_get_async_event(3).
+pub unsafe fn ibv_get_async_event(_context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+    let _whole = Whole::new();
+    match open().and_then(EventQueue::take) {
+        Ok(Occurrence { kind, object }) => {
+            // SAFETY: all-zero is a valid ibv_async_event.
+            let mut found: ibv_async_event = unsafe { std::mem::zeroed() };
+            found.event_type = kind;
+            found.element.srq = object as *mut ibv_srq;
+            // SAFETY: `event` is valid for writes (ibv_get_async_event(3)).
+            unsafe { event.write(found) };
+            0
+        }
+        Err(e) => {
+            set_errno(e);
+            -1
+        }
+    }
+}
+
+/// Does nothing: destroying an object does not wait for the acknowledgement of its events.
+///
+/// # Safety
+///
+/// As for ibv_ack_async_event(3).
+pub unsafe fn ibv_ack_async_event(_event: *mut ibv_async_event) {}
