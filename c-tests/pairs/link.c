@@ -7,6 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+void
+expect_ret(int ret, int expected, const char *call, const char *file, int line)
+{
+	if (ret != expected)
+		fail(file, line, call, "returned %d (%s), expected %d (%s)", ret, rpma_err_2str(ret),
+			expected, rpma_err_2str(expected));
+}
+
 bool
 on_device(void)
 {

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <librpma.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,14 +28,6 @@ fail(const char *file, int line, const char *condition, const char *format, ...)
 	fputc('\n', stderr);
 	/* not exit(): what is left of the library's state is not to be touched by destructors */
 	_exit(1);
-}
-
-void
-expect_ret(int ret, int expected, const char *call, const char *file, int line)
-{
-	if (ret != expected)
-		fail(file, line, call, "returned %d (%s), expected %d (%s)", ret, rpma_err_2str(ret),
-			expected, rpma_err_2str(expected));
 }
 
 void

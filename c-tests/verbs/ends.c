@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ends.c -- see ends.h */
+#include "ends.h"
+
+#include <unistd.h>
+
+#define REQUESTS 64
+#define ENTRIES 4
+#define INLINE 128
+#define LIMIT_MS 10000
+
+void
+tell(struct side *side, const void *what, size_t size)
+{
+	EXPECT(write(side->sync, what, size) == (ssize_t)size, "%s", strerror(errno));
+}
+
+void
+learn(struct side *side, void *what, size_t size)
+{
+	for (size_t got = 0; got < size;) {
+		ssize_t n = read(side->sync, (char *)what + got, size - got);
+
+		EXPECT(n > 0, "the other process ended");
+		got += (size_t)n;
+	}
+}
+
+static struct rdma_addrinfo *
+find(struct side *side, int flags)
+{
+	struct rdma_addrinfo hints = {.ai_flags = flags, .ai_port_space = RDMA_PS_TCP};
+	struct rdma_addrinfo *found = NULL;
+
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	return found;
+}
+
+static struct ibv_qp_init_attr
+attributes(void)
+{
+	return (struct ibv_qp_init_attr){
+		.cap = {.max_send_wr = REQUESTS, .max_recv_wr = REQUESTS, .max_send_sge = ENTRIES, .max_recv_sge = ENTRIES,
+			.max_inline_data = INLINE},
+		.qp_type = IBV_QPT_RC,
+	};
+}
+
+void
+accept_end(struct end *end, struct side *side)
+{
+	struct rdma_addrinfo *found = find(side, RAI_PASSIVE);
+	struct ibv_qp_init_attr attr = attributes();
+	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .rnr_retry_count = 7};
+
+	memset(end, 0, sizeof(*end));
+	DONE(rdma_create_ep(&end->listener, found, NULL, &attr));
+	rdma_freeaddrinfo(found);
+	DONE(rdma_listen(end->listener, 8));
+	say(side, 'L');
+	DONE(rdma_get_request(end->listener, &end->id));
+	DONE(rdma_accept(end->id, &param));
+	end->pd = end->id->pd;
+	say(side, 'A');
+	hear(side, 'C');
+}
+
+void
+connect_end(struct end *end, struct side *side)
+{
+	struct rdma_addrinfo *found = find(side, 0);
+	struct ibv_qp_init_attr attr = attributes();
+	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .retry_count = 7, .rnr_retry_count = 7};
+
+	memset(end, 0, sizeof(*end));
+	hear(side, 'L');
+	DONE(rdma_create_ep(&end->id, found, NULL, &attr));
+	rdma_freeaddrinfo(found);
+	DONE(rdma_connect(end->id, &param));
+	end->pd = end->id->pd;
+	hear(side, 'A');
+	say(side, 'C');
+}
+
+void
+close_end(struct end *end)
+{
+	rdma_disconnect(end->id);
+	rdma_destroy_ep(end->id);
+	if (end->listener != NULL)
+		rdma_destroy_ep(end->listener);
+}
+
+struct ibv_mr *
+offer(struct end *end, struct side *side, void *memory, size_t length, int access)
+{
+	struct ibv_mr *mr = ibv_reg_mr(end->pd, memory, length, access);
+	struct place place;
+
+	MADE(mr);
+	place = (struct place){(uintptr_t)memory, mr->rkey, (uint32_t)length};
+	tell(side, &place, sizeof(place));
+	return mr;
+}
+
+static struct ibv_wc
+next(struct ibv_cq *cq)
+{
+	uint64_t until = now_ms() + LIMIT_MS;
+	struct ibv_wc wc;
+	int got;
+
+	while ((got = ibv_poll_cq(cq, 1, &wc)) == 0)
+		EXPECT(now_ms() < until, "no completion");
+	EXPECT(got == 1, "%d completions", got);
+	return wc;
+}
+
+struct ibv_wc
+next_send(struct end *end)
+{
+	return next(end->id->send_cq);
+}
+
+struct ibv_wc
+next_recv(struct end *end)
+{
+	return next(end->id->recv_cq);
+}
+
+enum ibv_wc_status
+transfer(struct end *end, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *local, uint32_t length, uint64_t remote_addr,
+	uint32_t rkey)
+{
+	struct ibv_sge sge = {(uintptr_t)local, length, mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = remote_addr, .sg_list = &sge, .num_sge = 1, .opcode = opcode,
+		.send_flags = IBV_SEND_SIGNALED, .wr.rdma = {remote_addr, rkey}};
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+
+	DONE(ibv_post_send(end->id->qp, &wr, &bad));
+	wc = next_send(end);
+	EXPECT(wc.wr_id == remote_addr, "another completion");
+	return wc.status;
+}

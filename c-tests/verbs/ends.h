@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ends.h -- two connected ends for tests on libibverbs and librdmacm: what programs of verbs write before anything interesting happens.
+ */
+#ifndef VERBS_ENDS_H
+#define VERBS_ENDS_H 1
+
+#include "harness.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <string.h>
+
+/* A call that is to succeed: 0, or not NULL. */
+#define DONE(call) EXPECT((call) == 0, "%s", strerror(errno))
+#define MADE(pointer) EXPECT((pointer) != NULL, "%s", strerror(errno))
+
+/* One side of a connection with a queue pair whose completion queues rdma_cm has made. */
+struct end {
+	struct rdma_cm_id *listener; /* of the target */
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+};
+
+/* What one side tells the other of its memory. */
+struct place {
+	uint64_t addr;
+	uint32_t rkey;
+	uint32_t length;
+};
+
+/* The target creates its end when the initiator asks for a connection; both return when it is established. */
+void accept_end(struct end *end, struct side *side);
+void connect_end(struct end *end, struct side *side);
+void close_end(struct end *end);
+
+/* Sends bytes to the other process, and receives them, beside the connection. */
+void tell(struct side *side, const void *what, size_t size);
+void learn(struct side *side, void *what, size_t size);
+
+/* Registers memory and tells the other side where it is. */
+struct ibv_mr *offer(struct end *end, struct side *side, void *memory, size_t length, int access);
+
+/* Posts a signalled one-sided request with one entry, and waits for its completion. */
+enum ibv_wc_status transfer(struct end *end, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *local, uint32_t length,
+	uint64_t remote_addr, uint32_t rkey);
+
+/* Waits for the next completion of requests, or of receives. */
+struct ibv_wc next_send(struct end *end);
+struct ibv_wc next_recv(struct end *end);
+
+#endif /* VERBS_ENDS_H */

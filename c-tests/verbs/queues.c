@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* queues.c -- completion queues, shared receive queues, the extended interfaces, asynchronous events */
+#include "ends.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#define SIZE 4096
+#define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+/* Some objects need no connection. */
+static struct ibv_context *
+device_of(struct side *side, struct rdma_cm_id **id)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *found;
+
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	DONE(rdma_create_id(NULL, id, NULL, RDMA_PS_TCP));
+	DONE(rdma_resolve_addr(*id, NULL, found->ai_dst_addr, 2000));
+	rdma_freeaddrinfo(found);
+	MADE((*id)->verbs);
+	return (*id)->verbs;
+}
+
+static void
+nothing(struct side *side)
+{
+	(void)side;
+}
+
+static void
+attributes_i(struct side *side)
+{
+	struct rdma_cm_id *id;
+	struct ibv_context *device = device_of(side, &id);
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port;
+	struct ibv_device_attr_ex extended;
+	union ibv_gid gid;
+	int n;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	MADE(list);
+	EXPECT(n >= 1 && list[n] == NULL, "%d devices", n);
+	ibv_free_device_list(list);
+	DONE(ibv_query_device(device, &attr));
+	DONE(ibv_query_device_ex(device, NULL, &extended));
+	EXPECT(attr.max_sge >= 4 && attr.max_cqe > 0 && memcmp(&attr, &extended.orig_attr, sizeof(attr)) == 0, "");
+	DONE(ibv_query_port(device, 1, &port));
+	EXPECT(port.state == IBV_PORT_ACTIVE && port.gid_tbl_len > 0, "");
+	EXPECT(ibv_query_port(device, 2, &port) == EINVAL, "");
+	DONE(ibv_query_gid(device, 1, 0, &gid));
+	EXPECT(ibv_query_gid(device, 1, port.gid_tbl_len + 10000, &gid) == -1, "");
+	rdma_destroy_id(id);
+}
+
+static void
+limit_i(struct side *side)
+{
+	struct rdma_cm_id *id;
+	struct ibv_context *device = device_of(side, &id);
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 16, .max_sge = 2}};
+	struct ibv_srq_attr attr = {.srq_limit = 4};
+	struct ibv_async_event event;
+	struct ibv_srq *srq;
+	struct pollfd fd = {.fd = device->async_fd, .events = POLLIN};
+
+	MADE(pd);
+	srq = ibv_create_srq(pd, &init);
+	MADE(srq);
+	DONE(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT)); /* there are 0 receives, which is below it */
+	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
+	DONE(ibv_get_async_event(device, &event));
+	EXPECT(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == srq, "event %d", event.event_type);
+	ibv_ack_async_event(&event);
+	DONE(ibv_query_srq(srq, &attr));
+	EXPECT(attr.srq_limit == 0 && attr.max_wr >= 16, "");
+	EXPECT(poll(&fd, 1, 0) == 0, "a second event");
+	EXPECT(ibv_dealloc_pd(pd) == EBUSY, "");
+	DONE(ibv_destroy_srq(srq));
+	DONE(ibv_dealloc_pd(pd));
+	rdma_destroy_id(id);
+}
+
+/* Requests built call by call, completions shown one by one. */
+static void
+extended_t(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	hear(side, 'd');
+	EXPECT(memcmp(memory, "inline data", 11) == 0, "%.11s", memory);
+	EXPECT(memcmp(memory + 64, "from memory", 11) == 0, "%.11s", memory + 64);
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+extended_i(struct side *side)
+{
+	struct rdma_cm_id *id;
+	struct ibv_context *device = device_of(side, &id);
+	struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_QP_NUM};
+	struct ibv_poll_cq_attr poll_attr = {0};
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(device, &cq_attr);
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_qp_init_attr_ex attr = {.cap = {16, 16, 2, 2, 64}, .qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ};
+	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .retry_count = 7, .rnr_retry_count = 7};
+	char *memory = pages(SIZE);
+	char data[] = "inline data";
+	uint64_t until = now_ms() + 10000;
+	struct place place;
+	struct ibv_qp_ex *qp;
+	struct ibv_mr *mr;
+
+	MADE(cq);
+	MADE(pd);
+	attr.pd = pd;
+	attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
+	hear(side, 'L');
+	DONE(rdma_resolve_route(id, 2000));
+	DONE(rdma_create_qp_ex(id, &attr));
+	DONE(rdma_connect(id, &param));
+	hear(side, 'A');
+	say(side, 'C');
+	learn(side, &place, sizeof(place));
+	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	strcpy(memory, "from memory");
+	qp = ibv_qp_to_qp_ex(id->qp);
+	MADE(qp);
+
+	/* nothing is posted by what is given up */
+	ibv_wr_start(qp);
+	qp->wr_id = 99;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(qp, place.rkey, place.addr + 128);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)memory, 8);
+	ibv_wr_abort(qp);
+
+	ibv_wr_start(qp);
+	qp->wr_id = 1;
+	qp->wr_flags = 0;
+	ibv_wr_rdma_write(qp, place.rkey, place.addr);
+	ibv_wr_set_inline_data(qp, data, strlen(data));
+	qp->wr_id = 2;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(qp, place.rkey, place.addr + 64);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)memory, 11);
+	qp->wr_id = 3;
+	ibv_wr_rdma_read(qp, place.rkey, place.addr);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)memory + 200, 11);
+	DONE(ibv_wr_complete(qp));
+	memset(data, 'x', sizeof(data));
+
+	/* the first error is what the last call returns */
+	ibv_wr_start(qp);
+	ibv_wr_rdma_write(qp, place.rkey, place.addr);
+	ibv_wr_set_inline_data(qp, memory, 1000);
+	EXPECT(ibv_wr_complete(qp) == EINVAL, "1000 bytes of inline data");
+
+	for (uint64_t expected = 2; expected <= 3;) {
+		int ret = ibv_start_poll(cq, &poll_attr);
+
+		EXPECT(now_ms() < until, "no completion");
+		if (ret == ENOENT)
+			continue;
+		for (; ret == 0; ret = ibv_next_poll(cq)) {
+			EXPECT(cq->wr_id == expected && cq->status == IBV_WC_SUCCESS, "request %llu", (unsigned long long)cq->wr_id);
+			EXPECT(ibv_wc_read_opcode(cq) == (expected == 2 ? IBV_WC_RDMA_WRITE : IBV_WC_RDMA_READ), "");
+			EXPECT(ibv_wc_read_qp_num(cq) == id->qp->qp_num, "");
+			expected++;
+		}
+		ibv_end_poll(cq);
+	}
+	EXPECT(memcmp(memory + 200, "inline data", 11) == 0, "%.11s", memory + 200);
+	say(side, 'd');
+	rdma_disconnect(id);
+	rdma_destroy_qp(id);
+	DONE(ibv_dereg_mr(mr));
+	DONE(ibv_dealloc_pd(pd));
+	DONE(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
+	rdma_destroy_id(id);
+}
+
+/* What a queue pair is, in its life. */
+static void
+states_i(struct side *side)
+{
+	struct end end;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_wc wc;
+	struct ibv_recv_wr receive = {.wr_id = 5}, *bad;
+
+	connect_end(&end, side);
+	DONE(ibv_query_qp(end.id->qp, &attr, IBV_QP_STATE | IBV_QP_CAP, &init));
+	EXPECT(attr.qp_state == IBV_QPS_RTS && attr.cap.max_send_wr >= 64 && attr.cap.max_inline_data >= 128, "state %d", attr.qp_state);
+	EXPECT(init.send_cq == end.id->send_cq && init.recv_cq == end.id->recv_cq, "");
+	DONE(ibv_post_recv(end.id->qp, &receive, &bad));
+	DONE(ibv_resize_cq(end.id->recv_cq, 200));
+	attr.qp_state = IBV_QPS_ERR;
+	DONE(ibv_modify_qp(end.id->qp, &attr, IBV_QP_STATE));
+	wc = next_recv(&end);
+	EXPECT(wc.wr_id == 5 && wc.status == IBV_WC_WR_FLUSH_ERR, "%s", ibv_wc_status_str(wc.status));
+	DONE(ibv_query_qp(end.id->qp, &attr, IBV_QP_STATE, &init));
+	EXPECT(attr.qp_state == IBV_QPS_ERR, "state %d", attr.qp_state);
+	say(side, 'd');
+	close_end(&end);
+}
+
+static void
+states_t(struct side *side)
+{
+	struct end end;
+
+	accept_end(&end, side);
+	hear(side, 'd');
+	close_end(&end);
+}
+
+/* What the transport has not is refused, and nothing else happens. */
+static void
+refused_i(struct side *side)
+{
+	struct rdma_cm_id *id;
+	struct ibv_context *device = device_of(side, &id);
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_cq *cq = ibv_create_cq(device, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD};
+	struct ibv_cq_init_attr_ex stamped = {.cqe = 8, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+	struct ibv_ah_attr ah = {.port_num = 1};
+	struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTR};
+	struct ibv_qp *qp;
+
+	MADE(pd);
+	MADE(cq);
+	EXPECT(ibv_create_qp(pd, &attr) == NULL && errno != 0, "%s", strerror(errno));
+	EXPECT(ibv_create_ah(pd, &ah) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
+	EXPECT(ibv_create_cq_ex(device, &stamped) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
+	attr.qp_type = IBV_QPT_RC;
+	attr.cap.max_send_sge = 1000;
+	EXPECT(ibv_create_qp(pd, &attr) == NULL && errno == EINVAL, "%s", strerror(errno));
+	attr.cap.max_send_sge = 1;
+	qp = ibv_create_qp(pd, &attr);
+	MADE(qp);
+	EXPECT(ibv_modify_qp(qp, &ready, IBV_QP_STATE) == EOPNOTSUPP, "only rdma_cm connects");
+	EXPECT(ibv_destroy_cq(cq) == EBUSY && ibv_dealloc_pd(pd) == EBUSY, "");
+	DONE(ibv_destroy_qp(qp));
+	DONE(ibv_destroy_cq(cq));
+	DONE(ibv_dealloc_pd(pd));
+	rdma_destroy_id(id);
+}
+
+const struct test queues[] = {
+	{.name = "device-and-port", .target = nothing, .initiator = attributes_i},
+	{.name = "srq-limit-event", .target = nothing, .initiator = limit_i},
+	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
+	{.name = "queue-pair-states", .target = states_t, .initiator = states_i},
+	{.name = "what-iwarp-has-not", .target = nothing, .initiator = refused_i},
+	{.name = NULL},
+};

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* regions.c -- what ibv_reg_mr(3) and ibv_dereg_mr(3) say */
+#include "ends.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define SIZE 4096
+#define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+static void
+stays_until_done(struct side *side)
+{
+	struct end end;
+
+	accept_end(&end, side);
+	hear(side, 'd');
+	close_end(&end);
+}
+
+/* NULL and errno; remote writes need local ones. */
+static void
+refused_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+
+	connect_end(&end, side);
+	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_REMOTE_WRITE) == NULL && errno == EINVAL, "%s", strerror(errno));
+	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_REMOTE_ATOMIC) == NULL && errno == EINVAL, "%s", strerror(errno));
+	EXPECT(ibv_reg_mr(end.pd, (void *)4096, SIZE, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT, "%s", strerror(errno));
+	DONE(mprotect(memory, SIZE, PROT_READ));
+	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT, "%s", strerror(errno));
+	say(side, 'd');
+	close_end(&end);
+}
+
+/* The object says what was registered, and a region can be registered again and again. */
+static void
+object_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *first, *second;
+
+	connect_end(&end, side);
+	first = ibv_reg_mr(end.pd, memory, SIZE, FULL);
+	MADE(first);
+	EXPECT(first->context == end.id->verbs && first->pd == end.pd && first->addr == memory && first->length == SIZE, "");
+	second = ibv_reg_mr(end.pd, memory + 100, SIZE - 100, 0);
+	MADE(second);
+	EXPECT(first->rkey != second->rkey && first->lkey != second->lkey, "");
+	DONE(ibv_dereg_mr(first));
+	DONE(ibv_dereg_mr(second));
+	say(side, 'd');
+	close_end(&end);
+}
+
+/* Each remote right alone permits what it names and nothing else. A refused access ends the connection, so there is one of them. */
+struct right {
+	int access;
+	enum ibv_wr_opcode permitted;
+	enum ibv_wr_opcode refused;
+};
+
+static const struct right WRITE = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+static const struct right READ = {IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE};
+
+static void
+right_t(struct side *side, const struct right *right)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	memset(memory, 't', SIZE);
+	mr = offer(&end, side, memory, SIZE, right->access);
+	hear(side, 'd');
+	check_bytes(memory, SIZE, right->permitted == IBV_WR_RDMA_WRITE ? 'i' : 't', "the target's memory");
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+right_i(struct side *side, const struct right *right)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct place place;
+	struct ibv_mr *mr;
+	enum ibv_wc_status status;
+
+	connect_end(&end, side);
+	memset(memory, 'i', SIZE);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &place, sizeof(place));
+	status = transfer(&end, right->permitted, mr, memory, SIZE, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	if (right->permitted == IBV_WR_RDMA_READ)
+		check_bytes(memory, SIZE, 't', "what was read");
+	memset(memory, 'x', SIZE);
+	status = transfer(&end, right->refused, mr, memory, SIZE, place.addr, place.rkey);
+	/* a write that the peer refuses may have completed before: its end is then seen on the next request */
+	if (status == IBV_WC_SUCCESS)
+		status = transfer(&end, right->permitted, mr, memory, 1, place.addr, place.rkey);
+	EXPECT(status != IBV_WC_SUCCESS, "");
+	check_bytes(memory, SIZE, 'x', "the initiator's memory");
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void write_right_t(struct side *side) { right_t(side, &WRITE); }
+static void write_right_i(struct side *side) { right_i(side, &WRITE); }
+static void read_right_t(struct side *side) { right_t(side, &READ); }
+static void read_right_i(struct side *side) { right_i(side, &READ); }
+
+/* A region whose addresses count from 0, or from where the program wants: remote and local requests use these. */
+static void
+shifted_t(struct side *side, bool zero_based)
+{
+	struct end end;
+	char *memory = pages(2 * SIZE);
+	struct place place = {.addr = zero_based ? 0 : 0x123450000, .length = SIZE};
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	mr = zero_based ? ibv_reg_mr(end.pd, memory + SIZE, SIZE, FULL | IBV_ACCESS_ZERO_BASED)
+			: ibv_reg_mr_iova(end.pd, memory + SIZE, SIZE, place.addr, FULL);
+	MADE(mr);
+	place.rkey = mr->rkey;
+	tell(side, &place, sizeof(place));
+	hear(side, 'd');
+	check_bytes(memory, SIZE, 0, "what is before the region");
+	check_bytes(memory + SIZE, 64, 0, "what is before the target");
+	check_bytes(memory + SIZE + 64, 64, 'i', "the target");
+	check_bytes(memory + SIZE + 128, SIZE - 128, 0, "what is behind the target");
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+shifted_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct place place;
+	struct ibv_mr *mr;
+	enum ibv_wc_status status;
+
+	connect_end(&end, side);
+	memset(memory + 10, 'i', 64);
+	/* the local side is one with an iova, too */
+	mr = ibv_reg_mr_iova(end.pd, memory, SIZE, 0x7770000000, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &place, sizeof(place));
+	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, (void *)(uintptr_t)(0x7770000000 + 10), 64, place.addr + 64, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, (void *)(uintptr_t)(0x7770000000 + 100), 64, place.addr + 64, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	check_bytes(memory + 100, 64, 'i', "what was read");
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void zero_based_t(struct side *side) { shifted_t(side, true); }
+static void iova_t(struct side *side) { shifted_t(side, false); }
+
+/* One region for everything that is mapped, or will be. */
+static void
+implicit_t(struct side *side)
+{
+	struct end end;
+	struct place place = {.length = SIZE};
+	struct ibv_mr *mr;
+	char *memory;
+
+	accept_end(&end, side);
+	EXPECT(ibv_reg_mr(end.pd, NULL, SIZE_MAX, FULL) == NULL && errno == EINVAL, "%s", strerror(errno));
+	mr = ibv_reg_mr(end.pd, NULL, SIZE_MAX, FULL | IBV_ACCESS_ON_DEMAND);
+	MADE(mr);
+	memory = pages(SIZE); /* mapped after the registration */
+	place.addr = (uintptr_t)memory;
+	place.rkey = mr->rkey;
+	tell(side, &place, sizeof(place));
+	hear(side, 'w');
+	check_bytes(memory, SIZE, 'i', "the target's memory");
+	DONE(munmap(memory, SIZE));
+	say(side, 'u');
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+implicit_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct place place;
+	struct ibv_mr *mr;
+	enum ibv_wc_status status;
+
+	connect_end(&end, side);
+	memset(memory, 'i', SIZE);
+	mr = ibv_reg_mr(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+	MADE(mr);
+	learn(side, &place, sizeof(place));
+	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	/* a read behind the write: it has been placed */
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	say(side, 'w');
+	hear(side, 'u');
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
+	EXPECT(status != IBV_WC_SUCCESS, "memory that is not mapped was read");
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+const struct test regions[] = {
+	{.name = "reg-mr-refuses", .target = stays_until_done, .initiator = refused_i},
+	{.name = "reg-mr-fills-the-object", .target = stays_until_done, .initiator = object_i},
+	{.name = "remote-write-alone", .target = write_right_t, .initiator = write_right_i},
+	{.name = "remote-read-alone", .target = read_right_t, .initiator = read_right_i},
+	{.name = "zero-based", .target = zero_based_t, .initiator = shifted_i},
+	{.name = "reg-mr-iova", .target = iova_t, .initiator = shifted_i},
+	{.name = "implicit-on-demand", .target = implicit_t, .initiator = implicit_i},
+	{.name = NULL},
+};

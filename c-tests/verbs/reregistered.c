@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reregistered.c -- what ibv_rereg_mr(3) says */
+#include "ends.h"
+
+#define SIZE 4096
+#define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define TRANSLATION IBV_REREG_MR_CHANGE_TRANSLATION
+#define PD IBV_REREG_MR_CHANGE_PD
+#define ACCESS IBV_REREG_MR_CHANGE_ACCESS
+
+/* The keys stay, the memory is another one, and nobody reaches the old one any more. */
+static void
+translation_t(struct side *side)
+{
+	struct end end;
+	char *old = pages(SIZE), *new = pages(2 * SIZE);
+	struct place place;
+	struct ibv_mr *mr;
+	uint32_t lkey, rkey;
+
+	accept_end(&end, side);
+	mr = offer(&end, side, old, SIZE, FULL);
+	lkey = mr->lkey;
+	rkey = mr->rkey;
+	hear(side, 'o');
+	DONE(ibv_rereg_mr(mr, TRANSLATION, NULL, new, 2 * SIZE, 0));
+	EXPECT(mr->lkey == lkey && mr->rkey == rkey, "other keys");
+	EXPECT(mr->addr == new && mr->length == 2 * SIZE && mr->pd == end.pd, "the object is as before");
+	place = (struct place){(uintptr_t)new, rkey, 2 * SIZE};
+	tell(side, &place, sizeof(place));
+	hear(side, 'd');
+	check_bytes(old, SIZE, 'o', "the old memory");
+	check_bytes(new, 2 * SIZE, 'n', "the new memory");
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+translation_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(2 * SIZE);
+	struct place old, new;
+	struct ibv_mr *mr;
+	enum ibv_wc_status status;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, 2 * SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &old, sizeof(old));
+	memset(memory, 'o', 2 * SIZE);
+	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, old.addr, old.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, old.addr, old.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	say(side, 'o');
+	learn(side, &new, sizeof(new));
+	memset(memory, 'n', 2 * SIZE);
+	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, 2 * SIZE, new.addr, new.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
+	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+/* A right that is taken away, and the protection domain: afterwards the connection's own one does not reach it any more. */
+static void
+narrowed_t(struct side *side, int flags)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_pd *other;
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	other = ibv_alloc_pd(end.id->verbs);
+	MADE(other);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	hear(side, 'r');
+	DONE(ibv_rereg_mr(mr, flags, other, NULL, 0, flags & ACCESS ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0));
+	EXPECT(mr->pd == (flags & PD ? other : end.pd) && mr->addr == memory && mr->length == SIZE, "");
+	if (flags & PD)
+		EXPECT(ibv_dealloc_pd(other) == EBUSY, "the region is not counted");
+	say(side, 'n');
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	DONE(ibv_dealloc_pd(other));
+	close_end(&end);
+}
+
+static void
+narrowed_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct place place;
+	struct ibv_mr *mr;
+	enum ibv_wc_status status;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &place, sizeof(place));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	say(side, 'r');
+	hear(side, 'n');
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void access_t(struct side *side) { narrowed_t(side, ACCESS); }
+static void pd_t(struct side *side) { narrowed_t(side, PD); }
+static void pd_access_t(struct side *side) { narrowed_t(side, PD | ACCESS); }
+
+/* What is wrong with the arguments leaves the region as it was. */
+static void
+input_t(struct side *side)
+{
+	struct end end;
+
+	accept_end(&end, side);
+	hear(side, 'd');
+	close_end(&end);
+}
+
+static void
+input_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr, before;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL);
+	MADE(mr);
+	before = *mr;
+#define REFUSED(...) EXPECT(ibv_rereg_mr(mr, __VA_ARGS__) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL, "%s", strerror(errno))
+	REFUSED(0, end.pd, memory, SIZE, FULL);
+	REFUSED(1 << 10, end.pd, memory, SIZE, FULL);
+	REFUSED(TRANSLATION, NULL, memory, 0, 0);
+	REFUSED(TRANSLATION, NULL, NULL, SIZE, 0);
+	REFUSED(TRANSLATION, NULL, memory, SIZE, FULL);
+	REFUSED(PD, NULL, NULL, 0, 0);
+	REFUSED(ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE);
+	EXPECT(memcmp(mr, &before, sizeof(before)) == 0, "the object has changed");
+	/* and it can still be changed */
+	DONE(ibv_rereg_mr(mr, TRANSLATION | ACCESS | PD, end.pd, memory + 8, SIZE - 8, IBV_ACCESS_LOCAL_WRITE));
+	EXPECT(mr->addr == memory + 8 && mr->length == SIZE - 8, "");
+	/* memory that is not there: the region may only be deregistered */
+	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, (void *)4096, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "%s", strerror(errno));
+	DONE(ibv_dereg_mr(mr));
+	say(side, 'd');
+	close_end(&end);
+}
+
+const struct test reregistered[] = {
+	{.name = "rereg-mr-translation", .target = translation_t, .initiator = translation_i},
+	{.name = "rereg-mr-access", .target = access_t, .initiator = narrowed_i},
+	{.name = "rereg-mr-pd", .target = pd_t, .initiator = narrowed_i},
+	{.name = "rereg-mr-pd-and-access", .target = pd_access_t, .initiator = narrowed_i},
+	{.name = "rereg-mr-refuses", .target = input_t, .initiator = input_i},
+	{.name = NULL},
+};

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tables.c -- all tests */
+#include "harness.h"
+
+extern const struct test regions[], reregistered[], transfers[], queues[];
+
+const struct test *const tables[] = {regions, reregistered, transfers, queues, NULL};
