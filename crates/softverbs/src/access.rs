@@ -10,6 +10,10 @@ pub(crate) const REMOTE_WRITE: u32 = 1 << 1;
 pub(crate) const REMOTE_READ: u32 = 1 << 2;
 /// Access right: atomic operations of a remote peer may modify the region.
 pub(crate) const REMOTE_ATOMIC: u32 = 1 << 3;
+/// Access flag: windows may be bound to the region.
+pub(crate) const MW_BIND: u32 = 1 << 4;
+/// Access flag: the bytes of the region or window are accessed by their offset from its beginning.
+pub(crate) const ZERO_BASED: u32 = 1 << 5;
 /// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
 pub(crate) const FLUSH_PERSISTENT: u32 = 1 << 9;
 
@@ -24,6 +28,36 @@ pub(crate) struct Access {
     pub addr: u64,
     pub len: usize,
     pub rights: u32,
+}
+
+/// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its protection domain, windows
+/// of type 2 for its number, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Party {
+    pub pd: u32,
+    pub qp: u32,
+}
+
+impl From<u32> for Party {
+    /// Somebody in a protection domain, who is no queue pair.
+    fn from(pd: u32) -> Self {
+        Self { pd, qp: 0 }
+    }
+}
+
+/// What a window is to be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bind {
+    /// The STag of the window from then on: the window is known by the upper 24 bits.
+    pub rkey: u32,
+    /// The STag of the region.
+    pub region: u32,
+    /// The first byte, by its address in accesses to the region.
+    pub addr: u64,
+    /// 0 unbinds a window of type 1.
+    pub len: u64,
+    /// Remote rights, and whether the bytes of the window are accessed by their offsets.
+    pub access: u32,
 }
 
 /// Why an access is denied, in the order of the checks.

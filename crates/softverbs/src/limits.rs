@@ -18,6 +18,8 @@ pub(crate) const SHORT_INLINE: usize = 32;
 pub(crate) const MAX_READS: u16 = 128;
 /// Memory regions: the maximum that siw reports has 24 bits, too. With so many, one guess of an STag in 256 would be right.
 pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
+/// Memory windows: half of the slots of the levels of the table up to 2^21, since their STags have 24 bits that are drawn.
+pub(crate) const MAX_MW: u32 = (1 << 11) + (1 << 14) + (1 << 17) + (1 << 20);
 /// Bytes of a message: RFC 5041 has a 32-bit message offset, verbs limit a message to 2^31 bytes.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 /// Bytes of private data that a program may send: rdma_cm has an 8-bit length, of which siw leaves 251 bytes beside the enhanced block of

@@ -8,7 +8,7 @@
 
 use super::Micros;
 use super::wr::{Completion, RecvWr, SendWr};
-use crate::access::{Access, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unreachable};
 
 /// A positive error number.
 pub(crate) type Errno = i32;
@@ -63,6 +63,11 @@ pub(crate) trait Host {
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable>;
     /// Whether a read of this region must find earlier writes durable, and then has that done for the whole region.
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied>;
+
+    /// Binds a memory window on behalf of this connection.
+    fn bind(&mut self, window: Bind) -> Result<(), Denied>;
+    /// Invalidates a memory window of this connection.
+    fn invalidate(&mut self, stag: u32) -> Result<(), Denied>;
 
     /// The next posted work request of the send queue.
     fn next_send(&mut self) -> Option<SendWr>;

@@ -21,7 +21,7 @@ use super::host::{Errno, Host, LinkError, Part};
 use super::sq::{Entry, Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
-use crate::access::{Access, FIRST_SINK, REMOTE_READ, Unreachable};
+use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::limits::{MAX_READS, MAX_SGE};
 
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
@@ -335,10 +335,18 @@ impl SendHalf {
         if self.answering || (!in_request && self.answer_next && answerable) {
             return self.next_of_response(host);
         }
-        match self.sendable()? {
-            Some(position) => self.next_of_request(host, position),
-            None if answerable => self.next_of_response(host),
-            None => Ok(None),
+        loop {
+            match self.sendable()? {
+                Some(position) => {
+                    let fpdu = self.next_of_request(host, position)?;
+                    // Nothing goes out for a request that concerns this side alone; it is over then.
+                    if fpdu.is_some() || self.sq.next_position() == Some(position) {
+                        return Ok(fpdu);
+                    }
+                }
+                None if answerable => return self.next_of_response(host),
+                None => return Ok(None),
+            }
         }
     }
 
@@ -395,6 +403,7 @@ impl SendHalf {
             // The immediate data of a Send goes first, so that the receive is complete when the Send is.
             (Op::SendWithImm, 0) => Ok(Some(self.immediate(imm, solicited, position, false))),
             (Op::WriteWithImm, 1) => Ok(Some(self.immediate(imm, solicited, position, true))),
+            (Op::BindMw | Op::LocalInv, _) => self.change_window(host, position).map(|()| None),
             _ => self.data(host, position),
         }
     }
@@ -435,7 +444,7 @@ impl SendHalf {
                 let payload = payload(host, [source].into_iter(), source.len, framing.crc, spare, origin)?;
                 Fpdu::new(&header, payload, source.len, framing.crc, origin)
             }
-            local @ Local::Entries(_) => {
+            local @ (Local::Entries(_) | Local::Window { .. }) => {
                 let len = len as usize;
                 let sources = local.parts(self.taken, len, 0);
                 let payload = payload(host, sources, len, framing.crc, spare, origin)?;
@@ -450,6 +459,21 @@ impl SendHalf {
             self.message_taken(over);
         }
         Ok(Some(fpdu))
+    }
+
+    /// Carries out a request that binds or invalidates a window. Requests behind it rest on it, those before it are with the link or in FPDUs.
+    #[cold]
+    fn change_window(&mut self, host: &mut impl Host, position: u64) -> Result<(), Failure> {
+        let Some(entry) = self.sq.at(position) else { return Ok(()) };
+        let SendWr { remote_addr: addr, rkey, .. } = entry.wr;
+        let changed = match entry.wr.local {
+            Local::Window { region, access, len } => host.bind(Bind { rkey, region, addr, len, access }),
+            _ => host.invalidate(rkey),
+        };
+        changed.map_err(|_| Failure::Request { position, status: status::MW_BIND_ERR })?;
+        entry.progress = Progress::Done(status::SUCCESS);
+        self.sq.advance();
+        Ok(())
     }
 
     fn read_request(&mut self, position: u64) -> Option<Fpdu> {

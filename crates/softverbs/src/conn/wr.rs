@@ -16,6 +16,7 @@ pub(crate) mod status {
     pub(crate) const LOC_QP_OP_ERR: u32 = 2;
     pub(crate) const LOC_PROT_ERR: u32 = 4;
     pub(crate) const WR_FLUSH_ERR: u32 = 5;
+    pub(crate) const MW_BIND_ERR: u32 = 6;
     pub(crate) const REM_ACCESS_ERR: u32 = 10;
     pub(crate) const REM_OP_ERR: u32 = 11;
 }
@@ -25,6 +26,8 @@ pub(crate) mod opcode {
     pub(crate) const SEND: u32 = 0;
     pub(crate) const RDMA_WRITE: u32 = 1;
     pub(crate) const RDMA_READ: u32 = 2;
+    pub(crate) const BIND_MW: u32 = 5;
+    pub(crate) const LOCAL_INV: u32 = 6;
     pub(crate) const RECV: u32 = 128;
     pub(crate) const RECV_RDMA_WITH_IMM: u32 = 129;
 }
@@ -51,6 +54,10 @@ pub(crate) enum Op {
     Read,
     Send,
     SendWithImm,
+    /// Binds a memory window.
+    BindMw,
+    /// Invalidates one.
+    LocalInv,
 }
 
 impl Op {
@@ -59,6 +66,8 @@ impl Op {
             Op::Send | Op::SendWithImm => opcode::SEND,
             Op::Write | Op::WriteWithImm => opcode::RDMA_WRITE,
             Op::Read => opcode::RDMA_READ,
+            Op::BindMw => opcode::BIND_MW,
+            Op::LocalInv => opcode::LOCAL_INV,
         }
     }
 }
@@ -118,6 +127,8 @@ pub(crate) enum Local {
     Inline([u8; SHORT_INLINE]),
     /// As many as the request is long.
     LongInline(Box<[u8]>),
+    /// None: a window is bound to so many bytes of the region, from [`SendWr::remote_addr`] on, and has [`SendWr::rkey`] then.
+    Window { region: u32, access: u32, len: u64 },
 }
 
 impl Local {
@@ -150,7 +161,7 @@ impl Local {
                 (Some(Access { stag: *lkey, addr, len, rights }), &[][..])
             }
             Self::Entries(entries) => (None, &entries[..]),
-            Self::Inline(_) | Self::LongInline(_) => (None, &[][..]),
+            Self::Inline(_) | Self::LongInline(_) | Self::Window { .. } => (None, &[][..]),
         };
         only.into_iter().chain(parts(several, from, len, rights))
     }

@@ -9,19 +9,19 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, addr_of_mut};
 
-use super::verbs::{CqObject, QpObject, SrqObject};
+use super::verbs::{self, CqObject, QpObject, SrqObject};
 use crate::conn::wr::{Completion, Entries, Local, Op, RecvWr, SendWr, Sge};
 use crate::limits::{MAX_INLINE, MAX_MESSAGE};
 use crate::srq::Full;
 use crate::sys::Errno;
 
-const SEND_FENCE: c_uint = 1;
-const SEND_SIGNALED: c_uint = 1 << 1;
+pub(super) const SEND_FENCE: c_uint = 1;
+pub(super) const SEND_SIGNALED: c_uint = 1 << 1;
 const SEND_SOLICITED: c_uint = 1 << 2;
 const SEND_INLINE: c_uint = 1 << 3;
 const WC_WITH_IMM: c_uint = 1 << 1;
 
-/// The supported opcodes of `enum ibv_wr_opcode`; others are rejected.
+/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::read_window_wr`] knows some others.
 const OPCODES: [(ibv_wr_opcode::Type, Op); 5] = [
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
@@ -102,7 +102,10 @@ pub(super) unsafe fn read_send_wr(
             addr_of!((*wr).num_sge).read(),
         )
     };
-    let (_, op) = OPCODES.into_iter().find(|(number, _)| *number == opcode).ok_or(libc::EINVAL)?;
+    let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
+        // SAFETY: `wr` points to a work request.
+        return unsafe { verbs::read_window_wr(wr, signal_all) };
+    };
     let mut entries = Entries::new();
     // SAFETY: `sg_list` points to `num_sge` entries (ibv_post_send(3)).
     let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
@@ -295,38 +298,17 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     0
 }
 
-/// The operations of the soft context. The slots that stay empty are not used by the inline functions of `verbs.h`. Memory windows are not
-/// supported; their operations say so.
+/// The operations of the soft context. The slots that stay empty are not used by the inline functions of `verbs.h`.
 pub(crate) fn table() -> ibv_context_ops {
     // SAFETY: all-zero is a valid ibv_context_ops: every slot is empty.
     let mut ops: ibv_context_ops = unsafe { std::mem::zeroed() };
-    ops.alloc_mw = Some(no_mw);
-    ops.bind_mw = Some(no_bind_mw);
-    ops.dealloc_mw = Some(no_dealloc_mw);
+    ops.alloc_mw = Some(verbs::alloc_mw);
+    ops.bind_mw = Some(verbs::bind_mw);
+    ops.dealloc_mw = Some(verbs::dealloc_mw);
     ops.poll_cq = Some(poll_cq);
     ops.post_recv = Some(post_recv);
     ops.post_send = Some(post_send);
     ops.post_srq_recv = Some(post_srq_recv);
     ops.req_notify_cq = Some(req_notify_cq);
     ops
-}
-
-unsafe extern "C" fn no_mw(
-    _: *mut rdma_sys::ibv_pd,
-    _: rdma_sys::ibv_mw_type::Type,
-) -> *mut rdma_sys::ibv_mw {
-    crate::sys::set_errno(libc::EOPNOTSUPP);
-    std::ptr::null_mut()
-}
-
-unsafe extern "C" fn no_bind_mw(
-    _: *mut ibv_qp,
-    _: *mut rdma_sys::ibv_mw,
-    _: *mut rdma_sys::ibv_mw_bind,
-) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-unsafe extern "C" fn no_dealloc_mw(_: *mut rdma_sys::ibv_mw) -> c_int {
-    libc::EOPNOTSUPP
 }

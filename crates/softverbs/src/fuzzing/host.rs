@@ -9,7 +9,7 @@ use iwarp::rdmap::{Opcode, ReadRequest};
 use iwarp::stream::{Event, Receiver};
 
 use super::memory::{Memory, PD};
-use crate::access::{Access, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unreachable};
 use crate::cm::negotiate::Agreed;
 use crate::conn::host::{Durable, Host, LinkError, Part};
 use crate::conn::wr::{Completion, Local, RecvWr, SendWr, Sge, status};
@@ -96,7 +96,7 @@ impl World {
         let sinks = self.requests.iter().filter(|wr| wr.is_read()).flat_map(|wr| match &wr.local {
             Local::Memory { addr, lkey } => vec![Sge::new(*addr, wr.len, *lkey)],
             Local::Entries(entries) => entries.to_vec(),
-            Local::Inline(_) | Local::LongInline(_) => Vec::new(),
+            Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } => Vec::new(),
         });
         let sinks = sinks.filter_map(|entry| writable(&entry));
         let granted: Vec<Range<usize>> = receives.chain(sinks).collect();
@@ -260,6 +260,14 @@ impl Host for World {
         }
         self.flushes.push(number);
         Ok(Durable::Later)
+    }
+
+    fn bind(&mut self, window: Bind) -> Result<(), Denied> {
+        memory::bind_window(window, PD.into())
+    }
+
+    fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
+        memory::invalidate(stag, 0, PD)
     }
 
     fn next_send(&mut self) -> Option<SendWr> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::linger;
-use crate::access::{Access, Unreachable};
+use crate::access::{Access, Party, Unreachable};
 use crate::conn::host::{LinkError, Part};
 use crate::memory::{self, Grant};
 use crate::progress::Driven;
@@ -29,8 +29,8 @@ pub(crate) struct Tcp {
     token: u64,
     watch: Arc<Watch>,
     engine: Arc<Engine>,
-    /// The protection domain of the queue pair.
-    pd: u32,
+    /// The queue pair.
+    party: Party,
     grants: Vec<Grant>,
     /// The send buffer of the socket was full; the watch reports when it has room.
     awaits_room: bool,
@@ -50,7 +50,7 @@ impl Tcp {
         socket: Socket,
         watch: Arc<Watch>,
         engine: Arc<Engine>,
-        pd: u32,
+        party: Party,
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
         let as_weak = Arc::downgrade(&connection);
@@ -62,7 +62,7 @@ impl Tcp {
             token,
             watch,
             engine,
-            pd,
+            party,
             grants: Vec::with_capacity(MAX_PARTS),
             awaits_room: false,
         })
@@ -76,7 +76,7 @@ impl Tcp {
                 Part::Bytes(bytes) => {
                     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
                 }
-                Part::Memory(access) => match memory::acquire(*access, self.pd) {
+                Part::Memory(access) => match memory::acquire(*access, self.party) {
                     Ok(grant) => {
                         let iov_base = grant.addr() as *mut libc::c_void;
                         self.grants.push(grant);
@@ -114,7 +114,7 @@ impl Tcp {
 
     /// As [`Tcp::receive`], but first into registered memory, then into `rest`.
     pub(crate) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        let grant = memory::acquire(to, self.pd)
+        let grant = memory::acquire(to, self.party)
             .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
         // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
         let received = unsafe { sys::recv_into(&self.socket, grant.addr(), to.len, rest) };

@@ -16,9 +16,10 @@ pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch};
 #[cfg(test)]
 pub(crate) use table::FULL;
+pub(crate) use table::{Change, Grant, Region, acquire, register_at, try_deregister};
+pub(crate) use table::{alloc_window, another_key, bind_window, free_window, invalidate};
 #[cfg(any(test, fuzzing))]
-pub(crate) use table::register;
-pub(crate) use table::{Change, Grant, Region, acquire, deregister, register_at};
+pub(crate) use table::{deregister, register};
 
 /// Registers a buffer in protection domain 1 and returns its STag.
 #[cfg(test)]

@@ -24,7 +24,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::table::{Grant, acquire};
 use super::word::WordStore;
-use crate::access::{Access, Denied, Unreachable};
+use crate::access::{Access, Denied, Party, Unreachable};
 use crate::limits::PLACE_BATCH;
 use crate::sys::{self, Errno, Process};
 
@@ -61,8 +61,8 @@ impl Batch {
     }
 
     /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until the batch is executed.
-    pub(crate) fn add(&mut self, access: Access, pd: u32, from: usize) -> Result<(), Denied> {
-        let grant = acquire(access, pd)?;
+    pub(crate) fn add(&mut self, access: Access, by: impl Into<Party>, from: usize) -> Result<(), Denied> {
+        let grant = acquire(access, by)?;
         self.placements.push(Placement { grant, from, len: access.len });
         Ok(())
     }
@@ -158,8 +158,13 @@ unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
 }
 
 /// Copies bytes out of registered memory.
-pub(crate) fn fetch(process: Process, access: Access, pd: u32, into: &mut [u8]) -> Result<(), Unreachable> {
-    let grant = acquire(access, pd).map_err(Unreachable::Denied)?;
+pub(crate) fn fetch(
+    process: Process,
+    access: Access,
+    by: impl Into<Party>,
+    into: &mut [u8],
+) -> Result<(), Unreachable> {
+    let grant = acquire(access, by).map_err(Unreachable::Denied)?;
     match sys::copy_from(process, grant.addr(), into) {
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {

@@ -17,6 +17,8 @@
 //! described in a second slot, to which accesses are sent on while the first one is invalid ([`change`]). They never wait, as a thread
 //! may hold one grant of a region while it asks for the next one, and the re-registration waits for the first.
 //!
+//! Windows have a table of their own, which an access asks when no region has its STag ([`window`]).
+//!
 //! The other fields of a slot change only while it is invalid and every access that found it valid has ended, so relaxed loads suffice;
 //! `state` orders them. `stag` is also read to find the slot, before the slot is known to be valid, and therefore compared again afterwards.
 //!
@@ -25,13 +27,15 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod window;
 
 pub(crate) use change::Change;
+pub(crate) use window::{alloc_window, another_key, bind_window, free_window, invalidate};
 
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT};
+use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Party};
 use crate::limits::MAX_MR;
 use crate::sys::Errno;
 
@@ -49,6 +53,9 @@ const GRANTS: u64 = WITHDRAWN - 1;
 /// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say that they have. Remote rights
 /// are lower bits.
 const WRITES_LOST: u32 = 1 << 31;
+
+/// [`Slot::uses`] of a region that is being deregistered or re-registered: no window may be bound to it.
+const SEALED: u32 = u32::MAX;
 
 /// Slots are allocated in chunks of this many.
 const CHUNK: usize = 1 << CHUNK_BITS;
@@ -71,10 +78,14 @@ const FIRST_CHUNK: [usize; LEVELS.len()] =
     [first_chunk(0), first_chunk(1), first_chunk(2), first_chunk(3), first_chunk(4)];
 const CHUNKS: usize = first_chunk(LEVELS.len());
 
+// Whatever the key of a window is, its STag is not that of a sink.
+const _: () = assert!(FIRST_SINK % (1 << 8) == 0);
+
 // The last level alone has room for all regions.
 const _: () = assert!(1 << (LEVELS[LEVELS.len() - 1] - 1) >= MAX_MR);
 
-/// STags from here to [`FIRST_SINK`] are given out. 0 and 1 have a meaning of their own on the wire.
+/// STags from here to [`FIRST_SINK`] are given out, to windows those whose part without the key is at least this. 0 and 1 have a meaning of their
+/// own on the wire.
 const FIRST_STAG: u32 = 2;
 
 /// A memory region: its memory, access rights and protection domain.
@@ -98,8 +109,11 @@ struct Slot {
     len: AtomicU64,
     /// What is added to the address of an access, modulo 2^64, for that of the memory: 0 unless the region has an iova of its own.
     delta: AtomicU64,
-    /// While a region is re-registered, the STag of the slot with its new description; there, the STag of the region.
+    /// While a region is re-registered, the STag of the slot with its new description; there, the STag of the region. Of a window, the number
+    /// of the queue pair that it was bound for.
     other: AtomicU32,
+    /// How many windows are bound to a region, or `SEALED`. Of a window that is bound, the STag of the region.
+    uses: AtomicU32,
 }
 
 /// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be held while the thread blocks.
@@ -135,27 +149,34 @@ impl Drop for Grant {
 
 type Chunk = [Slot; CHUNK];
 
-struct Table {
+/// The index of a slot is in the bits of its STag from bit `SHIFT` on. Those below are the key of a window.
+struct Table<const SHIFT: u32> {
     /// The chunks of all levels, allocated on first use, by whoever comes first: nobody waits for another thread.
     chunks: [OnceBox<Chunk>; CHUNKS],
     /// The number of slots of each level that are in use or about to be.
     used: [AtomicU32; LEVELS.len()],
 }
 
-static TABLE: Table =
-    Table { chunks: [const { OnceBox::new() }; CHUNKS], used: [const { AtomicU32::new(0) }; LEVELS.len()] };
+/// The regions.
+static TABLE: Table<0> = Table::new();
+/// The windows.
+static WINDOWS: Table<8> = Table::new();
 
 /// The chunk of an STag on a level, and the slot in it.
 #[inline(always)]
-fn place(level: usize, stag: u32) -> (usize, usize) {
-    let index = stag as usize & ((1 << LEVELS[level]) - 1);
+fn place<const SHIFT: u32>(level: usize, stag: u32) -> (usize, usize) {
+    let index = (stag >> SHIFT) as usize & ((1 << LEVELS[level]) - 1);
     (FIRST_CHUNK[level] + (index >> CHUNK_BITS), index & (CHUNK - 1))
 }
 
-impl Table {
+impl<const SHIFT: u32> Table<SHIFT> {
+    const fn new() -> Self {
+        Self { chunks: [const { OnceBox::new() }; CHUNKS], used: [const { AtomicU32::new(0) }; LEVELS.len()] }
+    }
+
     #[inline(always)]
     fn find_on(&'static self, level: usize, stag: u32) -> Option<&'static Slot> {
-        let (chunk, at) = place(level, stag);
+        let (chunk, at) = place::<SHIFT>(level, stag);
         let slot = &self.chunks[chunk].get()?[at];
         (slot.stag.load(Ordering::Relaxed) == stag).then_some(slot)
     }
@@ -166,8 +187,19 @@ impl Table {
         (0..LEVELS.len()).find_map(|level| self.find_on(level, stag))
     }
 
+    /// The slot of a level that has an STag with the same index, and perhaps another key.
+    fn holder_on(&'static self, level: usize, stag: u32) -> Option<&'static Slot> {
+        let (chunk, at) = place::<SHIFT>(level, stag);
+        let slot = &self.chunks[chunk].get()?[at];
+        (slot.stag.load(Ordering::Relaxed) >> SHIFT == stag >> SHIFT).then_some(slot)
+    }
+
+    fn holder(&'static self, stag: u32) -> Option<(usize, &'static Slot)> {
+        (0..LEVELS.len()).find_map(|level| Some((level, self.holder_on(level, stag)?)))
+    }
+
     fn slot(&'static self, level: usize, stag: u32) -> Result<&'static Slot, Errno> {
-        let (chunk, at) = place(level, stag);
+        let (chunk, at) = place::<SHIFT>(level, stag);
         let chunk = self.chunks[chunk].get_or_try_init(|| {
             let mut slots = Vec::new();
             slots.try_reserve_exact(CHUNK).map_err(|_| libc::ENOMEM)?;
@@ -180,13 +212,19 @@ impl Table {
     /// Reserves a slot on the first level that has room.
     fn reserve(&self) -> Result<usize, Errno> {
         let with_room = |&(level, bits): &(usize, &u32)| {
+            if bits + SHIFT > u32::BITS {
+                return false;
+            }
             let room = |used: u32| (used < 1 << (bits - 1)).then_some(used + 1);
             self.used[level].fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
         };
         match LEVELS.iter().enumerate().find(with_room) {
             Some((level, _)) => Ok(level),
             None => {
-                log::error!("all {MAX_MR} memory region keys are in use");
+                log::error!(
+                    "all {} are in use",
+                    if SHIFT == 0 { "memory region keys" } else { "memory windows" }
+                );
                 Err(libc::ENOMEM)
             }
         }
@@ -224,7 +262,8 @@ impl Table {
     fn claim(&'static self, level: usize) -> Result<(&'static Slot, u32), Errno> {
         loop {
             for stag in random()? {
-                if !(FIRST_STAG..FIRST_SINK).contains(&stag) || self.find(stag).is_some() {
+                let possible = (FIRST_STAG << SHIFT..FIRST_SINK).contains(&stag);
+                if !possible || self.holder(stag).is_some() {
                     continue;
                 }
                 let slot = self.slot(level, stag)?;
@@ -233,13 +272,22 @@ impl Table {
                 }
                 slot.stag.store(stag, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                // Another thread may have drawn the same STag for another level at the same time. At least one of them sees it here.
+                // Another thread may have drawn the same STag for another level or the other table at the same time. At least one of them
+                // sees it here.
                 let mut others = (0..LEVELS.len()).filter(|&other| other != level);
-                if others.all(|other| self.find_on(other, stag).is_none()) {
+                if others.all(|other| self.holder_on(other, stag).is_none()) && !Self::is_elsewhere(stag) {
                     return Ok((slot, stag));
                 }
                 slot.release();
             }
+        }
+    }
+
+    /// Whether the other table has an STag that this one must not have because of the one that was drawn.
+    fn is_elsewhere(stag: u32) -> bool {
+        match SHIFT {
+            0 => WINDOWS.holder(stag).is_some(),
+            _ => (0..1 << SHIFT).any(|key| TABLE.find(stag >> SHIFT << SHIFT | key).is_some()),
         }
     }
 }
@@ -306,22 +354,35 @@ pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
     let (_, slot, stag) = TABLE.take()?;
     slot.describe(region, iova);
     slot.other.store(0, Ordering::Relaxed);
+    slot.uses.store(0, Ordering::Relaxed);
     slot.state.fetch_or(VALID, Ordering::Release);
     Ok(stag)
 }
 
-/// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`].
+/// Deregisters a region that nothing is bound to.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn deregister(stag: u32) {
-    let Some((level, slot)) = TABLE.region(stag) else { return };
+    assert!(try_deregister(stag));
+}
+
+/// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`]. False, and nothing has changed, while
+/// a window is bound to it or a [`Change`] is under way.
+pub(crate) fn try_deregister(stag: u32) -> bool {
+    let Some((level, slot)) = TABLE.region(stag) else { return true };
+    if slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return false;
+    }
     slot.invalidate();
     slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
     TABLE.give_back(level, slot);
+    true
 }
 
 /// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It stays so until the memory is
 /// registered anew. Looks at all regions, as media seldom fail.
 pub(crate) fn lose_writes(start: u64, end: u64) {
-    for slot in TABLE.chunks.iter().filter_map(OnceBox::get).flatten() {
+    // Regions first: a window that is being bound takes over what its region knows.
+    for slot in TABLE.chunks.iter().chain(&WINDOWS.chunks).filter_map(OnceBox::get).flatten() {
         if slot.state.load(Ordering::Relaxed) & VALID == 0 {
             continue;
         }
@@ -356,16 +417,17 @@ impl Grant {
     }
 }
 
-/// Checks an access by protection domain `pd`, and permits it.
+/// Checks an access on behalf of a queue pair, and permits it.
 #[inline]
-pub(crate) fn acquire(access: Access, pd: u32) -> Result<Grant, Denied> {
-    let slot = TABLE.find(access.stag).ok_or(Denied::Stag)?;
+pub(crate) fn acquire(access: Access, by: impl Into<Party>) -> Result<Grant, Denied> {
+    let by = by.into();
+    let Some(slot) = TABLE.find(access.stag) else { return window::acquire(access, by) };
     let before = slot.state.fetch_add(1, Ordering::Acquire);
     let grant = Grant { slot, addr: 0 };
     if before & VALID == 0 || slot.stag.load(Ordering::Relaxed) != access.stag {
-        return change::acquire_moving(grant, before, access, pd);
+        return change::acquire_moving(grant, before, access, by.pd);
     }
-    grant.check(access, pd)
+    grant.check(access, by.pd)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Qp, Session, now};
-use crate::access::{Access, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Micros, Stepped, reason};
@@ -137,11 +137,11 @@ impl host::Host for Host<'_> {
     }
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
-        memory::acquire(access, self.qp.pd).map(drop)
+        memory::acquire(access, self.qp.party()).map(drop)
     }
 
     fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
-        self.batch.add(access, self.qp.pd, from)
+        self.batch.add(access, self.qp.party(), from)
     }
 
     fn settle(&mut self, input: &[u8]) -> Result<(), usize> {
@@ -149,18 +149,18 @@ impl host::Host for Host<'_> {
     }
 
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable> {
-        memory::fetch(self.process, from, self.qp.pd, into)
+        memory::fetch(self.process, from, self.qp.party(), into)
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
-        let grant = memory::acquire(read, self.qp.pd)?;
+        let grant = memory::acquire(read, self.qp.party())?;
         let Some((start, len)) = grant.persistent() else { return Ok(Durable::Now) };
         let lost = grant.writes_lost();
         drop(grant);
-        let (qp, pd) = (self.qp.this.clone(), self.qp.pd);
+        let (qp, party) = (self.qp.this.clone(), self.qp.party());
         let done = move |durable: bool| {
             // The kernel may have told the flush of another region that writes to this memory are lost.
-            let lost = memory::acquire(read, pd).is_ok_and(|grant| grant.writes_lost());
+            let lost = memory::acquire(read, party).is_ok_and(|grant| grant.writes_lost());
             let durable = durable && !lost;
             if let Some(qp) = qp.upgrade() {
                 lock(&qp.flushed).push((number, durable));
@@ -173,6 +173,15 @@ impl host::Host for Host<'_> {
             memory::make_durable(start, len, Box::new(done));
         }
         Ok(Durable::Later)
+    }
+
+    fn bind(&mut self, window: Bind) -> Result<(), Denied> {
+        // Nothing is in the batch here: it is settled before the connection sends.
+        memory::bind_window(window, self.qp.party())
+    }
+
+    fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
+        memory::invalidate(stag, self.qp.num, self.qp.pd)
     }
 
     fn next_send(&mut self) -> Option<SendWr> {

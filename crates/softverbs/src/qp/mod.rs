@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
+use crate::access::Party;
 use crate::conn::wr::{RecvWr, SendWr};
 use crate::conn::{Conn, Framing, Micros, Role, Sizes, Terms, reason};
 use crate::cq::Cq;
@@ -190,7 +191,7 @@ impl Qp {
             let engine = self.engine.get_or_init(|| engine).clone();
             let watch = self.watch.get_or_init(|| watch).clone();
             let this = self.this.upgrade().ok_or(libc::EINVAL)?;
-            crate::link::Tcp::open(stream.socket, watch, engine, self.pd, this)
+            crate::link::Tcp::open(stream.socket, watch, engine, self.party(), this)
         })();
         let Session { conn, .. } = session;
         let opened = match link {
@@ -285,6 +286,11 @@ impl std::fmt::Debug for Qp {
 
 /// The queue pair as the host of its connection.
 impl Qp {
+    /// As whom it accesses memory.
+    fn party(&self) -> Party {
+        Party { pd: self.pd, qp: self.num }
+    }
+
     fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Host<'a>) {
         let Session { conn, link, batch, process, .. } = session;
         (conn, Host { qp: self, link, batch, process: *process })

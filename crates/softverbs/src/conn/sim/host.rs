@@ -6,7 +6,7 @@ use super::link::Found;
 use super::memory::{PERSISTENT, Region, stag};
 use super::plan::Disk;
 use super::world::{Side, Sim, say};
-use crate::access::{Access, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unreachable};
 use crate::conn::Micros;
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr, status};
@@ -284,6 +284,15 @@ impl Host for At<'_> {
         }
         self.side().flushes.push(number);
         Ok(Durable::Later)
+    }
+
+    /// The programs of the simulation have no windows.
+    fn bind(&mut self, _window: Bind) -> Result<(), Denied> {
+        Err(Denied::Stag)
+    }
+
+    fn invalidate(&mut self, _stag: u32) -> Result<(), Denied> {
+        Err(Denied::Stag)
     }
 
     fn next_send(&mut self) -> Option<SendWr> {

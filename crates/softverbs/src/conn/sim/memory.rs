@@ -57,7 +57,7 @@ pub(super) fn stag(side: usize, region: usize) -> u32 {
     0x1000 * (side as u32 + 1) + region as u32
 }
 
-/// The entries of a request; none if its bytes are inline.
+/// The entries of a request; none if its bytes are inline, or it has none.
 pub(super) fn entries(wr: &SendWr) -> Entries {
     match &wr.local {
         Local::Memory { addr, lkey } => Entries::from_iter([Sge::new(*addr, wr.len, *lkey)]),
@@ -65,7 +65,7 @@ pub(super) fn entries(wr: &SendWr) -> Entries {
             assert_eq!(wr.len, entries.iter().map(|entry| entry.len).sum());
             entries.iter().copied().collect()
         }
-        Local::Inline(_) | Local::LongInline(_) => Entries::new(),
+        Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } => Entries::new(),
     }
 }
 
@@ -124,6 +124,7 @@ impl Memory {
                 return Some(bytes[at]);
             }
             Local::Memory { .. } | Local::Entries(_) => entry_at(&entries(wr), at)?,
+            Local::Window { .. } => return None,
         };
         let start = base(self.side, SOURCE);
         let inside = entry.addr >= start && entry.addr + u64::from(entry.len) <= start + LEN as u64;

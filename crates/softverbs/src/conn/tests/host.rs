@@ -8,7 +8,9 @@ use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
-use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
+use crate::access::{
+    Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable,
+};
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr};
 use crate::conn::{Budget, Conn, Framing, Micros, Role, Sizes, Stepped, Terms, reason};
@@ -33,6 +35,8 @@ pub(super) enum Call {
     PlacedDirectly(Access),
     Settled,
     Flushed(Access, u64),
+    Bound(Bind),
+    Invalidated(u32),
     SendDone(Completion),
     RecvDone(Completion),
     Released,
@@ -56,6 +60,8 @@ pub(super) struct Recorder {
     pub mapped_to: u64,
     batch: Vec<(Access, usize)>,
     pub durable: Result<Durable, Denied>,
+    /// What comes of binding and invalidating windows.
+    pub windows: Result<(), Denied>,
     pub sends: VecDeque<SendWr>,
     pub receives: VecDeque<RecvWr>,
     /// Completions that still find room.
@@ -77,6 +83,7 @@ impl Recorder {
             mapped_to: u64::MAX,
             batch: Vec::new(),
             durable: Ok(Durable::Now),
+            windows: Ok(()),
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             send_room: usize::MAX,
@@ -206,6 +213,16 @@ impl Host for Recorder {
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
         self.calls.push(Call::Flushed(read, number));
         self.durable
+    }
+
+    fn bind(&mut self, window: Bind) -> Result<(), Denied> {
+        self.calls.push(Call::Bound(window));
+        self.windows
+    }
+
+    fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
+        self.calls.push(Call::Invalidated(stag));
+        self.windows
     }
 
     fn next_send(&mut self) -> Option<SendWr> {

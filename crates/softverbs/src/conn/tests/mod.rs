@@ -8,3 +8,4 @@ mod opening;
 mod recv;
 mod send;
 mod sq;
+mod windows;

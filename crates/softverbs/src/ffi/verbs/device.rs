@@ -196,6 +196,10 @@ pub unsafe fn ibv_query_device_ex(
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
+/// Flags of `enum ibv_device_cap_flags`.
+const DEVICE_MEM_WINDOW: u32 = 1 << 17;
+const DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+
 fn device_attributes() -> ibv_device_attr_ex {
     // SAFETY: all-zero is a valid ibv_device_attr_ex: nothing is supported.
     let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
@@ -215,6 +219,9 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_cq = MAX_MR as c_int;
     orig.max_cqe = MAX_CQE as c_int;
     orig.max_mr = MAX_MR as c_int;
+    orig.max_mw = MAX_MW as c_int;
+    // Windows of type 2 are of a queue pair and of its protection domain.
+    orig.device_cap_flags = DEVICE_MEM_WINDOW | DEVICE_MEM_WINDOW_TYPE_2B;
     orig.max_pd = MAX_MR as c_int;
     orig.max_qp_rd_atom = c_int::from(MAX_READS);
     orig.max_qp_init_rd_atom = c_int::from(MAX_READS);

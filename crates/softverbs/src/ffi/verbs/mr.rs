@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::null_with;
 use super::pd::PdObject;
-use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE};
+use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 use crate::ffi::object::Object;
 use crate::memory::{self, Region};
 use crate::sys;
@@ -26,8 +26,6 @@ const ACCESS_KNOWN: u32 = 0x3ff;
 /// Access flags that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
 const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
-/// Access flag: the bytes of the region are accessed by their offset from its beginning.
-pub(super) const ZERO_BASED: u32 = 1 << 5;
 /// Access flag: the region need not be mapped when it is registered.
 const ON_DEMAND: u32 = 1 << 6;
 /// Access flag: all pages of the region are huge.
@@ -133,17 +131,20 @@ pub unsafe fn ibv_reg_mr_iova2(
     unsafe { ibv_reg_mr_iova(pd, addr, length, iova, access as c_int) }
 }
 
-/// Deregisters a memory region. After it has returned, neither work requests nor remote peers access the range.
+/// Deregisters a memory region. After it has returned, neither work requests nor remote peers access the range. EBUSY while a memory window
+/// is bound to it.
 ///
 /// # Safety
 ///
 /// As for ibv_dereg_mr(3).
 pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: `mr` was returned by ibv_reg_mr and is not used afterwards (ibv_dereg_mr(3)). Its protection domain cannot be deallocated
-    // before `users` is decremented.
+    // SAFETY: `mr` was returned by ibv_reg_mr and, if it is deregistered, is not used afterwards (ibv_dereg_mr(3)). Its protection domain
+    // cannot be deallocated before `users` is decremented.
     unsafe {
         let own = MrObject::own(mr);
-        memory::deregister(own.stag);
+        if !memory::try_deregister(own.stag) {
+            return libc::EBUSY;
+        }
         PdObject::own(own.pd.load(Ordering::Acquire)).users.fetch_sub(1, Ordering::AcqRel);
         MrObject::free(mr);
     }

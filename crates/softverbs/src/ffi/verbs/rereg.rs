@@ -6,8 +6,9 @@ use rdma_sys::{ibv_mr, ibv_pd};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::Ordering;
 
-use super::mr::{MrObject, ZERO_BASED, is_possible, is_there};
+use super::mr::{MrObject, is_possible, is_there};
 use super::pd::PdObject;
+use crate::access::ZERO_BASED;
 use crate::memory::Change;
 use crate::sys::{Errno, set_errno};
 
@@ -38,7 +39,7 @@ pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
 /// - IBV_REREG_MR_ERR_INPUT (-1), the region is as before. EINVAL: `flags` is 0 or has other bits; `addr` is NULL or `length` 0 with a
 ///   change of the translation; `pd` is NULL or of another device with a change of the protection domain; `access` without a change of the
 ///   access flags; the flags, or the flags and the range, are what [`super::ibv_reg_mr`] refuses. EBUSY: another thread re-registers the
-///   region.
+///   region, or a memory window is bound to it.
 /// - IBV_REREG_MR_ERR_CMD (-4), the region must not be used: all accesses are denied, the object is unchanged and is to be deregistered.
 ///   EFAULT: the memory is not mapped, or not as the access flags ask for (see [`super::ibv_reg_mr`]); ENOMEM: all STags are in use; EIO:
 ///   the system provides no random bytes. EINVAL: an earlier call has ended like this.

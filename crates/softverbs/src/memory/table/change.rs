@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Grant, MOVING, Region, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
+use super::{Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
 use crate::access::{Access, Denied};
 use crate::sys::Errno;
 
@@ -16,16 +16,17 @@ pub(crate) struct Change {
 impl Drop for Change {
     fn drop(&mut self) {
         self.slot.state.fetch_and(!MOVING, Ordering::Release);
+        self.slot.uses.store(0, Ordering::Release);
     }
 }
 
 impl Change {
-    /// EBUSY: a change of the region is under way. EINVAL: the region has been withdrawn, or there is none.
+    /// EBUSY: a change of the region is under way, or a window is bound to it. EINVAL: the region has been withdrawn, or there is none.
     pub(crate) fn begin(stag: u32) -> Result<Self, Errno> {
         let (_, slot) = TABLE.region(stag).ok_or(libc::EINVAL)?;
-        if slot.state.fetch_or(MOVING, Ordering::AcqRel) & MOVING != 0 {
-            return Err(libc::EBUSY);
-        }
+        let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
+        seal.map_err(|_| libc::EBUSY)?;
+        slot.state.fetch_or(MOVING, Ordering::AcqRel);
         let this = Self { stag, slot };
         if slot.state.load(Ordering::Relaxed) & VALID == 0 { Err(libc::EINVAL) } else { Ok(this) }
     }
@@ -50,6 +51,7 @@ impl Change {
         second.describe(region, iova);
         second.access.fetch_or(slot.lost() & kept, Ordering::Relaxed);
         second.other.store(self.stag, Ordering::Relaxed);
+        second.uses.store(SEALED, Ordering::Relaxed);
         second.state.fetch_or(VALID, Ordering::Release);
         slot.other.store(second_stag, Ordering::Release);
         slot.invalidate();
