@@ -5,10 +5,10 @@ mod common;
 use common::verbs_h::*;
 use common::*;
 use rdma_sys::*;
-use softverbs::rdma as cm;
+use softverbs::{rdma as cm, verbs};
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use rdma_cm_event_type::{
@@ -283,22 +283,102 @@ fn an_identifier_becomes_asynchronous_and_synchronous_again() {
     }
 }
 
-/// A queue pair that is not the one of rdma_create_qp for this identifier.
+/// A queue pair that the program makes and brings up itself, as rdma_init_qp_attr(3) says, known by address or by number.
 #[test]
 fn a_queue_pair_of_the_program_is_connected() {
-    // SAFETY: the queue pair is destroyed once, by the identifier that it was created on.
-    unsafe {
-        let (port, server) = serve(c"127.0.0.1", |id| assert_eq!(cm::rdma_accept(id, null_mut()), 0));
-        let info = Info::get(c"127.0.0.1", port, 0);
-        let (maker, id) = (info.endpoint(Some(&mut attributes())), info.endpoint(None));
-        fails(cm::rdma_connect(id, null_mut()), libc::EINVAL);
-        (*id).qp = (*maker).qp;
-        assert_eq!((cm::rdma_connect(id, null_mut()), last(id).0), (0, ESTABLISHED));
-        assert_eq!(cm::rdma_disconnect(id), 0);
-        (*id).qp = null_mut();
-        cm::rdma_destroy_ep(id);
-        cm::rdma_destroy_ep(maker);
+    /// Creates a queue pair with one completion queue.
+    unsafe fn create(pd: *mut ibv_pd) -> (*mut ibv_qp, *mut ibv_cq) {
+        // SAFETY: the domain lives.
+        unsafe {
+            let cq = verbs::ibv_create_cq((*pd).context, 16, null_mut(), null_mut(), 0);
+            let mut attr = bare_attributes(4);
+            (attr.send_cq, attr.recv_cq) = (cq, cq);
+            let qp = verbs::ibv_create_qp(pd, &mut attr);
+            assert!(!cq.is_null() && !qp.is_null());
+            (qp, cq)
+        }
+    }
+    /// Brings a queue pair to the states in which it sends and receives, before or after it is connected.
+    unsafe fn modify(id: Id, qp: *mut ibv_qp) {
+        use ibv_qp_state::{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
+        for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+            // SAFETY: all-zero attributes are valid; the identifier and the queue pair live.
+            unsafe {
+                let (mut attr, mut mask): (ibv_qp_attr, i32) = (std::mem::zeroed(), 0);
+                attr.qp_state = state;
+                assert_eq!(cm::rdma_init_qp_attr(id, &mut attr, &mut mask), 0);
+                assert_eq!(verbs::ibv_modify_qp(qp, &mut attr, mask), 0, "state {state}");
+            }
+        }
+    }
+    for by_number in [false, true] {
+        let both = Arc::new(Barrier::new(2));
+        let use_own = move |id: Id, connect: unsafe fn(Id, *mut rdma_conn_param) -> i32| {
+            // SAFETY: the identifier lives; the queue pair is destroyed once, before its queue.
+            unsafe {
+                let (qp, cq) = create((*id).pd);
+                modify(id, qp);
+                let mut with = param(b"");
+                fails(connect(id, &mut with), libc::EINVAL);
+                if by_number {
+                    with.qp_num = (*qp).qp_num;
+                } else {
+                    (*id).qp = qp;
+                }
+                assert_eq!((connect(id, &mut with), last(id).0), (0, ESTABLISHED));
+                modify(id, qp);
+                assert_eq!(cm::rdma_establish(id) == 0, by_number, "not for a queue pair of the identifier");
+                (*id).qp = null_mut();
+                both.wait();
+                assert_eq!((cm::rdma_disconnect(id), last(id).0), (0, DISCONNECTED));
+                assert_eq!((verbs::ibv_destroy_qp(qp), verbs::ibv_destroy_cq(cq)), (0, 0));
+            }
+        };
+        let (tell, port) = mpsc::channel();
+        let accepts = use_own.clone();
+        let server = thread::spawn(move || {
+            let (listen, port) = listener(c"127.0.0.1", None);
+            tell.send(port).unwrap();
+            let mut id = null_mut();
+            // SAFETY: both endpoints are destroyed once.
+            unsafe {
+                assert_eq!(cm::rdma_get_request(listen, &mut id), 0);
+                accepts(id, cm::rdma_accept);
+                cm::rdma_destroy_ep(id);
+                cm::rdma_destroy_ep(listen);
+            }
+        });
+        let port = port.recv().unwrap();
+        let id = Info::get(c"127.0.0.1", port, 0).endpoint(None);
+        use_own(id, cm::rdma_connect);
+        // SAFETY: destroyed once.
+        unsafe { cm::rdma_destroy_ep(id) };
         server.join().unwrap();
+    }
+}
+
+/// A number that no queue pair has any more is not one.
+#[test]
+fn a_queue_pair_that_is_destroyed_has_no_number() {
+    // SAFETY: each object is destroyed once.
+    unsafe {
+        let id = Info::get(c"127.0.0.1", 7204, 0).endpoint(None);
+        let cq = verbs::ibv_create_cq((*id).verbs, 16, null_mut(), null_mut(), 0);
+        let mut numbers = Vec::new();
+        for _ in 0..40 {
+            let mut attr = bare_attributes(4);
+            (attr.send_cq, attr.recv_cq) = (cq, cq);
+            let qp = verbs::ibv_create_qp((*id).pd, &mut attr);
+            numbers.push((*qp).qp_num);
+            assert_eq!(verbs::ibv_destroy_qp(qp), 0);
+        }
+        for number in numbers {
+            let mut with = param(b"");
+            with.qp_num = number;
+            fails(cm::rdma_connect(id, &mut with), libc::EINVAL);
+        }
+        assert_eq!(verbs::ibv_destroy_cq(cq), 0);
+        cm::rdma_destroy_ep(id);
     }
 }
 

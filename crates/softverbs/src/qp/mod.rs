@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod driver;
+pub(crate) mod numbers;
 mod posting;
 
 use once_cell::race::OnceBox;

@@ -17,7 +17,7 @@ use crate::cm::listen::Listener;
 use crate::cm::negotiate;
 use crate::cm::{addr, send_reply};
 use crate::ffi::context::owns;
-use crate::qp::{ConnObserver, Qp, Stream};
+use crate::qp::{ConnObserver, Qp, Stream, numbers};
 use crate::socket::Socket;
 use iwarp::mpa;
 
@@ -52,8 +52,8 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// UNREACHABLE (no route, or no response in time), CONNECT_ERROR. A synchronous identifier waits for it: ECONNREFUSED if it is rejected,
 /// ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if it is unreachable, or the errno in the event.
 ///
-/// The queue pair is that of rdma_create_qp, or one that the program has created and stored in the field `qp` of the identifier. EINVAL: the
-/// identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data. EMFILE. If the queue
+/// The queue pair is that of rdma_create_qp, or one that the program has created with ibv_create_qp(3) and stored in the field `qp` of the
+/// identifier, or whose number is `qp_num` in the parameters. EINVAL: the identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data. EMFILE. If the queue
 /// pair has had a connection before, the outcome is CONNECT_ERROR with EISCONN.
 ///
 /// # Safety
@@ -66,7 +66,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         // SAFETY: `param` is NULL or points to connection parameters (rdma_connect(3)).
         let param = unsafe { read_param(param) }?;
         // SAFETY: `id` has not been destroyed (rdma_connect(3)).
-        let qp = unsafe { queue_pair(id, own) }.ok_or(libc::EINVAL)?;
+        let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
         if own.state().dst.is_none() || !matches!(own.state().phase, Phase::Idle) {
             return Err(libc::EINVAL);
         }
@@ -126,19 +126,24 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
-/// The queue pair of an identifier: the one of rdma_create_qp, or one that the program has stored in the C structure.
+/// The queue pair of an identifier: the one of rdma_create_qp, one that the program has stored in the C structure, or one that it has created
+/// and names by its number.
 ///
 /// # Safety
 ///
 /// `id` must be the identifier that `own` belongs to, not destroyed, and its field `qp` NULL or a queue pair that has not been destroyed.
-unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>) -> Option<Arc<Qp>> {
+unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc<Qp>> {
     if let Some(qp) = own.state().qp.clone() {
         return Some(qp);
     }
     // SAFETY: the caller guarantees that the field is NULL or a queue pair that has not been destroyed.
     let qp = unsafe {
         let c = addr_of!((*id).qp).read();
-        (!c.is_null() && owns(addr_of!((*c).context).read())).then(|| connection_of(c))
+        if c.is_null() {
+            numbers::find(num)
+        } else {
+            owns(addr_of!((*c).context).read()).then(|| connection_of(c))
+        }
     }?;
     own.state().qp = Some(qp.clone());
     Some(qp)
@@ -158,7 +163,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         // SAFETY: `param` is NULL or points to connection parameters (rdma_accept(3)).
         let param = unsafe { read_param(param) }?;
         // SAFETY: `id` has not been destroyed (rdma_accept(3)).
-        let qp = unsafe { queue_pair(id, own) }.ok_or(libc::EINVAL)?;
+        let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
         if !matches!(own.state().phase, Phase::Requested(_)) {
             return Err(libc::EINVAL);
         }

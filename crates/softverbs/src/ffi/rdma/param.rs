@@ -15,6 +15,8 @@ pub(super) struct Param {
     pub(super) ird: u16,
     pub(super) ord: u16,
     pub(super) wait_for_receives: bool,
+    /// The queue pair, if the identifier has none.
+    pub(super) qp_num: u32,
 }
 
 impl Param {
@@ -37,6 +39,7 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param) -> Result<Param, 
             ird: MAX_READS,
             ord: MAX_READS,
             wait_for_receives: true,
+            qp_num: 0,
         });
     }
     // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an address; it is copied.
@@ -48,6 +51,7 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param) -> Result<Param, 
         ird: u16::from(given.responder_resources).min(MAX_READS),
         ord: u16::from(given.initiator_depth).min(MAX_READS),
         wait_for_receives: given.rnr_retry_count >= UNLIMITED,
+        qp_num: given.qp_num,
     })
 }
 

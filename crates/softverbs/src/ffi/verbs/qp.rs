@@ -20,7 +20,7 @@ use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::ffi::unsupported;
 use crate::limits::*;
-use crate::qp::{Attributes, Qp, Stage};
+use crate::qp::{Attributes, Qp, Stage, numbers};
 use crate::sys::Errno;
 
 pub(crate) struct QpOwn {
@@ -129,8 +129,8 @@ pub(crate) unsafe extern "C" fn create_qp_slot(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: `attr` is as for ibv_create_qp_ex(3), which asks for the same as rdma_create_qp_ex(3).
-    or_null(unsafe { create_qp(context, attr) })
+    // SAFETY: `attr` is as for ibv_create_qp_ex(3), which asks for the same as rdma_create_qp_ex(3). The queue pair has just been created.
+    or_null(unsafe { create_qp(context, attr).inspect(|&qp| numbers::note(&QpObject::own(qp).qp)) })
 }
 
 /// The attributes of rdma_create_qp(3) and ibv_create_qp(3) in the form of the extended functions.
@@ -164,6 +164,7 @@ pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mu
         let qp = or_null(create_qp(addr_of!((*pd).context).read(), &mut full));
         if !qp.is_null() {
             addr_of_mut!((*attr).cap).write(full.cap);
+            numbers::note(&QpObject::own(qp).qp);
         }
         qp
     }
