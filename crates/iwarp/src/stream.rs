@@ -24,9 +24,9 @@ pub const MAX_TRAILER_LEN: usize = 3 + CRC_LEN;
 pub const MAX_ULPDU: usize = 65535;
 /// Most bytes of an FPDU.
 pub const MAX_FPDU: usize = fpdu_len(MAX_ULPDU);
-/// Bytes of the longest body with a fixed format: that of a Terminate message or an Atomic Request.
-pub const MAX_CONTROL_BODY: usize =
-    if Terminate::MAX_LEN > AtomicRequest::LEN { Terminate::MAX_LEN } else { AtomicRequest::LEN };
+/// Bytes of the longest body with a fixed format: that of a Terminate message. An Atomic Request is as long.
+pub const MAX_CONTROL_BODY: usize = Terminate::MAX_LEN;
+const _: () = assert!(AtomicRequest::LEN <= MAX_CONTROL_BODY);
 /// Most bytes of an FPDU with such a body.
 pub const MAX_CONTROL_FPDU: usize = fpdu_len(UNTAGGED_LEN + MAX_CONTROL_BODY);
 
@@ -53,15 +53,8 @@ pub const fn fpdu_len(ulpdu_len: usize) -> usize {
 
 /// The largest ULPDU whose FPDU fits into one TCP segment of `emss` bytes, without markers:
 /// at least [`MIN_MULPDU`], at most [`MAX_ULPDU`].
-pub const fn mulpdu(emss: usize) -> usize {
-    let fits = emss.saturating_sub(LENGTH_LEN + CRC_LEN + emss % 4);
-    if fits < MIN_MULPDU {
-        MIN_MULPDU
-    } else if fits > MAX_ULPDU {
-        MAX_ULPDU
-    } else {
-        fits
-    }
+pub fn mulpdu(emss: usize) -> usize {
+    emss.saturating_sub(LENGTH_LEN + CRC_LEN + emss % 4).clamp(MIN_MULPDU, MAX_ULPDU)
 }
 
 /// Most bytes of payload in a tagged segment whose ULPDU is at most `mulpdu` bytes.

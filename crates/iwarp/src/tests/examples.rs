@@ -2,6 +2,7 @@
 //! Frames encoded by hand, compared byte by byte in both directions.
 #![forbid(unsafe_code)]
 
+use super::super::WireError;
 use super::super::ddp::Header;
 use super::super::mpa::{self, Decoded, Enhanced, Frame, Kind, MpaError};
 use super::super::rdmap::{
@@ -9,8 +10,8 @@ use super::super::rdmap::{
     encode_immediate,
 };
 use super::super::stream::{
-    self, MAX_CONTROL_FPDU, MAX_FPDU, MAX_HEADER_LEN, Receiver, encode_fpdu, encode_fpdu_header, fpdu_crc,
-    trailer, trailer_len,
+    self, MAX_CONTROL_BODY, MAX_CONTROL_FPDU, MAX_FPDU, MAX_HEADER_LEN, MAX_TRAILER_LEN, Receiver,
+    encode_fpdu, encode_fpdu_header, fpdu_crc, trailer, trailer_len,
 };
 use super::{Segment, hex, receive, untagged, write_header};
 
@@ -261,12 +262,48 @@ fn control_bytes_of_every_opcode() {
 }
 
 #[test]
+fn a_header_is_decoded_when_it_is_complete() {
+    for (header, header_len) in [(write_header(1, 2), 14), (untagged(Opcode::Send, 3), 18)] {
+        let mut out = [0; 24];
+        header.encode(&mut out);
+        for len in 0..out.len() {
+            let expected = if len < header_len { Err(WireError::UlpduTooShort(len)) } else { Ok(header) };
+            assert_eq!(Header::decode(&out[..len]), expected);
+        }
+    }
+}
+
+/// The opcodes in the order of their numbers: whether each is a Send, raises a solicited event, invalidates an STag.
+#[test]
+fn kinds_of_opcodes() {
+    const KINDS: [(bool, bool, bool); 12] = [
+        (false, false, false), // RDMA Write
+        (false, false, false), // RDMA Read Request
+        (false, false, false), // RDMA Read Response
+        (true, false, false),  // Send
+        (true, false, true),   // Send with Invalidate
+        (true, true, false),   // Send with Solicited Event
+        (true, true, true),    // Send with Solicited Event and Invalidate
+        (false, false, false), // Terminate
+        (false, false, false), // Immediate Data
+        (false, true, false),  // Immediate Data with Solicited Event
+        (false, false, false), // Atomic Request
+        (false, false, false), // Atomic Response
+    ];
+    for (code, expected) in (0..).zip(KINDS) {
+        let opcode = Opcode::from_u8(code).unwrap();
+        assert_eq!((opcode.is_send(), opcode.solicited(), opcode.invalidates()), expected, "{opcode:?}");
+    }
+}
+
+#[test]
 fn sizes() {
     assert_eq!(MAX_FPDU, 65544);
-    assert_eq!(MAX_CONTROL_FPDU, 76);
+    assert_eq!((MAX_CONTROL_BODY, MAX_CONTROL_FPDU), (52, 76));
+    assert_eq!((MAX_HEADER_LEN, MAX_TRAILER_LEN, mpa::MAX_FRAME_LEN), (20, 7, 532));
     for ulpdu_len in [0, 1, 14, 27, 46, 1454, 65534, 65535] {
         assert_eq!(stream::fpdu_len(ulpdu_len) % 4, 0);
-        assert!(stream::trailer_len(ulpdu_len) <= stream::MAX_TRAILER_LEN);
+        assert!(stream::trailer_len(ulpdu_len) <= MAX_TRAILER_LEN);
     }
     for (emss, ulpdu) in [(0, 128), (134, 128), (536, 530), (1448, 1442), (1460, 1454), (8948, 8942)] {
         assert_eq!(stream::mulpdu(emss), ulpdu);

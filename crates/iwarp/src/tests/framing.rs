@@ -100,6 +100,7 @@ fn the_longest_fpdu() {
     let header = write_header(1, 0);
     let payload: Vec<u8> = (0..max_tagged_payload(MAX_ULPDU)).map(|n| (n % 251) as u8).collect();
     for crc in [false, true] {
+        assert_eq!(Receiver::new(crc).crc(), crc);
         let mut bytes = fpdu(&header, &payload, crc);
         assert_eq!(bytes.len(), MAX_FPDU);
         bytes.extend(fpdu(&header, b"x", crc));

@@ -6,7 +6,7 @@ use super::super::WireError;
 use super::super::ddp::{Header, MessagePos, UntaggedOrder};
 use super::super::inbound::Inbound;
 use super::super::mpa::{self, Decoded, Enhanced, Frame, Kind, MpaError};
-use super::super::rdmap::{Opcode, TermCode, Terminate, check_segment};
+use super::super::rdmap::{Opcode, ReadRequest, TermCode, Terminate, check_segment};
 use super::{hex, untagged, write_header};
 
 fn send(last: bool, msn: u32, mo: u32) -> Header {
@@ -237,8 +237,7 @@ fn terminates_without_flags() {
 #[test]
 fn terminates_with_parts_missing() {
     let refused = untagged(Opcode::ReadRequest, 5);
-    let request =
-        super::super::rdmap::ReadRequest { sink_stag: 1, sink_to: 2, size: 3, src_stag: 4, src_to: 5 };
+    let request = ReadRequest { sink_stag: 1, sink_to: 2, size: 3, src_stag: 4, src_to: 5 };
     let mut body = [0; Terminate::MAX_LEN];
     let whole = Terminate::about_read(TermCode::RDMAP_PROT_ACCESS, &refused, &request);
     assert_eq!(whole.encode(&mut body), body.len());
@@ -256,6 +255,41 @@ fn terminates_with_parts_missing() {
     }
     let longer = [&body[..], b"more"].concat();
     assert_eq!(Terminate::decode(&longer), Ok(whole));
+}
+
+/// Each part is where its flag says, in the format of the standard and in that of siw, whatever follows. A Read Request without a
+/// header is not looked for: nothing would say where it starts.
+#[test]
+fn terminates_have_the_parts_of_their_flags() {
+    const HEADER: &str = "c140 00000001 0000000000000002";
+    const REQUEST: &str = "00000001 0000000000000002 00000003 00000004 0000000000000005";
+    let code = TermCode::RDMAP_PROT_ACCESS;
+    let request = ReadRequest { sink_stag: 1, sink_to: 2, size: 3, src_stag: 4, src_to: 5 };
+    // The type byte, and the flags of length, header and Read Request.
+    for (format, type_byte, [length, header, read]) in
+        [("standard", 0x01, [0x80, 0x40, 0x20]), ("siw", 0x10, [0x01, 0x02, 0x04])]
+    {
+        for (has_length, has_header, has_read) in
+            (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0))
+        {
+            let flags = [(has_length, length), (has_header, header), (has_read, read)];
+            let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum();
+            let mut body = vec![type_byte, code.code, flags, 0];
+            let parts = [(has_length, "000e"), (has_header, HEADER), (has_read && has_header, REQUEST)];
+            body.extend(parts.iter().filter(|(set, _)| *set).flat_map(|(_, part)| hex(part)));
+            body.extend([0x41; 60]);
+            let terminate = Terminate::decode(&body).unwrap();
+            let case = format!("{format}, flags {flags:#04x}");
+            // Without flags nothing distinguishes the formats: see terminates_without_flags.
+            if flags != 0 {
+                assert_eq!((terminate.term_code(), terminate.alternative), (code, None), "{case}");
+            }
+            assert_eq!(terminate.ddp_segment_len, has_length.then_some(14), "{case}");
+            let quoted = terminate.header.map(|quoted| quoted.decode());
+            assert_eq!(quoted, has_header.then_some(Ok(write_header(1, 2))), "{case}");
+            assert_eq!(terminate.read_request, (has_read && has_header).then_some(request), "{case}");
+        }
+    }
 }
 
 fn frame(kind: Kind) -> Frame {
