@@ -39,7 +39,7 @@ VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
-VERBS_PACKAGES := $(BUILD_PACKAGES) ibverbs-utils rdmacm-utils perftest librpma0
+VERBS_PACKAGES := $(BUILD_PACKAGES) ibverbs-utils rdmacm-utils perftest librpma0 python3-pyverbs
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
 PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
@@ -273,8 +273,9 @@ check-rdma-newer: vm-programs
 	@c-tests/vm/check --root $(STAGE)/vm-newer/cache/trixie --built $(STAGE)/vm-newer/built/lib/librpma.so.0 $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(or $(PARTS),$(NEWER_PARTS))
 
 check-siw: vm-programs
-	@$(SETUP) $(VM_PACKAGES) $(SIW_PACKAGES)
-	@c-tests/vm/check --siw $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
+	@$(SETUP) $(VM_PACKAGES) $(SIW_PACKAGES) rdmacm-utils
+	@c-tests/vm/check --siw $(VM_PROGRAMS) --program $(PRELOAD) \
+		$(foreach program,rping rdma_client rdma_server,--program $(shell command -v $(program) || echo /usr/bin/$(program))) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm siw
 
 header:
 	@$(SETUP) $(ASK) $(BUILD_PACKAGES)

@@ -23,5 +23,6 @@ mod real;
 mod devices;
 mod messages;
 mod rdma;
+mod rsockets;
 mod verbs;
 mod whose;

@@ -41,6 +41,10 @@ exports! { "RDMACM_1.0" from softverbs::rdma {
     fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
 } }
 
+exports! { "RDMACM_1.0" from crate::rsockets {
+    fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+} }
+
 exports! { "RDMACM_1.1" from softverbs::rdma {
     fn rdma_join_multicast_ex(id: *mut rdma_cm_id, attr: *mut rdma_cm_join_mc_attr_ex, context: *mut c_void) -> c_int;
 } }
