@@ -18,7 +18,8 @@
 //!
 //! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of
 //! its turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and its channel, a
-//! watch, the tables of the engine, a shared receive queue. The memory table has no lock. The engine holds none of its locks when it
+//! watch, the tables of the engine, a shared receive queue. The memory table has no lock but one for each
+//! window, under which nothing is locked and accesses are waited for, so its holder has no grant. The engine holds none of its locks when it
 //! calls a source.
 //!
 //! Conditions that an error number does not explain are reported through the [`log`] facade with target `softverbs`.
