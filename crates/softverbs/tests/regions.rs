@@ -209,3 +209,55 @@ fn a_region_changes_its_protection_domain_under_a_connection() {
         server.destroy();
     }
 }
+
+/// After a fork the child has its own copy of the memory, and what a peer writes is in the parent's, whichever of the two has touched a page
+/// first: memory need not be kept from a child (ibv_fork_init(3)).
+#[test]
+fn a_fork_separates_no_region_from_its_memory() {
+    const LEN: usize = 16 * 4096;
+    let (client, server) = pair(c"127.0.0.1", 16);
+    let (mut near, mut far) = (pattern(LEN, 6), vec![1u8; LEN]);
+    let source = client.register(&mut near, LOCAL_WRITE);
+    let target = server.register(&mut far, ALL);
+    let mut pipe = [0; 2];
+    // SAFETY: `pipe` has room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let memory = far.as_mut_ptr();
+    // SAFETY: the child calls read, write to its own memory and _exit only, which are async-signal-safe.
+    let child = unsafe {
+        match libc::fork() {
+            0 => {
+                let mut byte = 0u8;
+                // Some pages are the child's before the peer writes, the others later.
+                memory.add(4096).write_volatile(9);
+                libc::close(pipe[1]);
+                libc::read(pipe[0], (&raw mut byte).cast(), 1);
+                let changed = (0..LEN).filter(|at| memory.add(*at).read_volatile() != 1).count();
+                libc::_exit(if changed == 1 { 0 } else { 1 })
+            }
+            child => child,
+        }
+    };
+    assert!(child > 0);
+    // SAFETY: nothing accesses this byte now; then the parent has its own copy of the page before the peer writes.
+    unsafe { memory.add(8192).write_volatile(3) };
+    let mut wr = aimed(WRITE, 1, target, memory as u64);
+    assert_eq!(client.post(&mut wr, Some(&mut sge(source, 0, LEN))), 0);
+    let mut back = vec![0u8; LEN];
+    let sink = client.register(&mut back, LOCAL_WRITE);
+    let mut wr = aimed(READ, 2, target, memory as u64);
+    assert_eq!(client.post(&mut wr, Some(&mut sge(sink, 0, LEN))), 0);
+    assert_eq!((client.poll().status, client.poll().status), (0, 0));
+    assert!(far == near && back == near);
+    // SAFETY: the descriptors were made above; the child ends when the pipe is closed.
+    unsafe {
+        libc::close(pipe[1]);
+        libc::close(pipe[0]);
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert_eq!(status, 0, "the child's memory is as it was");
+    }
+    [source, target, sink].into_iter().for_each(dereg);
+    client.destroy();
+    server.destroy();
+}

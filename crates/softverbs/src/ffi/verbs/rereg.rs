@@ -21,8 +21,15 @@ pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 1 << 2;
 
 /// Result of [`ibv_rereg_mr`]: the arguments are wrong, the region is as before (`enum ibv_rereg_mr_err_code`).
 pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
+/// Result of `ibv_rereg_mr` with a device: the new memory cannot be kept from a child, the region is as before. Never that of
+/// [`ibv_rereg_mr`], which says why.
+pub const IBV_REREG_MR_ERR_DONT_FORK_NEW: c_int = -2;
+/// Result of `ibv_rereg_mr` with a device: the region is changed, the old memory is still kept from a child. Never that of [`ibv_rereg_mr`].
+pub const IBV_REREG_MR_ERR_DO_FORK_OLD: c_int = -3;
 /// Result of [`ibv_rereg_mr`]: the command failed, the region must not be used.
 pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
+/// Result of `ibv_rereg_mr` with a device: as -4, and the new memory is still kept from a child. Never that of [`ibv_rereg_mr`].
+pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
 
 /// Changes a region and keeps its keys and the object: with IBV_REREG_MR_CHANGE_TRANSLATION its memory, then `addr` and `length` of the
 /// object, too; with IBV_REREG_MR_CHANGE_PD its protection domain, then `pd` of the object, too; with IBV_REREG_MR_CHANGE_ACCESS its access
@@ -43,6 +50,12 @@ pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
 /// - IBV_REREG_MR_ERR_CMD (-4), the region must not be used: all accesses are denied, the object is unchanged and is to be deregistered.
 ///   EFAULT: the memory is not mapped, or not as the access flags ask for (see [`super::ibv_reg_mr`]); ENOMEM: all STags are in use; EIO:
 ///   the system provides no random bytes. EINVAL: an earlier call has ended like this.
+///
+/// The codes -2, -3 and -5 do not occur, also after ibv_fork_init(3). They are about memory that is kept from a child (MADV_DONTFORK),
+/// since a device goes on with the pages that it was given when a write of the process after fork(2) gets a copy of the page. Here the kernel
+/// moves the bytes of a region by the addresses of the process, so parent and region always have the same page, no memory need be kept from a
+/// child, and a child that reads its copy is not killed. It is what ibv_is_fork_initialized(3) calls IBV_FORK_UNNEEDED, a state in which
+/// libibverbs itself does not mark memory.
 ///
 /// # Safety
 ///
