@@ -291,3 +291,56 @@ fn what_is_not_bound_cannot_be_invalidated_and_what_is_bound_not_bound_again() {
         ends.destroy();
     }
 }
+
+/// The calls of an extended queue pair that bind and invalidate, in one list with others.
+#[test]
+fn an_extended_queue_pair_binds_and_invalidates() {
+    const WITH_SEND: u64 = 1 << 2;
+    const WITH_RDMA_READ: u64 = 1 << 4;
+    const WITH_LOCAL_INV: u64 = 1 << 7;
+    const WITH_BIND_MW: u64 = 1 << 8;
+    OPERATIONS.set(WITH_SEND | WITH_RDMA_READ | WITH_LOCAL_INV | WITH_BIND_MW);
+    let ends = Ends::new();
+    OPERATIONS.set(0);
+    let mw = ends.alloc(2);
+    // SAFETY: the queue pair is an extended one, and lives; its calls are made between start and complete.
+    let invalidation = unsafe {
+        let qp = verbs::ibv_qp_to_qp_ex(ends.server.qp);
+        assert!(!qp.is_null());
+        let begin = |wr_id| {
+            (*qp).wr_id = wr_id;
+            (*qp).wr_flags = SIGNALED;
+        };
+        (*qp).wr_start.unwrap()(qp);
+        begin(1);
+        (*qp).wr_bind_mw.unwrap()(qp, mw, rkey(mw), &ends.info(0, 64, RIGHTS));
+        begin(2);
+        (*qp).wr_send.unwrap()(qp);
+        assert_eq!(ends.client.post_recv(9, None), 0);
+        assert_eq!((*qp).wr_complete.unwrap()(qp), 0);
+        assert_eq!((ends.server.poll(), ends.server.poll().wr_id), (wc(1, 5), 2));
+        assert!(ends.may_read(ends.addr(0), rkey(mw)));
+        // A list with a wrong request is not posted at all.
+        (*qp).wr_start.unwrap()(qp);
+        begin(3);
+        (*qp).wr_local_inv.unwrap()(qp, rkey(mw));
+        begin(4);
+        (*qp).wr_bind_mw.unwrap()(qp, null_mut(), rkey(mw), &ends.info(0, 64, RIGHTS));
+        assert_eq!((*qp).wr_complete.unwrap()(qp), libc::EINVAL);
+        assert!(ends.may_read(ends.addr(0), rkey(mw)));
+        (*qp).wr_start.unwrap()(qp);
+        begin(5);
+        (*qp).wr_local_inv.unwrap()(qp, rkey(mw));
+        assert_eq!((*qp).wr_complete.unwrap()(qp), 0);
+        ends.server.poll()
+    };
+    assert_eq!(invalidation, wc(5, 6));
+    dereg(ends.region);
+    dealloc(mw);
+    ends.destroy();
+}
+
+/// A completion without bytes.
+fn wc(wr_id: u64, opcode: u32) -> Wc {
+    Wc { wr_id, status: 0, opcode, byte_len: 0, imm: None }
+}

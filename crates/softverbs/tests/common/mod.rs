@@ -36,6 +36,11 @@ pub struct Wc {
     pub imm: Option<u32>,
 }
 
+thread_local! {
+    /// The operations of the extended queue pairs that this thread makes (`enum ibv_qp_create_send_ops_flags`); 0: they are not extended.
+    pub static OPERATIONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 unsafe fn attributes(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> ibv_qp_init_attr_ex {
     // SAFETY: all-zero attributes are valid.
     let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
@@ -49,6 +54,10 @@ unsafe fn attributes(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> ibv_qp_ini
     attr.qp_type = ibv_qp_type::IBV_QPT_RC;
     attr.comp_mask = 1;
     attr.pd = pd;
+    if OPERATIONS.get() != 0 {
+        attr.comp_mask |= 1 << 6;
+        attr.send_ops_flags = OPERATIONS.get();
+    }
     attr
 }
 

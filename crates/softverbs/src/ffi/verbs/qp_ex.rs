@@ -4,7 +4,10 @@
 //! The calls have no result. The first error is kept, and the last call returns it; then none of the requests is posted.
 
 use libc::{c_int, c_uint, c_void};
-use rdma_sys::{ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{
+    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
+    ibv_send_wr__bindgen_ty_4__bindgen_ty_1, ibv_sge, ibv_wr_opcode,
+};
 use std::ptr::{addr_of, null_mut};
 
 use super::qp::QpObject;
@@ -19,10 +22,17 @@ const WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
 const WITH_SEND: u64 = 1 << 2;
 const WITH_SEND_WITH_IMM: u64 = 1 << 3;
 const WITH_RDMA_READ: u64 = 1 << 4;
+const WITH_LOCAL_INV: u64 = 1 << 7;
+const WITH_BIND_MW: u64 = 1 << 8;
 
 /// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
-pub(super) const OPERATIONS: u64 =
-    WITH_RDMA_WRITE | WITH_RDMA_WRITE_WITH_IMM | WITH_SEND | WITH_SEND_WITH_IMM | WITH_RDMA_READ;
+pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
+    | WITH_RDMA_WRITE_WITH_IMM
+    | WITH_SEND
+    | WITH_SEND_WITH_IMM
+    | WITH_RDMA_READ
+    | WITH_LOCAL_INV
+    | WITH_BIND_MW;
 
 const SEND_INLINE: c_uint = 1 << 3;
 
@@ -54,6 +64,8 @@ pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_send = if has(WITH_SEND) { Some(send) } else { None };
     qp.wr_send_imm = if has(WITH_SEND_WITH_IMM) { Some(send_imm) } else { None };
     qp.wr_rdma_read = if has(WITH_RDMA_READ) { Some(rdma_read) } else { None };
+    qp.wr_local_inv = if has(WITH_LOCAL_INV) { Some(local_inv) } else { None };
+    qp.wr_bind_mw = if has(WITH_BIND_MW) { Some(bind_mw) } else { None };
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
     qp.wr_set_inline_data = Some(set_inline_data);
@@ -211,6 +223,22 @@ unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
     // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
     unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, |wr| wr.__bindgen_anon_1.imm_data = imm) }
+}
+
+unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_LOCAL_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
+}
+
+unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete, and `info` points to an ibv_mw_bind_info, which is copied
+    // (ibv_wr_post(3)).
+    unsafe {
+        let bind_info = info.read();
+        begin(qp, ibv_wr_opcode::IBV_WR_BIND_MW, |wr| {
+            wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey, bind_info };
+        });
+    }
 }
 
 fn remote(remote_addr: u64, rkey: u32) -> rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
