@@ -142,4 +142,28 @@ mod tests {
             assert_eq!(read(addr_of!(unknown).cast()), Err(libc::EAFNOSUPPORT));
         }
     }
+
+    #[test]
+    fn a_family_is_that_of_the_address() {
+        for (text, expected) in [("127.0.0.1:1", libc::AF_INET), ("[::1]:1", libc::AF_INET6)] {
+            assert_eq!(family(&text.parse().unwrap()), expected);
+        }
+    }
+
+    /// UDP sockets: they bind and connect as those of TCP do, and no packet is sent.
+    #[test]
+    fn sockets_have_the_addresses_they_are_given_or_report_why_not() {
+        let socket = || sys::udp_socket(libc::AF_INET).unwrap();
+        let (first, second) = (socket(), socket());
+        bind(&first, &"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = local(&first).unwrap();
+        assert!(addr.ip().is_loopback() && addr.port() != 0);
+        assert_eq!(bind(&second, &addr), Err(libc::EADDRINUSE));
+        assert_eq!(peer(&second), Err(libc::ENOTCONN));
+        connect(&second, &addr).unwrap();
+        assert_eq!(peer(&second), Ok(addr));
+        let other_family = "[::1]:9".parse().unwrap();
+        assert_eq!(connect(&socket(), &other_family), Err(libc::EAFNOSUPPORT));
+        assert_eq!(source_for(&addr), Ok("127.0.0.1:0".parse().unwrap()));
+    }
 }

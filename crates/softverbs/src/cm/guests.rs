@@ -12,8 +12,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::incoming::Incoming;
-use super::listen::Listener;
 use crate::config;
 use crate::lock;
 use crate::process::PerProcess;
@@ -36,8 +34,20 @@ impl Host {
     }
 }
 
+/// A pending connection that may have to make room.
+pub(super) trait Pending: Send + Sync {
+    /// Closes the connection if its MPA Request is not complete. Returns whether it did.
+    fn dismiss(&self) -> bool;
+}
+
+/// A listener that stops accepting while there is no room.
+pub(super) trait Waiting: Send + Sync {
+    /// There may be room again.
+    fn go_on(&self);
+}
+
 /// The numbers of pending connections that are allowed now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     process: usize,
     listener: usize,
@@ -45,19 +55,25 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The settings, or less: a quarter of the descriptors that the process may have, half of those that it has left.
+    /// The settings, as far as the descriptors of the process permit.
     pub(super) fn now() -> Self {
         let config = config::get();
+        let settings = Self {
+            process: config.max_pending,
+            listener: config.max_pending_listener,
+            address: config.max_pending_address,
+        };
         let most = sys::max_descriptors();
         // The lowest number that is free says how many are in use, or fewer if there are gaps.
         let left = sys::lowest_descriptor().map_or(0, |lowest| most.saturating_sub(lowest));
-        let process = config.max_pending.min(most / 4).min(left / 2).max(1);
-        Self {
-            process,
-            // A listener whose program fetches nothing leaves room for the others.
-            listener: config.max_pending_listener.min(process.div_ceil(2)),
-            address: config.max_pending_address,
-        }
+        settings.within(most, left)
+    }
+
+    /// Less than these: a quarter of the descriptors that the process may have, half of those that it has left.
+    fn within(self, most: usize, left: usize) -> Self {
+        let process = self.process.min(most / 4).min(left / 2).max(1);
+        // A listener whose program fetches nothing leaves room for the others.
+        Self { process, listener: self.listener.min(process.div_ceil(2)), ..self }
     }
 }
 
@@ -68,9 +84,9 @@ struct Counts {
     listeners: HashMap<u64, usize>,
     hosts: HashMap<Host, usize>,
     /// The stalled connections of a host at a listener, oldest first.
-    stalled: HashMap<(u64, Host), BTreeMap<u64, Weak<Incoming>>>,
+    stalled: HashMap<(u64, Host), BTreeMap<u64, Weak<dyn Pending>>>,
     /// Listeners that accept no more for now.
-    paused: Vec<Weak<Listener>>,
+    paused: Vec<Weak<dyn Waiting>>,
 }
 
 /// The pending connections of this process.
@@ -96,7 +112,7 @@ impl Counts {
     }
 
     /// Takes the oldest stalled connection of the host that has the most of them, among those that `of` selects.
-    fn take_stalled(&mut self, of: impl Fn(u64, Host) -> bool) -> Option<Weak<Incoming>> {
+    fn take_stalled(&mut self, of: impl Fn(u64, Host) -> bool) -> Option<Weak<dyn Pending>> {
         let (&key, _) =
             self.stalled.iter().filter(|((l, h), _)| of(*l, *h)).max_by_key(|(_, ones)| ones.len())?;
         let ones = self.stalled.get_mut(&key)?;
@@ -124,12 +140,19 @@ impl Guests {
     }
 
     /// Whether a listener may accept one more. If not, it is called when there is room again.
-    pub(super) fn has_room(&self, token: u64, listener: &Arc<Listener>, limits: Limits) -> bool {
+    pub(super) fn has_room(
+        &self,
+        token: u64,
+        listener: &Arc<impl Waiting + 'static>,
+        limits: Limits,
+    ) -> bool {
         let mut counts = lock(&self.counts);
         let here = counts.at(token) < limits.listener || counts.stalled.keys().any(|(l, _)| *l == token);
         let room = here && (counts.total < limits.process || !counts.stalled.is_empty());
-        if !room && !counts.paused.iter().any(|paused| std::ptr::eq(paused.as_ptr(), Arc::as_ptr(listener))) {
-            counts.paused.push(Arc::downgrade(listener));
+        if !room
+            && !counts.paused.iter().any(|paused| std::ptr::addr_eq(paused.as_ptr(), Arc::as_ptr(listener)))
+        {
+            counts.paused.push(Arc::downgrade(listener) as _);
         }
         room
     }
@@ -168,8 +191,8 @@ impl Guests {
                 victim
             };
             // Not under the lock, which its place needs.
-            if let Some(incoming) = victim.upgrade() {
-                dismissed += usize::from(incoming.dismiss());
+            if let Some(pending) = victim.upgrade() {
+                dismissed += usize::from(pending.dismiss());
             }
         }
     }
@@ -177,7 +200,7 @@ impl Guests {
     /// Closes one stalled connection, if there is any, because there are no descriptors.
     pub(super) fn dismiss_one(&self) -> bool {
         let victim = lock(&self.counts).take_stalled(|_, _| true);
-        victim.and_then(|victim| victim.upgrade()).is_some_and(|incoming| incoming.dismiss())
+        victim.and_then(|victim| victim.upgrade()).is_some_and(|pending| pending.dismiss())
     }
 
     /// Closes the stalled connections of a listener.
@@ -185,8 +208,8 @@ impl Guests {
         loop {
             let victim = lock(&self.counts).take_stalled(|l, _| l == listener);
             let Some(victim) = victim else { return };
-            if let Some(incoming) = victim.upgrade() {
-                incoming.dismiss();
+            if let Some(pending) = victim.upgrade() {
+                pending.dismiss();
             }
         }
     }
@@ -202,10 +225,9 @@ pub(super) struct Place {
 
 impl Place {
     /// The connection waits for the rest of its MPA Request.
-    pub(super) fn stalls(&self, incoming: &Arc<Incoming>) {
+    pub(super) fn stalls(&self, pending: Weak<dyn Pending>) {
         let mut counts = lock(&self.guests.counts);
-        let ones = counts.stalled.entry((self.listener, self.host)).or_default();
-        ones.insert(self.number, Arc::downgrade(incoming));
+        counts.stalled.entry((self.listener, self.host)).or_default().insert(self.number, pending);
     }
 
     /// The MPA Request of the connection is complete.
@@ -231,54 +253,4 @@ impl Drop for Place {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits { process: 8, listener: 5, address: 3 };
-
-    fn host(last: u8) -> Host {
-        Host::of(IpAddr::from([10, 0, 0, last]))
-    }
-
-    fn admit(guests: &Arc<Guests>, listener: u64, last: u8) -> Option<Place> {
-        guests.admit(listener, host(last), LIMITS).map(|(place, _)| place)
-    }
-
-    #[test]
-    fn an_address_has_a_limit_and_others_are_still_admitted() {
-        let guests = Arc::new(Guests::default());
-        let mut places: Vec<Place> = (0..3).map(|_| admit(&guests, 1, 1).unwrap()).collect();
-        assert!(admit(&guests, 1, 1).is_none());
-        assert!(admit(&guests, 2, 1).is_none(), "at whichever listener");
-        places.push(admit(&guests, 1, 2).unwrap());
-        places.remove(0);
-        assert!(admit(&guests, 2, 1).is_some());
-    }
-
-    #[test]
-    fn complete_requests_are_never_dismissed_and_what_is_given_up_is_counted() {
-        let guests = Arc::new(Guests::default());
-        let places: Vec<Place> = (0..10).map(|i| admit(&guests, 1, i).unwrap()).collect();
-        assert_eq!(lock(&guests.counts).at(1), 10);
-        assert!(!guests.dismiss_one());
-        drop(places);
-        let counts = lock(&guests.counts);
-        assert!(counts.total == 0 && counts.listeners.is_empty() && counts.hosts.is_empty());
-    }
-
-    #[test]
-    fn the_owner_of_a_network_is_one_host() {
-        let of = |text: &str| Host::of(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2::3"), of("2001:db8:1:2:ffff::1"));
-        assert_ne!(of("2001:db8:1:2::3"), of("2001:db8:1:3::3"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-    }
-
-    #[test]
-    fn a_process_keeps_most_of_its_descriptors() {
-        let limits = Limits::now();
-        let most = sys::max_descriptors();
-        assert!(limits.process >= 1 && limits.process <= (most / 4).max(1));
-        assert!(limits.listener <= limits.process);
-    }
-}
+mod tests;

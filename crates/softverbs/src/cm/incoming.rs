@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::guests::Place;
+use super::guests::{Pending, Place};
 use super::listen::Listener;
 use super::{addr, negotiate, send_reply, socket};
 use crate::limits::REQUEST_TIMEOUT_S;
@@ -93,7 +93,7 @@ impl Incoming {
         let engine = &listener.engine;
         let (fd, token) = (socket.as_raw_fd(), engine.token());
         let incoming = Arc::new(Self { listener: listener.clone(), token, peer, state: Mutex::default() });
-        place.stalls(&incoming);
+        place.stalls(Arc::downgrade(&incoming) as _);
         let state = State { socket, place, received: Vec::with_capacity(64), requested: false };
         *lock(&incoming.state) = Some(state);
         let source: Arc<dyn Source> = incoming.clone();
@@ -120,11 +120,6 @@ impl Incoming {
         let state = lock(&self.state).take_if(|state| !state.requested)?;
         self.listener.engine.remove(self.token, state.socket.as_raw_fd());
         Some(state)
-    }
-
-    /// Closes the connection if its MPA Request is not complete.
-    pub(super) fn dismiss(&self) -> bool {
-        self.take_stalled().is_some()
     }
 
     /// Receives bytes. Returns the MPA Request and its private data when it is complete, `Ok(None)` before.
@@ -172,6 +167,12 @@ impl Incoming {
 
     fn is_requested(&self) -> bool {
         lock(&self.state).as_ref().is_none_or(|state| state.requested)
+    }
+}
+
+impl Pending for Incoming {
+    fn dismiss(&self) -> bool {
+        self.take_stalled().is_some()
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::addr;
 use super::complaints::Complaints;
 use super::event::Event;
-use super::guests::{Guests, Host, Limits};
+use super::guests::{Guests, Host, Limits, Waiting};
 use super::id::Id;
 use super::incoming::{Incoming, Unfetched};
 use super::options::Options;
@@ -93,13 +93,6 @@ impl Listener {
         self.watch(0);
         let source: Arc<dyn Source> = self.clone();
         self.engine.schedule(REST, &source);
-    }
-
-    /// There may be room again.
-    pub(super) fn go_on(&self) {
-        if self.rests.swap(false, Ordering::AcqRel) {
-            self.watch(libc::EPOLLIN as u32);
-        }
     }
 
     /// Logs what strangers have done, if it is not too much.
@@ -184,6 +177,14 @@ impl Listener {
     pub(super) fn withdraw(&self, incoming: &Arc<Incoming>) {
         if let Some(id) = self.id.upgrade() {
             id.withdraw_request(|request| request.is_of(incoming));
+        }
+    }
+}
+
+impl Waiting for Listener {
+    fn go_on(&self) {
+        if self.rests.swap(false, Ordering::AcqRel) {
+            self.watch(libc::EPOLLIN as u32);
         }
     }
 }
