@@ -3,8 +3,11 @@
 
 mod ending;
 mod entries;
+mod fpdu;
 mod host;
+mod log;
 mod opening;
+mod reasons;
 mod recv;
 mod send;
 mod sq;

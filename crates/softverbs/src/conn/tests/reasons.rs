@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A step does what its reasons allow, and nothing that could cost a system call in vain.
+
+use super::host::*;
+use crate::conn::wr::Op;
+use crate::conn::{Budget, Sizes, reason};
+
+#[test]
+fn all_reasons_are_these() {
+    let each = [
+        reason::POSTED,
+        reason::READABLE,
+        reason::WRITABLE,
+        reason::HANGUP,
+        reason::RECEIVE,
+        reason::ROOM,
+        reason::DURABLE,
+        reason::TIME,
+        reason::DISCONNECT,
+        reason::AGAIN,
+    ];
+    assert!(each.iter().all(|reason| reason.is_power_of_two()));
+    assert_eq!(each.iter().sum::<u32>(), reason::ALL);
+    assert_eq!(each.iter().fold(0, |all, reason| all | reason), reason::ALL, "each is another bit");
+}
+
+#[test]
+fn a_link_that_was_full_is_tried_again_when_it_takes_bytes() {
+    let mut bench = Bench::ready();
+    bench.host.room = 0;
+    bench.post(wr(1, Op::Write, 8));
+    bench.host.room = usize::MAX;
+    bench.post(wr(2, Op::Write, 8));
+    bench.step(reason::ALL & !(reason::WRITABLE | reason::DISCONNECT | reason::HANGUP));
+    assert_eq!(bench.calls(), [], "nobody has said that there is room");
+    bench.step(reason::WRITABLE);
+    assert_eq!(bench.sends_done(), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn the_rest_of_the_input_waits_for_a_step_that_reads() {
+    let mut bench = Bench::with(terms(), Sizes { buffer: 0, ..Sizes::default() });
+    bench.budget = Budget { send: usize::MAX, receive: 1 };
+    let left = |bench: &Bench| bench.host.input.len();
+    let input = empty_write().repeat(1000);
+    assert!(bench.hear(&input).again);
+    let before = left(&bench);
+    assert!(before > 0 && before < input.len(), "{before} bytes are left");
+    for why in [reason::POSTED, reason::WRITABLE, reason::DURABLE] {
+        bench.step(why);
+        assert_eq!(left(&bench), before);
+    }
+    for why in [reason::AGAIN, reason::READABLE, reason::RECEIVE, reason::ROOM, reason::TIME] {
+        let before = left(&bench);
+        bench.step(why);
+        assert!(left(&bench) < before, "reason {why:#x}");
+    }
+}
