@@ -56,3 +56,17 @@ fn the_rest_of_the_input_waits_for_a_step_that_reads() {
         assert!(left(&bench) < before, "reason {why:#x}");
     }
 }
+
+#[test]
+fn the_link_is_read_when_it_may_have_bytes() {
+    let mut bench = Bench::ready();
+    for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::TIME, reason::AGAIN]
+    {
+        bench.host.receive_error = Some(broken(libc::ECONNRESET));
+        bench.step(why);
+        assert!(bench.host.receive_error.is_some(), "read for reason {why:#x}");
+    }
+    assert!(!bench.conn.is_over());
+    bench.step(reason::READABLE);
+    assert!(bench.host.receive_error.is_none() && bench.conn.is_over());
+}
