@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-#   make            builds the library and leaves a prefix to use in build/
+#   make            builds the library, libsoftverbs.so and rpma, and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
 #   make check      builds it, then runs all tests
 #   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
@@ -18,9 +18,9 @@
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
 #   make check-upstream UPSTREAM=DIR  builds it, then runs the examples and tests of the original's source trees in DIR on it
 #   make check-packaging  builds it, then tests install, the tarball and the packages, as root
-#   make install    installs it: prefix (/usr/local), libdir, includedir, mandir, DESTDIR
+#   make install    installs it: prefix (/usr/local), bindir, libdir, includedir, mandir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
-#   make deb        builds the Debian packages librpma0 and librpma-dev in build/deb/
+#   make deb        builds the Debian packages librpma0, librpma-dev and softverbs in build/deb/
 #   make vendor     copies the crates that a build needs to vendor/; from then on none needs the network
 #   make dist       writes a source tarball with these crates to build/dist/
 #   make header     makes include/librpma.h anew from the source
@@ -42,7 +42,7 @@ SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
 VERBS_PACKAGES := $(BUILD_PACKAGES) ibverbs-utils rdmacm-utils perftest librpma0 python3-pyverbs
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
-PACKAGING_PACKAGES := $(DEB_PACKAGES) lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
+PACKAGING_PACKAGES := $(DEB_PACKAGES) ibverbs-utils lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
 
 CARGO ?= cargo
 CC ?= cc
@@ -77,10 +77,11 @@ REMAP = --remap-path-prefix=$(CURDIR)=/usr/src/librpma-$(VERSION) \
 
 # Where install puts things.
 prefix ?= $(or $(PREFIX),/usr/local)
+bindir ?= $(prefix)/bin
 libdir ?= $(prefix)/lib
 includedir ?= $(prefix)/include
 mandir ?= $(prefix)/share/man
-INSTALL_FILES = DESTDIR='$(DESTDIR)' prefix='$(prefix)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' \
+INSTALL_FILES = DESTDIR='$(DESTDIR)' prefix='$(prefix)' bindir='$(bindir)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' \
 	VERSION=$(VERSION) STRIP='$(STRIP)' BUILD=build tools/install
 
 # The prefix to use in build/.

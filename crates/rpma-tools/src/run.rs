@@ -95,20 +95,43 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(is_program)
 }
 
+/// Where the library of a prefix may be: installed it has a directory of its own, which the dynamic linker does not search; in the prefix that
+/// `make` builds it has none.
+fn places(prefix: &Path) -> impl Iterator<Item = PathBuf> {
+    let arch = match env::consts::ARCH {
+        "powerpc64" => "powerpc64le",
+        arch => arch,
+    };
+    let dirs = [prefix.join("lib"), prefix.join(format!("lib/{arch}-linux-gnu")), prefix.join("lib64")];
+    dirs.into_iter().flat_map(|dir| [dir.join("softverbs").join(LIBRARY), dir.join(LIBRARY)])
+}
+
 /// The library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
 /// linker would run the program without it.
 fn library() -> Result<PathBuf, String> {
     let prefix = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
-    let own = prefix.iter().flat_map(|prefix| {
-        let multiarch = format!("lib/{}-linux-gnu", env::consts::ARCH);
-        [prefix.join("lib"), prefix.join(multiarch), prefix.join("lib64")]
-    });
-    let library =
-        own.map(|dir| dir.join(LIBRARY)).find(|path| path.exists()).unwrap_or_else(|| LIBRARY.into());
+    let own = prefix.as_deref().and_then(|prefix| places(prefix).find(|path| path.exists()));
+    let library = own.unwrap_or_else(|| LIBRARY.into());
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
     // SAFETY: `name` is a C string. Loading the library runs nothing.
     if unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
         return Err(format!("{} cannot be loaded; is the package softverbs installed?", library.display()));
     }
     Ok(library)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `make install`, the packages of Debian and of others, and the prefix that `make` leaves.
+    #[test]
+    fn a_library_is_looked_for_where_it_is_installed() {
+        let places: Vec<PathBuf> = places(Path::new("/usr")).collect();
+        for place in ["lib/softverbs", "lib64/softverbs", "lib"] {
+            assert!(places.contains(&Path::new("/usr").join(place).join(LIBRARY)), "{place}: {places:?}");
+        }
+        #[cfg(target_arch = "x86_64")]
+        assert!(places.contains(&"/usr/lib/x86_64-linux-gnu/softverbs/libsoftverbs.so".into()), "{places:?}");
+    }
 }

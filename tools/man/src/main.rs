@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Writes the manual pages: in section 3 one a function, from `include/librpma.h`; in section 7 those in `man/`.
+//! Writes the manual pages: in section 3 one a function, from `include/librpma.h`; in sections 1 and 7 those in `man/`.
 //!
-//! `cargo run -p man -- DIR` writes `DIR/man3/*.3` and `DIR/man7/*.7`. The same source gives the same bytes: the date of the
+//! `cargo run -p man -- DIR` writes `DIR/man1/*.1`, `DIR/man3/*.3` and `DIR/man7/*.7`. The same source gives the same bytes: the date of the
 //! pages is that of [`CHANGED`], or of `SOURCE_DATE_EPOCH` where that is set.
 
 mod doc;
@@ -31,7 +31,7 @@ pub struct Release {
 fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1);
     let (Some(out), None) = (arguments.next(), arguments.next()) else {
-        eprintln!("usage: man DIR\n\nWrites the manual pages to DIR/man3 and DIR/man7.");
+        eprintln!("usage: man DIR\n\nWrites the manual pages to DIR/man1, DIR/man3 and DIR/man7.");
         return ExitCode::from(2);
     };
     match write(&PathBuf::from(out)) {
@@ -56,10 +56,12 @@ fn write(out: &Path) -> Result<(), String> {
             save(out, "man3", &format!("{}.3", function.name), &page)?;
         }
     }
-    for name in ["librpma.7", "librpma_providers.7"] {
+    for (section, name) in
+        [("man1", "rpma.1"), ("man7", "librpma.7"), ("man7", "librpma_providers.7"), ("man7", "softverbs.7")]
+    {
         let source = root.join(format!("man/{name}.in"));
         let page = overview::page(&read(&source)?, &header, &groups, &release);
-        save(out, "man7", name, &page.map_err(|why| format!("{}: {why}", source.display()))?)?;
+        save(out, section, name, &page.map_err(|why| format!("{}: {why}", source.display()))?)?;
     }
     Ok(())
 }

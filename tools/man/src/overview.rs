@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The pages of section 7: written by hand in `man/`, with the lists that the source knows better put in where a line names them.
+//! The pages of sections 1 and 7: written by hand in `man/`, with the lists that the source knows better put in where a line names them.
 
 use roff::{Roff, bold, italic, roman};
 
