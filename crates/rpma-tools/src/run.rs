@@ -3,7 +3,7 @@
 
 use clap::Args;
 use std::env;
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -106,10 +106,23 @@ fn places(prefix: &Path) -> impl Iterator<Item = PathBuf> {
     dirs.into_iter().flat_map(|dir| [dir.join("softverbs").join(LIBRARY), dir.join(LIBRARY)])
 }
 
+/// The path that this program was executed by; std's needs /proc, which a chroot may lack.
+fn executed() -> Option<PathBuf> {
+    // SAFETY: getauxval only looks at what the kernel gave the process.
+    let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the value of AT_EXECFN is the address of a C string that lives as long as the process (getauxval(3)).
+    let name = unsafe { CStr::from_ptr(name) };
+    Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
+}
+
 /// The library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
 /// linker would run the program without it.
 fn library() -> Result<PathBuf, String> {
-    let prefix = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
+    let exe = env::current_exe().ok().or_else(executed);
+    let prefix = exe.and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
     let own = prefix.as_deref().and_then(|prefix| places(prefix).find(|path| path.exists()));
     let library = own.unwrap_or_else(|| LIBRARY.into());
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
