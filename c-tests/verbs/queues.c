@@ -83,6 +83,93 @@ limit_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
+/* The event that a queue pair is expected to have next. */
+static void
+expect_event(struct ibv_context *device, enum ibv_event_type type, struct ibv_qp *qp)
+{
+	struct pollfd fd = {.fd = device->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
+	DONE(ibv_get_async_event(device, &event));
+	EXPECT(event.event_type == type && event.element.qp == qp, "%s", ibv_event_type_str(event.event_type));
+	ibv_ack_async_event(&event);
+}
+
+/* A connection that fails is told on both sides: the initiator reads where it may not. */
+static void
+fatal_t(struct side *side)
+{
+	struct end end;
+	struct place place = {0};
+
+	accept_end(&end, side);
+	place.addr = (uintptr_t)pages(SIZE);
+	tell(side, &place, sizeof(place));
+	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
+	hear(side, 'd');
+	close_end(&end);
+}
+
+static void
+fatal_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct pollfd fd = {.events = POLLIN};
+	struct place place;
+	struct ibv_mr *mr;
+
+	connect_end(&end, side);
+	fd.fd = end.id->verbs->async_fd;
+	learn(side, &place, sizeof(place));
+	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	EXPECT(poll(&fd, 1, 0) == 0, "an event of a connection that works");
+	EXPECT(transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, 0x12345) == IBV_WC_REM_ACCESS_ERR, "");
+	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+/* With a shared receive queue the program learns when a queue pair takes nothing from it any more; here the other side has disconnected. */
+static void
+last_wqe_t(struct side *side)
+{
+	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *found;
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 16, .max_sge = 1}};
+	struct ibv_qp_init_attr attr = {.cap = {8, 8, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+	struct rdma_cm_id *listener, *id;
+
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	DONE(rdma_create_ep(&listener, found, NULL, NULL));
+	rdma_freeaddrinfo(found);
+	DONE(rdma_listen(listener, 1));
+	say(side, 'L');
+	DONE(rdma_get_request(listener, &id));
+	DONE(rdma_create_srq(id, NULL, &init));
+	attr.srq = id->srq;
+	DONE(rdma_create_qp(id, NULL, &attr));
+	DONE(rdma_accept(id, &param));
+	say(side, 'A');
+	hear(side, 'C');
+	expect_event(id->verbs, IBV_EVENT_QP_LAST_WQE_REACHED, id->qp);
+	rdma_disconnect(id);
+	rdma_destroy_ep(id);
+	rdma_destroy_ep(listener);
+}
+
+static void
+last_wqe_i(struct side *side)
+{
+	struct end end;
+
+	connect_end(&end, side);
+	close_end(&end);
+}
+
 /* Requests built call by call, completions shown one by one. */
 static void
 extended_t(struct side *side)
@@ -262,6 +349,8 @@ refused_i(struct side *side)
 const struct test queues[] = {
 	{.name = "device-and-port", .target = nothing, .initiator = attributes_i},
 	{.name = "srq-limit-event", .target = nothing, .initiator = limit_i},
+	{.name = "qp-fatal-event", .target = fatal_t, .initiator = fatal_i},
+	{.name = "last-wqe-reached-event", .target = last_wqe_t, .initiator = last_wqe_i},
 	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
 	{.name = "queue-pair-states", .target = states_t, .initiator = states_i},
 	{.name = "what-iwarp-has-not", .target = nothing, .initiator = refused_i},

@@ -82,6 +82,6 @@ pub(crate) trait Host {
 
     /// The connection is established; called at most once, and only for a role in which the peer's first message decides that.
     fn established(&mut self);
-    /// The connection is over; called once, after all that came before it was delivered.
-    fn ended(&mut self);
+    /// The connection is over; called once, after all that came before it was delivered. `failed`: neither side has closed it.
+    fn ended(&mut self, failed: bool);
 }

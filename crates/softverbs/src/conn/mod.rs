@@ -362,6 +362,7 @@ impl Conn {
         let opened = self.state == State::Open;
         self.state = State::Over;
         end.log(self.num);
+        let failed = !matches!(end, End::Local | End::PeerClosed);
         let mut terminate = None;
         match end {
             End::Refused(message) => terminate = message,
@@ -378,7 +379,7 @@ impl Conn {
             host.close(last.as_deref());
         }
         self.flush(host);
-        host.ended();
+        host.ended(failed);
     }
 
     /// Completes with a flush error what is outstanding, and what was posted since.

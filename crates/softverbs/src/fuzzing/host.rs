@@ -324,7 +324,7 @@ impl Host for World {
         assert!(!self.ended);
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self, _failed: bool) {
         assert!(!std::mem::replace(&mut self.ended, true), "the end is told once");
     }
 }

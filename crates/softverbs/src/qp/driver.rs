@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Qp, Session, now};
+use super::{Qp, Session, Trouble, now};
 use crate::access::{Access, Bind, Denied, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
@@ -216,7 +216,12 @@ impl host::Host for Host<'_> {
         }
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self, failed: bool) {
+        let (qp, last) = (self.qp, self.qp.srq.is_some());
+        if let Some(raise) = qp.on_trouble.get() {
+            failed.then(|| raise(Trouble::Failed));
+            last.then(|| raise(Trouble::LastReceiveTaken));
+        }
         if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
             observer.ended();
         }

@@ -57,6 +57,17 @@ pub(crate) enum Stage {
     Over,
 }
 
+/// What the program may learn of a queue pair beside its completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Its connection has failed.
+    Failed,
+    /// It takes no more receives from its shared receive queue.
+    LastReceiveTaken,
+}
+
+type OnTrouble = Box<dyn Fn(Trouble) + Send + Sync>;
+
 /// What a queue pair is made of.
 pub(crate) struct Attributes {
     pub num: u32,
@@ -121,6 +132,7 @@ pub(crate) struct Qp {
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
     observer: OnceLock<Weak<dyn ConnObserver>>,
+    on_trouble: OnceLock<OnTrouble>,
 }
 
 fn now() -> Micros {
@@ -159,6 +171,7 @@ impl Qp {
             engine: OnceLock::new(),
             watch: OnceLock::new(),
             observer: OnceLock::new(),
+            on_trouble: OnceLock::new(),
         });
         qp.send_cq.attach(qp.clone())?;
         if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
@@ -224,6 +237,11 @@ impl Qp {
             let (conn, mut host) = self.host(session);
             conn.lose(&mut host, e);
         })
+    }
+
+    /// Sets what is called with the queue pair's trouble; only once.
+    pub(crate) fn set_on_trouble(&self, raise: OnTrouble) {
+        let _ = self.on_trouble.set(raise);
     }
 
     pub(crate) fn stage(&self) -> Stage {

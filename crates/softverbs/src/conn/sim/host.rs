@@ -358,7 +358,7 @@ impl Host for At<'_> {
         self.sim.checker.established(self.me);
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self, _failed: bool) {
         say!(self.sim, "side {} is told the end", self.me);
         let shared = self.sim.plan.sides[self.me].shared;
         self.sim.checker.ended(self.me, shared);

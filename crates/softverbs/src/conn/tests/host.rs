@@ -259,7 +259,7 @@ impl Host for Recorder {
         self.calls.push(Call::Established);
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self, _failed: bool) {
         self.calls.push(Call::Ended);
     }
 }

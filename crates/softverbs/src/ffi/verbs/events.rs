@@ -51,8 +51,9 @@ pub(super) fn withdraw(object: usize) {
     }
 }
 
-/// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK: IBV_EVENT_SRQ_LIMIT_REACHED is the only kind. 0, or -1 and errno:
-/// EAGAIN or EINTR as a read of the descriptor, EMFILE, ENFILE, ENOMEM.
+/// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK. There are IBV_EVENT_QP_FATAL (the connection of a queue pair has
+/// failed: neither side has closed it), IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared receive queue)
+/// and IBV_EVENT_SRQ_LIMIT_REACHED. 0, or -1 and errno: EAGAIN or EINTR as a read of the descriptor, EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///

@@ -3,8 +3,8 @@
 
 use libc::c_int;
 use rdma_sys::{
-    ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_qp_state, ibv_qp_type,
+    ibv_context, ibv_event_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
 };
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cq::CqObject;
 use super::device::PORT;
+use super::events;
 use super::or_null;
 use super::pd::PdObject;
 use super::qp_ex::{self, Builder};
@@ -20,7 +21,7 @@ use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::ffi::unsupported;
 use crate::limits::*;
-use crate::qp::{Attributes, Qp, Stage, numbers};
+use crate::qp::{Attributes, Qp, Stage, Trouble, numbers};
 use crate::sys::Errno;
 
 pub(crate) struct QpOwn {
@@ -117,7 +118,17 @@ pub(crate) unsafe fn create_qp(
     unsafe { addr_of_mut!((*attr).cap).write(cap) };
     log::debug!("queue pair {num} created");
     let builder = operations.map(|_| Builder::default());
-    Ok(QpObject::create(extended, QpOwn { qp: inner, cap, builder, reset: AtomicBool::new(false) }))
+    let connection = inner.clone();
+    let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder, reset: AtomicBool::new(false) });
+    let handle = qp as usize;
+    connection.set_on_trouble(Box::new(move |trouble| {
+        let kind = match trouble {
+            Trouble::Failed => ibv_event_type::IBV_EVENT_QP_FATAL,
+            Trouble::LastReceiveTaken => ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED,
+        };
+        events::raise(kind, handle);
+    }));
+    Ok(qp)
 }
 
 /// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as [`create_qp`].
@@ -296,6 +307,7 @@ pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
     // decremented.
     unsafe {
         QpObject::own(qp).qp.destroy();
+        events::withdraw(qp as usize);
         let pd = addr_of!((*qp).pd).read();
         PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);
         QpObject::free(qp);
