@@ -344,3 +344,81 @@ fn an_extended_queue_pair_binds_and_invalidates() {
 fn wc(wr_id: u64, opcode: u32) -> Wc {
     Wc { wr_id, status: 0, opcode, byte_len: 0, imm: None }
 }
+
+const SEND_INVALIDATE: u32 = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+const FLUSH_ERR: u32 = 5;
+
+/// A Send of the client that invalidates a window of the server.
+fn send_invalidating(ends: &Ends, rkey: u32) -> u32 {
+    let mut wr = request(SEND_INVALIDATE, 8, SIGNALED);
+    wr.__bindgen_anon_1.invalidate_rkey = rkey;
+    assert_eq!(ends.client.post(&mut wr, Some(&mut sge(ends.local, 0, 8))), 0);
+    ends.client.poll().status
+}
+
+/// The next completion: id, status, and the rkey that the message has invalidated.
+fn received_by(end: &End) -> (u64, u32, Option<u32>) {
+    const WITH_INV: u32 = 1 << 3;
+    // SAFETY: the queue lives; all-zero is a valid completion, and the member of the union is an integer.
+    unsafe {
+        let poll = (*(*end.cq).context).ops.poll_cq.unwrap();
+        let mut wc: ibv_wc = std::mem::zeroed();
+        while poll(end.cq, 1, &mut wc) == 0 {}
+        let invalidated = (wc.wc_flags == WITH_INV).then_some(wc.__bindgen_anon_1.invalidated_rkey);
+        (wc.wr_id, wc.status, invalidated)
+    }
+}
+
+#[test]
+fn the_peer_gives_a_window_back_with_a_send() {
+    let ends = Ends::new();
+    let mut received = vec![0u8; 64];
+    let inbox = ends.server.register(&mut received, LOCAL_WRITE);
+    let mw = ends.alloc(2);
+    for round in 0..20 {
+        let key = rkey(mw) & !0xff | (rkey(mw) + round) & 0xff;
+        assert_eq!(ends.post(&mut ends.post_bind(mw, key, ends.info(0, 64, RIGHTS))).1, 0);
+        assert_eq!(ends.access(WRITE, ends.addr(0), key), 0);
+        assert_eq!(ends.server.post_recv(9, Some(&mut sge(inbox, 0, 64))), 0);
+        assert_eq!(send_invalidating(&ends, key), 0);
+        assert_eq!(received_by(&ends.server), (9, 0, Some(key)));
+        assert_eq!((&received[..8], &ends.far[..8]), (&[7; 8][..], &[7; 8][..]));
+    }
+    assert!(!ends.may_read(ends.addr(0), rkey(mw) & !0xff | (rkey(mw) + 19) & 0xff));
+    // The window is not bound any more.
+    dereg(ends.region);
+    dereg(inbox);
+    dealloc(mw);
+    ends.destroy();
+}
+
+#[test]
+fn a_peer_that_invalidates_what_is_not_its_own_is_cut_off() {
+    for case in 0..4 {
+        let (ends, others) = (Ends::new(), Ends::new());
+        let mut received = vec![0u8; 64];
+        let inbox = ends.server.register(&mut received, LOCAL_WRITE);
+        let (mw, foreign) = (ends.alloc(2), others.alloc(2));
+        assert_eq!(
+            others.post(&mut others.post_bind(foreign, rkey(foreign), others.info(0, 64, RIGHTS))).1,
+            0
+        );
+        assert_eq!(ends.server.post_recv(9, Some(&mut sge(inbox, 0, 64))), 0);
+        // SAFETY: the regions live.
+        let (region, unbound) = unsafe { ((*ends.region).rkey, rkey(mw)) };
+        send_invalidating(&ends, [region, unbound, rkey(foreign), 0xdead_be00][case]);
+        assert_eq!(received_by(&ends.server), (9, FLUSH_ERR, None));
+        assert_eq!(
+            others.access(READ, others.addr(0), rkey(foreign)),
+            0,
+            "the other connection does not notice"
+        );
+        dealloc(foreign);
+        dereg(others.region);
+        others.destroy();
+        dealloc(mw);
+        dereg(inbox);
+        dereg(ends.region);
+        ends.destroy();
+    }
+}

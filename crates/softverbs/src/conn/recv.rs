@@ -20,7 +20,7 @@ use super::host::{Durable, Errno, Host, LinkError};
 use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::SendHalf;
 use super::sq::Progress;
-use super::wr::{Completion, Local, RecvWr, opcode, status};
+use super::wr::{Completion, Extra, Local, RecvWr, opcode, status};
 use super::{IMMEDIATE_OF_SEND, Sizes};
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
 use crate::limits::PLACE_BATCH;
@@ -325,7 +325,7 @@ impl Messages {
                         wr_id: wr.wr_id,
                         opcode: opcode::RECV_RDMA_WITH_IMM,
                         byte_len: self.written,
-                        imm: Some(imm),
+                        extra: Extra::Imm(imm),
                         solicited,
                         ..Completion::default()
                     },
@@ -418,9 +418,6 @@ impl Messages {
                 self.read_response(host, send, stag, to, last)
             }
             Header::Untagged { opcode, .. } if opcode.is_send() => {
-                if opcode.invalidates() {
-                    return Err(self.refuse(TermCode::RDMAP_PROT_CANNOT_INVALIDATE));
-                }
                 self.target = Target::Receive;
                 if place.is_some_and(|place| place.first) {
                     self.wanted = Wanted::ForSend { payload_len };
@@ -595,15 +592,20 @@ impl Messages {
             return Ok(());
         }
         self.settle(host, buf)?;
+        let mut extra = self.imm.take().map_or(Extra::Nothing, Extra::Imm);
+        if let (true, Header::Untagged { inv_stag, .. }) = (opcode.invalidates(), self.header) {
+            // Whatever the reason, it is told the same: the peer may be guessing.
+            host.invalidate(inv_stag).map_err(|_| self.refuse(TermCode::RDMAP_PROT_CANNOT_INVALIDATE))?;
+            extra = Extra::Invalidated(inv_stag.to_be_bytes());
+        }
         if let Some(Current { wr, filled }) = self.rq.current.take() {
-            let imm = self.imm.take();
             self.rq.complete(
                 host,
                 Completion {
                     wr_id: wr.wr_id,
                     opcode: opcode::RECV,
                     byte_len: filled,
-                    imm,
+                    extra,
                     solicited: opcode.solicited(),
                     ..Completion::default()
                 },

@@ -422,8 +422,13 @@ impl SendHalf {
             let to = wr.remote_addr.wrapping_add(u64::from(self.taken));
             Header::Tagged { opcode: Opcode::Write, last, stag, to }
         } else {
-            let opcode = if wr.solicited { Opcode::SendSe } else { Opcode::Send };
-            Header::Untagged { opcode, last, inv_stag: 0, qn: QN_SEND, msn: self.send_msn, mo: self.taken }
+            let (opcode, inv_stag) = match (wr.op, wr.solicited) {
+                (Op::SendWithInv, false) => (Opcode::SendInv, wr.rkey),
+                (Op::SendWithInv, true) => (Opcode::SendSeInv, wr.rkey),
+                (_, false) => (Opcode::Send, 0),
+                (_, true) => (Opcode::SendSe, 0),
+            };
+            Header::Untagged { opcode, last, inv_stag, qn: QN_SEND, msn: self.send_msn, mo: self.taken }
         };
         let over = last && wr.op != Op::WriteWithImm;
         let origin = Origin::Request { position, last: over };

@@ -32,6 +32,17 @@ pub(crate) mod opcode {
     pub(crate) const RECV_RDMA_WITH_IMM: u32 = 129;
 }
 
+/// What came with a message besides its bytes, as it was on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Extra {
+    #[default]
+    Nothing,
+    /// Immediate data.
+    Imm([u8; 4]),
+    /// This STag, which has been invalidated.
+    Invalidated([u8; 4]),
+}
+
 /// What a program learns of a work request that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completion {
@@ -39,8 +50,7 @@ pub(crate) struct Completion {
     pub status: u32,
     pub opcode: u32,
     pub byte_len: u32,
-    /// Immediate data as it was on the wire, if there was any.
-    pub imm: Option<[u8; 4]>,
+    pub extra: Extra,
     pub qp_num: u32,
     /// The sender asked for a solicited event.
     pub solicited: bool,
@@ -54,6 +64,8 @@ pub(crate) enum Op {
     Read,
     Send,
     SendWithImm,
+    /// A Send that invalidates a memory window of the peer, [`SendWr::rkey`].
+    SendWithInv,
     /// Binds a memory window.
     BindMw,
     /// Invalidates one.
@@ -63,7 +75,7 @@ pub(crate) enum Op {
 impl Op {
     pub(super) fn completion_opcode(self) -> u32 {
         match self {
-            Op::Send | Op::SendWithImm => opcode::SEND,
+            Op::Send | Op::SendWithImm | Op::SendWithInv => opcode::SEND,
             Op::Write | Op::WriteWithImm => opcode::RDMA_WRITE,
             Op::Read => opcode::RDMA_READ,
             Op::BindMw => opcode::BIND_MW,

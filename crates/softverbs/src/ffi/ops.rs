@@ -10,7 +10,7 @@ use rdma_sys::{
 use std::ptr::{addr_of, addr_of_mut};
 
 use super::verbs::{self, CqObject, QpObject, SrqObject};
-use crate::conn::wr::{Completion, Entries, Local, Op, RecvWr, SendWr, Sge};
+use crate::conn::wr::{Completion, Entries, Extra, Local, Op, RecvWr, SendWr, Sge};
 use crate::limits::{MAX_INLINE, MAX_MESSAGE};
 use crate::srq::Full;
 use crate::sys::Errno;
@@ -20,13 +20,15 @@ pub(super) const SEND_SIGNALED: c_uint = 1 << 1;
 const SEND_SOLICITED: c_uint = 1 << 2;
 const SEND_INLINE: c_uint = 1 << 3;
 const WC_WITH_IMM: c_uint = 1 << 1;
+const WC_WITH_INV: c_uint = 1 << 3;
 
 /// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::read_window_wr`] knows some others.
-const OPCODES: [(ibv_wr_opcode::Type, Op); 5] = [
+const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
     (ibv_wr_opcode::IBV_WR_SEND, Op::Send),
     (ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, Op::SendWithImm),
+    (ibv_wr_opcode::IBV_WR_SEND_WITH_INV, Op::SendWithInv),
     (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
 ];
 
@@ -111,6 +113,8 @@ pub(super) unsafe fn read_send_wr(
     let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
     let (remote_addr, rkey) = match op {
         Op::Send | Op::SendWithImm => (0, 0),
+        // SAFETY: this opcode uses the member `invalidate_rkey` of the union beside the immediate data.
+        Op::SendWithInv => (0, unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() }),
         // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`.
         _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
     };
@@ -244,13 +248,22 @@ unsafe extern "C" fn post_srq_recv(
     unsafe { post_receives(wr, bad_wr, srq.max_sge, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
 }
 
-/// Immediate data as verbs have it.
+/// Immediate data as verbs have it, or the rkey that was invalidated, which shares its place.
 pub(super) fn imm_of(c: &Completion) -> u32 {
-    c.imm.map_or(0, u32::from_ne_bytes)
+    match c.extra {
+        Extra::Nothing => 0,
+        Extra::Imm(bytes) => u32::from_ne_bytes(bytes),
+        // In the same place of a work completion, but a number.
+        Extra::Invalidated(bytes) => u32::from_be_bytes(bytes),
+    }
 }
 
 pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
-    if c.imm.is_some() { WC_WITH_IMM } else { 0 }
+    match c.extra {
+        Extra::Nothing => 0,
+        Extra::Imm(_) => WC_WITH_IMM,
+        Extra::Invalidated(_) => WC_WITH_INV,
+    }
 }
 
 /// Stores a completion in a work completion of the program.

@@ -168,6 +168,7 @@ impl Run {
             0 | 1 => Op::Write,
             2 => Op::WriteWithImm,
             3..=5 => Op::Read,
+            6 if flags & 64 != 0 => Op::SendWithInv,
             6 => Op::Send,
             _ => Op::SendWithImm,
         };

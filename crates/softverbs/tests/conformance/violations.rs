@@ -145,7 +145,10 @@ pub fn accesses(memory: &Memory) -> Vec<Row> {
             [0x01, 9],
         )
         .receives(&[(64, FLUSH_ERR)]),
-        ddp("Send with SE and Invalidate", untagged([0x41, 0x46], foreign.0, [0, 1, 0], b"x"), [0x01, 9]),
+        ddp("Send with SE and Invalidate", untagged([0x41, 0x46], foreign.0, [0, 1, 0], b"x"), [0x01, 9])
+            .receives(&[(64, FLUSH_ERR)]),
+        // The lower layer looks first.
+        ddp("Send with Invalidate without receive", untagged([0x41, 0x44], stag, [0, 1, 0], b"x"), [0x12, 2]),
     ]
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Posted {
 impl Posted {
     /// It uses up a receive of the peer.
     fn is_message(&self) -> bool {
-        matches!(self.wr.op, Op::Send | Op::SendWithImm | Op::WriteWithImm)
+        matches!(self.wr.op, Op::Send | Op::SendWithImm | Op::SendWithInv | Op::WriteWithImm)
     }
 
     fn is_write(&self) -> bool {
@@ -110,6 +110,8 @@ pub(super) struct Model {
     pub received: usize,
     receive_failed: bool,
     pub delivered: usize,
+    /// How many windows were invalidated for messages of the peer.
+    invalidated: usize,
     placed_request: usize,
     placed_bytes: usize,
     placed_read: usize,
@@ -277,6 +279,7 @@ impl Checker {
             (Op::SendWithImm, rdmap::IMMEDIATE | rdmap::IMMEDIATE_SE, 0) => false,
             (Op::SendWithImm, rdmap::SEND | rdmap::SEND_SE, 1) => true,
             (Op::Send, rdmap::SEND | rdmap::SEND_SE, 0) => true,
+            (Op::SendWithInv, rdmap::SEND_INV | rdmap::SEND_SE_INV, 0) => true,
             _ => panic!("{segment:?} on the link as part of {:?}", posted.wr),
         };
         model.stage += 1;

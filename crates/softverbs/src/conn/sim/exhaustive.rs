@@ -11,13 +11,14 @@ use crate::conn::wr::{Local, Op, SendWr, Sge};
 use crate::conn::{Framing, Role, Sizes};
 
 /// Opcode, region of the peer, bytes. The longest needs a second segment, and is gathered.
-const KINDS: [(Op, usize, usize); 7] = [
+const KINDS: [(Op, usize, usize); 8] = [
     (Op::Write, PERSISTENT, 8),
     (Op::WriteWithImm, WRITABLE, 3),
     (Op::Read, READABLE, 70),
     (Op::Read, PERSISTENT, 8),
     (Op::Send, READABLE, 0),
     (Op::SendWithImm, READABLE, 5),
+    (Op::SendWithInv, READABLE, 5),
     (Op::Send, READABLE, 115),
 ];
 
@@ -64,7 +65,7 @@ fn request(index: usize, kind: usize) -> SendWr {
         local: Local::memory(&entries).unwrap(),
         len: len as u32,
         remote_addr: memory::base(1, region) + 8,
-        rkey: memory::stag(1, region),
+        rkey: if op == Op::SendWithInv { memory::window(1, index) } else { memory::stag(1, region) },
     }
 }
 

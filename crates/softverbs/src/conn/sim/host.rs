@@ -286,13 +286,16 @@ impl Host for At<'_> {
         Ok(Durable::Later)
     }
 
-    /// The programs of the simulation have no windows.
+    /// The programs of the simulation bind no windows: those that are invalidated have always been there.
     fn bind(&mut self, _window: Bind) -> Result<(), Denied> {
         Err(Denied::Stag)
     }
 
-    fn invalidate(&mut self, _stag: u32) -> Result<(), Denied> {
-        Err(Denied::Stag)
+    fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
+        self.up("invalidates a window");
+        assert!(self.side().batch.is_empty(), "a window is invalidated that is being written through");
+        say!(self.sim, "side {}: window {stag:x} is invalidated", self.me);
+        if self.sim.checker.invalidated(self.me, stag) { Ok(()) } else { Err(self.failed(Denied::Stag)) }
     }
 
     fn next_send(&mut self) -> Option<SendWr> {

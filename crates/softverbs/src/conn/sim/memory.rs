@@ -57,6 +57,11 @@ pub(super) fn stag(side: usize, region: usize) -> u32 {
     0x1000 * (side as u32 + 1) + region as u32
 }
 
+/// The STag of a window that the peer's request with this index may invalidate, once.
+pub(super) fn window(side: usize, index: usize) -> u32 {
+    0x5_0000 * (side as u32 + 1) + index as u32
+}
+
 /// The entries of a request; none if its bytes are inline, or it has none.
 pub(super) fn entries(wr: &SendWr) -> Entries {
     match &wr.local {

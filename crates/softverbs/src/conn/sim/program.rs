@@ -9,7 +9,7 @@ use crate::conn::reason;
 use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 use crate::limits::{MAX_INLINE, MAX_SGE};
 
-const OPS: [Op; 5] = [Op::Write, Op::WriteWithImm, Op::Read, Op::Send, Op::SendWithImm];
+const OPS: [Op; 6] = [Op::Write, Op::WriteWithImm, Op::Read, Op::Send, Op::SendWithImm, Op::SendWithInv];
 /// The longest request, and what a receive has room for.
 pub(super) const LONGEST: usize = 400;
 
@@ -135,7 +135,8 @@ impl Sim {
             Op::Read => READABLE,
             _ => memory::WRITABLE,
         };
-        if persistent && op != Op::Send && op != Op::SendWithImm {
+        let is_send = matches!(op, Op::Send | Op::SendWithImm | Op::SendWithInv);
+        if persistent && !is_send {
             len = len.min(if op == Op::Read { 16 } else { PERSISTENT_LEN });
         }
         let room = (memory::len(region) - len.min(memory::len(region))) / 4;
@@ -150,6 +151,9 @@ impl Sim {
             let bytes: Vec<u8> = entries.iter().flat_map(bytes_of).copied().collect();
             Local::inline(&bytes).unwrap()
         });
+        if op == Op::SendWithInv {
+            rkey = memory::window(peer, index);
+        }
         if !self.healed && self.draw.chance(plan.bad_request) {
             match self.draw.below(7) {
                 0 => rkey = 0x999,

@@ -17,7 +17,9 @@ pub(super) mod rdmap {
     pub(crate) const READ_REQUEST: u8 = 1;
     pub(crate) const READ_RESPONSE: u8 = 2;
     pub(crate) const SEND: u8 = 3;
+    pub(crate) const SEND_INV: u8 = 4;
     pub(crate) const SEND_SE: u8 = 5;
+    pub(crate) const SEND_SE_INV: u8 = 6;
     pub(crate) const TERMINATE: u8 = 7;
     pub(crate) const IMMEDIATE: u8 = 8;
     pub(crate) const IMMEDIATE_SE: u8 = 9;

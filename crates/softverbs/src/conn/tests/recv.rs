@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What comes from the link: what is placed, completed and answered, in which order, and what is refused.
 
-use iwarp::ddp::{Header, QN_REQUEST};
+use iwarp::ddp::{Header, QN_REQUEST, QN_SEND};
 use iwarp::rdmap::{Opcode, TermCode, encode_immediate};
 use iwarp::terminate::Terminate;
 
 use super::host::*;
-use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr, opcode, status};
+use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::conn::wr::{Completion, Extra, Local, Op, RecvWr, SendWr, opcode, status};
 use crate::conn::{Awaits, Budget, Framing, Sizes, Terms, reason};
 
 fn at(addr: u64, len: usize, rights: u32) -> Access {
@@ -82,7 +82,7 @@ fn immediate_data_of_a_send_comes_with_its_receive() {
     bench.hear(&immediate(1, true));
     assert_eq!(bench.calls(), [], "it takes no receive of its own");
     bench.hear(&send(2, b"hello"));
-    let expected = Completion { imm: Some(*b"imme"), ..received(1, 5) };
+    let expected = Completion { extra: Extra::Imm(*b"imme"), ..received(1, 5) };
     assert_eq!(bench.calls().last(), Some(&Call::RecvDone(expected)));
 }
 
@@ -99,7 +99,8 @@ fn immediate_data_of_a_write_completes_a_receive_behind_what_was_written() {
         ]
         .concat(),
     );
-    let expected = Completion { imm: Some(*b"imme"), opcode: opcode::RECV_RDMA_WITH_IMM, ..received(1, 11) };
+    let expected =
+        Completion { extra: Extra::Imm(*b"imme"), opcode: opcode::RECV_RDMA_WITH_IMM, ..received(1, 11) };
     let calls = bench.calls();
     assert_eq!(calls[calls.len() - 2..], [Call::Settled, Call::RecvDone(expected)]);
     assert_eq!(bench.host.bytes(BASE, 11), b"helloworld!");
@@ -413,12 +414,55 @@ fn a_message_that_breaks_the_order_is_refused() {
     }
 }
 
+fn invalidating(opcode: Opcode, last: bool, mo: u32) -> Header {
+    Header::Untagged { opcode, last, inv_stag: 0x1122_3344, qn: QN_SEND, msn: 1, mo }
+}
+
+/// After what came before it was placed, since it may have come through the window, and before the program is told.
 #[test]
-fn nothing_is_invalidated() {
+fn a_send_invalidates_when_it_is_whole() {
+    for (opcode, solicited) in [(Opcode::SendInv, false), (Opcode::SendSeInv, true)] {
+        let mut bench = Bench::ready();
+        bench.post_receive(1, 100);
+        bench.hear(&[write(STAG, BASE, b"first"), fpdu(&invalidating(opcode, false, 0), b"hello")].concat());
+        let placed =
+            [Call::Placed(at(BASE, 5, REMOTE_WRITE)), Call::Placed(at(receive_addr(1), 5, LOCAL_WRITE))];
+        assert_eq!(bench.calls(), [&placed[..], &[Call::Settled]].concat());
+        bench.hear(&fpdu(&invalidating(opcode, true, 5), b"!"));
+        let extra = Extra::Invalidated([0x11, 0x22, 0x33, 0x44]);
+        let expected = [
+            Call::Placed(at(receive_addr(1) + 5, 1, LOCAL_WRITE)),
+            Call::Settled,
+            Call::Invalidated(0x1122_3344),
+            Call::RecvDone(Completion { extra, solicited, ..received(1, 6) }),
+        ];
+        assert_eq!(bench.calls(), expected);
+    }
+}
+
+/// It is told the same for each reason, and the receive does not complete as if nothing had happened.
+#[test]
+fn what_cannot_be_invalidated_ends_the_connection() {
+    for why in [Denied::Stag, Denied::Pd] {
+        let mut bench = Bench::ready();
+        bench.host.windows = Err(why);
+        bench.post_receive(1, 100);
+        let header = invalidating(Opcode::SendInv, true, 0);
+        bench.hear(&fpdu(&header, b"8 bytes."));
+        let calls = bench.calls();
+        let failed = |call: &Call| matches!(call, Call::RecvDone(c) if c.status == status::WR_FLUSH_ERR);
+        assert_eq!(calls.iter().filter(|call| failed(call)).count(), 1);
+        let terminate = about(TermCode::RDMAP_PROT_CANNOT_INVALIDATE, &header, 8);
+        assert!(calls.contains(&Call::Closed(Some(terminate_fpdu(&terminate)))), "{calls:?}");
+    }
+}
+
+#[test]
+fn a_send_that_is_too_long_invalidates_nothing() {
     let mut bench = Bench::ready();
-    bench.host.receives.push_back(receive(1, 100));
-    let header = untagged(Opcode::SendInv, true, 1, 0);
-    assert_refused(bench, header, b"8 bytes.", TermCode::RDMAP_PROT_CANNOT_INVALIDATE);
+    bench.post_receive(1, 7);
+    bench.hear(&fpdu(&invalidating(Opcode::SendInv, true, 0), b"8 bytes."));
+    assert!(!bench.calls().contains(&Call::Invalidated(0x1122_3344)));
 }
 
 #[test]

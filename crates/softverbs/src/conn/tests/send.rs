@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What goes to the link: the FPDUs of each work request and each answer, and in which order.
 
+use iwarp::ddp::{Header, QN_SEND};
 use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::terminate::Terminate;
 
@@ -67,6 +68,19 @@ fn a_send_is_cut_into_untagged_segments_and_messages_are_counted() {
     let solicited = SendWr { solicited: true, ..wr(3, Op::Send, 8) };
     assert_eq!(sent_for(&mut bench, solicited), segment(Opcode::SendSe, 3, true, 0, 8));
     assert_eq!(sent_for(&mut bench, wr(4, Op::Send, 0)), segment(Opcode::Send, 4, true, 0, 0));
+}
+
+#[test]
+fn every_segment_of_a_send_says_what_it_invalidates() {
+    for (solicited, opcode) in [(false, Opcode::SendInv), (true, Opcode::SendSeInv)] {
+        let mut bench = Bench::ready();
+        let body = memory(&bench, 300);
+        let header = |last, mo| Header::Untagged { opcode, last, inv_stag: 0x900, qn: QN_SEND, msn: 1, mo };
+        let expected = [fpdu(&header(false, 0), &body[..238]), fpdu(&header(true, 238), &body[238..])];
+        let request = SendWr { solicited, ..wr(1, Op::SendWithInv, 300) };
+        assert_eq!(sent_for(&mut bench, request), expected.concat());
+        assert_eq!(sent_for(&mut bench, wr(2, Op::Send, 8)), send(2, &body[..8]), "and the next one nothing");
+    }
 }
 
 #[test]

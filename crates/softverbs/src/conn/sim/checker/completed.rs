@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is completed: each request once and in order, and nothing that did not happen.
 
+use super::super::memory;
 use super::{Checker, Posted};
-use crate::conn::wr::{Completion, Op, opcode, status};
+use crate::conn::wr::{Completion, Extra, Op, opcode, status};
 
 impl Checker {
     /// The next request has succeeded; `read` is what its side has taken from the link.
@@ -104,16 +105,27 @@ impl Checker {
 
     fn message_received(&mut self, side: usize, index: usize, sent: &Posted, got: &Completion, read: u64) {
         let wr = &sent.wr;
-        let imm = (wr.op != Op::Send).then_some(wr.imm);
+        let extra = match wr.op {
+            Op::Send => Extra::Nothing,
+            Op::SendWithInv => Extra::Invalidated(wr.rkey.to_be_bytes()),
+            _ => Extra::Imm(wr.imm),
+        };
         let kind = if wr.op == Op::WriteWithImm { opcode::RECV_RDMA_WITH_IMM } else { opcode::RECV };
-        let expected = (kind, wr.len, imm, wr.solicited);
+        let expected = (kind, wr.len, extra, wr.solicited);
         assert_eq!(
-            (got.opcode, got.byte_len, got.imm, got.solicited),
+            (got.opcode, got.byte_len, got.extra, got.solicited),
             expected,
             "message {} of the peer",
             sent.number
         );
         self.placed_up_to(side, index, "a receive completed");
+        let invalidating = |posted: &Posted| posted.wr.op == Op::SendWithInv;
+        let due =
+            self.sides[1 - side].requests[..=index].iter().filter(|posted| invalidating(posted)).count();
+        assert_eq!(
+            self.sides[side].invalidated, due,
+            "side {side}: windows invalidated when a receive completed"
+        );
         let peer = &self.sides[1 - side];
         assert!(
             !peer.forged || sent.number < peer.genuine_messages,
@@ -134,6 +146,19 @@ impl Checker {
             let known = model.done > model.messages[answered] || reads || model.send_refused;
             assert!(known, "side {side}: an answer completed before what it answers");
         }
+    }
+
+    /// A message asks for the end of a window: false if it cannot have it.
+    pub(in crate::conn::sim) fn invalidated(&mut self, side: usize, stag: u32) -> bool {
+        let number = self.sides[side].invalidated;
+        let mut posted = self.sides[1 - side].requests.iter().enumerate();
+        let next = posted.by_ref().filter(|(_, posted)| posted.wr.op == Op::SendWithInv).nth(number);
+        let Some((index, next)) = next else { panic!("side {side}: nobody invalidates {stag:x}") };
+        assert_eq!(next.wr.rkey, stag, "side {side}: another window");
+        self.placed_up_to(side, index, "a window invalidated");
+        let permitted = stag == memory::window(side, index);
+        self.sides[side].invalidated += usize::from(permitted);
+        permitted
     }
 
     pub(in crate::conn::sim) fn established(&mut self, side: usize) {
