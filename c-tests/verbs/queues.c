@@ -277,6 +277,87 @@ extended_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
+#define ROUNDS 40
+#define AT_ONCE 8
+
+/* The requests of a peer that connects several times at once come in the order of its calls: programs count on it. */
+static void
+order_t(struct side *side)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *found;
+	struct rdma_cm_id *listener;
+
+	MADE(channel);
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	DONE(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP));
+	DONE(rdma_bind_addr(listener, found->ai_src_addr));
+	rdma_freeaddrinfo(found);
+	DONE(rdma_listen(listener, AT_ONCE));
+	for (int round = 0; round < ROUNDS; round++) {
+		say(side, 'L');
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			struct rdma_cm_event *event;
+			struct rdma_cm_id *id;
+
+			DONE(rdma_get_cm_event(channel, &event));
+			EXPECT(event->event == RDMA_CM_EVENT_CONNECT_REQUEST, "%s", rdma_event_str(event->event));
+			EXPECT(*(const unsigned char *)event->param.conn.private_data == i, "request %u came as number %u of round %d",
+				*(const unsigned char *)event->param.conn.private_data, i, round);
+			id = event->id;
+			rdma_ack_cm_event(event);
+			DONE(rdma_reject(id, NULL, 0));
+			rdma_destroy_id(id);
+		}
+	}
+	rdma_destroy_id(listener);
+	rdma_destroy_event_channel(channel);
+}
+
+static void
+order_i(struct side *side)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *found;
+	struct ibv_qp_init_attr attr = {.cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct rdma_cm_id *ids[AT_ONCE];
+	struct rdma_cm_event *event;
+
+	MADE(channel);
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	for (int round = 0; round < ROUNDS; round++) {
+		hear(side, 'L');
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			DONE(rdma_create_id(channel, &ids[i], NULL, RDMA_PS_TCP));
+			DONE(rdma_resolve_addr(ids[i], NULL, found->ai_dst_addr, 2000));
+			DONE(rdma_get_cm_event(channel, &event));
+			rdma_ack_cm_event(event);
+			DONE(rdma_resolve_route(ids[i], 2000));
+			DONE(rdma_get_cm_event(channel, &event));
+			rdma_ack_cm_event(event);
+			DONE(rdma_create_qp(ids[i], NULL, &attr));
+		}
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			unsigned char number = (unsigned char)i;
+			struct rdma_conn_param param = {.private_data = &number, .private_data_len = 1, .responder_resources = 1,
+				.initiator_depth = 1};
+
+			DONE(rdma_connect(ids[i], &param));
+		}
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			DONE(rdma_get_cm_event(channel, &event));
+			EXPECT(event->event == RDMA_CM_EVENT_REJECTED, "%s", rdma_event_str(event->event));
+			rdma_ack_cm_event(event);
+		}
+		for (unsigned i = 0; i < AT_ONCE; i++) {
+			rdma_destroy_qp(ids[i]);
+			rdma_destroy_id(ids[i]);
+		}
+	}
+	rdma_freeaddrinfo(found);
+	rdma_destroy_event_channel(channel);
+}
+
 /* What a queue pair is, in its life. */
 static void
 states_i(struct side *side)
@@ -352,6 +433,7 @@ const struct test queues[] = {
 	{.name = "qp-fatal-event", .target = fatal_t, .initiator = fatal_i},
 	{.name = "last-wqe-reached-event", .target = last_wqe_t, .initiator = last_wqe_i},
 	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
+	{.name = "requests-in-order", .target = order_t, .initiator = order_i},
 	{.name = "queue-pair-states", .target = states_t, .initiator = states_i},
 	{.name = "what-iwarp-has-not", .target = nothing, .initiator = refused_i},
 	{.name = NULL},

@@ -29,6 +29,9 @@ pub(crate) const MAX_PRIVATE_DATA: usize = 251;
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
 /// Connections that the kernel completes for a listener before they are accepted, unless the program sets another number.
 pub(crate) const BACKLOG: i32 = 1024;
+/// Connections accepted before another one of which the request is looked for again, before that of the other one is told: a few system
+/// calls a connection.
+pub(crate) const YOUNGEST: usize = 64;
 /// Messages about incoming connections that a listener logs in an interval of [`COMPLAINTS_INTERVAL_S`]; the others are counted.
 pub(crate) const COMPLAINTS: u32 = 5;
 /// Seconds for which they are counted: a port that is attacked for a day takes less than a megabyte of the log.

@@ -102,7 +102,23 @@ impl Incoming {
             return;
         }
         // Most initiators have sent their request by now: they are never in danger of making room for others.
-        incoming.clone().ready(0);
+        let received = incoming.receive();
+        if !matches!(received, Ok(None)) {
+            // A peer that connects several times at once expects its requests to be told in order. Those before this one may have arrived
+            // since they were looked for: what a peer sends first arrives first.
+            for earlier in listener.expected() {
+                if !earlier.is_requested() {
+                    earlier.clone().ready(0);
+                }
+                if !earlier.is_requested() {
+                    listener.expect(&earlier);
+                }
+            }
+        }
+        incoming.proceed(received);
+        if !incoming.is_requested() {
+            listener.expect(&incoming);
+        }
         if lock(&incoming.state).as_ref().is_some_and(|state| !state.requested) {
             engine.schedule(Duration::from_secs(REQUEST_TIMEOUT_S), &source);
         }
@@ -143,6 +159,19 @@ impl Incoming {
         }
     }
 
+    /// Does what has come of [`Incoming::receive`].
+    fn proceed(self: &Arc<Self>, received: Result<Option<(Frame, Vec<u8>)>, String>) {
+        match received {
+            Ok(None) => {}
+            Ok(Some((frame, private_data))) => self.requested(frame, &private_data),
+            Err(why) => {
+                if self.dismiss() {
+                    self.listener.complain(format_args!("incoming connection closed: {why}"));
+                }
+            }
+        }
+    }
+
     /// The MPA Request is complete: the program is told.
     fn requested(self: &Arc<Self>, frame: Frame, private_data: &[u8]) {
         if frame.markers {
@@ -177,23 +206,16 @@ impl Pending for Incoming {
 }
 
 impl Source for Incoming {
-    fn ready(self: Arc<Self>, _events: u32) {
+    fn ready(self: Arc<Self>, events: u32) {
         if self.is_requested() {
-            // Only its end is watched for.
-            if self.take().is_some() {
+            // Only its end is watched for. The engine may still have been told of bytes that were read for the sake of another connection.
+            if events & (END | (libc::EPOLLHUP | libc::EPOLLERR) as u32) != 0 && self.take().is_some() {
                 self.listener.withdraw(&self);
             }
             return;
         }
-        match self.receive() {
-            Ok(None) => {}
-            Ok(Some((frame, private_data))) => self.requested(frame, &private_data),
-            Err(why) => {
-                if self.dismiss() {
-                    self.listener.complain(format_args!("incoming connection closed: {why}"));
-                }
-            }
-        }
+        let received = self.receive();
+        self.proceed(received);
     }
 
     fn timeout(self: Arc<Self>) {

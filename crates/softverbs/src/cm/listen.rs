@@ -5,6 +5,7 @@
 //! sends anything else than an MPA Request is closed without a reply, as RFC 5044 requires.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::fmt::Arguments;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use super::guests::{Guests, Host, Limits, Waiting};
 use super::id::Id;
 use super::incoming::{Incoming, Unfetched};
 use super::options::Options;
-use crate::limits::BACKLOG;
+use crate::limits::{BACKLOG, YOUNGEST};
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
 use crate::socket::Socket;
@@ -39,6 +40,8 @@ pub(crate) struct Listener {
     complaints: Arc<Complaints>,
     /// The engine does not watch the socket.
     rests: AtomicBool,
+    /// The connections that were accepted last and have not sent their request yet, oldest first.
+    youngest: Mutex<VecDeque<Weak<Incoming>>>,
 }
 
 impl Listener {
@@ -55,6 +58,7 @@ impl Listener {
             guests: Guests::get(),
             complaints: Arc::default(),
             rests: AtomicBool::new(false),
+            youngest: Mutex::default(),
         });
         listener.engine.add(listener.token, fd, libc::EPOLLIN as u32, listener.clone())?;
         Ok(listener)
@@ -98,6 +102,20 @@ impl Listener {
     /// Logs what strangers have done, if it is not too much.
     pub(super) fn complain(&self, what: Arguments<'_>) {
         self.complaints.warn(&self.engine, what);
+    }
+
+    /// Notes a connection whose request is still to come.
+    pub(super) fn expect(&self, incoming: &Arc<Incoming>) {
+        let mut youngest = lock(&self.youngest);
+        if youngest.len() == YOUNGEST {
+            youngest.pop_front();
+        }
+        youngest.push_back(Arc::downgrade(incoming));
+    }
+
+    /// The noted connections, oldest first, which are not noted any more.
+    pub(super) fn expected(&self) -> Vec<Arc<Incoming>> {
+        lock(&self.youngest).drain(..).filter_map(|incoming| incoming.upgrade()).collect()
     }
 
     /// Accepts a connection; false if there is none, or no room for one.
