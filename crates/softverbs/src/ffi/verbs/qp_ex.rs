@@ -24,6 +24,7 @@ const WITH_SEND_WITH_IMM: u64 = 1 << 3;
 const WITH_RDMA_READ: u64 = 1 << 4;
 const WITH_LOCAL_INV: u64 = 1 << 7;
 const WITH_BIND_MW: u64 = 1 << 8;
+const WITH_SEND_WITH_INV: u64 = 1 << 9;
 
 /// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
 pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
@@ -32,7 +33,8 @@ pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
     | WITH_SEND_WITH_IMM
     | WITH_RDMA_READ
     | WITH_LOCAL_INV
-    | WITH_BIND_MW;
+    | WITH_BIND_MW
+    | WITH_SEND_WITH_INV;
 
 const SEND_INLINE: c_uint = 1 << 3;
 
@@ -65,6 +67,7 @@ pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_send_imm = if has(WITH_SEND_WITH_IMM) { Some(send_imm) } else { None };
     qp.wr_rdma_read = if has(WITH_RDMA_READ) { Some(rdma_read) } else { None };
     qp.wr_local_inv = if has(WITH_LOCAL_INV) { Some(local_inv) } else { None };
+    qp.wr_send_inv = if has(WITH_SEND_WITH_INV) { Some(send_inv) } else { None };
     qp.wr_bind_mw = if has(WITH_BIND_MW) { Some(bind_mw) } else { None };
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
@@ -239,6 +242,11 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, inf
             wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey, bind_info };
         });
     }
+}
+
+unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND_WITH_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
 }
 
 fn remote(remote_addr: u64, rkey: u32) -> rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
