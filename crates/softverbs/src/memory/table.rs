@@ -9,7 +9,7 @@
 //! growing size. A level takes regions until half of its slots are in use, so that a random index soon finds a free one; further regions go
 //! to the next level. A lookup looks at one slot of each level, mostly of the first one only: it is enough for 2048 regions.
 //!
-//! Accesses take no lock: [`acquire`] increments the count of grants of the slot, then checks that the slot is valid; [`deregister`] clears
+//! Accesses take no lock: [`acquire`] increments the count of grants of the slot, then checks that the slot is valid; [`try_deregister`] clears
 //! the valid bit, then waits until the count is 0. Both use the one atomic `state`, so either the access finds the slot invalid or the
 //! deregistration waits for it: after ibv_dereg_mr(3) has returned, no access to the memory is in progress.
 //!
