@@ -20,6 +20,7 @@ static ALLOCATOR: reserve::Reserve = reserve::Reserve;
 
 #[macro_use]
 mod real;
+mod channels;
 mod devices;
 mod messages;
 mod rdma;

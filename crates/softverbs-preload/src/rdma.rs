@@ -6,7 +6,6 @@ use rdma_sys::*;
 
 exports! { "RDMACM_1.0" from softverbs::rdma {
     fn rdma_create_event_channel() -> *mut rdma_event_channel;
-    fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) -> ();
     fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int;
     fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int;
     fn rdma_create_id(channel: *mut rdma_event_channel, id: *mut *mut rdma_cm_id, context: *mut c_void, ps: rdma_port_space::Type) -> c_int;
@@ -39,6 +38,10 @@ exports! { "RDMACM_1.0" from softverbs::rdma {
     fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16;
     fn rdma_join_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr, context: *mut c_void) -> c_int;
     fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int;
+} }
+
+exports! { "RDMACM_1.0" from crate::channels {
+    fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) -> ();
 } }
 
 exports! { "RDMACM_1.0" from crate::rsockets {
