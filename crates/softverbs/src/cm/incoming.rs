@@ -93,13 +93,17 @@ impl Incoming {
         let engine = &listener.engine;
         let (fd, token) = (socket.as_raw_fd(), engine.token());
         let incoming = Arc::new(Self { listener: listener.clone(), token, peer, state: Mutex::default() });
-        place.stalls(Arc::downgrade(&incoming) as _);
-        let state = State { socket, place, received: Vec::with_capacity(64), requested: false };
-        *lock(&incoming.state) = Some(state);
         let source: Arc<dyn Source> = incoming.clone();
+        // Before anybody can find it: a listener that is closed on another thread, or a connection that needs the room, takes the socket
+        // away and closes it.
         if engine.add(token, fd, libc::EPOLLIN as u32, source.clone()).is_err() {
-            *lock(&incoming.state) = None;
             return;
+        }
+        {
+            let mut state = lock(&incoming.state);
+            let State { place, .. } =
+                state.insert(State { socket, place, received: Vec::with_capacity(64), requested: false });
+            place.stalls(Arc::downgrade(&incoming) as _);
         }
         // Most initiators have sent their request by now: they are never in danger of making room for others.
         let received = incoming.receive();

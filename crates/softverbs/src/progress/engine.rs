@@ -139,13 +139,16 @@ impl Engine {
         events: u32,
         source: Arc<dyn Source>,
     ) -> Result<(), Errno> {
-        {
+        let watched = {
+            // The lock is kept until the kernel knows the descriptor: whoever is told of an event, and may close it, comes after that.
             let mut sources = lock(&self.sources);
-            sources.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-            sources.insert(token, source);
-        }
-        self.epoll.add(fd, events, token).inspect_err(|&e| {
-            lock(&self.sources).remove(&token);
+            sources
+                .try_reserve(1)
+                .map_err(|_| libc::ENOMEM)
+                .and_then(|()| self.epoll.add(fd, events, token))
+                .map(|()| drop(sources.insert(token, source)))
+        };
+        watched.inspect_err(|&e| {
             log::error!("cannot watch a socket: {}", std::io::Error::from_raw_os_error(e));
         })
     }

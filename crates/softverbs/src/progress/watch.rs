@@ -61,14 +61,11 @@ impl Watch {
     /// Adds a connection's socket. The engine is told by what the socket has, now and later. Gives the token to remove it by.
     pub(crate) fn add(&self, socket: &OwnedFd, connection: Arc<dyn Driven>) -> Result<u64, Errno> {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut connections = lock(&self.connections);
-            connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-            connections.insert(token, connection);
-        }
-        self.set.add(socket.as_raw_fd(), EDGES, token).inspect_err(|_| {
-            lock(&self.connections).remove(&token);
-        })?;
+        // The lock is kept until the kernel knows the socket: whoever is told of an event, and may close it, comes after that.
+        let mut connections = lock(&self.connections);
+        connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        self.set.add(socket.as_raw_fd(), EDGES, token)?;
+        connections.insert(token, connection);
         Ok(token)
     }
 
