@@ -40,6 +40,7 @@ struct options {
 	unsigned count;	  /* operations of a measurement that has a fixed number of them */
 	unsigned conns;	  /* connections */
 	size_t size;	  /* bytes of an operation */
+	const char *preload; /* a library for start-up */
 };
 
 /* One side of a measurement. */
@@ -179,5 +180,6 @@ void read_stream(struct side *side);
 void small_writes(struct side *side);
 void srq_pingpong(struct side *side);
 void idle(struct side *side);
+void start_up(struct side *side);
 
 #endif /* BENCH_H */

@@ -33,6 +33,7 @@ static const struct measurement {
 	{"read-stream", read_stream, "reads of --size, GB/s"},
 	{"small-writes", small_writes, "--count writes of --size for each line on stdin"},
 	{"idle", idle, "--conns connections without traffic until stdin ends"},
+	{"start-up", start_up, "start and end of /bin/true, with --preload if given, us"},
 };
 
 #define MEASUREMENTS (sizeof(measurements) / sizeof(measurements[0]))
@@ -54,7 +55,8 @@ usage(FILE *out)
 		"  --size N      bytes of an operation (8)\n"
 		"  --signal N    one write in N is signalled (16)\n"
 		"  --count N     writes of small-writes (15000)\n"
-		"  --conns N     connections (1)\n");
+		"  --conns N     connections (1)\n"
+		"  --preload LIB LD_PRELOAD of start-up\n");
 }
 
 void
@@ -229,8 +231,8 @@ main(int argc, char *argv[])
 {
 	static const struct option longs[] = {{"cpus", 1, 0, 'c'}, {"free", 0, 0, 'f'},
 		{"sleep", 0, 0, 's'}, {"ms", 1, 0, 'm'}, {"limit", 1, 0, 'l'}, {"size", 1, 0, 'z'},
-		{"signal", 1, 0, 'g'}, {"count", 1, 0, 'n'}, {"conns", 1, 0, 'k'}, {"help", 0, 0, 'h'},
-		{0, 0, 0, 0}};
+		{"signal", 1, 0, 'g'}, {"count", 1, 0, 'n'}, {"conns", 1, 0, 'k'},
+		{"preload", 1, 0, 'p'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
 	struct options opt = {.cpu = -1, .ms = 100, .signal = 16, .count = 15000, .conns = 1, .size = 8};
 	const struct measurement *m = NULL;
 	int cpus[2] = {-1, -1};
@@ -256,6 +258,7 @@ main(int argc, char *argv[])
 		case 'g': opt.signal = (unsigned)number(optarg, 1, 1 << 16); break;
 		case 'n': opt.count = (unsigned)number(optarg, 1, 1 << 30); break;
 		case 'k': opt.conns = (unsigned)number(optarg, 1, 1 << 16); break;
+		case 'p': opt.preload = optarg; break;
 		case 'h': usage(stdout); return 0;
 		default: usage(stderr); return 2;
 		}

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What benches/run starts that is not ours: the C librpma and perftest, both on libsoftverbs."""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+
+from machine import Failed
+
+# Words of a row's program.
+ORIGINAL = "@original"  # the benchmark program with the C library of this machine
+PERFTEST = "@perftest"  # a program of perftest, and the size of a message
+SOFTVERBS = "@softverbs"  # the path of libsoftverbs.so
+
+MESSAGES = 10000
+SECONDS = 10  # of one pair of programs
+TRIES = 5
+
+
+def original():
+    """The C librpma that the dynamic linker finds without ours; an error says what to install."""
+    known = subprocess.run([shutil.which("ldconfig") or "/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+    found = re.search(r"librpma\.so\.0 .*=> (\S+)", known)
+    if not found:
+        raise Failed("there is no C librpma here: apt-get install librpma0")
+    with open(found.group(1), "rb") as file:
+        if b"softverbs" in file.read():
+            raise Failed(f"{found.group(1)} is this library and not the C librpma")
+    return found.group(1)
+
+
+def without_ours():
+    original()
+    return {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "RPMA_PROVIDER")}
+
+
+def under_softverbs(prefix):
+    return [os.path.join(prefix, "bin", "rpma"), "run", "--"]
+
+
+def figures(output, size):
+    """The average in GB/s of the line with the figures: size, messages, peak and average in Gb/s, messages a second."""
+    line = re.search(rf"^\s*{size}\s+\d+\s+\S+\s+([0-9.]+)\s", output, re.M)
+    if not line:
+        raise Failed("perftest printed no figures")
+    return {"value": float(line.group(1)) / 8}
+
+
+def perftest(bench, program, size):
+    """A pair of server and client, each on its CPU."""
+    if not shutil.which(program):
+        raise Failed(f"there is no {program} here: apt-get install perftest")
+    why = None
+    for attempt in range(TRIES):
+        port = 20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000
+        command = [*under_softverbs(bench.prefix), program, "-R", "-F", "-s", size, "-n", str(MESSAGES), "--report_gbits",
+                   "-p", str(port)]
+        env = without_library_path()
+        server = bench.spawn(command, env, bench.target_cpu)
+        try:
+            # its listener is not announced, and a client that comes too early does not try again
+            time.sleep(0.2 + 0.2 * attempt)
+            client = bench.spawn([*command, "127.0.0.1"], env, bench.initiator_cpu)
+            output = bench.finish(client, SECONDS)
+            bench.finish(server, SECONDS)
+            return figures(output, size)
+        except Failed as error:
+            why = error
+        finally:
+            if server.poll() is None:
+                bench.end(server)
+    raise why
+
+
+def without_library_path():
+    return {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
