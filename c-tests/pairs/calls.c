@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -604,6 +605,63 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 	close_node(&node);
 }
 
+/* Large writes to a target that takes nothing: its socket and that of the initiator are full, which many polls need not ask for each. */
+#define LARGE (1 << 20)
+#define LARGE_WRITES 64
+#define POLLS 10000
+
+static void
+stopped_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, LARGE, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	hear(side, 'd');
+	await_end(&link);
+	check_pattern(region.ptr, LARGE, 5, "the target's region");
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+full_initiator(struct side *side)
+{
+	struct rpma_conn_cfg *cfg = sizes(LARGE_WRITES, LARGE_WRITES, 0, 0);
+	struct region local;
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+	unsigned sent;
+	unsigned done = 0;
+
+	open_initiator(&node, side);
+	region_new(&node, &local, LARGE, RPMA_MR_USAGE_WRITE_SRC);
+	fill_pattern(local.ptr, LARGE, 5);
+	connect_link(&node, &link, cfg, NULL);
+	OK(rpma_conn_cfg_delete(&cfg));
+	expect_counted();
+	stop_process(*side->target_pid);
+	for (uintptr_t i = 0; i < LARGE_WRITES; i++)
+		OK(rpma_write(link.conn, link.remote, 0, local.mr, 0, LARGE, RPMA_F_COMPLETION_ALWAYS, (void *)i));
+	sent = sends;
+	for (unsigned i = 0; i < POLLS; i++)
+		done += rpma_cq_get_wc(link.cq, 1, &wc, NULL) == 0;
+	sent = sends - sent;
+	EXPECT(done < LARGE_WRITES, "a stopped process has taken %u MiB", LARGE_WRITES);
+	EXPECT(sent <= POLLS / 20, "%u times sendmsg in %u polls", sent, POLLS);
+	OK(kill(*side->target_pid, SIGCONT));
+	for (; done < LARGE_WRITES; done++)
+		take_wc(link.cq, &wc);
+	say(side, 'd');
+	end_link(&link);
+	region_free(&local);
+	close_node(&node);
+}
+
 /* Defines the two functions of a test from what both take. */
 #define TEST_OF(id, target_runs, initiator_runs, ...)                                              \
 	static void id##_target(struct side *side)                                                 \
@@ -630,6 +688,7 @@ const struct test calls_tests[] = {
 	{"calls-of-64-connections-polled", polled_64_target, polled_64_initiator, .seconds = 60},
 	{"calls-of-a-connection-asleep", asleep_target, asleep_initiator},
 	{"calls-while-the-target-spins", spinning_target, awaited_initiator},
+	{"calls-of-polls-with-a-full-socket", stopped_target, full_initiator},
 	TEST("calls-of-a-ping-pong-in-memory", ping),
 	TEST("calls-of-writes-and-flushes", flushing),
 	TEST("calls-of-8-byte-writes", words),

@@ -199,12 +199,16 @@ impl Cq {
     /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of the queue and tries again.
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion)) -> usize {
         let (mut got, armed) = self.take(max, &mut out);
+        let mut full = false;
         if armed == Armed::No {
             // The program has asked for no event: it polls. No two locks are held at a time.
-            lock(&self.watches).iter().for_each(|watch| watch.polls());
+            for watch in lock(&self.watches).iter() {
+                watch.polls();
+                full |= watch.awaits_room();
+            }
         }
         if got == 0 && max > 0 {
-            self.progress();
+            self.progress(full);
             (got, _) = self.take(max, &mut out);
         }
         if got > 0 {
@@ -240,10 +244,11 @@ impl Cq {
         (count, ring.armed)
     }
 
-    fn progress(&self) {
+    /// `full`: a socket of its connections may be full.
+    fn progress(&self, full: bool) {
         // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return };
-        if connections.len() > POLL_DIRECTLY {
+        if full || connections.len() > POLL_DIRECTLY {
             self.take_along(&connections);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not under the lock.
             let only = match lock(&self.watches).as_slice() {
@@ -252,8 +257,11 @@ impl Cq {
             };
             if let Some(watch) = only {
                 watch.look(By::Poller);
+                return;
             }
-            return;
+            if connections.len() > POLL_DIRECTLY {
+                return;
+            }
         }
         let mut stepped = connections.is_empty();
         for connection in connections.iter() {
@@ -428,7 +436,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
         assert_eq!(open, 0, "threads that stopped");
-        watch.remove(&near, token);
+        watch.remove(&near, token, false);
         lock(&cq.connections).clear();
     }
 }

@@ -91,7 +91,12 @@ impl Tcp {
         }
         let sent = sys::send_parts(&self.socket, &pieces, boundary);
         self.grants.clear();
-        let full = sent == Err(libc::EAGAIN);
+        // One that took a part of it is full as before.
+        let full = match sent {
+            Err(libc::EAGAIN) => true,
+            Ok(n) => self.awaits_room && n < pieces.iter().map(|piece| piece.iov_len).sum(),
+            Err(_) => self.awaits_room,
+        };
         if full != self.awaits_room {
             self.awaits_room = full;
             self.watch.await_room(&self.socket, self.token, full);
@@ -124,8 +129,8 @@ impl Tcp {
 
     /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
     pub(crate) fn close(self, last: Option<&[u8]>) {
-        let Self { vigilance, socket, token, watch, engine, .. } = self;
-        watch.remove(&socket, token);
+        let Self { vigilance, socket, token, watch, engine, awaits_room, .. } = self;
+        watch.remove(&socket, token, awaits_room);
         drop(vigilance);
         if let Some(last) = last {
             linger::start(&engine, socket, last);

@@ -39,6 +39,8 @@ pub(crate) struct Watch {
     connections: Mutex<HashMap<u64, Arc<dyn Driven>>>,
     next_token: AtomicU64,
     attention: Attention,
+    /// Connections whose sockets are full.
+    full: AtomicU32,
     /// Polls of the program since the engine last looked.
     polls: AtomicU32,
 }
@@ -52,6 +54,7 @@ impl Watch {
             connections: Mutex::default(),
             next_token: AtomicU64::new(0),
             attention: Attention::new(),
+            full: AtomicU32::new(0),
             polls: AtomicU32::new(0),
         });
         watch.engine.add(watch.token, watch.set.fd(), libc::EPOLLIN as u32, watch.clone())?;
@@ -72,13 +75,27 @@ impl Watch {
     /// Reports also when the socket takes bytes again, or no more. It is not asked for all the time: a socket that could be written to would
     /// make every look at the set find something.
     pub(crate) fn await_room(&self, socket: &OwnedFd, token: u64, wanted: bool) {
+        if wanted {
+            self.full.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.full.fetch_sub(1, Ordering::Relaxed);
+        }
         let events = if wanted { EDGES | libc::EPOLLOUT as u32 } else { EDGES };
         // It is in the set, and the kernel needs no memory to change it.
         let _ = self.set.modify(socket.as_raw_fd(), events, token);
     }
 
-    /// Takes a socket out, which may then be closed.
-    pub(crate) fn remove(&self, socket: &OwnedFd, token: u64) {
+    /// Whether a socket is full. The kernel says when it has room for a good part of what it can hold. Whoever polls asks it, and does not
+    /// push on: the socket would take a few bytes each time.
+    pub(crate) fn awaits_room(&self) -> bool {
+        self.full.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes a socket out, which may then be closed; `full`: it [awaits room](Watch::await_room).
+    pub(crate) fn remove(&self, socket: &OwnedFd, token: u64, full: bool) {
+        if full {
+            self.full.fetch_sub(1, Ordering::Relaxed);
+        }
         self.set.remove(socket.as_raw_fd());
         let connection = lock(&self.connections).remove(&token);
         drop(connection);
