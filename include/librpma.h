@@ -19,6 +19,18 @@
 #include <stdbool.h>
 #include <infiniband/verbs.h>
 
+/** The first number of LIBRPMA_VERSION. */
+#define LIBRPMA_VERSION_MAJOR (1)
+
+/** The second number of LIBRPMA_VERSION. */
+#define LIBRPMA_VERSION_MINOR (4)
+
+/** The third number of LIBRPMA_VERSION. */
+#define LIBRPMA_VERSION_PATCH (0)
+
+/** The version of this header. rpma_version tells that of the library that is running. */
+#define LIBRPMA_VERSION "1.4.0"
+
 /** An unknown error occurred. */
 #define RPMA_E_UNKNOWN (-100000)
 
@@ -388,6 +400,48 @@ const char *rpma_utils_conn_event_2str(enum rpma_conn_event conn_event);
  * Thread safe.
  */
 const char *rpma_err_2str(int ret);
+
+/**
+ * Gets why the calling thread's last failed call failed.
+ *
+ * The text names the function that failed and the reason as the library knows
+ * it, for example the call of the provider with its arguments and errno:
+ * "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot allocate memory
+ * (errno 12)". It is for people: programs must not depend on its wording. It is
+ * there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION
+ * or RPMA_E_NO_EVENT is no failure here. Since LIBRPMA_1.4.
+ *
+ * RETURN VALUE
+ * A string without a newline that must not be freed; never NULL. It is empty if
+ * no call of this thread has failed, and stays valid until the thread's next
+ * failed call or its end.
+ *
+ * ERRORS
+ * None.
+ *
+ * THREADS
+ * Thread safe: each thread has a text of its own. The reasons of what happens
+ * on a connection later are in its events, completions and the log.
+ */
+const char *rpma_err_last(void);
+
+/**
+ * Gets the version of the library that is running.
+ *
+ * LIBRPMA_VERSION is that of the header which the program was compiled with.
+ * With RPMA_LOG=notice the library also tells which file it was loaded from.
+ * Since LIBRPMA_1.4.
+ *
+ * RETURN VALUE
+ * A constant string "MAJOR.MINOR.PATCH" that must not be freed; never NULL.
+ *
+ * ERRORS
+ * None.
+ *
+ * THREADS
+ * Thread safe.
+ */
+const char *rpma_version(void);
 
 /**
  * Creates a peer for a device: the object from which memory regions, endpoints

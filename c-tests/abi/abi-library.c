@@ -69,6 +69,7 @@ static void each_line(const char *command, void (*take)(char *line))
 #define NAME(name) #name,
 static const char *const names[] = {
 	RPMA_OBJECT_FUNCTIONS(NAME) RPMA_CONNECTION_FUNCTIONS(NAME) RPMA_REMOVED_FUNCTIONS(NAME)
+	RPMA_ADDED_FUNCTIONS(NAME)
 };
 enum { NAMES = sizeof(names) / sizeof(names[0]) };
 static int seen[NAMES], strangers;

@@ -2,7 +2,7 @@
 
 /*
  * The version nodes: programs that were linked to any release find their symbols.
- * Releases 0.10 to 0.14 have a node each; 0.9.0 and all of 1.x share LIBRPMA_1.0.
+ * Releases 0.10 to 0.14 have a node each; 0.9.0 and all of 1.x share LIBRPMA_1.0. LIBRPMA_1.4 has what is new.
  */
 
 #include <dlfcn.h>
@@ -145,6 +145,21 @@ static void every_definition(void **state)
 	assert_int_equal(found, DEFINITIONS);
 }
 
+/* What no release had is in a node of its own, so that nothing of theirs moves. */
+static void additions(void **state)
+{
+	static const char *const added[] = {"rpma_err_last", "rpma_version"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(added) / sizeof(added[0]); i++) {
+		assert_non_null(dlvsym(library, added[i], "LIBRPMA_1.4"));
+		for (int n = 0; n < NODES; n++)
+			assert_null(dlvsym(library, added[i], nodes[n]));
+	}
+	for (int i = 0; i < ROWS; i++)
+		assert_null(dlvsym(library, rows[i].name, "LIBRPMA_1.4"));
+}
+
 /* Which node a program asks for makes no difference (each may have an entry of its own). */
 static void nodes_agree(void **state)
 {
@@ -180,6 +195,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_definition),
+		cmocka_unit_test(additions),
 		cmocka_unit_test(nodes_agree),
 		cmocka_unit_test(defaults),
 		cmocka_unit_test(two_forms_of_completion_get),

@@ -28,10 +28,10 @@ is_as_frozen() {
 	frozen | diff - is || die "< is in include/librpma.symbols, > in the library"
 }
 
-# The same from the tables of the releases: 433 definitions, one default for each of 89 names.
+# The same, but for what is new, from the tables of the releases: 433 definitions, one default for each of 89 names.
 is_what_releases_had() {
 	generate all exports | sort >had
-	frozen | sed -n 's/^FUNCTION //p' | diff had - || die "< was in a release, > is in include/librpma.symbols"
+	frozen | sed -n -e '/@LIBRPMA_1\.4$/d' -e 's/^FUNCTION //p' | diff had - || die "< was in a release, > is in include/librpma.symbols"
 	[ "$(wc -l <had)" -eq 433 ] || die "$(wc -l <had) definitions"
 	[ "$(grep -c @@ had)" -eq 89 ] && [ "$(sed 's/@.*//' had | sort -u | wc -l)" -eq 89 ] || die "not one default each"
 	sed 's/.*@//' had | sort | uniq -c | awk '{ print $1, $2 }' >nodes

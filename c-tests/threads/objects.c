@@ -21,6 +21,9 @@ find(unsigned thread)
 		OK(rpma_utils_ibv_context_is_odp_capable(found[thread], &odp));
 		EXPECT(strlen(rpma_err_2str(RPMA_E_NOMEM)) > 0);
 		EXPECT(strlen(rpma_utils_conn_event_2str(RPMA_CONN_CLOSED)) > 0);
+		EXPECT(strlen(rpma_version()) > 0);
+		EXPECT(rpma_peer_delete(NULL) == RPMA_E_INVAL);
+		EXPECT(strcmp(rpma_err_last(), "rpma_peer_delete: Invalid argument") == 0);
 	}
 }
 

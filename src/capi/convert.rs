@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
 use rpma::error::{Error, Result};
+use rpma::failure;
 
 /// Runs the body of a function of the control path and converts its result to the C return value. The thread is not cancelled in it,
 /// except where it waits for an event.
@@ -16,10 +17,15 @@ pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
 
 /// The same for the data path, which makes no system call that is a cancellation point.
 #[inline(always)]
-pub fn data_path_status(body: impl FnOnce() -> Result<()>) -> c_int {
+pub fn data_path_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     match body() {
         Ok(()) => 0,
-        Err(error) => error as c_int,
+        // Nothing has failed, and a program that polls sees these all the time.
+        Err(error @ (Error::NoCompletion | Error::NoEvent)) => error as c_int,
+        Err(error) => {
+            failure::note(error, std::any::type_name::<F>());
+            error as c_int
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use rdma_sys::ibv_context;
 use super::convert::{given, out, status, string};
 use rpma::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use rpma::error;
+use rpma::failure;
 use rpma::utils;
+use rpma::version;
 
 /// Gets the device context for an address.
 ///
@@ -126,4 +128,44 @@ pub extern "C" fn rpma_utils_conn_event_2str(conn_event: ConnEventArg) -> *const
 #[unsafe(no_mangle)]
 pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
     error::text(ret).as_ptr()
+}
+
+/// Gets why the calling thread's last failed call failed.
+///
+/// The text names the function that failed and the reason as the library knows it, for example the call of the provider with its arguments
+/// and errno: "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot allocate memory (errno 12)". It is for people: programs must not
+/// depend on its wording. It is there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION or RPMA_E_NO_EVENT is no failure
+/// here. Since LIBRPMA_1.4.
+///
+/// # Return value
+/// A string without a newline that must not be freed; never NULL. It is empty if no call of this thread has failed, and stays valid until the
+/// thread's next failed call or its end.
+///
+/// # Errors
+/// None.
+///
+/// # Threads
+/// Thread safe: each thread has a text of its own. The reasons of what happens on a connection later are in its events, completions and
+/// the log.
+#[unsafe(no_mangle)]
+pub extern "C" fn rpma_err_last() -> *const c_char {
+    failure::last()
+}
+
+/// Gets the version of the library that is running.
+///
+/// LIBRPMA_VERSION is that of the header which the program was compiled with. With RPMA_LOG=notice the library also tells which file it was
+/// loaded from. Since LIBRPMA_1.4.
+///
+/// # Return value
+/// A constant string "MAJOR.MINOR.PATCH" that must not be freed; never NULL.
+///
+/// # Errors
+/// None.
+///
+/// # Threads
+/// Thread safe.
+#[unsafe(no_mangle)]
+pub extern "C" fn rpma_version() -> *const c_char {
+    version::VERSION.as_ptr()
 }

@@ -46,6 +46,9 @@
 	X(rpma_conn_completion_get) X(rpma_conn_completion_wait) X(rpma_conn_get_completion_fd) \
 	X(rpma_cq_get_completion) X(rpma_write_atomic)
 
+/* In no release; they are tested by unit/utils/utils-last-ours.c. */
+#define RPMA_ADDED_FUNCTIONS(X) X(rpma_err_last) X(rpma_version)
+
 #define RPMA_ALL_FUNCTIONS(X) \
 	RPMA_OBJECT_FUNCTIONS(X) RPMA_CONNECTION_FUNCTIONS(X) RPMA_REMOVED_FUNCTIONS(X)
 

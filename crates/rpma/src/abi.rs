@@ -11,6 +11,13 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use rdma_sys::ibv_wc_status::Type as ibv_wc_status;
 
+/// The first number of LIBRPMA_VERSION.
+pub const LIBRPMA_VERSION_MAJOR: c_int = 1;
+/// The second number of LIBRPMA_VERSION.
+pub const LIBRPMA_VERSION_MINOR: c_int = 4;
+/// The third number of LIBRPMA_VERSION.
+pub const LIBRPMA_VERSION_PATCH: c_int = 0;
+
 /// An unknown error occurred.
 pub const RPMA_E_UNKNOWN: c_int = -100000;
 /// The operation is not supported.

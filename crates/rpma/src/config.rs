@@ -4,11 +4,13 @@
 //! | variable | values | default | meaning |
 //! |---|---|---|---|
 //! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | the provider that `rpma_utils_get_ibv_context` selects |
+//! | `RPMA_LOG` | a level, then maybe `stderr`, `syslog` or a path, then maybe `json`, with commas between | none | what is logged, and where, until the program says otherwise |
 //! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | the operations that the connections of a peer execute natively if the device supports them |
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
 
+use crate::abi::rpma_log_level;
 use crate::log::{Lossy, Text};
 
 /// The provider that the user selects.
@@ -58,6 +60,97 @@ impl fmt::Display for NativeOps {
         }
         Ok(())
     }
+}
+
+/// The levels by their names in `RPMA_LOG`.
+const LEVELS: [(&str, rpma_log_level); 7] = [
+    ("off", rpma_log_level::RPMA_LOG_DISABLED),
+    ("fatal", rpma_log_level::RPMA_LOG_LEVEL_FATAL),
+    ("error", rpma_log_level::RPMA_LOG_LEVEL_ERROR),
+    ("warning", rpma_log_level::RPMA_LOG_LEVEL_WARNING),
+    ("notice", rpma_log_level::RPMA_LOG_LEVEL_NOTICE),
+    ("info", rpma_log_level::RPMA_LOG_LEVEL_INFO),
+    ("debug", rpma_log_level::RPMA_LOG_LEVEL_DEBUG),
+];
+
+/// The valid levels, for messages.
+pub const LOG_LEVELS: &str = "off, fatal, error, warning, notice, info, debug";
+
+/// The name of a level.
+pub fn level_name(level: rpma_log_level) -> &'static str {
+    LEVELS.into_iter().find(|(_, known)| *known == level).map_or("off", |(name, _)| name)
+}
+
+/// Where messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTo<'a> {
+    Stderr,
+    Syslog,
+    /// The path of a file that they are appended to.
+    File(&'a [u8]),
+}
+
+/// What `RPMA_LOG` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSetting<'a> {
+    pub level: rpma_log_level,
+    pub to: LogTo<'a>,
+    /// A JSON object a line; not for syslog.
+    pub json: bool,
+}
+
+/// A word that is not a level, and the level that was probably meant.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UnknownLevel<'a> {
+    pub word: &'a [u8],
+    pub meant: Option<&'static str>,
+}
+
+unsafe extern "C" {
+    /// Of the C library; not declared by the libc crate.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+/// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started it does not listen: it would
+/// append to any file for them.
+pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, UnknownLevel<'_>>)) {
+    // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which nothing does while the library
+    // is being loaded.
+    let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
+    if !value.is_null() {
+        // SAFETY: a value of the environment is a C string.
+        let value = unsafe { CStr::from_ptr(value) }.to_bytes();
+        if !value.is_empty() {
+            then(parse_log(value));
+        }
+    }
+}
+
+fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, UnknownLevel<'_>> {
+    let (word, rest) = match value.iter().position(|byte| *byte == b',') {
+        Some(at) => (&value[..at], Some(&value[at + 1..])),
+        None => (value, None),
+    };
+    let level = LEVELS.into_iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(word));
+    let Some((_, level)) = level else { return Err(UnknownLevel { word, meant: nearest(word) }) };
+    let (to, json) = match rest {
+        None => (&b""[..], false),
+        Some(b"json") => (&b""[..], true),
+        // The path may have commas.
+        Some(rest) => rest.strip_suffix(b",json").map_or((rest, false), |to| (to, true)),
+    };
+    let to = match to {
+        b"" | b"stderr" => LogTo::Stderr,
+        b"syslog" => LogTo::Syslog,
+        path => LogTo::File(path),
+    };
+    Ok(LogSetting { level, to, json })
+}
+
+/// The level that begins most like `word`.
+fn nearest(word: &[u8]) -> Option<&'static str> {
+    let common = |name: &str| name.bytes().zip(word).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+    LEVELS.into_iter().map(|(name, _)| name).filter(|name| common(name) > 0).max_by_key(|name| common(name))
 }
 
 /// Passes the value of a variable, or an empty string if it is not set, to `parse`.
@@ -133,6 +226,30 @@ mod tests {
             let shown = parse_provider(value).err().unwrap();
             assert_eq!(shown.as_bytes(), value.to_bytes());
         }
+    }
+
+    #[test]
+    fn log_settings() {
+        use rpma_log_level::*;
+        let setting = |level, to, json| Ok(LogSetting { level, to, json });
+        for (value, expected) in [
+            ("warning", setting(RPMA_LOG_LEVEL_WARNING, LogTo::Stderr, false)),
+            ("Debug", setting(RPMA_LOG_LEVEL_DEBUG, LogTo::Stderr, false)),
+            ("off", setting(RPMA_LOG_DISABLED, LogTo::Stderr, false)),
+            ("info,json", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
+            ("info,stderr,json", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
+            ("error,syslog", setting(RPMA_LOG_LEVEL_ERROR, LogTo::Syslog, false)),
+            ("notice,/a,b", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"/a,b"), false)),
+            ("notice,log,json", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
+            ("warn", Err(UnknownLevel { word: b"warn", meant: Some("warning") })),
+            ("err,json", Err(UnknownLevel { word: b"err", meant: Some("error") })),
+            ("3", Err(UnknownLevel { word: b"3", meant: None })),
+            (",json", Err(UnknownLevel { word: b"", meant: None })),
+        ] {
+            assert_eq!(parse_log(value.as_bytes()), expected, "{value}");
+        }
+        let names: Vec<_> = LEVELS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.join(", "), LOG_LEVELS);
     }
 
     #[test]

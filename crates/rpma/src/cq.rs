@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
 use crate::alloc;
-use crate::error::{Errno, Error, Result, first_error};
+use crate::error::{Error, Result, first_error};
 use crate::provider::Api;
 use crate::provider::handles::{CompChannel, CompQueue, channel_fd, next_cq_event, provider_error};
 
@@ -110,7 +110,8 @@ fn no_completions(got: c_int, num_entries: c_int) -> Error {
         log_debug!("the completion queue is empty");
         Error::NoCompletion
     } else if got < 0 {
-        log_error!("ibv_poll_cq(num_entries={num_entries}) failed: {}", Errno(got));
+        // Not an errno: verbs.h says of a negative number that it failed, and no more.
+        log_error!("ibv_poll_cq(num_entries={num_entries}) failed: it returned {got}");
         Error::Provider
     } else {
         log_error!("ibv_poll_cq(num_entries={num_entries}) returned {got} completions");

@@ -15,7 +15,8 @@
 //! * [`abi`]: the constants and layouts of the C interface, which are also the values of [`error::Error`].
 //! * [`provider`]: the control-path trait, the selection of its implementation, the owning handles, and the data path: five inline
 //!   calls, and the native operations that only newer devices support.
-//! * [`error`], [`log`], [`config`], [`alloc`]: the error enum, the log thresholds and sink, the environment, fallible allocation.
+//! * [`error`], [`failure`], [`log`], [`config`], [`alloc`]: the error enum, the text of the last failure, the log thresholds and sink, the
+//!   environment, fallible allocation.
 //!
 //! The provider of a context is determined by the address of the context, never by its contents, and an object created from a context
 //! uses the provider of that context. Some verbs handles (protection domains, channels) are opaque here and never dereferenced; of the
@@ -52,11 +53,13 @@ pub mod descriptor;
 mod device;
 pub mod ep;
 pub mod error;
+pub mod failure;
 mod flush;
 mod log_default;
 mod mapping;
 pub mod mr;
 mod native;
+mod not_posted;
 pub mod peer;
 pub mod peer_cfg;
 pub mod post;
@@ -69,3 +72,4 @@ mod refusal;
 mod resources;
 pub mod srq;
 pub mod utils;
+pub mod version;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use crate::abi::{rpma_log_level, rpma_log_threshold};
 use crate::error::{Error, Result};
+use crate::failure;
 use crate::log_default;
 
 /// `rpma_log_function` of the C interface.
@@ -55,6 +56,17 @@ pub fn set_threshold(which: LogThresholdArg, level: LogLevelArg) -> Result<()> {
     Ok(())
 }
 
+/// Sets the main threshold.
+pub fn set_main(level: rpma_log_level) {
+    MAIN.store(level as i32, Ordering::SeqCst);
+}
+
+/// Sets both thresholds.
+pub fn set_both(level: rpma_log_level) {
+    set_main(level);
+    AUX.store(level as i32, Ordering::SeqCst);
+}
+
 /// Reads one of the thresholds.
 pub fn get_threshold(which: LogThresholdArg) -> Result<rpma_log_level> {
     Ok(match threshold(which)?.load(Ordering::SeqCst) {
@@ -74,6 +86,12 @@ pub fn enabled(level: rpma_log_level) -> bool {
     level as i32 <= MAIN.load(Ordering::Relaxed)
 }
 
+/// Whether somebody wants to know of a message of this level: errors are kept for `rpma_err_last`, logged or not.
+#[inline]
+pub fn is_kept(level: rpma_log_level) -> bool {
+    level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 || enabled(level)
+}
+
 /// Whether the built-in function also prints a message of this level to stderr.
 pub fn to_stderr(level: rpma_log_level) -> bool {
     level as i32 <= AUX.load(Ordering::Relaxed)
@@ -87,7 +105,7 @@ pub fn switch_off() {
 /// Logs `format_args` at the given level, with its source location and function.
 macro_rules! log_at {
     ($level:ident, $($message:tt)+) => {{
-        if $crate::log::enabled($crate::abi::rpma_log_level::$level) {
+        if $crate::log::is_kept($crate::abi::rpma_log_level::$level) {
             fn here() {}
             $crate::log::emit(
                 $crate::abi::rpma_log_level::$level,
@@ -166,7 +184,7 @@ impl<const N: usize> Default for Text<N> {
 
 impl<const N: usize> Text<N> {
     /// An empty text.
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Text { bytes: [0; N], len: 0 }
     }
 
@@ -182,10 +200,14 @@ impl<const N: usize> Text<N> {
     }
 
     fn push(&mut self, more: &[u8], keep_free: usize) {
-        let room = N.saturating_sub(1 + keep_free).saturating_sub(self.len);
-        let n = more.len().min(room);
+        let n = more.len().min((self.room() + 1).saturating_sub(keep_free));
         self.bytes[self.len..self.len + n].copy_from_slice(&more[..n]);
         self.len += n;
+    }
+
+    /// How many more bytes fit.
+    pub fn room(&self) -> usize {
+        N.saturating_sub(2 + self.len)
     }
 
     /// Appends a newline, for which `write_str` has reserved space.
@@ -206,6 +228,12 @@ impl<const N: usize> Write for Text<N> {
 #[inline(never)]
 pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_>) {
     let errno = errno::Saved::new();
+    if level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 {
+        failure::reason(message);
+        if !enabled(level) {
+            return;
+        }
+    }
     let mut text = Text::<MESSAGE_SIZE>::new();
     // Text never fails; a value whose Display fails leaves a shorter message.
     let _ = text.write_fmt(message);

@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold.
+//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold; or what `RPMA_LOG` selects in their place.
 //!
-//! syslog is opened when the library is loaded, not with the first message, so that a program which opens syslog with its
+//! `RPMA_LOG` is read when the library is loaded, so whatever the program sets afterwards wins. syslog is opened when the library is loaded, not with the first message, so that a program which opens syslog with its
 //! own name afterwards keeps that name. Opening it sends nothing and opens no file descriptor.
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::abi::rpma_log_level;
+use crate::config::{self, LogSetting, LogTo, UnknownLevel};
+use crate::error::Errno;
 use crate::log::{self, Lossy, Place, Text};
 
-/// Space for the tag, the source location and the time in front of a message.
-const LINE_SIZE: usize = 1024 + 256 + 64;
+/// Space for the tag, the source location and the time in front of a message, and for what JSON adds.
+const LINE_SIZE: usize = 1024 + 512;
+
+/// Messages go to syslog, and to stderr as the auxiliary threshold says.
+const BOTH: i32 = -1;
+/// To stderr alone, as the auxiliary threshold says.
+const STDERR: i32 = -2;
+
+/// One of these, or the descriptor of a file.
+static SINK: AtomicI32 = AtomicI32::new(BOTH);
+/// A line in a file or on stderr is a JSON object.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// The tag of a level; all have the same width.
 fn tag(level: rpma_log_level) -> &'static str {
@@ -40,27 +53,49 @@ fn severity(level: rpma_log_level) -> c_int {
 
 /// Writes one message, which ends with a newline.
 pub fn write(level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
+    let sink = SINK.load(Ordering::Relaxed);
     if log::to_stderr(level) {
-        let mut line = Text::<LINE_SIZE>::new();
-        write_time(&mut line);
-        // SAFETY: no arguments and no preconditions.
-        let thread = unsafe { libc::gettid() };
+        write_to(libc::STDERR_FILENO, level, place, message);
+    }
+    match sink {
+        STDERR => {}
+        BOTH => {
+            let mut line = Text::<LINE_SIZE>::new();
+            write_line(&mut line, level, place, message);
+            // SAFETY: both strings are terminated; the format takes one string.
+            unsafe { libc::syslog(severity(level), c"%s".as_ptr(), line.as_c_str().as_ptr()) };
+        }
+        file => write_to(file, level, place, message),
+    }
+}
+
+/// Writes a line to a file or to stderr.
+fn write_to(fd: c_int, level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
+    let mut line = Text::<LINE_SIZE>::new();
+    // SAFETY: no arguments and no preconditions.
+    let thread = unsafe { libc::gettid() };
+    if JSON.load(Ordering::Relaxed) {
+        write_json(&mut line, now(), thread, level, place, message);
+    } else {
+        write_time(&mut line, now());
         // Text never fails, and neither do these values.
         let _ = write!(line, " [{thread}] ");
         write_line(&mut line, level, place, message);
-        // One call, so that lines of several threads do not mix.
-        // SAFETY: the buffer is ours and the length is its own. A failure leaves nothing to be done.
-        unsafe { libc::write(libc::STDERR_FILENO, line.as_bytes().as_ptr().cast(), line.as_bytes().len()) };
     }
-    let mut line = Text::<LINE_SIZE>::new();
-    write_line(&mut line, level, place, message);
-    // SAFETY: both strings are terminated; the format takes one string.
-    unsafe { libc::syslog(severity(level), c"%s".as_ptr(), line.as_c_str().as_ptr()) };
+    // One call, so that lines of several threads do not mix.
+    // SAFETY: the buffer is ours and the length is its own. A failure leaves nothing to be done.
+    unsafe { libc::write(fd, line.as_bytes().as_ptr().cast(), line.as_bytes().len()) };
 }
 
+/// The part of a path after the last slash.
+fn base_name(file: &CStr) -> &str {
+    let file = file.to_str().unwrap_or("");
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+/// A line as people read it.
 fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
-    let file = place.file.to_str().unwrap_or("");
-    let base = file.rsplit('/').next().unwrap_or(file);
+    let base = base_name(place.file);
     let _ = write!(line, "{}{base}: {:3}: {}: ", tag(level), place.line, place.function);
     let _ = write!(line, "{}", Lossy(message));
     // The newline is in the message; a message that had to be cut again loses it.
@@ -69,34 +104,130 @@ fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place<'
     }
 }
 
+/// Appends text as it stands in a JSON string, as much of it as leaves `keep` bytes free.
+fn push_json(line: &mut Text<LINE_SIZE>, text: &[u8], keep: usize) {
+    for chunk in text.utf8_chunks() {
+        let replaced = if chunk.invalid().is_empty() { None } else { Some(char::REPLACEMENT_CHARACTER) };
+        for c in chunk.valid().chars().chain(replaced) {
+            let mut unit = Text::<16>::new();
+            let _ = match c {
+                '"' | '\\' => write!(unit, "\\{c}"),
+                '\0'..='\x1f' => write!(unit, "\\u{:04x}", u32::from(c)),
+                _ => unit.write_char(c),
+            };
+            if unit.as_bytes().len() + keep > line.room() {
+                return;
+            }
+            let _ = write!(line, "{}", Lossy(unit.as_bytes()));
+        }
+    }
+}
+
+/// The JSON object of a message. The message stands last and is cut so that the object is whole.
+fn write_json(
+    line: &mut Text<LINE_SIZE>,
+    now: libc::timespec,
+    thread: libc::pid_t,
+    level: rpma_log_level,
+    place: &Place<'_>,
+    message: &[u8],
+) {
+    const END: &str = "\"}";
+    let (seconds, micros) = (now.tv_sec, now.tv_nsec / 1000);
+    let (name, file, number) = (config::level_name(level), base_name(place.file), place.line);
+    let _ = write!(line, "{{\"time\":{seconds}.{micros:06},\"level\":\"{name}\",\"thread\":{thread},");
+    let _ = write!(line, "\"file\":\"{file}\",\"line\":{number},\"function\":\"");
+    push_json(line, place.function.as_bytes(), LINE_SIZE / 2);
+    let _ = line.write_str("\",\"message\":\"");
+    push_json(line, message.strip_suffix(b"\n").unwrap_or(message), END.len());
+    let _ = line.write_str(END);
+    line.end_line();
+}
+
+fn now() -> libc::timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is writable. Should the call fail, the time is that of the epoch.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+    now
+}
+
 /// Local time as "Mon DD HH:MM:SS.microseconds".
-fn write_time(line: &mut Text<LINE_SIZE>) {
-    // SAFETY: an all-zero timespec and tm are values of those types; both calls only write to them, and
-    // strftime is given the size of its buffer.
-    let (now, stamp) = unsafe {
-        let mut now: libc::timespec = std::mem::zeroed();
+fn write_time(line: &mut Text<LINE_SIZE>, now: libc::timespec) {
+    let mut stamp = [0_u8; 45];
+    // SAFETY: an all-zero tm is a value of that type; localtime_r only writes to it, and strftime is given the size of its buffer.
+    let done = unsafe {
         let mut broken_down: libc::tm = std::mem::zeroed();
-        let mut stamp = [0_u8; 45];
-        let done = libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) == 0
-            && !libc::localtime_r(&now.tv_sec, &mut broken_down).is_null()
+        !libc::localtime_r(&now.tv_sec, &mut broken_down).is_null()
             && libc::strftime(
                 stamp.as_mut_ptr().cast(),
                 stamp.len(),
                 c"%b %d %H:%M:%S".as_ptr(),
                 &broken_down,
-            ) != 0;
-        (now, done.then_some(stamp))
+            ) != 0
     };
-    let text = stamp.as_ref().and_then(|s| CStr::from_bytes_until_nul(s).ok());
+    let text = CStr::from_bytes_until_nul(&stamp).ok().filter(|_| done);
     let _ = match text {
         Some(text) => write!(line, "{}.{:06}", Lossy(text.to_bytes()), now.tv_nsec / 1000),
         None => line.write_str("[time error]"),
     };
 }
 
+/// Does what `RPMA_LOG` says.
+fn apply(setting: Result<LogSetting<'_>, UnknownLevel<'_>>) {
+    let LogSetting { level, to, json } = match setting {
+        Ok(setting) => setting,
+        Err(UnknownLevel { word, meant }) => {
+            log::set_both(rpma_log_level::RPMA_LOG_LEVEL_WARNING);
+            SINK.store(STDERR, Ordering::Relaxed);
+            let known = config::LOG_LEVELS;
+            match meant {
+                Some(meant) => log_warning!(
+                    "RPMA_LOG: unknown level \"{}\", did you mean \"{meant}\"? Levels: {known}",
+                    Lossy(word)
+                ),
+                None => log_warning!("RPMA_LOG: unknown level \"{}\"; levels: {known}", Lossy(word)),
+            }
+            return;
+        }
+    };
+    JSON.store(json, Ordering::Relaxed);
+    match to {
+        LogTo::Syslog => log::set_main(level),
+        LogTo::Stderr => {
+            log::set_both(level);
+            SINK.store(STDERR, Ordering::Relaxed);
+        }
+        LogTo::File(path) => match open(path) {
+            Ok(fd) => {
+                log::set_main(level);
+                SINK.store(fd, Ordering::Relaxed);
+            }
+            Err(errno) => {
+                log::set_both(level);
+                SINK.store(STDERR, Ordering::Relaxed);
+                log_warning!("RPMA_LOG: cannot open {}: {errno}; logging to stderr", Lossy(path));
+            }
+        },
+    }
+}
+
+/// Opens a file to append to.
+fn open(path: &[u8]) -> Result<c_int, Errno> {
+    let mut name = [0_u8; libc::PATH_MAX as usize];
+    if path.len() >= name.len() {
+        return Err(Errno(libc::ENAMETOOLONG));
+    }
+    name[..path.len()].copy_from_slice(path);
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY;
+    // SAFETY: the name is terminated, as the rest of the array is zero.
+    let fd = unsafe { libc::open(name.as_ptr().cast(), flags, 0o644) };
+    if fd < 0 { Err(Errno::last()) } else { Ok(fd) }
+}
+
 extern "C" fn at_load() {
     // SAFETY: the name is a literal that lives as long as the library, and at_unload closes syslog before that ends.
     unsafe { libc::openlog(c"rpma".as_ptr(), libc::LOG_PID, libc::LOG_LOCAL7) };
+    config::with_log(apply);
 }
 
 extern "C" fn at_unload() {
@@ -126,6 +257,32 @@ mod tests {
         let mut line = Text::new();
         write_line(&mut line, rpma_log_level::RPMA_LOG_LEVEL_WARNING, &place, b"text 1\n");
         assert_eq!(std::str::from_utf8(line.as_bytes()), Ok("*WARN*  mr.rs:   7: reg: text 1\n"));
+    }
+
+    #[test]
+    fn a_json_line_is_one_object_also_when_it_is_cut() {
+        let place = Place { file: c"src/rpma/mr.rs", line: 7, function: "reg" };
+        let now = libc::timespec { tv_sec: 12, tv_nsec: 34_000 };
+        let json = |message: &[u8]| {
+            let mut line = Text::new();
+            write_json(&mut line, now, 5, rpma_log_level::RPMA_LOG_LEVEL_WARNING, &place, message);
+            String::from_utf8(line.as_bytes().to_vec()).unwrap()
+        };
+        assert_eq!(
+            json(b"a \"b\" \\ \x01\n"),
+            "{\"time\":12.000034,\"level\":\"warning\",\"thread\":5,\"file\":\"mr.rs\",\"line\":7,\"function\":\"reg\",\
+             \"message\":\"a \\\"b\\\" \\\\ \\u0001\"}\n"
+        );
+        let cut = json(&[b'x'; 2 * LINE_SIZE]);
+        assert!(cut.ends_with("xxx\"}\n") && cut.len() < LINE_SIZE);
+        // An escape is not cut in the middle.
+        for pad in 0..8 {
+            let mut message = vec![b'x'; pad];
+            message.extend([1; LINE_SIZE]);
+            let cut = json(&message);
+            let body = cut.strip_suffix("\"}\n").unwrap();
+            assert!(body.ends_with("\\u0001"), "{}", &body[body.len() - 10..]);
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ use super::mr::{MrLocal, MrRemote};
 use super::srq::Srq;
 use crate::abi::arg::FlushTypeArg;
 use crate::abi::*;
-use crate::error::{Errno, Error, Result};
+use crate::error::{Error, Result};
+use crate::not_posted;
 use crate::provider::hot;
 use crate::provider::native::{FlushKind, NativeQp};
 
@@ -106,7 +107,8 @@ fn post_send(
         }
         hot::post_send(qp, p, bad_wr.as_mut_ptr())
     };
-    if ret == 0 { Ok(()) } else { Err(post_failed("ibv_post_send", ret)) }
+    // SAFETY: the request and its range are still there, with every field that belongs to the opcode.
+    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, p, remote.is_some()) }) }
 }
 
 /// Builds a receive work request and posts it with `post`.
@@ -125,7 +127,8 @@ fn post_recv_with(
     let mut wr = ibv_recv_wr { wr_id: op_context as u64, next: ptr::null_mut(), sg_list, num_sge };
     let mut bad_wr = MaybeUninit::<*mut ibv_recv_wr>::uninit();
     let ret = post(&mut wr, bad_wr.as_mut_ptr());
-    if ret == 0 { Ok(()) } else { Err(post_failed(call, ret)) }
+    // SAFETY: the request and its range are still there.
+    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, &raw const wr) }) }
 }
 
 #[inline(always)]
@@ -144,13 +147,6 @@ fn post_srq_recv(srq: *mut ibv_srq, range: Option<ibv_sge>, op_context: *const c
         // during the call.
         unsafe { hot::post_srq_recv(srq, wr, bad_wr) }
     })
-}
-
-#[cold]
-#[inline(never)]
-fn post_failed(call: &'static str, ret: c_int) -> Error {
-    log_error!("{call}() failed: {}", Errno(ret));
-    Error::Provider
 }
 
 /// The memory region of an operation and the offset in it.
@@ -276,7 +272,7 @@ unsafe fn native_atomic_write(
     // SAFETY: the caller guarantees a live queue pair with atomic write, and 8 readable bytes at `src`.
     match unsafe { qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src) } {
         0 => Ok(()),
-        ret => Err(post_failed("ibv_wr_atomic_write", ret)),
+        ret => Err(not_posted::native("ibv_wr_atomic_write", ret)),
     }
 }
 
@@ -359,7 +355,7 @@ unsafe fn native_flush(
     // SAFETY: the caller guarantees a live queue pair with native flush.
     match unsafe { qp.flush(wr_id, flags, remote.rkey, remote.addr, len, kind) } {
         0 => Ok(()),
-        ret => Err(post_failed("ibv_wr_flush", ret)),
+        ret => Err(not_posted::native("ibv_wr_flush", ret)),
     }
 }
 

@@ -37,6 +37,10 @@ typedef void rpma_log_function(
 \t...);
 ";
 
+const VERSION: &str = "
+/** The version of this header. rpma_version tells that of the library that is running. */
+#define LIBRPMA_VERSION ";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml"))?;
@@ -53,6 +57,7 @@ fn finish(raw: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut lines = raw.lines().peekable();
     let mut extern_c = false;
+    let mut version = Vec::new();
     while let Some(line) = lines.next() {
         let indent = &line[..line.len() - line.trim_start().len()];
         if line.trim() == "/**" {
@@ -68,6 +73,15 @@ fn finish(raw: &str) -> Result<String, String> {
         };
         out.push_str(&line);
         out.push('\n');
+        if let Some((_, number)) =
+            line.split_once("#define LIBRPMA_VERSION_").and_then(|(_, rest)| rest.split_once(' '))
+        {
+            version.push(number.trim_matches(['(', ')']).to_owned());
+            if version.len() == 3 {
+                // cbindgen leaves strings out.
+                out.push_str(&format!("{VERSION}\"{}\"\n", version.join(".")));
+            }
+        }
         if line == "extern \"C\" {" {
             // The condition around it ends on the next line; what follows has C linkage.
             out.extend(lines.next().map(|line| c_comment(line) + "\n\n"));
@@ -89,7 +103,9 @@ fn c_comment(line: &str) -> String {
 /// A macro whose value is safe in any expression. Only the library's own names may become macros.
 fn parenthesised(definition: &str) -> Result<String, String> {
     match definition.split_once(' ') {
-        Some((name, value)) if name.starts_with("RPMA_") => Ok(format!("{name} ({value})")),
+        Some((name, value)) if name.starts_with("RPMA_") || name.starts_with("LIBRPMA_") => {
+            Ok(format!("{name} ({value})"))
+        }
         _ => Err(format!("not a macro of this library: {definition}")),
     }
 }
@@ -101,6 +117,7 @@ mod tests {
     #[test]
     fn macros_are_ours_and_parenthesised() {
         assert_eq!(parenthesised("RPMA_E_INVAL -100004").unwrap(), "RPMA_E_INVAL (-100004)");
+        assert_eq!(parenthesised("LIBRPMA_VERSION_MINOR 4").unwrap(), "LIBRPMA_VERSION_MINOR (4)");
         assert!(parenthesised("SIZE 8").is_err());
     }
 }

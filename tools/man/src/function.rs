@@ -108,6 +108,9 @@ impl Page<'_> {
             line.push(italic(&parameter.name));
             line.extend(bold_part(&after));
         }
+        if self.function.parameters.is_empty() {
+            line.push(bold("void);"));
+        }
         to.text(line);
         to.control("fi", []);
     }

@@ -143,7 +143,7 @@ fn function(prototype: &str, doc: Doc) -> Result<Function, String> {
         prototype.trim_end().strip_suffix(");").and_then(|p| p.split_once('(')).ok_or_else(broken)?;
     let start = head.find("rpma_").ok_or_else(broken)?;
     let (result, name) = head.split_at(start);
-    let parameters = parameters.split(',').map(|parameter| {
+    let parameters = parameters.split(',').filter(|parameter| parameter.trim() != "void").map(|parameter| {
         let parameter = parameter.trim();
         let (declared, after) = parameter.split_at(parameter.find('[').unwrap_or(parameter.len()));
         let start = declared.rfind([' ', '*']).ok_or_else(broken)? + 1;

@@ -13,10 +13,12 @@ use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::config::{self, ProviderChoice};
 use crate::error::{Error, Result};
 use crate::log::Lossy;
+use crate::version;
 
 /// The context of the device that serves an address: a local address for [`Side::Passive`], a remote one for
 /// [`Side::Active`].
 pub fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
+    version::announce();
     let choice = config::provider().map_err(|value| {
         log_error!(
             "invalid value \"{}\" of RPMA_PROVIDER; valid values: {}",
@@ -26,23 +28,31 @@ pub fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
         Error::Provider
     })?;
     match choice {
-        ProviderChoice::RdmaCore => from_rdma_core(addr, side),
+        ProviderChoice::RdmaCore => from_rdma_core(addr, side, "RPMA_PROVIDER selects it"),
         ProviderChoice::Soft => match soft() {
-            Some(api) => from(api, addr, side),
+            Some(api) => from(api, addr, side, "RPMA_PROVIDER selects it"),
             None => Err(left_out("soft")),
         },
         ProviderChoice::Auto => match soft() {
             Some(soft) => from_device_or(soft, addr, side),
-            None => from_rdma_core(addr, side),
+            None => from_rdma_core(addr, side, "the only one in this build"),
         },
     }
 }
 
-fn from_rdma_core(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
+/// Says which provider serves an address, and why.
+fn served(api: Api, addr: &CStr, why: impl std::fmt::Display) {
+    log_notice!("provider {} serves {}: {why}", api.name(), Lossy(addr.to_bytes()));
+}
+
+fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context> {
     let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
     // Missing parts are not checked beforehand, so that the errors of the libraries are reported too.
     match ask(api, addr, side) {
-        Ok(ctx) if !ctx.is_null() => Ok(ctx),
+        Ok(ctx) if !ctx.is_null() => {
+            served(api, addr, why);
+            Ok(ctx)
+        }
         // The address can be bound but selects no device, such as 0.0.0.0. The C releases of librpma return success and NULL
         // here, which rpma_peer_new rejects; the reason is known only here.
         Ok(_) => {
@@ -81,13 +91,14 @@ fn from_device_or(soft: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context
             Err(failed) => Err(Reason::Failed(failed)),
         },
     };
-    match found {
-        Ok(ctx) => Ok(ctx),
-        Err(reason) => {
-            let ctx = from(soft, addr, side)?;
-            log_notice!("provider {} serves {}: {}", soft.name(), Lossy(addr.to_bytes()), reason);
+    match (found, rdma_core()) {
+        (Ok(ctx), device) => {
+            device
+                .into_iter()
+                .for_each(|api| served(api, addr, "an RDMA device has this address or leads to it"));
             Ok(ctx)
         }
+        (Err(reason), _) => from(soft, addr, side, reason),
     }
 }
 
@@ -120,8 +131,11 @@ impl std::fmt::Display for Reason {
     }
 }
 
-fn from(api: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context> {
-    ask(api, addr, side).map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))
+fn from(api: Api, addr: &CStr, side: Side, why: impl std::fmt::Display) -> Result<*mut ibv_context> {
+    let found = ask(api, addr, side);
+    let ctx = found.map_err(|failed| provider_error!(failed, "addr={}", Lossy(addr.to_bytes())))?;
+    served(api, addr, why);
+    Ok(ctx)
 }
 
 /// A context, NULL if the provider has none for the address.

@@ -123,9 +123,22 @@ pub(crate) fn source_for(dst: &SocketAddr) -> Result<SocketAddr, Errno> {
     Ok(source)
 }
 
+/// Whether an address is one of this host.
+pub(crate) fn is_of_this_host(addr: &SocketAddr) -> bool {
+    addr.ip().is_loopback() || source_for(addr).is_ok_and(|source| source.ip() == addr.ip())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_addresses_are_of_this_host() {
+        assert!(
+            is_of_this_host(&"127.0.0.9:1".parse().unwrap()) && is_of_this_host(&"[::1]:1".parse().unwrap())
+        );
+        assert!(!is_of_this_host(&"192.0.2.1:1".parse().unwrap()));
+    }
 
     #[test]
     fn addresses_survive_the_way_to_c_and_back() {

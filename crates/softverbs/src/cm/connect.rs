@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::addr;
 use super::event::Event;
 use super::id::Id;
 use super::negotiate::{self, Offer, Refusal};
@@ -85,6 +86,11 @@ impl ConnectFailure {
     }
 }
 
+/// Whether this host has an RDMA device.
+fn has_adapter() -> bool {
+    std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
 impl Outgoing {
     /// Starts with a socket on which connect(2) has returned `connected`.
     pub(crate) fn start(
@@ -147,6 +153,10 @@ impl Outgoing {
         let dst = self.attempt.dst;
         let text = std::io::Error::from_raw_os_error(errno);
         match (stage, errno) {
+            // There is no adapter to suspect on a host that is known to have none.
+            (Stage::Connecting, libc::ECONNREFUSED) if addr::is_of_this_host(&dst) && !has_adapter() => {
+                log::warn!("nothing accepts TCP connections at {dst}");
+            }
             (Stage::Connecting, libc::ECONNREFUSED) => log::warn!(
                 "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
             ),

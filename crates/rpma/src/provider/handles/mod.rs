@@ -18,6 +18,7 @@ pub use verbs::{
 };
 
 use crate::error::Errno;
+use crate::failure;
 use crate::log::Lossy;
 
 /// A provider call that failed.
@@ -93,6 +94,6 @@ fn by_pointer<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, Failed> 
 /// Logs the failure of a release whose result cannot be returned.
 fn released(result: Result<(), Failed>) {
     if let Err(failed) = result {
-        log_error!("{}() failed during cleanup: {}", failed.call, failed.why);
+        failure::aside(|| log_error!("{}() failed during cleanup: {}", failed.call, failed.why));
     }
 }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Why the calling thread's last failed call failed, as a text.
+//!
+//! A call that fails has logged the reason, or its error code is the reason. Each error that is logged is kept here for the thread that
+//! logs it, whatever the threshold; the end of a failed call puts the name of the function in front of it. Nothing is allocated, so that a
+//! shortage of memory can be told.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char};
+use std::fmt::{self, Write};
+
+use crate::error::{self, Error};
+use crate::log::{Lossy, Text, function_of};
+
+/// Longer texts are truncated.
+const SIZE: usize = 512;
+
+struct Failure {
+    /// The first error that was logged in the call under way; empty if there was none.
+    reason: Text<SIZE>,
+    /// The text of the last failed call.
+    text: Text<SIZE>,
+}
+
+thread_local! {
+    // Without a destructor: the C library aborts the process when it has no memory to note one.
+    static FAILURE: RefCell<Failure> = const { RefCell::new(Failure { reason: Text::new(), text: Text::new() }) };
+}
+
+/// An error is logged, which the call under way may fail for. The first one is the cause, the others come of it.
+pub fn reason(message: fmt::Arguments<'_>) {
+    FAILURE.with(|failure| {
+        // A value that logs while it is formatted is not what failed.
+        if let Ok(failure) = &mut failure.try_borrow_mut() {
+            if failure.reason.as_bytes().is_empty() {
+                // Text never fails; a value whose Display fails leaves a shorter one.
+                let _ = failure.reason.write_fmt(message);
+            }
+        }
+    });
+}
+
+/// Logs what is not why the call under way fails, if it does.
+pub fn aside(log: impl FnOnce()) {
+    let is_told = || {
+        FAILURE
+            .with(|failure| failure.try_borrow().is_ok_and(|failure| !failure.reason.as_bytes().is_empty()))
+    };
+    let before = is_told();
+    log();
+    if !before && is_told() {
+        FAILURE.with(|failure| {
+            if let Ok(failure) = &mut failure.try_borrow_mut() {
+                failure.reason = Text::new();
+            }
+        });
+    }
+}
+
+/// A call has failed. `body` is the type name of the closure in the exported function that failed.
+#[cold]
+#[inline(never)]
+pub fn note(error: Error, body: &'static str) {
+    FAILURE.with(|failure| {
+        if let Ok(failure) = &mut failure.try_borrow_mut() {
+            let reason = std::mem::take(&mut failure.reason);
+            let why = match reason.as_bytes() {
+                b"" => error::text(error as i32).to_bytes(),
+                logged => logged,
+            };
+            failure.text = Text::new();
+            let _ = write!(failure.text, "{}: {}", function_of(body), Lossy(why));
+        }
+    });
+}
+
+/// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it is as long as the thread
+/// lives, and as it is until the next call fails.
+pub fn last() -> *const c_char {
+    FAILURE.with(|failure| {
+        failure.try_borrow().map_or(c"".as_ptr(), |failure| CStr::as_ptr(failure.text.as_c_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text() -> String {
+        // SAFETY: `last` gives a terminated string, which stays until the next failure of this thread.
+        unsafe { CStr::from_ptr(last()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_first_reason_of_the_failed_call_is_told() {
+        let body = "librpma::capi::mr::rpma_mr_reg::{{closure}}";
+        assert_eq!(text(), "");
+        note(Error::Inval, body);
+        assert_eq!(text(), "rpma_mr_reg: Invalid argument");
+        reason(format_args!("ibv_reg_mr(len=8) failed: {}", 5));
+        reason(format_args!("another"));
+        assert_eq!(text(), "rpma_mr_reg: Invalid argument", "no call has failed since");
+        note(Error::Provider, body);
+        assert_eq!(text(), "rpma_mr_reg: ibv_reg_mr(len=8) failed: 5");
+        note(Error::NoMem, body);
+        assert_eq!(text(), "rpma_mr_reg: Out of memory", "the reason was that of the call before");
+        aside(|| reason(format_args!("only logged")));
+        note(Error::Inval, body);
+        assert_eq!(text(), "rpma_mr_reg: Invalid argument");
+        reason(format_args!("the cause"));
+        aside(|| reason(format_args!("only logged")));
+        note(Error::Provider, body);
+        assert_eq!(text(), "rpma_mr_reg: the cause");
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        reason(format_args!("{}", "x".repeat(2 * SIZE)));
+        note(Error::Provider, "a::f::{{closure}}");
+        assert!(text().starts_with("f: xxx") && text().len() < SIZE);
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Work requests that the provider did not take: what is logged of them. All of this is out of the way of those that it takes.
+
+use std::ffi::c_int;
+use std::fmt;
+
+use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+
+use crate::error::{Errno, Error};
+
+/// What an operation is called in verbs.h.
+fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
+    match opcode {
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE => "RDMA_WRITE",
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => "RDMA_WRITE_WITH_IMM",
+        ibv_wr_opcode::IBV_WR_RDMA_READ => "RDMA_READ",
+        ibv_wr_opcode::IBV_WR_SEND => "SEND",
+        ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => "SEND_WITH_IMM",
+        _ => "another operation",
+    }
+}
+
+/// The error for a request of the send queue.
+///
+/// # Safety
+/// `wr` must be readable, with every field set that belongs to its opcode, and at most one range; `remote` says whether it has a remote
+/// address.
+#[cold]
+#[inline(never)]
+pub unsafe fn send(ret: c_int, wr: *const ibv_send_wr, remote: bool) -> Error {
+    // SAFETY: the caller guarantees that these fields are set, those of the remote address if `remote`.
+    unsafe {
+        let opcode = name_of((&raw const (*wr).opcode).read());
+        let flags = (&raw const (*wr).send_flags).read();
+        let local = Range((&raw const (*wr).sg_list).read().as_ref().copied());
+        let why = Refused(ret, SEND_QUEUE);
+        if remote {
+            let addr = (&raw const (*wr).wr.rdma.remote_addr).read();
+            let rkey = (&raw const (*wr).wr.rdma.rkey).read();
+            log_error!(
+                "ibv_post_send({opcode}, {local}, remote={addr:#x}, rkey={rkey:#x}, flags={flags:#x}) failed: {why}"
+            );
+        } else {
+            log_error!("ibv_post_send({opcode}, {local}, flags={flags:#x}) failed: {why}");
+        }
+    }
+    Error::Provider
+}
+
+/// The error for a receive.
+///
+/// # Safety
+/// `wr` must be readable, with at most one range.
+#[cold]
+#[inline(never)]
+pub unsafe fn receive(call: &'static str, ret: c_int, wr: *const ibv_recv_wr) -> Error {
+    // SAFETY: the caller guarantees a readable request, and that its range is readable if it has one.
+    let local = Range(unsafe { (&raw const (*wr).sg_list).read().as_ref().copied() });
+    log_error!("{call}({local}) failed: {}", Refused(ret, RECEIVE_QUEUE));
+    Error::Provider
+}
+
+/// The error for a native operation.
+#[cold]
+#[inline(never)]
+pub fn native(call: &'static str, ret: c_int) -> Error {
+    log_error!("{call}() failed: {}", Refused(ret, SEND_QUEUE));
+    Error::Provider
+}
+
+/// The local range of a request.
+struct Range(Option<ibv_sge>);
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(ibv_sge { addr, length, lkey }) => {
+                write!(f, "local={addr:#x}, len={length}, lkey={lkey:#x}")
+            }
+            None => f.write_str("len=0"),
+        }
+    }
+}
+
+const SEND_QUEUE: &str = "the send queue is full: an entry is free again once the completion of its request, or of a later signalled \
+                          one, has been taken";
+const RECEIVE_QUEUE: &str = "the receive queue is full";
+
+/// Why a request was not taken: an errno, and what ENOMEM means there.
+struct Refused(c_int, &'static str);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused(ret, full) = *self;
+        Errno(ret).fmt(f)?;
+        if ret.saturating_abs() == libc::ENOMEM { write!(f, "; {full}") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_and_the_reason_are_shown() {
+        assert_eq!(Range(None).to_string(), "len=0");
+        let range = Range(Some(ibv_sge { addr: 0x1000, length: 8, lkey: 0x2a }));
+        assert_eq!(range.to_string(), "local=0x1000, len=8, lkey=0x2a");
+        assert!(Refused(libc::ENOMEM, "full").to_string().ends_with("(errno 12); full"));
+        assert!(Refused(libc::EINVAL, "full").to_string().ends_with("(errno 22)"));
+    }
+}

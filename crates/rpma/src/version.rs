@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which library this is.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::log::{Lossy, c_literal};
+
+/// The version, as the package has it.
+pub const VERSION: &CStr = c_literal(concat!(env!("CARGO_PKG_VERSION"), "\0"));
+
+/// Logs version and path, once a process: a program may have found another library than its user thinks.
+pub fn announce() {
+    static ANNOUNCED: AtomicBool = AtomicBool::new(false);
+    if !ANNOUNCED.swap(true, Ordering::Relaxed) {
+        log_notice!("librpma {} ({})", Lossy(VERSION.to_bytes()), Lossy(path().to_bytes()));
+    }
+}
+
+/// The file that this code was loaded from, as the loader knows it.
+fn path() -> &'static CStr {
+    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; what it gives for one in this library stays until the
+    // library is unloaded, and this code with it.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let here: fn() = announce;
+        if libc::dladdr(here as *const c_void, &mut info) == 0 || info.dli_fname.is_null() {
+            return c"unknown path";
+        }
+        CStr::from_ptr(info.dli_fname)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{LIBRPMA_VERSION_MAJOR, LIBRPMA_VERSION_MINOR, LIBRPMA_VERSION_PATCH};
+
+    #[test]
+    fn the_macros_are_the_version_of_the_package() {
+        let numbers = format!("{LIBRPMA_VERSION_MAJOR}.{LIBRPMA_VERSION_MINOR}.{LIBRPMA_VERSION_PATCH}");
+        assert_eq!(VERSION.to_str(), Ok(numbers.as_str()));
+        assert!(path().to_str().unwrap().contains("rpma"), "{:?}", path());
+    }
+}
