@@ -29,6 +29,8 @@ use crate::{lock, try_filled};
 /// Consecutive empty polls that found every connection being driven by another thread, after which the poller yields its processor: that
 /// thread may need it.
 const BUSY_POLLS: u32 = 8;
+/// Consecutive empty polls for which nothing had arrived, after which the poller asks whether the engine has something to do.
+const IDLE_POLLS: u32 = 64;
 
 /// A completion in the ring, and the count of used send queue entries in which it is included until it is polled.
 #[derive(Clone, Default)]
@@ -65,7 +67,8 @@ pub(crate) struct Cq {
     home: Mutex<Option<Arc<Watch>>>,
     /// The watches that hold the sockets of all its connections.
     watches: Mutex<Vec<Arc<Watch>>>,
-    busy: AtomicU32,
+    /// Empty polls in a row that count towards a yield.
+    idle: AtomicU32,
     /// As in `ring`, to be looked at without the lock.
     armed: AtomicBool,
     /// Requests of a connection were deferred.
@@ -85,7 +88,7 @@ impl Cq {
             connections: Mutex::default(),
             home: Mutex::default(),
             watches: Mutex::default(),
-            busy: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
@@ -208,8 +211,9 @@ impl Cq {
             }
         }
         if got == 0 && max > 0 {
-            self.progress(full);
+            let stepped = self.progress(full);
             (got, _) = self.take(max, &mut out);
+            self.be_polite(got > 0, stepped);
         }
         if got > 0 {
             self.give_room();
@@ -244,10 +248,30 @@ impl Cq {
         (count, ring.armed)
     }
 
-    /// `full`: a socket of its connections may be full.
-    fn progress(&self, full: bool) {
+    /// After a poll that found the queue empty: a program that only polls may have the very processor that the thread needs which works
+    /// for it. `stepped`: no other thread was driving a connection.
+    fn be_polite(&self, got: bool, stepped: bool) {
+        if got {
+            if self.idle.load(Ordering::Relaxed) > 0 {
+                self.idle.store(0, Ordering::Relaxed);
+            }
+            return;
+        }
+        let idle = self.idle.fetch_add(1, Ordering::Relaxed) + 1;
+        if idle < if stepped { IDLE_POLLS } else { BUSY_POLLS } {
+            return;
+        }
+        self.idle.store(0, Ordering::Relaxed);
+        // Nobody else is yielded to: who takes the processor then may have it for milliseconds.
+        if !stepped || lock(&self.watches).iter().any(|watch| watch.engine_has_work()) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Drives the connections. `full`: a socket of theirs may be full. False if another thread is driving all of them.
+    fn progress(&self, full: bool) -> bool {
         // Another thread is doing the same for this queue.
-        let Ok(connections) = self.connections.try_lock() else { return };
+        let Ok(connections) = self.connections.try_lock() else { return true };
         if full || connections.len() > POLL_DIRECTLY {
             self.take_along(&connections);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not under the lock.
@@ -257,23 +281,17 @@ impl Cq {
             };
             if let Some(watch) = only {
                 watch.look(By::Poller);
-                return;
+                return true;
             }
             if connections.len() > POLL_DIRECTLY {
-                return;
+                return true;
             }
         }
         let mut stepped = connections.is_empty();
         for connection in connections.iter() {
             stepped |= connection.drive(reason::READABLE | reason::WRITABLE, By::Poller);
         }
-        drop(connections);
-        if stepped {
-            self.busy.store(0, Ordering::Relaxed);
-        } else if self.busy.fetch_add(1, Ordering::Relaxed) + 1 >= BUSY_POLLS {
-            self.busy.store(0, Ordering::Relaxed);
-            std::thread::yield_now();
-        }
+        stepped
     }
 
     /// Requests an event for the next completion, or for the next solicited or failed one.

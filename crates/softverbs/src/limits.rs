@@ -61,6 +61,8 @@ pub(crate) const ENGINE_BUDGET: usize = 1 << 20;
 pub(crate) const PROGRAM_BUDGET: usize = 512 << 10;
 /// Steps that a call of the program performs for reasons that other threads have left, before it leaves them to the engine.
 pub(crate) const PROGRAM_ROUNDS: u32 = 8;
+/// Microseconds after which the engine takes over what a poll has left: a program that polls is back long before.
+pub(crate) const POLLER_RETURNS_US: u64 = 200;
 /// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll which ones are ready.
 pub(crate) const POLL_DIRECTLY: usize = 4;
 /// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it leaves them to the engine.

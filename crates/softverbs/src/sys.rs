@@ -193,6 +193,13 @@ impl Epoll {
     }
 }
 
+/// Whether a read of the descriptor, or a wait for it, would find something.
+pub(crate) fn is_readable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd, which outlives the call.
+    whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents & libc::POLLIN != 0
+}
+
 /// How many descriptors this process may have open: RLIMIT_NOFILE.
 pub(crate) fn max_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

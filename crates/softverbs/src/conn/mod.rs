@@ -133,8 +133,8 @@ pub(crate) struct Budget {
 pub(crate) struct Stepped {
     /// The budget is used up: step again with [`reason::AGAIN`].
     pub again: bool,
-    /// Bytes taken from the link.
-    pub received: usize,
+    /// Bytes taken from the link and given to it.
+    pub moved: usize,
     /// What must lead to a step, besides events of the link.
     pub awaits: Awaits,
 }
@@ -300,7 +300,6 @@ impl Conn {
                 if self.recv.heard {
                     answers |= self.opening.heard(&mut self.send, host);
                 }
-                stepped.received = budget.receive - to_receive;
                 ran = result?;
                 if answers {
                     self.recv.answers_taken();
@@ -311,6 +310,7 @@ impl Conn {
                 }
             }
         }
+        stepped.moved = budget.receive - to_receive + (budget.send - to_send);
         if let (Some(errno), Ran::Drained) = (self.broken, ran) {
             return Err(End::Link(errno));
         }

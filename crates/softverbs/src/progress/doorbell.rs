@@ -28,6 +28,11 @@ impl Doorbell {
         self.sleeping.swap(false, Ordering::Relaxed);
     }
 
+    /// The engine does not sleep.
+    pub(crate) fn is_awake(&self) -> bool {
+        !self.sleeping.load(Ordering::Relaxed)
+    }
+
     /// True when the caller must wake the engine. What it is to find must be on its list already.
     pub(crate) fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -173,6 +173,12 @@ impl Engine {
         }
     }
 
+    /// Whether the thread is at work, or would be if it had a processor: it does not sleep, or the kernel has woken it and it has not run
+    /// since.
+    pub(crate) fn has_work(&self) -> bool {
+        self.doorbell.is_awake() || sys::is_readable(self.epoll.fd())
+    }
+
     /// Has `source` called with no events, on the engine thread, soon.
     pub(crate) fn kick(&self, source: Arc<dyn Source>) {
         lock(&self.kicked).push(source);

@@ -12,6 +12,7 @@
 //!   stall            STALLED              then look at the receives once more
 //!   leave            RUNNING -> 0         fails if a reason has come: take again
 //!   hand_over        RUNNING -> LISTED    the engine steps next, unless somebody is there before it
+//!                    RUNNING -> LATER     the engine steps a moment later, unless the poller is back
 //! defer(reason)      LATER | reason       without driving: the engine will, a moment later
 //! close              CLOSED               for good: nobody enters any more
 //! ```
@@ -55,13 +56,15 @@ impl Turn {
     }
 
     /// The driver: steps until nothing is left to do, at most `rounds` times; has the turn no more afterwards. True when the caller must
-    /// put the connection on the engine's run list.
+    /// put the connection on a list of the engine's: its run list, or that of [`Turn::defer`] if `later`, which is for a driver that will
+    /// most probably be back before.
     ///
     /// `step` is given the reasons, and gives `None` when the turn was closed before it. `receive` is the reason to give when
     /// `has_receive` finds one: one that was posted before the word said that it is waited for.
     pub(crate) fn drive(
         &self,
         rounds: u32,
+        later: bool,
         receive: u32,
         mut step: impl FnMut(u32) -> Option<Left>,
         has_receive: impl Fn() -> bool,
@@ -74,7 +77,7 @@ impl Turn {
                 self.enter(receive);
             }
             if again != 0 || round >= rounds {
-                return self.hand_over(again);
+                return self.hand_over(again, if later { LATER } else { LISTED });
             }
             if self.leave() {
                 return false;
@@ -119,13 +122,13 @@ impl Turn {
         }
     }
 
-    /// The driver: ends the turn with a reason left; true when the caller must put the connection on the engine's run list.
-    fn hand_over(&self, reason: u32) -> bool {
+    /// The driver: ends the turn with a reason left; true when the caller must put the connection on this list of the engine's.
+    fn hand_over(&self, reason: u32, list: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let next = (word & !RUNNING) | LISTED | reason;
+            let next = (word & !RUNNING) | list | reason;
             match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(before) => return before & LISTED == 0,
+                Ok(before) => return before & list == 0,
                 Err(now) => word = now,
             }
         }
@@ -165,6 +168,11 @@ impl Turn {
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// Whether these reasons have been left, and no other one.
+    pub(crate) fn has_just(&self, reasons: u32) -> bool {
+        self.0.load(Ordering::Relaxed) & REASONS == reasons
     }
 
     /// Whether a deferred reason may still be there; a later one of the same thread is.

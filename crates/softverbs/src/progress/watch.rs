@@ -91,6 +91,11 @@ impl Watch {
         self.full.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether the engine has something to do, be it for others.
+    pub(crate) fn engine_has_work(&self) -> bool {
+        self.engine.has_work()
+    }
+
     /// Takes a socket out, which may then be closed; `full`: it [awaits room](Watch::await_room).
     pub(crate) fn remove(&self, socket: &OwnedFd, token: u64, full: bool) {
         if full {

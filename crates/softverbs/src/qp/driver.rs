@@ -10,7 +10,7 @@ use crate::access::{Access, Bind, Denied, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Micros, Stepped, reason};
-use crate::limits::{ENGINE_BUDGET, PROGRAM_BUDGET, PROGRAM_ROUNDS};
+use crate::limits::{ENGINE_BUDGET, POLLER_RETURNS_US, PROGRAM_BUDGET, PROGRAM_ROUNDS};
 use crate::link::Tcp;
 use crate::lock;
 use crate::memory::{self, Batch};
@@ -35,7 +35,10 @@ impl Driven for Qp {
     }
 
     fn drive_deferred(&self) {
-        if self.turn.enter_deferred() {
+        if self.turn.has_just(reason::AGAIN) && self.poller.has_returned() {
+            // It is still on the list, as the turn says, and will be asked for again.
+            self.list(true);
+        } else if self.turn.enter_deferred() {
             self.run(By::Engine);
         }
     }
@@ -51,33 +54,42 @@ impl Qp {
     /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn, and has it no more afterwards.
     pub(super) fn run(&self, by: By) {
         let bytes = if by == By::Engine { ENGINE_BUDGET } else { PROGRAM_BUDGET };
-        let mut received = 0;
+        let mut moved = 0;
         let step = |why| {
             let mut session = lock(&self.session);
             if self.turn.is_closed() {
                 return None;
             }
             let stepped = self.step(&mut session, why, Budget { send: bytes, receive: bytes });
-            received += stepped.received;
+            moved += stepped.moved;
             let again = if stepped.again { reason::AGAIN } else { 0 };
             Some(Left { again, stalled: stepped.awaits == Awaits::Receive })
         };
         // A shared receive queue knows who waits for it.
         let has_receive = || self.srq.is_none() && self.receives.has_value();
-        if self.turn.drive(PROGRAM_ROUNDS, reason::RECEIVE, step, has_receive) {
-            self.list();
+        // A program that polls will poll again. An engine that took over would compete with it, for the turn and maybe for the processor.
+        let later = by == By::Poller;
+        if self.turn.drive(PROGRAM_ROUNDS, later, reason::RECEIVE, step, has_receive) {
+            self.list(later);
         }
-        if by == By::Poller && received > 0 {
+        if by == By::Poller {
+            self.poller.visits();
+        }
+        if by == By::Poller && moved > 0 {
             if let Some(watch) = self.watch.get() {
                 watch.polled();
             }
         }
     }
 
-    /// Puts the connection on the engine's run list; its turn has said that it is not there.
-    fn list(&self) {
+    /// Puts the connection on the engine's run list, or on that of a moment later; its turn has said that it is not there.
+    fn list(&self, later: bool) {
         if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
-            engine.list(this);
+            if later {
+                engine.list_later(this, Duration::from_micros(POLLER_RETURNS_US));
+            } else {
+                engine.list(this);
+            }
         }
     }
 

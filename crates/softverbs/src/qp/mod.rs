@@ -97,6 +97,27 @@ pub(crate) struct Stream {
     pub observer: Weak<dyn ConnObserver>,
 }
 
+/// Whether the program comes back to what a poll of it has left. A wrong answer costs one more wait.
+#[derive(Default)]
+struct Poller {
+    visits: AtomicU32,
+    /// Of these the engine knows.
+    known: AtomicU32,
+}
+
+impl Poller {
+    /// A poll has driven the connection.
+    fn visits(&self) {
+        self.visits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The engine: whether one has since the last time that it asked.
+    fn has_returned(&self) -> bool {
+        let visits = self.visits.load(Ordering::Relaxed);
+        self.known.swap(visits, Ordering::Relaxed) != visits
+    }
+}
+
 /// What only the holder of the turn touches.
 struct Session {
     conn: Conn,
@@ -126,6 +147,7 @@ pub(crate) struct Qp {
     in_use: Arc<AtomicU32>,
     max_send_wr: u32,
     pace: Pace,
+    poller: Poller,
     session: Mutex<Session>,
     /// Flushes to persistence that have ended, by number, and whether they did what they should.
     flushed: Mutex<Vec<(u64, bool)>>,
@@ -166,6 +188,7 @@ impl Qp {
             in_use: Arc::default(),
             max_send_wr,
             pace: Pace::default(),
+            poller: Poller::default(),
             session: Mutex::new(session),
             flushed: Mutex::default(),
             engine: OnceLock::new(),

@@ -236,7 +236,7 @@ fn a_used_up_budget_asks_for_another_step() {
     let mut stepped = bench.hear(&writes);
     let mut steps = 1;
     while stepped.again {
-        assert!(stepped.received >= 100);
+        assert!(stepped.moved >= 100);
         stepped = bench.step(reason::AGAIN);
         steps += 1;
     }

@@ -123,7 +123,7 @@ impl Line {
             return;
         }
         let step = |why| self.held.step(|| Some(Left { again: why, stalled: false }));
-        if self.turn.drive(8, RECEIVE, step, || false) {
+        if self.turn.drive(8, false, RECEIVE, step, || false) {
             self.list.list();
             if self.doorbell.must_wake() {
                 self.wake.raise();
@@ -144,7 +144,7 @@ impl Line {
                 Some(NOTHING)
             })
         };
-        assert!(!self.turn.drive(8, RECEIVE, step, || false));
+        assert!(!self.turn.drive(8, false, RECEIVE, step, || false));
     }
 }
 

@@ -22,13 +22,23 @@ struct Line {
     rounds: u32,
     /// Items that a step consumes.
     budget: u32,
+    /// What is left goes to the list of a moment later, as that of a poll.
+    polls: bool,
 }
 
 impl Line {
     fn new(rounds: u32, budget: u32) -> Arc<Self> {
+        Arc::new(Self::line(rounds, budget, false))
+    }
+
+    fn of_a_poller(rounds: u32, budget: u32) -> Arc<Self> {
+        Arc::new(Self::line(rounds, budget, true))
+    }
+
+    fn line(rounds: u32, budget: u32, polls: bool) -> Self {
         let next = [AtomicU32::new(0), AtomicU32::new(0)];
         let (turn, held, list, later) = (Turn::new(), Held::new(), RunList::new(), RunList::new());
-        Arc::new(Self { turn, held, list, later, posted: Ring::new(2).unwrap(), next, rounds, budget })
+        Self { turn, held, list, later, posted: Ring::new(2).unwrap(), next, rounds, budget, polls }
     }
 
     fn run(&self) {
@@ -43,8 +53,8 @@ impl Line {
                 Some(Left { again, stalled: false })
             })
         };
-        if self.turn.drive(self.rounds, RECEIVE, step, || false) {
-            self.list.list();
+        if self.turn.drive(self.rounds, self.polls, RECEIVE, step, || false) {
+            if self.polls { self.later.list() } else { self.list.list() }
         }
     }
 
@@ -160,6 +170,26 @@ fn what_is_left_for_later_by_two_is_consumed_without_another_reason() {
             }),
         ];
         line.post_later(0, 0);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        line.assert_all_consumed([1, 1]);
+    });
+}
+
+#[test]
+fn what_a_poll_leaves_is_consumed_by_the_engine_or_by_the_next_one() {
+    check(|| {
+        let line = Line::of_a_poller(1, 1);
+        let threads = [
+            thread::spawn({
+                let line = line.clone();
+                move || line.post(0, 0)
+            }),
+            thread::spawn({
+                let line = line.clone();
+                move || line.engine()
+            }),
+        ];
+        line.post(1, 0);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         line.assert_all_consumed([1, 1]);
     });
