@@ -2,6 +2,7 @@
 /* ends.c -- see ends.h */
 #include "ends.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #define REQUESTS 64
@@ -36,8 +37,26 @@ find(struct side *side, int flags)
 	return found;
 }
 
-static struct ibv_qp_init_attr
-attributes(void)
+bool
+on_device(void)
+{
+	return strcmp(getenv("PAIRS_PROVIDER"), "soft") != 0;
+}
+
+struct ibv_context *
+device_of(struct side *side, struct rdma_cm_id **id)
+{
+	struct rdma_addrinfo *found = find(side, 0);
+
+	DONE(rdma_create_id(NULL, id, NULL, RDMA_PS_TCP));
+	DONE(rdma_resolve_addr(*id, NULL, found->ai_dst_addr, 2000));
+	rdma_freeaddrinfo(found);
+	MADE((*id)->verbs);
+	return (*id)->verbs;
+}
+
+struct ibv_qp_init_attr
+end_attributes(void)
 {
 	return (struct ibv_qp_init_attr){
 		.cap = {.max_send_wr = REQUESTS, .max_recv_wr = REQUESTS, .max_send_sge = ENTRIES, .max_recv_sge = ENTRIES,
@@ -47,14 +66,13 @@ attributes(void)
 }
 
 void
-accept_end(struct end *end, struct side *side)
+accept_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct rdma_addrinfo *found = find(side, RAI_PASSIVE);
-	struct ibv_qp_init_attr attr = attributes();
 	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .rnr_retry_count = 7};
 
 	memset(end, 0, sizeof(*end));
-	DONE(rdma_create_ep(&end->listener, found, NULL, &attr));
+	DONE(rdma_create_ep(&end->listener, found, pd, attr));
 	rdma_freeaddrinfo(found);
 	DONE(rdma_listen(end->listener, 8));
 	say(side, 'L');
@@ -66,20 +84,57 @@ accept_end(struct end *end, struct side *side)
 }
 
 void
-connect_end(struct end *end, struct side *side)
+accept_end(struct end *end, struct side *side)
+{
+	struct ibv_qp_init_attr attr = end_attributes();
+
+	accept_end_with(end, side, NULL, &attr);
+}
+
+static void
+ask(struct end *end, struct side *side)
+{
+	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .retry_count = 7, .rnr_retry_count = 7};
+
+	DONE(rdma_connect(end->id, &param));
+	end->pd = end->id->qp->pd;
+	hear(side, 'A');
+	say(side, 'C');
+}
+
+void
+connect_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	struct rdma_addrinfo *found = find(side, 0);
-	struct ibv_qp_init_attr attr = attributes();
-	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4, .retry_count = 7, .rnr_retry_count = 7};
 
 	memset(end, 0, sizeof(*end));
 	hear(side, 'L');
-	DONE(rdma_create_ep(&end->id, found, NULL, &attr));
+	DONE(rdma_create_ep(&end->id, found, pd, attr));
 	rdma_freeaddrinfo(found);
-	DONE(rdma_connect(end->id, &param));
-	end->pd = end->id->pd;
-	hear(side, 'A');
-	say(side, 'C');
+	ask(end, side);
+}
+
+void
+connect_end(struct end *end, struct side *side)
+{
+	struct ibv_qp_init_attr attr = end_attributes();
+
+	connect_end_with(end, side, NULL, &attr);
+}
+
+void
+connect_end_extended(struct end *end, struct side *side, uint64_t send_ops_flags)
+{
+	struct ibv_qp_init_attr_ex attr = {.cap = end_attributes().cap, .qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = send_ops_flags};
+
+	memset(end, 0, sizeof(*end));
+	attr.pd = ibv_alloc_pd(device_of(side, &end->id));
+	MADE(attr.pd);
+	hear(side, 'L');
+	DONE(rdma_resolve_route(end->id, 2000));
+	DONE(rdma_create_qp_ex(end->id, &attr));
+	ask(end, side);
 }
 
 void
@@ -119,13 +174,13 @@ next(struct ibv_cq *cq)
 struct ibv_wc
 next_send(struct end *end)
 {
-	return next(end->id->send_cq);
+	return next(end->id->qp->send_cq);
 }
 
 struct ibv_wc
 next_recv(struct end *end)
 {
-	return next(end->id->recv_cq);
+	return next(end->id->qp->recv_cq);
 }
 
 enum ibv_wc_status

@@ -36,6 +36,22 @@ void accept_end(struct end *end, struct side *side);
 void connect_end(struct end *end, struct side *side);
 void close_end(struct end *end);
 
+/* The same with a queue pair of these attributes, and in a protection domain that is the caller's unless it is NULL. */
+void accept_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+void connect_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+
+/* The initiator's side with an extended queue pair for these operations (ibv_wr_start and so on); it is in end->id->qp. */
+void connect_end_extended(struct end *end, struct side *side, uint64_t send_ops_flags);
+
+/* Attributes as accept_end() and connect_end() use them. */
+struct ibv_qp_init_attr end_attributes(void);
+
+/* A device without a connection: that of an identifier whose address has been resolved. */
+struct ibv_context *device_of(struct side *side, struct rdma_cm_id **id);
+
+/* Whether the device is a real one, whatever the tests' expectations of it are. */
+bool on_device(void);
+
 /* Sends bytes to the other process, and receives them, beside the connection. */
 void tell(struct side *side, const void *what, size_t size);
 void learn(struct side *side, void *what, size_t size);

@@ -8,20 +8,6 @@
 #define SIZE 4096
 #define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-/* Some objects need no connection. */
-static struct ibv_context *
-device_of(struct side *side, struct rdma_cm_id **id)
-{
-	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *found;
-
-	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
-	DONE(rdma_create_id(NULL, id, NULL, RDMA_PS_TCP));
-	DONE(rdma_resolve_addr(*id, NULL, found->ai_dst_addr, 2000));
-	rdma_freeaddrinfo(found);
-	MADE((*id)->verbs);
-	return (*id)->verbs;
-}
-
 static void
 nothing(struct side *side)
 {

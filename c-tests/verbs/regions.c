@@ -118,18 +118,25 @@ static void read_right_t(struct side *side) { right_t(side, &READ); }
 static void read_right_i(struct side *side) { right_i(side, &READ); }
 
 /* A region whose addresses count from 0, or from where the program wants: remote and local requests use these. */
+enum shift { ZERO_BASED, IOVA, IOVA2, IOVA2_ZERO };
+
 static void
-shifted_t(struct side *side, bool zero_based)
+shifted_t(struct side *side, enum shift shift)
 {
 	struct end end;
 	char *memory = pages(2 * SIZE);
-	struct place place = {.addr = zero_based ? 0 : 0x123450000, .length = SIZE};
+	struct place place = {.addr = shift == IOVA || shift == IOVA2 ? 0x123450000 : 0, .length = SIZE};
 	struct ibv_mr *mr;
 
 	accept_end(&end, side);
-	mr = zero_based ? ibv_reg_mr(end.pd, memory + SIZE, SIZE, FULL | IBV_ACCESS_ZERO_BASED)
-			: ibv_reg_mr_iova(end.pd, memory + SIZE, SIZE, place.addr, FULL);
+	if (shift == ZERO_BASED)
+		mr = ibv_reg_mr(end.pd, memory + SIZE, SIZE, FULL | IBV_ACCESS_ZERO_BASED);
+	else if (shift == IOVA)
+		mr = ibv_reg_mr_iova(end.pd, memory + SIZE, SIZE, place.addr, FULL);
+	else
+		mr = ibv_reg_mr_iova2(end.pd, memory + SIZE, SIZE, place.addr, FULL | IBV_ACCESS_RELAXED_ORDERING);
 	MADE(mr);
+	EXPECT(mr->addr == memory + SIZE && mr->length == SIZE, "the object does not say where the memory is");
 	place.rkey = mr->rkey;
 	tell(side, &place, sizeof(place));
 	hear(side, 'd');
@@ -166,8 +173,10 @@ shifted_i(struct side *side)
 	close_end(&end);
 }
 
-static void zero_based_t(struct side *side) { shifted_t(side, true); }
-static void iova_t(struct side *side) { shifted_t(side, false); }
+static void zero_based_t(struct side *side) { shifted_t(side, ZERO_BASED); }
+static void iova_t(struct side *side) { shifted_t(side, IOVA); }
+static void iova2_t(struct side *side) { shifted_t(side, IOVA2); }
+static void iova2_zero_t(struct side *side) { shifted_t(side, IOVA2_ZERO); }
 
 /* One region for everything that is mapped, or will be. */
 static void
@@ -223,6 +232,55 @@ implicit_i(struct side *side)
 	close_end(&end);
 }
 
+/* It has the rights that it was registered with, like any other. */
+static void
+implicit_right_t(struct side *side)
+{
+	struct end end;
+	struct place place = {.length = SIZE};
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	memset(memory, 't', SIZE);
+	mr = ibv_reg_mr(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
+	MADE(mr);
+	place.addr = (uintptr_t)memory;
+	place.rkey = mr->rkey;
+	tell(side, &place, sizeof(place));
+	hear(side, 'd');
+	check_bytes(memory, SIZE, 't', "the target's memory");
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+/* A range that is not mapped yet can be registered for on-demand paging only; it is accessed as it is mapped then. */
+static void
+on_demand_t(struct side *side)
+{
+	struct end end;
+	struct place place = {.length = SIZE};
+	char *memory = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr;
+
+	EXPECT(memory != MAP_FAILED, "%s", strerror(errno));
+	accept_end(&end, side);
+	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, FULL) == NULL && errno == EFAULT, "%s", strerror(errno));
+	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL | IBV_ACCESS_ON_DEMAND);
+	MADE(mr);
+	place.addr = (uintptr_t)memory;
+	place.rkey = mr->rkey;
+	DONE(mprotect(memory, SIZE, PROT_READ | PROT_WRITE));
+	tell(side, &place, sizeof(place));
+	hear(side, 'w');
+	check_bytes(memory, SIZE, 'i', "the target's memory");
+	DONE(mprotect(memory, SIZE, PROT_NONE));
+	say(side, 'u');
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
 const struct test regions[] = {
 	{.name = "reg-mr-refuses", .target = stays_until_done, .initiator = refused_i},
 	{.name = "reg-mr-fills-the-object", .target = stays_until_done, .initiator = object_i},
@@ -230,6 +288,10 @@ const struct test regions[] = {
 	{.name = "remote-read-alone", .target = read_right_t, .initiator = read_right_i},
 	{.name = "zero-based", .target = zero_based_t, .initiator = shifted_i},
 	{.name = "reg-mr-iova", .target = iova_t, .initiator = shifted_i},
+	{.name = "reg-mr-iova2", .target = iova2_t, .initiator = shifted_i},
+	{.name = "reg-mr-iova2-zero", .target = iova2_zero_t, .initiator = shifted_i},
 	{.name = "implicit-on-demand", .target = implicit_t, .initiator = implicit_i},
+	{.name = "implicit-on-demand-right", .target = implicit_right_t, .initiator = read_right_i},
+	{.name = "on-demand", .target = on_demand_t, .initiator = implicit_i},
 	{.name = NULL},
 };

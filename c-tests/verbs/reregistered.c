@@ -2,6 +2,9 @@
 /* reregistered.c -- what ibv_rereg_mr(3) says */
 #include "ends.h"
 
+#include <poll.h>
+#include <sys/mman.h>
+
 #define SIZE 4096
 #define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 #define TRANSLATION IBV_REREG_MR_CHANGE_TRANSLATION
@@ -161,11 +164,207 @@ input_i(struct side *side)
 	close_end(&end);
 }
 
+/* Several changes in one call. The region then has the new memory; with a change of the access flags a peer may only read it, and with one of
+ * the protection domain this connection does not reach it any more. */
+static void
+combined_t(struct side *side, int flags)
+{
+	struct end end;
+	char *old = pages(SIZE), *new = pages(SIZE);
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+	struct place place;
+	struct ibv_pd *other;
+	struct ibv_mr *mr, before;
+
+	memset(old, 'o', SIZE);
+	memset(new, 'n', SIZE);
+	accept_end(&end, side);
+	other = ibv_alloc_pd(end.id->verbs);
+	MADE(other);
+	mr = offer(&end, side, old, SIZE, FULL);
+	before = *mr;
+	hear(side, 'r');
+	DONE(ibv_rereg_mr(mr, flags, flags & PD ? other : NULL, new, SIZE, flags & ACCESS ? access : 0));
+	EXPECT(mr->pd == (flags & PD ? other : end.pd) && mr->addr == new && mr->length == SIZE, "");
+	EXPECT(mr->lkey == before.lkey && mr->rkey == before.rkey && mr->context == before.context, "other keys");
+	place = (struct place){(uintptr_t)new, mr->rkey, SIZE};
+	tell(side, &place, sizeof(place));
+	hear(side, 'd');
+	check_bytes(old, SIZE, 'o', "the old memory");
+	check_bytes(new, SIZE, 'n', "the new memory");
+	DONE(ibv_dereg_mr(mr));
+	DONE(ibv_dealloc_pd(other));
+	close_end(&end);
+}
+
+static void
+combined_i(struct side *side, int flags)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct place old, new;
+	struct ibv_mr *mr;
+	enum ibv_wc_status status;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &old, sizeof(old));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	check_bytes(memory, SIZE, 'o', "what was read");
+	say(side, 'r');
+	learn(side, &new, sizeof(new));
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, new.addr, new.rkey);
+	if (flags & PD) {
+		EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	} else {
+		EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+		check_bytes(memory, SIZE, 'n', "what was read");
+		memset(memory, 'x', SIZE);
+		status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, new.addr, new.rkey);
+		/* a refused write may have completed before: its end is then seen on the next request */
+		if (status == IBV_WC_SUCCESS)
+			status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
+		EXPECT(status != IBV_WC_SUCCESS, "a region that may only be read was written");
+	}
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void translation_access_t(struct side *side) { combined_t(side, TRANSLATION | ACCESS); }
+static void translation_access_i(struct side *side) { combined_i(side, TRANSLATION | ACCESS); }
+static void translation_pd_t(struct side *side) { combined_t(side, TRANSLATION | PD); }
+static void translation_pd_i(struct side *side) { combined_i(side, TRANSLATION | PD); }
+static void all_t(struct side *side) { combined_t(side, TRANSLATION | PD | ACCESS); }
+static void all_i(struct side *side) { combined_i(side, TRANSLATION | PD | ACCESS); }
+
+#define READS 3000
+#define LONG (16 * SIZE)
+
+/* What the region permits both before and after a change is not refused while it is changed. */
+static void
+under_way_t(struct side *side)
+{
+	struct pollfd over = {.fd = side->sync, .events = POLLIN};
+	struct end end;
+	char *memory = pages(2 * LONG);
+	struct ibv_mr *mr;
+	unsigned changes = 0;
+
+	fill_pattern(memory, 2 * LONG, 3);
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, 2 * LONG, FULL);
+	for (; poll(&over, 1, 0) == 0; changes++) {
+		bool narrow = changes % 2 == 0;
+
+		DONE(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, memory, narrow ? LONG : 2 * LONG,
+			narrow ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : FULL));
+	}
+	hear(side, 'd');
+	EXPECT(changes >= 100, "only %u changes", changes);
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+under_way_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(LONG);
+	struct place place;
+	struct ibv_mr *mr;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, LONG, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &place, sizeof(place));
+	for (unsigned i = 0; i < READS; i++) {
+		enum ibv_wc_status status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, LONG, place.addr, place.rkey);
+
+		EXPECT(status == IBV_WC_SUCCESS, "read %u: %s", i, ibv_wc_status_str(status));
+	}
+	check_pattern(memory, LONG, 3, "what was read");
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+/* After ERR_CMD the region must not be used: not by a peer, not by the program, not to be changed again; it can only be deregistered. The codes
+ * about fork (-2, -3, -5) do not come: the device needs no memory to be kept from a child, whether the program has called ibv_fork_init or not. */
+static void
+failed_t(struct side *side, bool forks)
+{
+	struct end end;
+	char *memory = pages(SIZE), *gone = pages(SIZE);
+	struct ibv_mr *mr;
+
+	if (forks)
+		DONE(ibv_fork_init());
+	DONE(munmap(gone, SIZE));
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	hear(side, 'r');
+	/* madvise fails there */
+	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, gone, SIZE, 0) == IBV_REREG_MR_ERR_CMD && errno == EFAULT, "%s", strerror(errno));
+	EXPECT(mr->addr == memory && mr->length == SIZE && mr->pd == end.pd, "the object has changed");
+	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, memory, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "the region works again");
+	say(side, 'f');
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+failed_i(struct side *side, bool forks)
+{
+	struct end end;
+	char *memory = pages(SIZE), *old = pages(2 * SIZE);
+	struct place place;
+	struct ibv_mr *mr, *changed;
+	enum ibv_wc_status status;
+
+	if (forks)
+		DONE(ibv_fork_init());
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	learn(side, &place, sizeof(place));
+	/* the old memory is gone, where madvise fails as well: the change is as good as any */
+	changed = ibv_reg_mr(end.pd, old, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(changed);
+	if (forks)
+		DONE(munmap(old, SIZE));
+	EXPECT(ibv_rereg_mr(changed, TRANSLATION, NULL, old + SIZE, SIZE, 0) == 0, "%s", strerror(errno));
+	status = transfer(&end, IBV_WR_RDMA_READ, changed, old + SIZE, SIZE, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	DONE(ibv_dereg_mr(changed));
+	say(side, 'r');
+	hear(side, 'f');
+	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
+	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void plain_t(struct side *side) { failed_t(side, false); }
+static void plain_i(struct side *side) { failed_i(side, false); }
+static void forks_t(struct side *side) { failed_t(side, true); }
+static void forks_i(struct side *side) { failed_i(side, true); }
+
 const struct test reregistered[] = {
 	{.name = "rereg-mr-translation", .target = translation_t, .initiator = translation_i},
 	{.name = "rereg-mr-access", .target = access_t, .initiator = narrowed_i},
 	{.name = "rereg-mr-pd", .target = pd_t, .initiator = narrowed_i},
 	{.name = "rereg-mr-pd-and-access", .target = pd_access_t, .initiator = narrowed_i},
+	{.name = "rereg-mr-translation-and-access", .target = translation_access_t, .initiator = translation_access_i},
+	{.name = "rereg-mr-translation-and-pd", .target = translation_pd_t, .initiator = translation_pd_i},
+	{.name = "rereg-mr-all", .target = all_t, .initiator = all_i},
+	{.name = "rereg-mr-under-way", .target = under_way_t, .initiator = under_way_i},
+	{.name = "rereg-mr-failed", .target = plain_t, .initiator = plain_i},
+	{.name = "rereg-mr-after-fork-init", .target = forks_t, .initiator = forks_i},
 	{.name = "rereg-mr-refuses", .target = input_t, .initiator = input_i},
 	{.name = NULL},
 };

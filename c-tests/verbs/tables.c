@@ -2,6 +2,6 @@
 /* tables.c -- all tests */
 #include "harness.h"
 
-extern const struct test regions[], reregistered[], transfers[], queues[];
+extern const struct test regions[], reregistered[], transfers[], queues[], windows[];
 
-const struct test *const tables[] = {regions, reregistered, transfers, queues, NULL};
+const struct test *const tables[] = {regions, reregistered, transfers, queues, windows, NULL};

@@ -189,10 +189,253 @@ scattered_i(struct side *side)
 	close_end(&end);
 }
 
+/* As many entries and as much inline data as the device offers: 16 and 220. Byte i of what is moved lies in an entry of its own at the local
+ * side. */
+#define WIDE 16
+#define INLINE 220
+
+static struct ibv_qp_init_attr
+wide(void)
+{
+	struct ibv_qp_init_attr attr = end_attributes();
+
+	attr.cap.max_send_sge = attr.cap.max_recv_sge = WIDE;
+	attr.cap.max_inline_data = INLINE;
+	return attr;
+}
+
+static void
+spread(struct ibv_sge *entries, char *memory, struct ibv_mr *mr)
+{
+	for (unsigned i = 0; i < WIDE; i++)
+		entries[i] = (struct ibv_sge){(uintptr_t)memory + 64 * (WIDE - i), i + 1, mr->lkey};
+}
+
+/* Entry i has i + 1 bytes, all of which are 'a' + i. */
+static void
+check_spread(const char *memory)
+{
+	for (unsigned i = 0; i < WIDE; i++) {
+		check_bytes(memory + 64 * (WIDE - i), i + 1, (unsigned char)('a' + i), "an entry");
+		check_bytes(memory + 64 * (WIDE - i) + i + 1, 64 - i - 1, 0, "what is behind an entry");
+	}
+}
+
+static void
+check_gathered(const char *memory)
+{
+	for (unsigned i = 0, at = 0; i < WIDE; at += ++i)
+		check_bytes(memory + at, i + 1, (unsigned char)('a' + i), "what an entry became");
+}
+
+static void
+wide_t(struct side *side)
+{
+	struct ibv_qp_init_attr attr = wide();
+	struct ibv_sge entries[WIDE];
+	struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = entries, .num_sge = WIDE}, *bad;
+	char *memory = pages(SIZE), *received = pages(SIZE);
+	struct ibv_mr *mr, *sink;
+	struct ibv_wc wc;
+	struct end end;
+
+	accept_end_with(&end, side, NULL, &attr);
+	sink = ibv_reg_mr(end.pd, received, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(sink);
+	spread(entries, received, sink);
+	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
+	/* and one for the inline message */
+	entries[0] = (struct ibv_sge){(uintptr_t)received + SIZE / 2, SIZE / 2, sink->lkey};
+	wr.num_sge = 1;
+	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
+	mr = offer(&end, side, memory, SIZE, FULL);
+	wc = next_recv(&end);
+	EXPECT(wc.status == IBV_WC_SUCCESS && wc.byte_len == WIDE * (WIDE + 1) / 2, "%s", ibv_wc_status_str(wc.status));
+	check_spread(received);
+	wc = next_recv(&end);
+	EXPECT(wc.status == IBV_WC_SUCCESS && wc.byte_len == INLINE, "%s", ibv_wc_status_str(wc.status));
+	check_pattern(received + SIZE / 2, INLINE, 6, "the inline message");
+	hear(side, 'w');
+	check_gathered(memory);
+	check_pattern(memory + SIZE / 2, INLINE, 5, "the inline write");
+	check_bytes(memory + SIZE / 2 + INLINE, 64, 0, "what is behind the inline write");
+	DONE(ibv_dereg_mr(mr));
+	DONE(ibv_dereg_mr(sink));
+	say(side, 'd');
+	close_end(&end);
+}
+
+static void
+wide_i(struct side *side)
+{
+	struct ibv_qp_init_attr attr = wide(), queried;
+	struct ibv_sge entries[WIDE], one;
+	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = entries, .num_sge = WIDE, .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED}, *bad;
+	char *memory = pages(SIZE), *read_to = pages(SIZE);
+	char *data = pages(SIZE); /* no region has it */
+	struct ibv_qp_attr state;
+	struct place place;
+	struct ibv_mr *mr, *sink;
+	struct end end;
+
+	connect_end_with(&end, side, NULL, &attr);
+	EXPECT(attr.cap.max_send_sge >= WIDE && attr.cap.max_recv_sge >= WIDE && attr.cap.max_inline_data >= INLINE, "");
+	DONE(ibv_query_qp(end.id->qp, &state, IBV_QP_CAP, &queried));
+	EXPECT(queried.cap.max_send_sge >= WIDE && queried.cap.max_recv_sge >= WIDE && queried.cap.max_inline_data >= INLINE, "");
+	learn(side, &place, sizeof(place));
+	mr = ibv_reg_mr(end.pd, memory, SIZE, 0);
+	MADE(mr);
+	sink = ibv_reg_mr(end.pd, read_to, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(sink);
+	for (unsigned i = 0; i < WIDE; i++)
+		memset(memory + 64 * (WIDE - i), (int)('a' + i), i + 1);
+	spread(entries, memory, mr);
+	DONE(ibv_post_send(end.id->qp, &wr, &bad));
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+
+	fill_pattern(data, INLINE, 6);
+	one = (struct ibv_sge){(uintptr_t)data, INLINE, 0};
+	wr.sg_list = &one;
+	wr.num_sge = 1;
+	wr.send_flags |= IBV_SEND_INLINE;
+	DONE(ibv_post_send(end.id->qp, &wr, &bad));
+	fill_pattern(data, INLINE, 5);
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.wr.rdma.remote_addr = place.addr + SIZE / 2;
+	wr.wr.rdma.rkey = place.rkey;
+	DONE(ibv_post_send(end.id->qp, &wr, &bad));
+	memset(data, 'x', INLINE);
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+
+	wr.sg_list = entries;
+	wr.num_sge = WIDE;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	wr.wr.rdma.remote_addr = place.addr;
+	DONE(ibv_post_send(end.id->qp, &wr, &bad));
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+	/* what was gathered there is scattered here */
+	spread(entries, read_to, sink);
+	DONE(rdma_post_readv(end.id, NULL, entries, WIDE, IBV_SEND_SIGNALED, place.addr, place.rkey));
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+	check_spread(read_to);
+	say(side, 'w');
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	DONE(ibv_dereg_mr(sink));
+	close_end(&end);
+}
+
+/* rdma_create_ep with completion queues, a channel and a protection domain of the program: they are used, and outlive the endpoint. */
+struct own {
+	struct rdma_cm_id *id;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *send, *recv;
+	struct ibv_pd *pd;
+	struct ibv_qp_init_attr attr;
+};
+
+static void
+make_own(struct own *own, struct side *side)
+{
+	struct ibv_context *device = device_of(side, &own->id);
+
+	own->channel = ibv_create_comp_channel(device);
+	MADE(own->channel);
+	own->send = ibv_create_cq(device, 64, own, own->channel, 0);
+	MADE(own->send);
+	own->recv = ibv_create_cq(device, 64, NULL, NULL, 0);
+	MADE(own->recv);
+	own->pd = ibv_alloc_pd(device);
+	MADE(own->pd);
+	own->attr = end_attributes();
+	own->attr.send_cq = own->send;
+	own->attr.recv_cq = own->recv;
+}
+
+static void
+check_own(struct own *own, struct end *end)
+{
+	EXPECT(end->id->qp->send_cq == own->send && end->id->qp->recv_cq == own->recv && end->id->qp->pd == own->pd, "");
+	EXPECT(end->id->send_cq == NULL && end->id->recv_cq == NULL && end->id->send_cq_channel == NULL, "queues were made");
+	EXPECT(ibv_destroy_cq(own->send) == EBUSY && ibv_dealloc_pd(own->pd) == EBUSY, "a queue pair uses them");
+	EXPECT(ibv_destroy_comp_channel(own->channel) == EBUSY, "a completion queue uses it");
+}
+
+static void
+destroy_own(struct own *own)
+{
+	DONE(ibv_destroy_cq(own->send));
+	DONE(ibv_destroy_cq(own->recv));
+	DONE(ibv_destroy_comp_channel(own->channel));
+	DONE(ibv_dealloc_pd(own->pd));
+	rdma_destroy_id(own->id);
+}
+
+static void
+own_queues_t(struct side *side)
+{
+	struct ibv_recv_wr wr = {.wr_id = 4}, *bad;
+	char *memory = pages(SIZE);
+	struct end end;
+	struct own own;
+	struct ibv_mr *mr;
+
+	make_own(&own, side);
+	accept_end_with(&end, side, own.pd, &own.attr);
+	check_own(&own, &end);
+	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
+	fill_pattern(memory, SIZE, 1);
+	end.pd = own.pd;
+	mr = offer(&end, side, memory, SIZE, FULL);
+	EXPECT(next_recv(&end).wr_id == 4, "");
+	DONE(ibv_dereg_mr(mr));
+	say(side, 'd');
+	close_end(&end);
+	destroy_own(&own);
+}
+
+static void
+own_queues_i(struct side *side)
+{
+	struct ibv_send_wr wr = {.wr_id = 3, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	char *memory = pages(SIZE);
+	struct place place;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct end end;
+	struct own own;
+	void *context;
+
+	make_own(&own, side);
+	connect_end_with(&end, side, own.pd, &own.attr);
+	check_own(&own, &end);
+	learn(side, &place, sizeof(place));
+	mr = ibv_reg_mr(own.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	DONE(ibv_req_notify_cq(own.send, 0));
+	DONE(rdma_post_read(end.id, NULL, memory, SIZE, mr, IBV_SEND_SIGNALED, place.addr, place.rkey));
+	DONE(ibv_get_cq_event(own.channel, &cq, &context));
+	EXPECT(cq == own.send && context == &own, "another queue");
+	ibv_ack_cq_events(cq, 1);
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+	check_pattern(memory, SIZE, 1, "what was read");
+	DONE(ibv_post_send(end.id->qp, &wr, &bad));
+	EXPECT(next_send(&end).wr_id == 3, "");
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+	destroy_own(&own);
+}
+
 const struct test transfers[] = {
 	{.name = "post-read", .target = patterned_t, .initiator = post_read_i},
 	{.name = "post-read-before-connected", .target = nobody, .initiator = too_early_i},
 	{.name = "gathered-and-inline", .target = gathered_t, .initiator = gathered_i},
+	{.name = "16-entries-and-220-bytes-inline", .target = wide_t, .initiator = wide_i},
+	{.name = "create-ep-own-queues", .target = own_queues_t, .initiator = own_queues_i},
 	{.name = "scattered-receive", .target = scattered_t, .initiator = scattered_i},
 	{.name = NULL},
 };
