@@ -253,10 +253,11 @@ check-packaging: all
 
 # The programs that run in a virtual machine, besides the examples.
 VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c)) \
-	--program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard
+	--program $(STAGE)/vm-hard/probe --program $(STAGE)/vm-hard/hard --program $(STAGE)/c-tests-verbs/verbs
 
 vm-programs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
+	@$(MAKE) --no-print-directory -s -C c-tests/verbs all PREFIX=$(STAGE) PAIRS=$(STAGE)/pairs OUT=$(STAGE)/c-tests-verbs
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/programs all PREFIX=$(STAGE) OUT=$(STAGE)/vm-programs
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/hard all PREFIX=$(STAGE) PAIRS=$(STAGE)/pairs OUT=$(STAGE)/vm-hard
 

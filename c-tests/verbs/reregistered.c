@@ -134,6 +134,7 @@ input_t(struct side *side)
 	close_end(&end);
 }
 
+#define REFUSED(...) EXPECT(ibv_rereg_mr(mr, __VA_ARGS__) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL, "%s", strerror(errno))
 static void
 input_i(struct side *side)
 {
@@ -145,14 +146,33 @@ input_i(struct side *side)
 	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL);
 	MADE(mr);
 	before = *mr;
-#define REFUSED(...) EXPECT(ibv_rereg_mr(mr, __VA_ARGS__) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL, "%s", strerror(errno))
-	REFUSED(0, end.pd, memory, SIZE, FULL);
 	REFUSED(1 << 10, end.pd, memory, SIZE, FULL);
 	REFUSED(TRANSLATION, NULL, memory, 0, 0);
 	REFUSED(TRANSLATION, NULL, NULL, SIZE, 0);
 	REFUSED(TRANSLATION, NULL, memory, SIZE, FULL);
+	EXPECT(memcmp(mr, &before, sizeof(before)) == 0, "the object has changed");
+	DONE(ibv_dereg_mr(mr));
+	say(side, 'd');
+	close_end(&end);
+}
+
+/* The same for what libibverbs leaves to the device. */
+static void
+device_input_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr, before;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL);
+	MADE(mr);
+	before = *mr;
+	REFUSED(0, end.pd, memory, SIZE, 0);
+	REFUSED(0, end.pd, memory, SIZE, FULL);
 	REFUSED(PD, NULL, NULL, 0, 0);
 	REFUSED(ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE);
+	REFUSED(TRANSLATION, NULL, memory, SIZE_MAX, 0);
 	EXPECT(memcmp(mr, &before, sizeof(before)) == 0, "the object has changed");
 	/* and it can still be changed */
 	DONE(ibv_rereg_mr(mr, TRANSLATION | ACCESS | PD, end.pd, memory + 8, SIZE - 8, IBV_ACCESS_LOCAL_WRITE));
@@ -366,5 +386,6 @@ const struct test reregistered[] = {
 	{.name = "rereg-mr-failed", .target = plain_t, .initiator = plain_i},
 	{.name = "rereg-mr-after-fork-init", .target = forks_t, .initiator = forks_i},
 	{.name = "rereg-mr-refuses", .target = input_t, .initiator = input_i},
+	{.name = "rereg-mr-refuses-too", .target = input_t, .initiator = device_input_i},
 	{.name = NULL},
 };

@@ -2,6 +2,6 @@
 /* tables.c -- all tests */
 #include "harness.h"
 
-extern const struct test regions[], reregistered[], transfers[], queues[], windows[];
+extern const struct test regions[], reregistered[], transfers[], queues[], windows[], hostile[], forks[];
 
-const struct test *const tables[] = {regions, reregistered, transfers, queues, windows, NULL};
+const struct test *const tables[] = {regions, reregistered, transfers, queues, windows, hostile, forks, NULL};

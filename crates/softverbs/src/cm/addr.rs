@@ -12,7 +12,7 @@ use crate::sys::{self, Errno};
 /// The size of an address of any family.
 const STORAGE_LEN: socklen_t = size_of::<sockaddr_storage>() as socklen_t;
 
-/// Reads a C socket address. EINVAL if it is NULL, EAFNOSUPPORT if it is neither IPv4 nor IPv6.
+/// Reads a C socket address. EINVAL if it is NULL or neither IPv4 nor IPv6, as from librdmacm.
 ///
 /// # Safety
 ///
@@ -36,7 +36,7 @@ pub(crate) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Errno> {
             let port = u16::from_be(v6.sin6_port);
             Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
         }
-        _ => Err(libc::EAFNOSUPPORT),
+        _ => Err(libc::EINVAL),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         unsafe {
             assert_eq!(read(std::ptr::null()), Err(libc::EINVAL));
             let unknown: sockaddr_storage = std::mem::zeroed();
-            assert_eq!(read(addr_of!(unknown).cast()), Err(libc::EAFNOSUPPORT));
+            assert_eq!(read(addr_of!(unknown).cast()), Err(libc::EINVAL));
         }
     }
 

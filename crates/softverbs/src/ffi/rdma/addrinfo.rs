@@ -8,6 +8,7 @@ use rdma_sys::rdma_addrinfo;
 use std::net::SocketAddr;
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
+use super::finish;
 use crate::cm::addr::{family, read, to_storage};
 use crate::ffi::object::Object;
 
@@ -41,7 +42,8 @@ fn may_be_service(service: &[u8]) -> bool {
 /// `ai_qp_type` and `ai_port_space` select the type of service, IBV_QPT_RC and RDMA_PS_TCP if they are 0.
 ///
 /// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number that there is not, EAI_SOCKTYPE if type and port
-/// space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6.
+/// space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6. Without any of `node`, `service` and `hints` it is -1 and
+/// EINVAL, as from librdmacm.
 ///
 /// # Safety
 ///
@@ -52,6 +54,9 @@ pub unsafe fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
+    if node.is_null() && service.is_null() && hints.is_null() {
+        return finish(Err(libc::EINVAL));
+    }
     // SAFETY: `service` is NULL or a C string (rdma_getaddrinfo(3)).
     if !service.is_null() && !may_be_service(unsafe { CStr::from_ptr(service) }.to_bytes()) {
         return libc::EAI_SERVICE;

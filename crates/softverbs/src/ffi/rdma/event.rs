@@ -20,15 +20,18 @@ use super::channel::{borrowed_queue, is_hidden};
 type EventObject = Object<rdma_cm_event, Vec<u8>>;
 
 /// Gets the next event of a channel. A connect request has a new identifier, which is synchronous if the listening one is. EINVAL for
-/// NULL; EAGAIN or EINTR, as a read of the descriptor fails.
+/// NULL, and then takes no event; EAGAIN or EINTR, as a read of the descriptor fails.
 ///
 /// # Safety
 ///
 /// As for rdma_get_cm_event(3).
 pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
+    if event.is_null() {
+        return finish(Err(libc::EINVAL));
+    }
     // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_get_cm_event(3)).
     let taken = unsafe { take_event(channel) };
-    // SAFETY: `event` points to a pointer for the result (rdma_get_cm_event(3)).
+    // SAFETY: `event` is not NULL, so it points to a pointer for the result (rdma_get_cm_event(3)).
     finish(taken.map(|c| unsafe { event.write(c) }))
 }
 

@@ -123,8 +123,8 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
     }
 }
 
-/// Binds an identifier to a local address: any address of this host, including loopback. EINVAL if it is bound or in use, EADDRINUSE,
-/// EADDRNOTAVAIL, EAFNOSUPPORT, EMFILE.
+/// Binds an identifier to a local address: any address of this host, including loopback. EINVAL if it is bound or in use, or if the address
+/// is neither IPv4 nor IPv6. EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT (the host has no IPv6), EMFILE.
 ///
 /// # Safety
 ///

@@ -2,7 +2,7 @@
 //! The queue pair of an identifier.
 
 use libc::c_int;
-use rdma_sys::{ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id};
+use rdma_sys::{ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::Arc;
 
@@ -87,21 +87,6 @@ fn given_cq(attr: *mut ibv_cq, id: *mut ibv_cq) -> Result<*mut ibv_cq, Errno> {
     }
 }
 
-/// Whether the objects of the attributes, as far as there are any, belong to the device.
-///
-/// # Safety
-///
-/// Each must be NULL, or an object of some device that has not been destroyed.
-unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> bool {
-    // SAFETY: each object is NULL or has not been destroyed, and its `context` never changes.
-    unsafe {
-        addr_of!((*attr.pd).context).read() == verbs
-            && (attr.send_cq.is_null() || addr_of!((*attr.send_cq).context).read() == verbs)
-            && (attr.recv_cq.is_null() || addr_of!((*attr.recv_cq).context).read() == verbs)
-            && (attr.srq.is_null() || addr_of!((*attr.srq).context).read() == verbs)
-    }
-}
-
 /// Creates the queue pair of an identifier, and completes `attr`.
 ///
 /// # Safety
@@ -123,7 +108,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
         attr.srq = c.srq;
     }
     // SAFETY: the objects are as for rdma_create_qp_ex(3), and the protection domain is not NULL.
-    if !unsafe { are_of(verbs, attr) } {
+    if !unsafe { verbs::are_of(verbs, attr) } {
         return Err(libc::EINVAL);
     }
     let mut made = Made::default();

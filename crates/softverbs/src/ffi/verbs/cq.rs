@@ -3,6 +3,7 @@
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use std::ptr::addr_of;
 use std::sync::Arc;
 
 use super::channel::ChannelObject;
@@ -25,7 +26,8 @@ pub(crate) struct CqOwn {
 
 pub(crate) type CqObject = Object<ibv_cq, CqOwn, ibv_cq_ex>;
 
-/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL, ENOMEM.
+/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL: the number of entries
+/// is another one, there is no such vector (0 is the only one), or the channel belongs to another device. ENOMEM.
 ///
 /// # Safety
 ///
@@ -43,11 +45,12 @@ pub unsafe fn ibv_create_cq(
     or_null(unsafe { create(context, entries, cq_context, channel, vector, |_| ()) })
 }
 
-/// Creates a completion queue. `fill` adds what an extended one has. EINVAL, ENOMEM.
+/// Creates a completion queue. `fill` adds what an extended one has. EINVAL: the number of entries or the vector is out of range, or the
+/// channel belongs to another device. ENOMEM.
 ///
 /// # Safety
 ///
-/// `channel` must be NULL, or come from ibv_create_comp_channel and not have been destroyed.
+/// `channel` must be NULL or a completion channel that has not been destroyed.
 pub(super) unsafe fn create(
     context: *mut ibv_context,
     entries: u32,
@@ -57,6 +60,10 @@ pub(super) unsafe fn create(
     fill: impl FnOnce(&mut ibv_cq_ex),
 ) -> Result<*mut ibv_cq, Errno> {
     if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: `channel` is not NULL, so it is the channel of some device that has not been destroyed, and its `context` never changes.
+    if !channel.is_null() && unsafe { addr_of!((*channel).context).read() } != context {
         return Err(libc::EINVAL);
     }
     // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed.

@@ -14,6 +14,7 @@ use super::pd::PdObject;
 use super::{QpObject, null_with};
 use crate::access::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};
 use crate::conn::wr::{Local, Op, SendWr};
+use crate::ffi::context::owns;
 use crate::ffi::object::Object;
 use crate::ffi::ops::{SEND_FENCE, SEND_SIGNALED};
 use crate::memory;
@@ -83,7 +84,11 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
     let mut region = 0;
     if !info.mr.is_null() {
         let mr: *mut ibv_mr = info.mr;
-        // SAFETY: `mr` is not NULL, so it is a region that has not been deregistered.
+        // SAFETY: `mr` is not NULL, so it is the region of some device that has not been deregistered, and its `context` never changes.
+        if !owns(unsafe { addr_of!((*mr).context).read() }) {
+            return Err(libc::EPERM);
+        }
+        // SAFETY: `mr` is a region of softverbs that has not been deregistered.
         let mr = unsafe { MrObject::own(mr) };
         if mr.pd.load(Ordering::Acquire) != own.pd {
             return Err(libc::EPERM);
@@ -111,14 +116,19 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
 /// region and queue pair are not of one protection domain.
 ///
 /// EINVAL: the window is not of type 1, an access flag is not one of IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC and _ZERO_BASED,
-/// `mr` is NULL for a range, or the queue pair is not connected. EPERM: window and region are not of one protection domain. ENOMEM: the
+/// `mr` is NULL for a range, or the queue pair is not connected or is another device's. EPERM: window and region are not of one protection
+/// domain. ENOMEM: the
 /// send queue is full. EIO: the system provides no random bytes.
 ///
 /// # Safety
 ///
 /// As for ibv_bind_mw(3).
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: `qp` and `mw` have not been destroyed, and `bind` points to an ibv_mw_bind (ibv_bind_mw(3)), which is copied.
+    // SAFETY: `qp` is the queue pair of some device that has not been destroyed (ibv_bind_mw(3)), and its `context` never changes.
+    if !owns(unsafe { addr_of!((*qp).context).read() }) {
+        return libc::EINVAL;
+    }
+    // SAFETY: `qp` and `mw` are of softverbs and have not been destroyed, and `bind` points to an ibv_mw_bind (ibv_bind_mw(3)), which is copied.
     let (qp, own, bind) = unsafe { (&QpObject::own(qp).qp, MwObject::own(mw), bind.read()) };
     if own.kind != ibv_mw_type::IBV_MW_TYPE_1 {
         return libc::EINVAL;
@@ -145,7 +155,7 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
 }
 
 /// Reads a work request with IBV_WR_BIND_MW or IBV_WR_LOCAL_INV, which concern windows of type 2. EINVAL: it has another opcode; there is no
-/// window or region, the window is not of type 2, the new rkey is not the window's but for the lowest 8 bits, or an access flag is not one
+/// window or region, the window is another device's or not of type 2, the new rkey is not the window's but for the lowest 8 bits, or an access flag is not one
 /// that [`bind_mw`] takes. EPERM: window and region are not of one protection domain.
 ///
 /// # Safety
@@ -164,7 +174,11 @@ pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) ->
             if bind.mw.is_null() || bind.bind_info.mr.is_null() {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: `mw` is not NULL, so it is a window that has not been deallocated.
+            // SAFETY: `mw` is not NULL, so it is the window of some device that has not been deallocated, and its `context` never changes.
+            if !owns(unsafe { addr_of!((*bind.mw).context).read() }) {
+                return Err(libc::EINVAL);
+            }
+            // SAFETY: `mw` is a window of softverbs that has not been deallocated.
             let own = unsafe { MwObject::own(bind.mw) };
             let is_its = bind.rkey >> 8 == own.stag.load(Ordering::Relaxed) >> 8;
             if own.kind != ibv_mw_type::IBV_MW_TYPE_2 || !is_its {

@@ -35,14 +35,29 @@ pub(crate) struct QpOwn {
 
 pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
 
+/// Whether the objects of the attributes, as far as there are any, belong to the device.
+///
+/// # Safety
+///
+/// Each must be NULL, or an object of some device that has not been destroyed; the protection domain is not NULL.
+pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> bool {
+    // SAFETY: each object is NULL or has not been destroyed, and its `context` never changes.
+    unsafe {
+        addr_of!((*attr.pd).context).read() == verbs
+            && (attr.send_cq.is_null() || addr_of!((*attr.send_cq).context).read() == verbs)
+            && (attr.recv_cq.is_null() || addr_of!((*attr.recv_cq).context).read() == verbs)
+            && (attr.srq.is_null() || addr_of!((*attr.srq).context).read() == verbs)
+    }
+}
+
 /// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. EOPNOTSUPP: it is to have operations
-/// that iWARP does not have, or other extensions. EINVAL: the type is not RC, a completion queue or the protection domain is missing, the shared
-/// receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
+/// that iWARP does not have, or other extensions. EINVAL: the type is not RC, a completion queue or the protection domain is missing, an object
+/// belongs to another device, the shared receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
 /// actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
 ///
 /// # Safety
 ///
-/// `attr` must be as for rdma_create_qp_ex(3), with objects of softverbs.
+/// `context` must be that of the software device, and `attr` as for rdma_create_qp_ex(3).
 pub(crate) unsafe fn create_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
@@ -73,6 +88,10 @@ pub(crate) unsafe fn create_qp(
     let operations = (given.comp_mask & MASK_SEND_OPS != 0).then_some(given.send_ops_flags);
     if operations.is_some_and(|flags| flags & !qp_ex::OPERATIONS != 0) {
         return Err(unsupported("a queue pair cannot have all of these operations"));
+    }
+    // SAFETY: the objects have not been destroyed (rdma_create_qp_ex(3)), and the protection domain is not NULL.
+    if !unsafe { are_of(context, &given) } {
+        return Err(libc::EINVAL);
     }
     // SAFETY: the three objects are objects of softverbs that have not been destroyed (rdma_create_qp_ex(3)); none is NULL.
     let (pd, send_cq, recv_cq) =

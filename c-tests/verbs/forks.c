@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* forks.c -- programs that fork: a child leaves the objects of its parent alone, and nothing of the parent breaks */
+#include "ends.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE (16 * 4096)
+#define CHILDREN 24
+#define ROUNDS 10
+#define LAST 1000000
+#define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+/* What the initiator does all the time: it writes a pattern to the target, and reads it back. */
+struct traffic {
+	struct end end;
+	struct place place;
+	char *out, *in;
+	struct ibv_mr *from, *to;
+	atomic_bool over;
+	atomic_uint rounds;
+	pthread_t thread;
+};
+
+static void
+once_around(struct traffic *traffic, unsigned seed)
+{
+	enum ibv_wc_status status;
+
+	fill_pattern(traffic->out, SIZE, seed);
+	status = transfer(&traffic->end, IBV_WR_RDMA_WRITE, traffic->from, traffic->out, SIZE, traffic->place.addr, traffic->place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	status = transfer(&traffic->end, IBV_WR_RDMA_READ, traffic->to, traffic->in, SIZE, traffic->place.addr, traffic->place.rkey);
+	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	check_pattern(traffic->in, SIZE, seed, "what came back");
+}
+
+static void *
+pump(void *arg)
+{
+	struct traffic *traffic = arg;
+
+	for (unsigned seed = 1; !traffic->over; seed++) {
+		once_around(traffic, seed);
+		traffic->rounds++;
+	}
+	return NULL;
+}
+
+static void
+start(struct traffic *traffic, struct side *side)
+{
+	memset(traffic, 0, sizeof(*traffic));
+	connect_end(&traffic->end, side);
+	learn(side, &traffic->place, sizeof(traffic->place));
+	traffic->out = pages(SIZE);
+	traffic->in = pages(SIZE);
+	traffic->from = ibv_reg_mr(traffic->end.pd, traffic->out, SIZE, 0);
+	MADE(traffic->from);
+	traffic->to = ibv_reg_mr(traffic->end.pd, traffic->in, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(traffic->to);
+	EXPECT(pthread_create(&traffic->thread, NULL, pump, traffic) == 0, "");
+}
+
+static void
+wait_for_rounds(struct traffic *traffic, unsigned more)
+{
+	unsigned until = traffic->rounds + more;
+
+	while (traffic->rounds < until)
+		sleep_ms(1);
+}
+
+/* The last pattern is one that the target knows. */
+static void
+finish(struct traffic *traffic)
+{
+	traffic->over = true;
+	EXPECT(pthread_join(traffic->thread, NULL) == 0, "");
+	once_around(traffic, LAST);
+}
+
+static void
+close_all(struct traffic *traffic)
+{
+	DONE(ibv_dereg_mr(traffic->from));
+	DONE(ibv_dereg_mr(traffic->to));
+	close_end(&traffic->end);
+}
+
+static void
+reap(pid_t pid)
+{
+	int status;
+
+	EXPECT(waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
+	EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child ended with status 0x%x", status);
+}
+
+/* Children that end at once, that execute another program, and that call what destroys their copies of things at the end of a program. */
+static void
+fork_children(void)
+{
+	for (unsigned i = 0; i < CHILDREN; i++) {
+		pid_t pid = fork();
+
+		EXPECT(pid >= 0, "%s", strerror(errno));
+		if (pid == 0 && i % 3 == 0)
+			_exit(7);
+		if (pid == 0 && i % 3 == 1)
+			exit(7);
+		if (pid == 0) {
+			execl("/bin/sh", "sh", "-c", "exit 7", NULL);
+			_exit(1);
+		}
+		reap(pid);
+	}
+}
+
+/* A child that shares the pages of its parent's regions until it is told to end. */
+static pid_t
+sleeping_child(void)
+{
+	pid_t pid = fork();
+
+	EXPECT(pid >= 0, "%s", strerror(errno));
+	while (pid == 0)
+		pause();
+	return pid;
+}
+
+static void
+end_child(pid_t pid)
+{
+	EXPECT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid, "%s", strerror(errno));
+}
+
+/* The target forks in between as well: its memory is then written by a peer while a child has the same pages. */
+static void
+forking_t(struct side *side, bool init)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+	pid_t child;
+
+	if (init)
+		DONE(ibv_fork_init());
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	fork_children();
+	child = sleeping_child();
+	say(side, 'f');
+	hear(side, 'f');
+	/* nobody else has ended this connection */
+	EXPECT(poll(&(struct pollfd){.fd = end.id->channel->fd, .events = POLLIN}, 1, 0) == 0, "an event");
+	say(side, 'e');
+	hear(side, 'd');
+	/* what the peer wrote last is here, not in the child's copy */
+	check_pattern(memory, SIZE, LAST, "the target's memory");
+	end_child(child);
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+forking_i(struct side *side, bool init)
+{
+	struct traffic traffic;
+	unsigned fds;
+	pid_t child;
+
+	if (init)
+		DONE(ibv_fork_init());
+	start(&traffic, side);
+	wait_for_rounds(&traffic, ROUNDS);
+	fds = count_fds();
+	fork_children();
+	child = sleeping_child();
+	hear(side, 'f');
+	wait_for_rounds(&traffic, ROUNDS);
+	say(side, 'f');
+	hear(side, 'e');
+	EXPECT(count_fds() == fds, "%u descriptors, there were %u", count_fds(), fds);
+	finish(&traffic);
+	say(side, 'd');
+	close_all(&traffic);
+	end_child(child);
+}
+
+static void plain_t(struct side *side) { forking_t(side, false); }
+static void plain_i(struct side *side) { forking_i(side, false); }
+static void init_t(struct side *side) { forking_t(side, true); }
+static void init_i(struct side *side) { forking_i(side, true); }
+
+/* A child that destroys what it must not touch reaches neither the connection nor the peer. It may wait for ever for a thread that it has not: the
+ * other one of its parent was in a call, too. */
+static void
+stays_t(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+destroying_i(struct side *side)
+{
+	struct traffic traffic;
+
+	start(&traffic, side);
+	wait_for_rounds(&traffic, ROUNDS);
+	for (unsigned i = 0; i < CHILDREN; i++) {
+		pid_t pid = fork();
+		int status;
+
+		EXPECT(pid >= 0, "%s", strerror(errno));
+		if (pid == 0) {
+			ualarm(200000, 0);
+			rdma_disconnect(traffic.end.id);
+			ibv_dereg_mr(traffic.from);
+			ibv_dereg_mr(traffic.to);
+			rdma_destroy_ep(traffic.end.id);
+			_exit(7);
+		}
+		EXPECT(waitpid(pid, &status, 0) == pid, "%s", strerror(errno));
+		EXPECT(WIFSIGNALED(status) ? WTERMSIG(status) == SIGALRM : WEXITSTATUS(status) == 7, "the child ended with status 0x%x", status);
+	}
+	wait_for_rounds(&traffic, ROUNDS);
+	finish(&traffic);
+	close_all(&traffic);
+	say(side, 'd');
+}
+
+/* A child has objects and connections of its own, while its parent's go on. */
+static void
+child_target(struct side *side, int sync)
+{
+	struct side own = *side;
+
+	own.sync = sync;
+	stays_t(&own);
+}
+
+static void
+connecting_t(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+	int status;
+	pid_t pid;
+
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	hear(side, 'c');
+	/* the port is the listener's of this process, which the child must not use */
+	DONE(rdma_destroy_id(end.listener));
+	end.listener = NULL;
+	pid = fork();
+	EXPECT(pid >= 0, "%s", strerror(errno));
+	if (pid == 0) {
+		child_target(side, side->sync);
+		_exit(7);
+	}
+	EXPECT(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child ended with status 0x%x", status);
+	say(side, 'e');
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+static void
+connecting_i(struct side *side)
+{
+	struct traffic traffic;
+	pid_t pid;
+
+	start(&traffic, side);
+	wait_for_rounds(&traffic, ROUNDS);
+	say(side, 'c');
+	pid = fork();
+	EXPECT(pid >= 0, "%s", strerror(errno));
+	if (pid == 0) {
+		struct traffic own;
+
+		alarm(15);
+		start(&own, side);
+		wait_for_rounds(&own, ROUNDS);
+		finish(&own);
+		close_all(&own);
+		say(side, 'd');
+		_exit(7);
+	}
+	reap(pid);
+	hear(side, 'e');
+	wait_for_rounds(&traffic, ROUNDS);
+	finish(&traffic);
+	close_all(&traffic);
+	say(side, 'd');
+}
+
+const struct test forks[] = {
+	{.name = "fork-under-traffic", .target = plain_t, .initiator = plain_i, .seconds = 40},
+	{.name = "fork-under-traffic-after-fork-init", .target = init_t, .initiator = init_i, .seconds = 40},
+	{.name = "fork-child-destroys", .target = stays_t, .initiator = destroying_i, .seconds = 40},
+	{.name = "fork-child-connects", .target = connecting_t, .initiator = connecting_i, .seconds = 40},
+	{.name = NULL},
+};
