@@ -101,12 +101,14 @@ LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 PRELOAD := $(STAGE_LIB)/libsoftverbs.so
 PRELOAD_ARCHIVE := build/obj/softverbs-preload.a
+AUDIT := $(STAGE_LIB)/libsoftverbs-dl.so
+AUDIT_ARCHIVE := build/obj/softverbs-dl.a
 PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 
 .PHONY: all demo check check-long check-threads check-sanitizers check-verbs bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants
 
-all: $(LIBRARY) $(PRELOAD) $(PROGRAM) $(MAN_PAGES)
+all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES)
 
 setup-tests:
 	@$(SETUP) $(TEST_PACKAGES)
@@ -146,6 +148,20 @@ $(PRELOAD): $(PRELOAD_ARCHIVE) build/obj/softverbs.map build/obj/softverbs.ld
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ build/obj/softverbs.ld -Wl,-soname,$(@F) -Wl,--version-script,build/obj/softverbs.map \
 		-Wl,--whole-archive $(PRELOAD_ARCHIVE) -Wl,--no-whole-archive \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		$(LDFLAGS) -lgcc_s -lpthread -ldl -lm -lc
+
+$(AUDIT_ARCHIVE): $(SOURCES)
+	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p softverbs-dl --lib
+	@mkdir -p $(@D)
+	cp $(TARGET_DIR)/release/libsoftverbs_dl.a $@
+
+# It is an audit library: the names of rtld-audit(7), what they need, and nothing else.
+$(AUDIT): $(AUDIT_ARCHIVE) crates/softverbs-dl/exports.map
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ -Wl,-soname,$(@F) -Wl,--version-script,crates/softverbs-dl/exports.map \
+		$$(sed -nE 's/^\t\t(la_[a-z0-9]+);$$/-Wl,-u,\1/p' crates/softverbs-dl/exports.map) $(AUDIT_ARCHIVE) \
 		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -lgcc_s -lpthread -ldl -lm -lc
 
@@ -189,7 +205,7 @@ build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
 	@touch $@
 
 # Neither asks for anything but the files: what is current is not built again, least of all by root.
-install: $(LIBRARY) $(PRELOAD) $(PROGRAM) $(MAN_PAGES)
+install: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES)
 	@$(INSTALL_FILES) install
 
 uninstall:
@@ -219,6 +235,7 @@ check-sanitizers: all
 
 check-verbs: examples
 	@$(SETUP) $(VERBS_PACKAGES)
+	@$(MAKE) --no-print-directory -s -C c-tests/verbs loader OUT=$(STAGE)/c-tests-verbs
 	@TESTS="$(TESTS)" tools/check-verbs $(STAGE)
 
 # Says what it measured and exits with 0, whatever that is.

@@ -13,6 +13,8 @@ use std::process::{Command, ExitCode};
 use crate::elf;
 
 const LIBRARY: &str = "libsoftverbs.so";
+/// Makes dlsym(3) and dlvsym(3) find its functions as well.
+const AUDIT: &str = "libsoftverbs-dl.so";
 /// As env(1), timeout(1) and others: an error of their own, a program that cannot be run, and one that there is not.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
@@ -31,6 +33,9 @@ pub(crate) struct Run {
     /// Make soft0 the only device: those of adapters are not listed
     #[arg(long)]
     strict: bool,
+    /// Let dlsym and dlvsym find soft0 in libibverbs and librdmacm, for programs that load these with dlopen
+    #[arg(long)]
+    dlsym: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -59,18 +64,24 @@ impl Run {
         if let Some(why) = elf::obstacle(&program) {
             return (FAILED, format!("{shown} {why}"));
         }
-        let library = match library() {
-            Ok(library) => library,
-            Err(why) => return (FAILED, why),
-        };
-        let mut preload = OsString::from(&library);
-        if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
-            preload.push(":");
-            preload.push(before);
-        }
-        self.say(&format!("LD_PRELOAD={}", preload.to_string_lossy()));
         let mut command = Command::new(&program);
-        command.arg0(name).args(arguments).env("LD_PRELOAD", preload);
+        command.arg0(name).args(arguments);
+        let mut variables = vec![("LD_PRELOAD", LIBRARY, env::var_os("LD_PRELOAD"))];
+        if self.dlsym {
+            variables.push(("LD_AUDIT", AUDIT, env::var_os("LD_AUDIT")));
+        }
+        for (variable, file, before) in variables {
+            let mut value = match library(file) {
+                Ok(library) => OsString::from(library),
+                Err(why) => return (FAILED, why),
+            };
+            if let Some(before) = before.filter(|before| !before.is_empty()) {
+                value.push(":");
+                value.push(before);
+            }
+            self.say(&format!("{variable}={}", value.to_string_lossy()));
+            command.env(variable, value);
+        }
         if self.strict {
             self.say("soft0 is the only device");
             command.env("SOFTVERBS_STRICT", "1");
@@ -97,13 +108,13 @@ fn find(name: &Path) -> Option<PathBuf> {
 
 /// Where the library of a prefix may be: installed it has a directory of its own, which the dynamic linker does not search; in the prefix that
 /// `make` builds it has none.
-fn places(prefix: &Path) -> impl Iterator<Item = PathBuf> {
+fn places(prefix: &Path, file: &str) -> impl Iterator<Item = PathBuf> {
     let arch = match env::consts::ARCH {
         "powerpc64" => "powerpc64le",
         arch => arch,
     };
     let dirs = [prefix.join("lib"), prefix.join(format!("lib/{arch}-linux-gnu")), prefix.join("lib64")];
-    dirs.into_iter().flat_map(|dir| [dir.join("softverbs").join(LIBRARY), dir.join(LIBRARY)])
+    dirs.into_iter().flat_map(move |dir| [dir.join("softverbs").join(file), dir.join(file)])
 }
 
 /// The path that this program was executed by; std's needs /proc, which a chroot may lack.
@@ -118,13 +129,13 @@ fn executed() -> Option<PathBuf> {
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
 }
 
-/// The library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
+/// A library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
 /// linker would run the program without it.
-fn library() -> Result<PathBuf, String> {
+fn library(file: &str) -> Result<PathBuf, String> {
     let exe = env::current_exe().ok().or_else(executed);
     let prefix = exe.and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
-    let own = prefix.as_deref().and_then(|prefix| places(prefix).find(|path| path.exists()));
-    let library = own.unwrap_or_else(|| LIBRARY.into());
+    let own = prefix.as_deref().and_then(|prefix| places(prefix, file).find(|path| path.exists()));
+    let library = own.unwrap_or_else(|| file.into());
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
     // SAFETY: `name` is a C string. Loading the library runs nothing.
     if unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
@@ -140,7 +151,7 @@ mod tests {
     /// `make install`, the packages of Debian and of others, and the prefix that `make` leaves.
     #[test]
     fn a_library_is_looked_for_where_it_is_installed() {
-        let places: Vec<PathBuf> = places(Path::new("/usr")).collect();
+        let places: Vec<PathBuf> = places(Path::new("/usr"), LIBRARY).collect();
         for place in ["lib/softverbs", "lib64/softverbs", "lib"] {
             assert!(places.contains(&Path::new("/usr").join(place).join(LIBRARY)), "{place}: {places:?}");
         }
