@@ -280,11 +280,15 @@ impl Conn {
             return Err(End::Local);
         }
         self.hung_up |= why & reason::HANGUP != 0;
-        self.opening.time(&mut self.send, host)?;
+        // What is there when the time for the peer's first FPDU is over has come in time: this process may have been stopped.
+        let time_up = why & reason::TIME != 0 && self.opening.awaits_first();
+        if !self.opening.awaits_first() {
+            self.opening.time(&mut self.send, host)?;
+        }
         if why & reason::WRITABLE != 0 {
             self.send.unblock();
         }
-        if why & (reason::READABLE | reason::HANGUP) != 0 {
+        if why & (reason::READABLE | reason::HANGUP) != 0 || time_up {
             self.recv.look_again(self.hung_up);
         }
         let (mut to_send, mut to_receive) = (budget.send, budget.receive);
@@ -311,6 +315,9 @@ impl Conn {
             }
         }
         stepped.moved = budget.receive - to_receive + (budget.send - to_send);
+        if time_up && self.opening.awaits_first() {
+            self.opening.time(&mut self.send, host)?;
+        }
         if let (Some(errno), Ran::Drained) = (self.broken, ran) {
             return Err(End::Link(errno));
         }

@@ -64,6 +64,11 @@ impl Opening {
         });
     }
 
+    /// The connection is not there before the peer's first FPDU is.
+    pub(super) fn awaits_first(&self) -> bool {
+        self.role.awaits_first() && !self.heard
+    }
+
     /// When [`Self::time`] has something to do.
     pub(super) fn deadline(&self) -> Option<Micros> {
         self.deadline

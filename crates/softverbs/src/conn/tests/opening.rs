@@ -116,6 +116,23 @@ fn a_responder_that_was_told_of_an_fpdu_waits_ten_seconds_for_it() {
 }
 
 #[test]
+fn what_is_there_when_these_are_over_has_come_in_time() {
+    for why in [reason::TIME, reason::TIME | reason::READABLE | reason::POSTED] {
+        let mut bench = opened(Role::RESPONDER_TOLD);
+        bench.host.now = bench.conn.deadline().unwrap();
+        bench.host.input.extend(&empty_write());
+        bench.step(why);
+        assert_eq!(bench.calls()[0], Call::Established);
+        assert_eq!(bench.conn.deadline(), None);
+    }
+    let mut bench = opened(Role::RESPONDER_TOLD);
+    bench.host.now = bench.conn.deadline().unwrap();
+    bench.host.input.extend(&empty_write()[..9]);
+    bench.step(reason::TIME | reason::READABLE);
+    assert_eq!(bench.calls(), [Call::Closed(None), Call::Ended], "a part of one is none");
+}
+
+#[test]
 fn another_responder_lets_a_moment_pass_before_it_speaks() {
     let mut bench = opened(Role::RESPONDER);
     bench.post(wr(1, Op::Send, 4));
