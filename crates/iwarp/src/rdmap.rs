@@ -208,6 +208,55 @@ impl AtomicRequest {
     /// Store if equal, and return the previous value.
     pub const CMP_SWAP: u8 = 2;
 
+    /// The request to add `value` to the eight bytes at `to`, without bits at which the carry stops.
+    pub fn fetch_add(request_id: u32, stag: u32, to: u64, value: u64) -> AtomicRequest {
+        AtomicRequest {
+            operation: AtomicRequest::FETCH_ADD,
+            request_id,
+            stag,
+            to,
+            data: value,
+            data_mask: 0,
+            compare: 0,
+            compare_mask: u64::MAX,
+        }
+    }
+
+    /// The request to store `swap` in the eight bytes at `to` if they equal `compare`, all bits of both.
+    pub fn cmp_swap(request_id: u32, stag: u32, to: u64, compare: u64, swap: u64) -> AtomicRequest {
+        AtomicRequest {
+            operation: AtomicRequest::CMP_SWAP,
+            request_id,
+            stag,
+            to,
+            data: swap,
+            data_mask: u64::MAX,
+            compare,
+            compare_mask: u64::MAX,
+        }
+    }
+
+    /// Whether RFC 7306 defines the operation.
+    pub fn is_defined(&self) -> bool {
+        matches!(self.operation, AtomicRequest::FETCH_ADD | AtomicRequest::CMP_SWAP)
+    }
+
+    /// What eight bytes that are `original` are after the operation (RFC 7306 section 5.1). An operation that is not
+    /// defined changes nothing.
+    pub fn apply(&self, original: u64) -> u64 {
+        let mask = self.data_mask;
+        match self.operation {
+            // Without the topmost bit of each field no carry leaves it; that bit is then the sum without its carry.
+            AtomicRequest::FETCH_ADD => {
+                (original & !mask).wrapping_add(self.data & !mask) ^ ((original ^ self.data) & mask)
+            }
+            AtomicRequest::CMP_SWAP if (original ^ self.compare) & self.compare_mask == 0 => {
+                (original & !mask) | (self.data & mask)
+            }
+            _ => original,
+        }
+    }
+
     /// Encodes the body. Bits of `operation` beyond the lower four are not sent.
     pub fn encode(&self) -> [u8; AtomicRequest::LEN] {
         let mut out = [0; AtomicRequest::LEN];

@@ -226,6 +226,68 @@ fn atomics() {
     assert_eq!(AtomicResponse::decode(only(&bytes).1.first_chunk().unwrap()), response);
 }
 
+/// The two requests of verbs, byte by byte (RFC 7306 section 5.2.1).
+#[test]
+fn atomic_requests_of_verbs() {
+    let add = AtomicRequest::fetch_add(3, 0x1234_5601, 0x1000_2000, 0x0102_0304_0506_0708);
+    assert_eq!(
+        add.encode()[..],
+        hex("00000000 00000003 12345601 0000000010002000
+            0102030405060708 0000000000000000 0000000000000000 ffffffffffffffff")
+    );
+    let swap = AtomicRequest::cmp_swap(4, 0x1234_5601, 0x1000_2008, 0x22, 0x11);
+    assert_eq!(
+        swap.encode()[..],
+        hex("00000002 00000004 12345601 0000000010002008
+            0000000000000011 ffffffffffffffff 0000000000000022 ffffffffffffffff")
+    );
+}
+
+#[test]
+fn what_atomic_operations_do() {
+    let add = |value, mask| AtomicRequest { data_mask: mask, ..AtomicRequest::fetch_add(1, 0, 0, value) };
+    assert_eq!(add(5, 0).apply(7), 12);
+    assert_eq!(add(1, 0).apply(u64::MAX), 0);
+    assert_eq!(add(u64::MAX, 0).apply(7), 6, "one less");
+    // Two fields of 32 bits, then eight of 8: what one of them carries out is lost.
+    assert_eq!(add(0x0000_0001_0000_0001, 1 << 31).apply(0x0000_0002_ffff_ffff), 0x0000_0003_0000_0000);
+    assert_eq!(add(0x0102_0304_0506_0708, 0x8080_8080_8080_8080).apply(u64::MAX), 0x0001_0203_0405_0607);
+    assert_eq!(add(0x80, 0x80).apply(0x80), 0, "the topmost bit of a field");
+    // Each bit a field of its own.
+    assert_eq!(add(0b1100, u64::MAX).apply(0b1010), 0b0110);
+    // The sum of a field, bit by bit.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..1_000 {
+        let (a, b, mask) = (next(), next(), next() & next());
+        let (mut sum, mut carry) = (0, 0);
+        for bit in 0..64 {
+            let of = (a >> bit & 1) + (b >> bit & 1) + carry;
+            sum |= (of & 1) << bit;
+            carry = if mask >> bit & 1 == 1 { 0 } else { of >> 1 };
+        }
+        assert_eq!(add(b, mask).apply(a), sum, "{a:x} + {b:x}, mask {mask:x}");
+    }
+
+    let swap = AtomicRequest::cmp_swap(1, 0, 0, 0x22, 0x11);
+    assert_eq!(swap.apply(0x22), 0x11);
+    assert_eq!(swap.apply(0x23), 0x23);
+    let masked = AtomicRequest { data_mask: 0xff00, compare_mask: 0x00ff, data: 0xaaaa, ..swap };
+    assert_eq!(masked.apply(0xbb22), 0xaa22);
+    assert_eq!(masked.apply(0xbb23), 0xbb23);
+
+    for operation in 0..=u8::MAX {
+        let request = AtomicRequest { operation, ..swap };
+        assert_eq!(request.is_defined(), operation == 0 || operation == 2);
+        assert!(request.is_defined() || request.apply(0x22) == 0x22);
+    }
+}
+
 #[test]
 fn immediate() {
     let header = untagged(Opcode::Immediate, 3);
