@@ -75,6 +75,17 @@ pub(crate) enum Denied {
     Bounds,
 }
 
+/// Why eight bytes could not be changed by an atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unchanged {
+    /// The memory region does not permit the access.
+    Denied(Denied),
+    /// The memory is not aligned to eight bytes.
+    Misaligned,
+    /// It is no longer mapped, or not writable.
+    Fault,
+}
+
 /// Why data could not be copied to or from registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {

@@ -57,17 +57,24 @@ fn code_of(terminate: &Terminate) -> TermCode {
     }
 }
 
-/// The status of the work request of ours that the peer refused, if its Terminate message says why.
-pub(super) fn status_of(terminate: &Terminate) -> Option<u32> {
-    let TermCode { layer, etype, .. } = code_of(terminate);
-    match (layer, etype) {
+/// The status of the read or atomic operation of ours that the peer refused, if its Terminate message says why.
+pub(super) fn status_of(terminate: &Terminate, atomic: bool) -> Option<u32> {
+    let code = code_of(terminate);
+    match (code.layer, code.etype) {
         (0, 1) => Some(status::REM_ACCESS_ERR),
+        // The word is not aligned, or the peer knows no atomic operations.
+        (0, 2)
+            if atomic
+                && matches!(code, TermCode::RDMAP_OP_CATASTROPHIC_STREAM | TermCode::RDMAP_OP_OPCODE) =>
+        {
+            Some(status::REM_INV_REQ_ERR)
+        }
         (0, 2) => Some(status::REM_OP_ERR),
         _ => None,
     }
 }
 
-/// The code for a read that may not be done.
+/// The code for a read or an atomic operation that may not be done.
 pub(super) fn read_denied(denied: Denied) -> TermCode {
     match denied {
         Denied::Stag => TermCode::RDMAP_PROT_INVALID_STAG,

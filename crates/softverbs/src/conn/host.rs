@@ -6,9 +6,11 @@
 //! is no list of effects whose tail would have to be taken back. The driver of a real connection implements the trait with a socket and
 //! the table of memory regions, the simulation with byte arrays.
 
+use iwarp::rdmap::AtomicRequest;
+
 use super::Micros;
 use super::wr::{Completion, RecvWr, SendWr};
-use crate::access::{Access, Bind, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 
 /// A positive error number.
 pub(crate) type Errno = i32;
@@ -61,6 +63,9 @@ pub(crate) trait Host {
     fn settle(&mut self, input: &[u8]) -> Result<(), usize>;
     /// Copies bytes out of registered memory.
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable>;
+    /// Carries out an atomic operation on eight bytes, which are a number in the byte order of this host, and returns what they were. Nothing is
+    /// in the batch.
+    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged>;
     /// Whether a read of this region must find earlier writes durable, and then has that done for the whole region.
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied>;
 

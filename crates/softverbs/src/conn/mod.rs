@@ -374,8 +374,10 @@ impl Conn {
         match end {
             End::Refused(message) => terminate = message,
             End::Terminated(message) => {
-                if let (Some(status), Some((_, read))) = (status_of(&message), self.send.sq.oldest_read()) {
-                    read.progress = Progress::Done(status);
+                if let Some((_, entry)) = self.send.sq.oldest_awaited() {
+                    if let Some(status) = status_of(&message, entry.wr.is_atomic()) {
+                        entry.progress = Progress::Done(status);
+                    }
                 }
             }
             End::Request { position, status } => fail_request(&mut self.send.sq, position, status),

@@ -9,6 +9,8 @@
 //! and are placed in batches: a batch ends before anything that rests on it, be it a completion or an answer. A payload of up to
 //! [`WHOLE`] bytes is placed in one piece, which is what makes an aligned 8-byte write atomic.
 
+mod atomic;
+
 use iwarp::ddp::Header;
 use iwarp::rdmap::{self, IMMEDIATE_LEN, Opcode, ReadRequest, TermCode};
 use iwarp::stream::{Event, MAX_CONTROL_BODY, MAX_FPDU, MAX_TRAILER_LEN, Receiver};
@@ -18,7 +20,7 @@ use iwarp::{Inbound, WireError};
 use super::ending::{End, read_denied, write_denied};
 use super::host::{Durable, Errno, Host, LinkError};
 use super::rq::{Current, NoReceive, RecvQueue};
-use super::send::SendHalf;
+use super::send::{Answer, SendHalf, sink};
 use super::sq::Progress;
 use super::wr::{Completion, Extra, Local, RecvWr, opcode, status};
 use super::{IMMEDIATE_OF_SEND, Sizes};
@@ -426,7 +428,13 @@ impl Messages {
                 self.check_receive(host, buf, payload_len)
             }
             Header::Untagged {
-                opcode: Opcode::ReadRequest | Opcode::Immediate | Opcode::ImmediateSe | Opcode::Terminate,
+                opcode:
+                    Opcode::ReadRequest
+                    | Opcode::Immediate
+                    | Opcode::ImmediateSe
+                    | Opcode::Terminate
+                    | Opcode::AtomicRequest
+                    | Opcode::AtomicResponse,
                 ..
             } => {
                 self.target = Target::Body { len: 0 };
@@ -455,8 +463,8 @@ impl Messages {
         to: u64,
         last: bool,
     ) -> Result<(), End> {
-        let sink = send.awaited_sink();
-        let Some((position, read)) = send.sq.oldest_read() else {
+        let sink = sink(send.awaited_msn());
+        let Some((position, read)) = send.sq.oldest_awaited().filter(|(_, entry)| entry.wr.is_read()) else {
             return Err(self.refuse(TermCode::DDP_TAGGED_INVALID_STAG));
         };
         self.reading = position;
@@ -568,6 +576,8 @@ impl Messages {
                 self.settle(host, buf)?;
                 self.read_request(host, send)?;
             }
+            Opcode::AtomicRequest => self.atomic_request(host, send, buf)?,
+            Opcode::AtomicResponse => self.atomic_response(host, send, buf)?,
             Opcode::Immediate | Opcode::ImmediateSe => {
                 let body = *self.body.first_chunk::<IMMEDIATE_LEN>().unwrap_or(&[0; IMMEDIATE_LEN]);
                 let imm = rdmap::decode_immediate(&body);
@@ -624,7 +634,7 @@ impl Messages {
         if last {
             self.settle(host, buf)?;
         }
-        let Some((_, read)) = send.sq.oldest_read() else { return Ok(()) };
+        let Some((_, read)) = send.sq.oldest_awaited() else { return Ok(()) };
         read.received += self.payload_len as u32;
         if last {
             read.progress = Progress::Done(status::SUCCESS);
@@ -654,7 +664,9 @@ impl Messages {
             host.check(access).map_err(|denied| refuse(read_denied(self.told(denied))))?;
             self.admitted = true;
         }
-        let number = send.answer(request).ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
+        let number = send
+            .answer(Answer::Read(request))
+            .ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
         let durable = match request.size {
             0 => Durable::Now,
             _ => host.make_durable(access, number).map_err(|denied| refuse(read_denied(denied)))?,

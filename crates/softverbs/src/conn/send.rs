@@ -4,14 +4,16 @@
 //! Payload is never copied on its way: the link reads it from registered memory, whose rights are checked anew for each call. Only a CRC,
 //! which must cover the very bytes that are sent, asks for a copy.
 //!
-//! Requests go out in posting order. A read waits while as many as the peer can take are under way, a fenced request until no read is.
-//! Answers to the peer's reads and work requests take turns, message by message.
+//! Requests go out in posting order. A read or an atomic operation waits while as many of both as the peer can take are under way, a fenced
+//! request until none is. Answers to the peer's reads and atomic operations and work requests take turns, message by message.
+
+mod atomic;
 
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND};
-use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
+use iwarp::rdmap::{AtomicResponse, Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
@@ -40,11 +42,19 @@ pub(super) fn sink(msn: u32) -> u32 {
     FIRST_SINK | msn
 }
 
-/// A peer's read that was accepted and is answered in its turn.
+/// A peer's request that was accepted and is answered in its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    /// With the bytes that are there then.
+    Read(ReadRequest),
+    /// With what the word was. The operation has been carried out.
+    Atomic(AtomicResponse),
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Response {
     number: u64,
-    request: ReadRequest,
+    answer: Answer,
     sent: u32,
     /// It may go out: what it must find durable is.
     released: bool,
@@ -95,7 +105,9 @@ pub(super) struct SendHalf {
     taken: u32,
     stage: u8,
     send_msn: u32,
+    /// Of reads and atomic operations, as is `reads_open`.
     read_msn: u32,
+    atomic_response_msn: u32,
     reads_open: u32,
     /// Bytes that may still be made into FPDUs.
     allowance: usize,
@@ -118,6 +130,7 @@ impl SendHalf {
             stage: 0,
             send_msn: FIRST_MSN,
             read_msn: FIRST_MSN,
+            atomic_response_msn: FIRST_MSN,
             reads_open: 0,
             allowance: usize::MAX,
             blocked: false,
@@ -138,15 +151,20 @@ impl SendHalf {
         self.allowance = bytes;
     }
 
-    /// Takes a peer's read, to be answered in its turn but not before it is released; gives its number. `None` when the peer has more
+    /// Whether the peer may have one more request open: it has no more than we announced.
+    pub(super) fn may_answer(&self) -> bool {
+        self.responses.len() < usize::from(MAX_READS)
+    }
+
+    /// Takes a peer's request, to be answered in its turn but not before it is released; gives its number. `None` when the peer has more
     /// open than we announced.
-    pub(super) fn answer(&mut self, request: ReadRequest) -> Option<u64> {
-        if self.responses.len() >= usize::from(MAX_READS) {
+    pub(super) fn answer(&mut self, answer: Answer) -> Option<u64> {
+        if !self.may_answer() {
             return None;
         }
         let number = self.next_response;
         self.next_response += 1;
-        self.responses.push_back(Response { number, request, sent: 0, released: false });
+        self.responses.push_back(Response { number, answer, sent: 0, released: false });
         Some(number)
     }
 
@@ -157,12 +175,12 @@ impl SendHalf {
         }
     }
 
-    /// The STag of the sink of the oldest read under way.
-    pub(super) fn awaited_sink(&self) -> u32 {
-        sink(self.read_msn.wrapping_sub(self.reads_open))
+    /// The MSN of the oldest read or atomic operation under way.
+    pub(super) fn awaited_msn(&self) -> u32 {
+        self.read_msn.wrapping_sub(self.reads_open)
     }
 
-    /// A read of ours was answered: the next one, or a fenced request, may go.
+    /// A read or an atomic operation of ours was answered: the next one, or a fenced request, may go.
     pub(super) fn read_done(&mut self) {
         self.reads_open -= 1;
     }
@@ -356,10 +374,11 @@ impl SendHalf {
         let (ord, reads_open) = (self.framing.ord, self.reads_open);
         let Some(entry) = self.sq.at(position) else { return Ok(None) };
         let wr = &entry.wr;
-        if wr.is_read() && ord == 0 {
+        let answered = wr.is_answered();
+        if answered && ord == 0 {
             return Err(Failure::Request { position, status: status::LOC_QP_OP_ERR });
         }
-        let waits = (wr.fence && reads_open > 0) || (wr.is_read() && reads_open >= ord);
+        let waits = (wr.fence && reads_open > 0) || (answered && reads_open >= ord);
         Ok((!waits).then_some(position))
     }
 
@@ -371,7 +390,10 @@ impl SendHalf {
     fn next_of_response(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
         let mulpdu = self.mulpdu();
         let Some(response) = self.responses.front().copied() else { return Ok(None) };
-        let request = response.request;
+        let request = match response.answer {
+            Answer::Read(request) => request,
+            Answer::Atomic(answer) => return Ok(Some(self.atomic_response(&answer))),
+        };
         let len = (request.size - response.sent).min(stream::max_tagged_payload(mulpdu) as u32);
         let last = response.sent + len == request.size;
         let header = Header::Tagged {
@@ -400,6 +422,7 @@ impl SendHalf {
         let SendWr { op, imm, solicited, .. } = entry.wr;
         match (op, self.stage) {
             (Op::Read, _) => Ok(self.read_request(position)),
+            (Op::CompareSwap | Op::FetchAdd, _) => Ok(self.atomic_request(position)),
             // The immediate data of a Send goes first, so that the receive is complete when the Send is.
             (Op::SendWithImm, 0) => Ok(Some(self.immediate(imm, solicited, position, false))),
             (Op::WriteWithImm, 1) => Ok(Some(self.immediate(imm, solicited, position, true))),
@@ -449,7 +472,7 @@ impl SendHalf {
                 let payload = payload(host, [source].into_iter(), source.len, framing.crc, spare, origin)?;
                 Fpdu::new(&header, payload, source.len, framing.crc, origin)
             }
-            local @ (Local::Entries(_) | Local::Window { .. }) => {
+            local @ (Local::Entries(_) | Local::Window { .. } | Local::Atomic { .. }) => {
                 let len = len as usize;
                 let sources = local.parts(self.taken, len, 0);
                 let payload = payload(host, sources, len, framing.crc, spare, origin)?;

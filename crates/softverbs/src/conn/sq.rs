@@ -10,7 +10,7 @@ use crate::try_filled;
 pub(super) enum Progress {
     /// Not all of it has been given to the link.
     Queued,
-    /// A read whose response is awaited.
+    /// A read or an atomic operation whose response is awaited.
     Awaiting,
     /// Over, with this status; its completion may still have to wait for earlier requests or for room.
     Done(u32),
@@ -32,14 +32,14 @@ pub(super) struct SendQueue {
     head: u64,
     next: u64,
     tail: u64,
-    /// The oldest read whose response may be awaited.
-    reading: u64,
+    /// The oldest request whose response may be awaited.
+    awaiting: u64,
 }
 
 impl SendQueue {
     /// ENOMEM.
     pub(super) fn new(capacity: u32) -> Result<Self, Errno> {
-        Ok(Self { ring: try_filled(capacity as usize, || None)?, head: 0, next: 0, tail: 0, reading: 0 })
+        Ok(Self { ring: try_filled(capacity as usize, || None)?, head: 0, next: 0, tail: 0, awaiting: 0 })
     }
 
     fn index(&self, position: u64) -> usize {
@@ -69,7 +69,7 @@ impl SendQueue {
         match self.at(position) {
             Some(entry) if entry.progress == Progress::Queued => {
                 entry.progress =
-                    if entry.wr.is_read() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
+                    if entry.wr.is_answered() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
             }
             _ => {}
         }
@@ -92,18 +92,18 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// The oldest read whose response is awaited, and its position.
-    pub(super) fn oldest_read(&mut self) -> Option<(u64, &mut Entry)> {
-        self.reading = self.reading.max(self.head);
-        while self.reading < self.next {
-            let index = self.index(self.reading);
+    /// The oldest read or atomic operation whose response is awaited, and its position.
+    pub(super) fn oldest_awaited(&mut self) -> Option<(u64, &mut Entry)> {
+        self.awaiting = self.awaiting.max(self.head);
+        while self.awaiting < self.next {
+            let index = self.index(self.awaiting);
             match &self.ring[index] {
                 Some(entry) if entry.progress == Progress::Awaiting => {
-                    return Some((self.reading, self.ring[index].as_mut()?));
+                    return Some((self.awaiting, self.ring[index].as_mut()?));
                 }
-                // A read that the link has not taken as a whole is awaited later.
+                // One that the link has not taken as a whole is awaited later.
                 Some(entry) if entry.progress == Progress::Queued => return None,
-                _ => self.reading += 1,
+                _ => self.awaiting += 1,
             }
         }
         None

@@ -17,6 +17,7 @@ pub(crate) mod status {
     pub(crate) const LOC_PROT_ERR: u32 = 4;
     pub(crate) const WR_FLUSH_ERR: u32 = 5;
     pub(crate) const MW_BIND_ERR: u32 = 6;
+    pub(crate) const REM_INV_REQ_ERR: u32 = 9;
     pub(crate) const REM_ACCESS_ERR: u32 = 10;
     pub(crate) const REM_OP_ERR: u32 = 11;
 }
@@ -26,6 +27,8 @@ pub(crate) mod opcode {
     pub(crate) const SEND: u32 = 0;
     pub(crate) const RDMA_WRITE: u32 = 1;
     pub(crate) const RDMA_READ: u32 = 2;
+    pub(crate) const COMP_SWAP: u32 = 3;
+    pub(crate) const FETCH_ADD: u32 = 4;
     pub(crate) const BIND_MW: u32 = 5;
     pub(crate) const LOCAL_INV: u32 = 6;
     pub(crate) const RECV: u32 = 128;
@@ -62,6 +65,9 @@ pub(crate) enum Op {
     Write,
     WriteWithImm,
     Read,
+    /// An atomic operation, with [`Local::Atomic`].
+    CompareSwap,
+    FetchAdd,
     Send,
     SendWithImm,
     /// A Send that invalidates a memory window of the peer, [`SendWr::rkey`].
@@ -78,6 +84,8 @@ impl Op {
             Op::Send | Op::SendWithImm | Op::SendWithInv => opcode::SEND,
             Op::Write | Op::WriteWithImm => opcode::RDMA_WRITE,
             Op::Read => opcode::RDMA_READ,
+            Op::CompareSwap => opcode::COMP_SWAP,
+            Op::FetchAdd => opcode::FETCH_ADD,
             Op::BindMw => opcode::BIND_MW,
             Op::LocalInv => opcode::LOCAL_INV,
         }
@@ -141,6 +149,8 @@ pub(crate) enum Local {
     LongInline(Box<[u8]>),
     /// None: a window is bound to so many bytes of the region, from [`SendWr::remote_addr`] on, and has [`SendWr::rkey`] then.
     Window { region: u32, access: u32, len: u64 },
+    /// Registered memory for the previous value of the remote word; and what to add, or what to compare with and to store.
+    Atomic { addr: u64, lkey: u32, compare_add: u64, swap: u64 },
 }
 
 impl Local {
@@ -168,7 +178,7 @@ impl Local {
     /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is none.
     pub(super) fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
         let (only, several) = match self {
-            Self::Memory { addr, lkey } => {
+            Self::Memory { addr, lkey } | Self::Atomic { addr, lkey, .. } => {
                 let addr = addr.wrapping_add(u64::from(from));
                 (Some(Access { stag: *lkey, addr, len, rights }), &[][..])
             }
@@ -199,6 +209,15 @@ pub(crate) struct SendWr {
 impl SendWr {
     pub(crate) fn is_read(&self) -> bool {
         self.op == Op::Read
+    }
+
+    pub(crate) fn is_atomic(&self) -> bool {
+        matches!(self.op, Op::CompareSwap | Op::FetchAdd)
+    }
+
+    /// It completes when the peer has answered it, and is one of the reads and atomic operations that the peer takes at a time.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
     }
 }
 

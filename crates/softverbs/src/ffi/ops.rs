@@ -17,12 +17,12 @@ use crate::sys::Errno;
 
 pub(super) const SEND_FENCE: c_uint = 1;
 pub(super) const SEND_SIGNALED: c_uint = 1 << 1;
-const SEND_SOLICITED: c_uint = 1 << 2;
+pub(super) const SEND_SOLICITED: c_uint = 1 << 2;
 const SEND_INLINE: c_uint = 1 << 3;
 const WC_WITH_IMM: c_uint = 1 << 1;
 const WC_WITH_INV: c_uint = 1 << 3;
 
-/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::read_window_wr`] knows some others.
+/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::atomic_of`] and [`verbs::read_window_wr`] know the others.
 const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
@@ -106,7 +106,12 @@ pub(super) unsafe fn read_send_wr(
     };
     let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
         // SAFETY: `wr` points to a work request.
-        return unsafe { verbs::read_window_wr(wr, signal_all) };
+        return unsafe {
+            match verbs::atomic_of(opcode) {
+                Some(op) => verbs::read_atomic_wr(wr, op, signal_all, max_sge),
+                None => verbs::read_window_wr(wr, signal_all),
+            }
+        };
     };
     let mut entries = Entries::new();
     // SAFETY: `sg_list` points to `num_sge` entries (ibv_post_send(3)).

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use iwarp::Inbound;
-use iwarp::rdmap::{Opcode, ReadRequest};
+use iwarp::rdmap::{AtomicRequest, Opcode, ReadRequest};
 use iwarp::stream::{Event, Receiver};
 
 use super::memory::{Memory, PD};
-use crate::access::{Access, Bind, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::cm::negotiate::Agreed;
 use crate::conn::host::{Durable, Host, LinkError, Part};
 use crate::conn::wr::{Completion, Local, RecvWr, SendWr, Sge, status};
@@ -29,8 +29,8 @@ pub(super) struct World {
     pub room: usize,
     /// Completions that still find room.
     pub cq_room: usize,
-    /// Reads that the peer has received and not answered.
-    pub reads: VecDeque<ReadRequest>,
+    /// Reads and atomic operations that the peer has received and not answered.
+    pub asked: VecDeque<Asked>,
     pub flushes: Vec<u64>,
     /// Posted and not completed, and how many of them were not taken.
     pub requests: VecDeque<SendWr>,
@@ -60,7 +60,7 @@ impl World {
             broken: None,
             room: 1 << 12,
             cq_room: usize::MAX,
-            reads: VecDeque::new(),
+            asked: VecDeque::new(),
             flushes: Vec::new(),
             requests: VecDeque::new(),
             untaken: 0,
@@ -93,8 +93,10 @@ impl World {
         let receives = self.posted_receives.iter();
         let writable = |entry: &Sge| memory.writable(entry.lkey(), entry.addr, entry.len as usize);
         let receives = receives.flat_map(RecvWr::entries).filter_map(writable);
-        let sinks = self.requests.iter().filter(|wr| wr.is_read()).flat_map(|wr| match &wr.local {
-            Local::Memory { addr, lkey } => vec![Sge::new(*addr, wr.len, *lkey)],
+        let sinks = self.requests.iter().filter(|wr| wr.is_answered()).flat_map(|wr| match &wr.local {
+            Local::Memory { addr, lkey } | Local::Atomic { addr, lkey, .. } => {
+                vec![Sge::new(*addr, wr.len, *lkey)]
+            }
             Local::Entries(entries) => entries.to_vec(),
             Local::Inline(_) | Local::LongInline(_) | Local::Window { .. } => Vec::new(),
         });
@@ -105,7 +107,7 @@ impl World {
 
     /// What was granted to what has completed meanwhile was checked with it; nothing is left in a batch between steps.
     pub(super) fn after_step(&mut self) {
-        self.reads.extend(self.tap.reads.drain(..));
+        self.asked.extend(self.tap.asked.drain(..));
         assert_eq!(self.closed, self.ended, "a link is closed at the end, and only then");
     }
 
@@ -252,6 +254,12 @@ impl Host for World {
         memory::fetch(Process::own(), from, PD, into)
     }
 
+    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+        self.up();
+        assert!(request.is_defined());
+        memory::change(access, PD, &|original| request.apply(original))
+    }
+
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
         self.up();
         let grant = memory::acquire(read, PD)?;
@@ -337,7 +345,14 @@ struct Tap {
     opcode: Option<Opcode>,
     body: Vec<u8>,
     terminated: bool,
-    reads: Vec<ReadRequest>,
+    asked: Vec<Asked>,
+}
+
+/// What the peer is asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    Read(ReadRequest),
+    Atomic(AtomicRequest),
 }
 
 impl Tap {
@@ -349,7 +364,7 @@ impl Tap {
             opcode: None,
             body: Vec::new(),
             terminated: false,
-            reads: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
@@ -374,7 +389,11 @@ impl Tap {
                 Event::SegmentEnd => match self.opcode {
                     Some(Opcode::ReadRequest) => {
                         let body = self.body.first_chunk().expect("the body of a Read Request");
-                        self.reads.push(ReadRequest::decode(body));
+                        self.asked.push(Asked::Read(ReadRequest::decode(body)));
+                    }
+                    Some(Opcode::AtomicRequest) => {
+                        let body = self.body.first_chunk().expect("the body of an Atomic Request");
+                        self.asked.push(Asked::Atomic(AtomicRequest::decode(body)));
                     }
                     Some(Opcode::Terminate) => self.terminated = true,
                     _ => {}

@@ -4,11 +4,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::memory::{self, Region};
 
 const LEN: usize = 4096;
-const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
+const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+/// What lets a peer change the bytes.
+const CHANGES: u32 = REMOTE_WRITE | REMOTE_ATOMIC;
 /// The protection domain of the connection.
 pub(super) const PD: u32 = 1;
 /// The region for receives and the sinks of reads.
@@ -93,7 +95,7 @@ impl Memory {
 
     /// The ranges that the peer may write.
     fn open_to_the_peer(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        let open = |region: &usize| REGIONS[*region].1 & REMOTE_WRITE != 0 && REGIONS[*region].2 == PD;
+        let open = |region: &usize| REGIONS[*region].1 & CHANGES != 0 && REGIONS[*region].2 == PD;
         let regions = (0..GONE).filter(|region| self.stags[*region].is_some());
         regions.filter(open).map(|region| REGIONS[region].0.clone())
     }

@@ -167,13 +167,20 @@ impl Run {
         let op = match what % 8 {
             0 | 1 => Op::Write,
             2 => Op::WriteWithImm,
+            3 if flags & 0x88 == 0x80 => Op::FetchAdd,
+            4 if flags & 0x88 == 0x80 => Op::CompareSwap,
             3..=5 => Op::Read,
             6 if flags & 64 != 0 => Op::SendWithInv,
             6 => Op::Send,
             _ => Op::SendWithImm,
         };
         let mut len = u32::from(len) * if flags & 8 != 0 { 3 } else { 1 };
-        let local = if flags & 1 != 0 && op != Op::Read {
+        let atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
+        let local = if atomic {
+            len = 8;
+            let (lkey, addr) = self.world.memory.place(region, at);
+            Local::Atomic { addr, lkey, compare_add: u64::from(what), swap: u64::MAX }
+        } else if flags & 1 != 0 && op != Op::Read {
             len = len.min(MAX_INLINE as u32);
             Local::inline(&vec![what; len as usize]).expect("memory for inline data")
         } else {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The peer: segments that are in order, unless the input wants one byte of them to be another.
 
-use iwarp::ddp::{Header, QN_REQUEST, QN_SEND, QN_TERMINATE};
-use iwarp::rdmap::{Opcode, ReadRequest};
+use iwarp::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use iwarp::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use iwarp::stream;
 
-use super::host::World;
+use super::host::{Asked, World};
 use super::input::Input;
 
 pub(super) struct Peer {
@@ -13,13 +13,14 @@ pub(super) struct Peer {
     send_msn: u32,
     mo: u32,
     read_msn: u32,
+    atomic_response_msn: u32,
     /// Bytes of the response to the oldest read that were sent.
     answered: u32,
 }
 
 impl Peer {
     pub(super) fn new(crc: bool) -> Self {
-        Self { crc, send_msn: 1, mo: 0, read_msn: 1, answered: 0 }
+        Self { crc, send_msn: 1, mo: 0, read_msn: 1, atomic_response_msn: 1, answered: 0 }
     }
 
     /// The next FPDU.
@@ -32,6 +33,22 @@ impl Peer {
         let (header, body) = match what % 8 {
             0 | 1 => (Header::Tagged { opcode: Opcode::Write, last, stag: key, to: addr }, body),
             2 | 3 => self.send(region, last, body),
+            4 if what & 32 != 0 => {
+                // Masks, and operations that there are not.
+                let request = AtomicRequest {
+                    operation: if region & 0x80 != 0 { at & 3 } else { at & 2 },
+                    request_id: u32::from(len as u8),
+                    stag: key,
+                    to: if len & 1 == 0 { addr & !7 } else { addr },
+                    data: 0x0101_0101_0101_0101u64.wrapping_mul(u64::from(what)),
+                    data_mask: if len & 2 == 0 { 0 } else { u64::MAX << (len & 63) },
+                    compare: 0,
+                    compare_mask: if len & 4 == 0 { 0 } else { 1 << (len & 63) },
+                };
+                self.read_msn = self.read_msn.wrapping_add(1);
+                let msn = self.read_msn.wrapping_sub(1);
+                (untagged(Opcode::AtomicRequest, true, QN_REQUEST, msn, 0), request.encode().to_vec())
+            }
             4 => {
                 let size = if region & 0x80 != 0 { u32::MAX } else { len as u32 };
                 let request = ReadRequest {
@@ -95,11 +112,19 @@ impl Peer {
         (untagged(opcode, last, QN_SEND, msn, mo), body)
     }
 
-    /// A segment of the response to the oldest read that has arrived; if there is none, one that nobody has asked for.
+    /// A segment of the response to the oldest request that has arrived; if there is none, one that nobody has asked for.
     fn response(&mut self, world: &mut World, len: usize) -> (Header, Vec<u8>) {
-        let Some(read) = world.reads.front().copied() else {
-            let header = Header::Tagged { opcode: Opcode::ReadResponse, last: true, stag: 9, to: 0 };
-            return (header, vec![3; len]);
+        let read = match world.asked.front().copied() {
+            Some(Asked::Read(read)) => read,
+            Some(Asked::Atomic(request)) => {
+                world.asked.pop_front();
+                return self.atomic_response(request.request_id);
+            }
+            None if len & 1 == 0 => return self.atomic_response(9),
+            None => {
+                let header = Header::Tagged { opcode: Opcode::ReadResponse, last: true, stag: 9, to: 0 };
+                return (header, vec![3; len]);
+            }
         };
         let left = read.size - self.answered;
         let n = left.min(len as u32);
@@ -107,11 +132,18 @@ impl Peer {
         self.answered += n;
         let last = n == left;
         if last {
-            world.reads.pop_front();
+            world.asked.pop_front();
             self.answered = 0;
         }
         let header = Header::Tagged { opcode: Opcode::ReadResponse, last, stag: read.sink_stag, to };
         (header, vec![0xee; n as usize])
+    }
+
+    fn atomic_response(&mut self, request_id: u32) -> (Header, Vec<u8>) {
+        let msn = self.atomic_response_msn;
+        self.atomic_response_msn = msn.wrapping_add(1);
+        let body = AtomicResponse { request_id, original: 0x1122_3344_5566_7788 }.encode();
+        (untagged(Opcode::AtomicResponse, true, QN_ATOMIC_RESPONSE, msn, 0), body.to_vec())
     }
 }
 

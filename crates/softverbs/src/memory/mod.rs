@@ -2,16 +2,18 @@
 //! Registered memory.
 //!
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a remote peer, first acquires a
-//! [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a single store ([`word`]); [`durable`] makes regions durable.
+//! [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
 //! [`mapping`] knows which memory may be registered.
 
 mod durable;
+mod exchange;
 mod mapping;
 mod place;
 mod table;
 mod word;
 
 pub(crate) use durable::make_durable;
+pub(crate) use exchange::change;
 pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch};
 #[cfg(test)]

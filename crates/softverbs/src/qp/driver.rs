@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Qp, Session, Trouble, now};
-use crate::access::{Access, Bind, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Micros, Stepped, reason};
@@ -18,6 +18,7 @@ use crate::progress::engine::Source;
 use crate::progress::turn::Left;
 use crate::progress::{By, Driven};
 use crate::sys::Process;
+use iwarp::rdmap::AtomicRequest;
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {
@@ -162,6 +163,10 @@ impl host::Host for Host<'_> {
 
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable> {
         memory::fetch(self.process, from, self.qp.party(), into)
+    }
+
+    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+        memory::change(access, self.qp.party(), &|original| request.apply(original))
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {

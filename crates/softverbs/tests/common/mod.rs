@@ -12,6 +12,7 @@ use std::ptr::{null, null_mut};
 pub const LOCAL_WRITE: c_int = 1;
 pub const REMOTE_WRITE: c_int = 2;
 pub const REMOTE_READ: c_int = 4;
+pub const REMOTE_ATOMIC: c_int = 8;
 pub const SIGNALED: u32 = 2;
 /// Scatter/gather entries of a request.
 pub const SGE: u32 = 10;

@@ -76,6 +76,18 @@ pub fn read_request(msn: u32, size: u32, stag: u32, to: u64) -> Vec<u8> {
     untagged([0x41, 0x41], 0, [1, msn, 0], &body.concat())
 }
 
+/// An Atomic Request, whose number is the complement of its MSN; `fields` are data and its mask, comparand and its mask.
+pub fn atomic_request(msn: u32, operation: u8, stag: u32, to: u64, fields: [u64; 4]) -> Vec<u8> {
+    let body = [
+        &[0, 0, 0, operation][..],
+        &(!msn).to_be_bytes(),
+        &stag.to_be_bytes(),
+        &to.to_be_bytes(),
+        &fields.map(u64::to_be_bytes).concat(),
+    ];
+    untagged([0x41, 0x4a], 0, [1, msn, 0], &body.concat())
+}
+
 /// How bytes go to TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pieces {

@@ -25,7 +25,7 @@ impl Ground {
         // The first part is not registered.
         let mut parts = bytes.chunks_mut(LEN).skip(1);
         let mut part = |end: &End, access| end.register(parts.next().unwrap(), access);
-        let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
+        let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
         let regions = [part(end, all), part(end, LOCAL_WRITE), part(&stranger, all)];
         // SAFETY: the regions live.
         let place = |mr: *mut ibv_mr| unsafe { ((*mr).rkey, (*mr).addr as u64) };
@@ -116,6 +116,11 @@ fn check_all(rows: fn(&Memory) -> Vec<Row>) {
 #[test]
 fn accesses_that_are_not_permitted() {
     check_all(violations::accesses);
+}
+
+#[test]
+fn atomic_operations_that_are_not_permitted() {
+    check_all(violations::atomics);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::peer::*;
 /// What a row is written with: memory of the end under test.
 #[derive(Clone, Copy, Default)]
 pub struct Memory {
-    /// [`Memory::len`] bytes that a peer may read and write.
+    /// [`Memory::len`] bytes that a peer may read, write and change by atomic operations.
     pub stag: u32,
     pub addr: u64,
     pub len: u64,
@@ -152,6 +152,45 @@ pub fn accesses(memory: &Memory) -> Vec<Row> {
     ]
 }
 
+/// Atomic operations (RFC 7306).
+pub fn atomics(memory: &Memory) -> Vec<Row> {
+    let Memory { stag, addr, len, bare, foreign } = *memory;
+    let add = |stag, to| atomic_request(1, 0, stag, to, [1, 0, 0, u64::MAX]);
+    let with = |control: [u8; 2], numbers, len: usize| {
+        let mut body = add(stag, addr)[18..].to_vec();
+        body.resize(len, 0);
+        untagged(control, 0, numbers, &body)
+    };
+    let response = |numbers, len: usize| untagged([0x41, 0x4b], 0, numbers, &[0; 16][..len]);
+    vec![
+        ddp("Atomic: unknown STag", add(stag ^ 0x5a5a_0000, addr), [0x01, 0]),
+        ddp("Atomic: STag 0", add(0, addr), [0x01, 0]),
+        ddp("Atomic: other protection domain", add(foreign.0, foreign.1), [0x01, 3]).stranger([0x01, 0]),
+        ddp("Atomic: right missing", add(bare.0, bare.1), [0x01, 2]).stranger([0x01, 0]),
+        ddp("Atomic: begins before the region", add(stag, addr - 8), [0x01, 1]).stranger([0x01, 0]),
+        ddp("Atomic: ends behind the region", add(stag, addr + len - 4), [0x01, 1]).stranger([0x01, 0]),
+        ddp("Atomic: tagged offset wraps", add(stag, u64::MAX - 3), [0x01, 4]).stranger([0x01, 0]),
+        ddp("Atomic: not aligned", add(stag, addr + 4), [0x02, 7]),
+        ddp("Atomic: by a byte", add(stag, addr + 1), [0x02, 7]),
+        ddp("Atomic: operation 1", atomic_request(1, 1, stag, addr, [1; 4]), [0x02, 6]),
+        ddp("Atomic: operation 15", atomic_request(1, 15, stag, addr, [1; 4]), [0x02, 6]),
+        ddp("Atomic Request: QN 0", with([0x41, 0x4a], [0, 1, 0], 52), [0x12, 1]),
+        ddp("Atomic Request: QN 3", with([0x41, 0x4a], [3, 1, 0], 52), [0x12, 1]),
+        ddp("Atomic Request: MSN 0", with([0x41, 0x4a], [1, 0, 0], 52), [0x12, 3]),
+        ddp("Atomic Request: the MSN of a read", add(stag, addr), [0x12, 3])
+            .after(&[read_request(1, 0, 0, 0)]),
+        ddp("Atomic Request: MO", with([0x41, 0x4a], [1, 1, 8], 52), [0x12, 4]),
+        ddp("Atomic Request in two segments", with([0x01, 0x4a], [1, 1, 0], 52), [0x12, 5]),
+        ddp("Atomic Request too long", with([0x41, 0x4a], [1, 1, 0], 53), [0x12, 5]),
+        ddp("Atomic Request too short", with([0x41, 0x4a], [1, 1, 0], 51), [0x02, 7]),
+        ddp("Atomic Response without a request", response([3, 1, 0], 12), [0x12, 2]),
+        ddp("Atomic Response: QN 1", response([1, 1, 0], 12), [0x12, 1]),
+        ddp("Atomic Response: MSN 2 first", response([3, 2, 0], 12), [0x12, 3]),
+        ddp("Atomic Response too long", response([3, 1, 0], 13), [0x12, 5]),
+        ddp("Atomic Response too short", response([3, 1, 0], 11), [0x02, 7]),
+    ]
+}
+
 /// The order of untagged messages, and their buffers.
 pub fn order(memory: &Memory) -> Vec<Row> {
     let Memory { stag, addr, .. } = *memory;
@@ -239,8 +278,6 @@ pub fn headers(memory: &Memory) -> Vec<Row> {
         ddp("tagged: RDMAP version 2", to_memory([0xc1, 0x80]), [0x02, 5]),
         ddp("untagged: RDMAP version 0", to_receive([0x41, 0x03]), [0x02, 5]).receives(flushed),
         ddp("untagged: RDMAP version 3", to_receive([0x41, 0xc3]), [0x02, 5]).receives(flushed),
-        ddp("Atomic Request", untagged([0x41, 0x4a], 0, [1, 1, 0], &[0; 52]), [0x02, 6]),
-        ddp("Atomic Response", untagged([0x41, 0x4b], 0, [3, 1, 0], &[0; 12]), [0x02, 6]),
         ddp("untagged Write", to_receive([0x41, 0x40]), [0x02, 6]).receives(flushed),
         ddp("untagged Read Response", to_receive([0x41, 0x42]), [0x02, 6]).receives(flushed),
     ];

@@ -14,8 +14,10 @@ use crate::conn::wr::{Op, RecvWr, SendWr};
 #[derive(Clone, Debug)]
 pub(super) struct Posted {
     pub wr: SendWr,
-    /// Which message, or which read of its side it is.
+    /// Which message, or which read or atomic operation of its side it is.
     number: usize,
+    /// How many atomic operations were posted before.
+    atomics: usize,
     /// How many messages of the peer had been received when it was posted.
     knows: usize,
 }
@@ -36,7 +38,7 @@ impl Posted {
 
     /// Bytes that are placed at the peer.
     fn carries(&self) -> usize {
-        if self.wr.op == Op::Read { 0 } else { self.wr.len as usize }
+        if self.wr.is_answered() { 0 } else { self.wr.len as usize }
     }
 }
 
@@ -89,7 +91,9 @@ impl Causes {
 pub(super) struct Model {
     pub requests: Vec<Posted>,
     messages: Vec<usize>,
+    /// Reads and atomic operations.
     reads: Vec<usize>,
+    atomics: Vec<usize>,
     pub taken: usize,
     pub done: usize,
     failed: bool,
@@ -116,6 +120,8 @@ pub(super) struct Model {
     placed_bytes: usize,
     placed_read: usize,
     read_bytes: usize,
+    /// What the words were that the peer's atomic operations have changed.
+    originals: Vec<u64>,
     pub durability: Vec<Durability>,
     // Its end.
     pub causes: Causes,
@@ -132,6 +138,7 @@ pub(super) struct Model {
     pub forged: bool,
     genuine_messages: usize,
     answer_bytes: usize,
+    atomic_answers: usize,
     read_requests: usize,
     pub send_refused: bool,
     pub receive_refused: bool,
@@ -143,7 +150,18 @@ impl Model {
         macro_rules! reuse {
             ($($field:ident),*) => { $(old.$field.clear(); self.$field = old.$field;)* };
         }
-        reuse!(requests, messages, reads, ends, answer_ends, receives, taken_receives, durability);
+        reuse!(
+            requests,
+            messages,
+            reads,
+            atomics,
+            originals,
+            ends,
+            answer_ends,
+            receives,
+            taken_receives,
+            durability
+        );
     }
 
     /// Everything that was posted is over.
@@ -166,13 +184,28 @@ impl Model {
         self.begun && self.stage == stages && self.tap.trails()
     }
 
-    /// Read Requests given to the link.
+    /// Read Requests and Atomic Requests given to the link.
     pub(super) fn read_requests(&self) -> usize {
         self.read_requests
     }
 
     pub(super) fn messages(&self) -> usize {
         self.messages.len()
+    }
+
+    /// Atomic operations posted.
+    pub(super) fn atomics(&self) -> usize {
+        self.atomics.len()
+    }
+
+    /// Atomic operations of the peer carried out.
+    pub(super) fn changes(&self) -> usize {
+        self.originals.len()
+    }
+
+    /// Atomic Responses given to the link.
+    pub(super) fn atomic_answers(&self) -> usize {
+        self.atomic_answers
     }
 }
 
@@ -190,9 +223,12 @@ impl Checker {
         let knows = self.sides[side].delivered;
         let model = &mut self.sides[side];
         let index = model.requests.len();
-        let mut posted = Posted { wr, number: model.reads.len(), knows };
-        if posted.wr.op == Op::Read {
+        let mut posted = Posted { wr, number: model.reads.len(), atomics: model.atomics.len(), knows };
+        if posted.wr.is_answered() {
             model.reads.push(index);
+            if posted.wr.is_atomic() {
+                model.atomics.push(index);
+            }
         } else if posted.is_message() {
             posted.number = model.messages.len();
             model.messages.push(index);
@@ -211,8 +247,8 @@ impl Checker {
 
     fn begun(&mut self, side: usize, segment: Segment, read: u64) {
         self.sides[side].first_end.get_or_insert(segment.payload_end);
-        if segment.opcode == rdmap::READ_RESPONSE {
-            return self.answer_begun(side);
+        if is_answer(&segment) {
+            return self.answer_begun(side, segment.opcode);
         }
         if !is_of_request(&segment) || self.sides[side].begun {
             return;
@@ -222,9 +258,9 @@ impl Checker {
         let model = &self.sides[side];
         assert!(index < model.taken, "side {side} sends what nobody posted: {segment:?}");
         let wr = &model.requests[index].wr;
-        let (fence, read_here, ord) = (wr.fence, wr.op == Op::Read, model.ord as usize);
+        let (fence, read_here, ord) = (wr.fence, wr.is_answered(), model.ord as usize);
         if fence || read_here {
-            let asked = model.requests[..index].iter().filter(|posted| posted.wr.op == Op::Read).count();
+            let asked = model.requests[..index].iter().filter(|posted| posted.wr.is_answered()).count();
             let open = asked - self.answers_taken(side, read).min(asked);
             assert!(!fence || open == 0, "request {index} of side {side} passes its fence");
             assert!(!read_here || open < ord, "side {side} has more reads open than its peer takes");
@@ -239,7 +275,7 @@ impl Checker {
     }
 
     /// The first segment of an answer: what it answers rests on what came before.
-    fn answer_begun(&mut self, side: usize) {
+    fn answer_begun(&mut self, side: usize, opcode: u8) {
         if std::mem::replace(&mut self.sides[side].answering, true) {
             return;
         }
@@ -250,6 +286,8 @@ impl Checker {
         let asked = peer.handed > index || (peer.handed == index && peer.tap.last_payload_end() < u64::MAX);
         assert!(asked, "read {number} answered before it was asked");
         let wr = peer.requests[index].wr.clone();
+        let of_atomic = opcode == rdmap::ATOMIC_RESPONSE;
+        assert_eq!(wr.is_atomic(), of_atomic, "request {index} is answered by opcode {opcode}");
         self.placed_up_to(side, index, "an answer");
         if wr.len > 0 && wr.rkey == memory::stag(side, PERSISTENT) {
             let state = self.sides[side].durability.get(number).copied().unwrap_or_default();
@@ -259,7 +297,8 @@ impl Checker {
 
     fn handed_segment(&mut self, side: usize, segment: Segment) {
         let model = &mut self.sides[side];
-        if segment.opcode == rdmap::READ_RESPONSE {
+        if is_answer(&segment) {
+            model.atomic_answers += usize::from(segment.opcode == rdmap::ATOMIC_RESPONSE);
             model.answer_bytes += segment.len;
             if segment.last {
                 model.answer_bytes = 0;
@@ -274,6 +313,7 @@ impl Checker {
         let posted = model.requests[model.handed].clone();
         let over = match (posted.wr.op, segment.opcode, model.stage) {
             (Op::Write, rdmap::WRITE, 0) | (Op::Read, rdmap::READ_REQUEST, 0) => true,
+            (Op::FetchAdd | Op::CompareSwap, rdmap::ATOMIC_REQUEST, 0) => true,
             (Op::WriteWithImm, rdmap::WRITE, 0) => false,
             (Op::WriteWithImm, rdmap::IMMEDIATE | rdmap::IMMEDIATE_SE, 1) => true,
             (Op::SendWithImm, rdmap::IMMEDIATE | rdmap::IMMEDIATE_SE, 0) => false,
@@ -289,7 +329,7 @@ impl Checker {
             model.handed += 1;
             model.ends.push(segment.payload_end);
             model.messages_handed += usize::from(posted.is_message());
-            model.read_requests += usize::from(posted.wr.op == Op::Read);
+            model.read_requests += usize::from(posted.wr.is_answered());
         }
     }
 
@@ -320,6 +360,10 @@ impl Checker {
             model.graceful = Some(model.messages_handed);
         }
     }
+}
+
+fn is_answer(segment: &Segment) -> bool {
+    matches!(segment.opcode, rdmap::READ_RESPONSE | rdmap::ATOMIC_RESPONSE)
 }
 
 fn is_of_request(segment: &Segment) -> bool {

@@ -2,7 +2,7 @@
 //! Tiny worlds, all of them: two requests of every kind, the stream in pieces at every byte, and at every such point each way to end. There
 //! is no seed here: all sequences of choices are counted through.
 
-use super::memory::{self, PERSISTENT, READABLE, SINKS, SOURCE, WRITABLE};
+use super::memory::{self, COUNTERS, PERSISTENT, READABLE, SINKS, SOURCE, WRITABLE};
 use super::plan::{Disk, Plan, SidePlan};
 use super::random::{Count, Draw};
 use super::world::Sim;
@@ -11,7 +11,7 @@ use crate::conn::wr::{Local, Op, SendWr, Sge};
 use crate::conn::{Framing, Role, Sizes};
 
 /// Opcode, region of the peer, bytes. The longest needs a second segment, and is gathered.
-const KINDS: [(Op, usize, usize); 8] = [
+const KINDS: [(Op, usize, usize); 10] = [
     (Op::Write, PERSISTENT, 8),
     (Op::WriteWithImm, WRITABLE, 3),
     (Op::Read, READABLE, 70),
@@ -20,6 +20,8 @@ const KINDS: [(Op, usize, usize); 8] = [
     (Op::SendWithImm, READABLE, 5),
     (Op::SendWithInv, READABLE, 5),
     (Op::Send, READABLE, 115),
+    (Op::FetchAdd, COUNTERS, 8),
+    (Op::CompareSwap, COUNTERS, 8),
 ];
 
 fn plan(crc: bool) -> Plan {
@@ -42,7 +44,8 @@ fn plan(crc: bool) -> Plan {
 
 fn request(index: usize, kind: usize) -> SendWr {
     let (op, region, len) = KINDS[kind];
-    let own = if op == Op::Read { SINKS } else { SOURCE };
+    let atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
+    let own = if op == Op::Read || atomic { SINKS } else { SOURCE };
     let (mut addr, lkey) = (memory::base(0, own) + 64 * index as u64, memory::stag(0, own));
     let lens = if op == Op::Read { READ_LENS } else { LENS };
     let lens = lens.iter().copied().filter(|_| len as u32 == lens.iter().sum());
@@ -62,7 +65,12 @@ fn request(index: usize, kind: usize) -> SendWr {
         fence: false,
         solicited: false,
         imm: [1, 2, 3, index as u8],
-        local: Local::memory(&entries).unwrap(),
+        local: match entries[..] {
+            [sink] if atomic => {
+                Local::Atomic { addr: sink.addr, lkey: sink.lkey(), compare_add: index as u64, swap: 5 }
+            }
+            _ => Local::memory(&entries).unwrap(),
+        },
         len: len as u32,
         remote_addr: memory::base(1, region) + 8,
         rkey: if op == Op::SendWithInv { memory::window(1, index) } else { memory::stag(1, region) },

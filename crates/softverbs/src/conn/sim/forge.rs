@@ -3,7 +3,7 @@
 //! must be placed nowhere, and it must end the connection.
 
 use iwarp::ddp::Header;
-use iwarp::rdmap::{Opcode, ReadRequest};
+use iwarp::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use iwarp::stream;
 
 use super::memory::{self, READABLE, RECEIVES, SINKS, WRITABLE};
@@ -36,6 +36,16 @@ impl Sim {
             body[..ReadRequest::LEN].copy_from_slice(&request.encode());
         }
         let mut fpdu = [0; stream::fpdu_len(stream::MAX_HEADER_LEN + MOST)];
+        if header.opcode() == Opcode::AtomicRequest {
+            // No right to that.
+            let (stag, to) = (memory::stag(peer, WRITABLE), memory::base(peer, WRITABLE));
+            body[..AtomicRequest::LEN].copy_from_slice(&AtomicRequest::fetch_add(1, stag, to, 1).encode());
+        }
+        if header.opcode() == Opcode::AtomicResponse {
+            // No request has this number.
+            let answer = AtomicResponse { request_id: 0x7777_7777, original: u64::MAX };
+            body[..AtomicResponse::LEN].copy_from_slice(&answer.encode());
+        }
         let n = stream::encode_fpdu(&header, &body[..len], self.plan.sides[me].framing.crc, &mut fpdu);
         say!(self, "side {me} forges {header:?} of {len} bytes");
         self.pipes[me].write(&fpdu[..n]);
@@ -45,7 +55,7 @@ impl Sim {
 
     fn forgery(&mut self, me: usize) -> Option<(Header, usize)> {
         let peer = 1 - me;
-        let kind = self.draw.below(6);
+        let kind = self.draw.below(8);
         let answered = |len: usize, to: u64, stag: u32, last: bool| {
             (len <= MOST).then_some((Header::Tagged { opcode: Opcode::ReadResponse, last, stag, to }, len))
         };
@@ -83,6 +93,22 @@ impl Sim {
                     mo: 0,
                 };
                 Some((header, ReadRequest::LEN))
+            }
+            (6, _) => {
+                let msn = self.checker.sides[me].atomic_answers() as u32 + 1;
+                let opcode = Opcode::AtomicResponse;
+                Some((
+                    Header::Untagged { opcode, last: true, inv_stag: 0, qn: 3, msn, mo: 0 },
+                    AtomicResponse::LEN,
+                ))
+            }
+            (7, _) => {
+                let msn = self.checker.sides[me].read_requests() as u32 + 1;
+                let opcode = Opcode::AtomicRequest;
+                Some((
+                    Header::Untagged { opcode, last: true, inv_stag: 0, qn: 1, msn, mo: 0 },
+                    AtomicRequest::LEN,
+                ))
             }
             _ => {
                 let header = Header::Untagged {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What a step of a simulated connection finds around it.
 
+use iwarp::rdmap::AtomicRequest;
+
 use super::checker::Durability;
 use super::link::Found;
 use super::memory::{PERSISTENT, Region, stag};
 use super::plan::Disk;
 use super::world::{Side, Sim, say};
-use crate::access::{Access, Bind, Denied, Unreachable};
+use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::conn::Micros;
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr, status};
@@ -268,6 +270,26 @@ impl Host for At<'_> {
                 Err(why)
             }
         }
+    }
+
+    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+        self.up("changes a word");
+        assert!(self.side().batch.is_empty(), "a word is changed before what came before is placed");
+        self.elsewhere();
+        let region = self.allowed(access).map_err(Unchanged::Denied)?;
+        if access.addr % 8 != 0 {
+            return Err(self.failed(Unchanged::Misaligned));
+        }
+        if self.sim.memories[self.me].regions[region] == Region::Unmapped {
+            return Err(self.failed(Unchanged::Fault));
+        }
+        let (me, sim) = (self.me, &mut *self.sim);
+        let word = sim.memories[me].counter(access.addr);
+        let original = std::mem::replace(word, request.apply(*word));
+        sim.checker.changed(me, access, original, *word);
+        say!(sim, "side {me}: {:x} was {original} and is {word}", access.addr);
+        sim.note(access.addr ^ original << 32);
+        Ok(original)
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The memory of a simulated process: a few regions, each for one purpose.
 //!
-//! What is sent from and what is read have contents that are a function of the address, so a byte says where it came from. Only the region
-//! that stands for persistent memory holds what was written to it. The others need no bytes: the checker looks at each placement.
+//! What is sent from and what is read have contents that are a function of the address, so a byte says where it came from. Only the regions
+//! that stand for persistent memory and for counters hold what they were changed to. The others need no bytes: the checker looks at each placement.
 
 use super::random::Draw;
-use crate::access::{Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
+use crate::access::{
+    Access, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Unreachable,
+};
 use crate::conn::wr::{Entries, Local, SendWr, Sge};
 use crate::limits::MAX_INLINE;
 
@@ -15,9 +17,12 @@ pub(super) const SINKS: usize = 2;
 pub(super) const WRITABLE: usize = 3;
 pub(super) const READABLE: usize = 4;
 pub(super) const PERSISTENT: usize = 5;
-pub(super) const REGIONS: usize = 6;
+/// Words for atomic operations.
+pub(super) const COUNTERS: usize = 6;
+pub(super) const REGIONS: usize = 7;
 
 pub(super) const PERSISTENT_LEN: usize = 64;
+pub(super) const WORDS: usize = 3;
 const LEN: usize = 2048;
 const RIGHTS: [u32; REGIONS] = [
     0,
@@ -26,6 +31,7 @@ const RIGHTS: [u32; REGIONS] = [
     LOCAL_WRITE | REMOTE_WRITE,
     REMOTE_READ,
     LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | FLUSH_PERSISTENT,
+    LOCAL_WRITE | REMOTE_ATOMIC,
 ];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,10 +49,15 @@ pub(super) struct Memory {
     contents: Vec<u8>,
     pub regions: [Region; REGIONS],
     pub persistent: [u8; PERSISTENT_LEN],
+    counters: [u64; WORDS],
 }
 
 pub(super) fn len(region: usize) -> usize {
-    if region == PERSISTENT { PERSISTENT_LEN } else { LEN }
+    match region {
+        PERSISTENT => PERSISTENT_LEN,
+        COUNTERS => 8 * WORDS,
+        _ => LEN,
+    }
 }
 
 pub(super) fn base(side: usize, region: usize) -> u64 {
@@ -65,7 +76,9 @@ pub(super) fn window(side: usize, index: usize) -> u32 {
 /// The entries of a request; none if its bytes are inline, or it has none.
 pub(super) fn entries(wr: &SendWr) -> Entries {
     match &wr.local {
-        Local::Memory { addr, lkey } => Entries::from_iter([Sge::new(*addr, wr.len, *lkey)]),
+        Local::Memory { addr, lkey } | Local::Atomic { addr, lkey, .. } => {
+            Entries::from_iter([Sge::new(*addr, wr.len, *lkey)])
+        }
         Local::Entries(entries) => {
             assert_eq!(wr.len, entries.iter().map(|entry| entry.len).sum());
             entries.iter().copied().collect()
@@ -90,12 +103,24 @@ impl Memory {
     pub(super) fn new(side: usize) -> Self {
         let mut draw = Draw::new(side as u64);
         let contents = (0..LEN).map(|_| draw.below(256) as u8).collect();
-        Self { side, contents, regions: Default::default(), persistent: [0; PERSISTENT_LEN] }
+        Self {
+            side,
+            contents,
+            regions: Default::default(),
+            persistent: [0; PERSISTENT_LEN],
+            counters: [0; WORDS],
+        }
     }
 
     pub(super) fn begin(&mut self) {
         self.regions = Default::default();
         self.persistent = [0; PERSISTENT_LEN];
+        self.counters = [0; WORDS];
+    }
+
+    /// The word at an address in bounds.
+    pub(super) fn counter(&mut self, addr: u64) -> &mut u64 {
+        &mut self.counters[(addr - base(self.side, COUNTERS)) as usize / 8]
     }
 
     /// Which region an STag means, whether it is registered or not.
@@ -129,7 +154,7 @@ impl Memory {
                 return Some(bytes[at]);
             }
             Local::Memory { .. } | Local::Entries(_) => entry_at(&entries(wr), at)?,
-            Local::Window { .. } => return None,
+            Local::Window { .. } | Local::Atomic { .. } => return None,
         };
         let start = base(self.side, SOURCE);
         let inside = entry.addr >= start && entry.addr + u64::from(entry.len) <= start + LEN as u64;

@@ -161,7 +161,7 @@ impl SidePlan {
             opens_late: draw.below(3) == 0,
             max_send_wr: draw.one_of(&[1, 2, 3, 8, 16]),
             requests: draw.one_of(&[0, 1, 2, 3, 5, 8, 12]),
-            opcodes: draw.below(63) + 1,
+            opcodes: draw.below(255) + 1,
             longest: draw.one_of(&[8, 64, 120, 300, 400]),
             receives: draw.one_of(&[
                 Receives::Early,

@@ -2,14 +2,23 @@
 //! The programs above the two connections: what they post, poll and end.
 
 use super::checker::Durability;
-use super::memory::{self, PERSISTENT, PERSISTENT_LEN, READABLE, RECEIVES, SINKS, SOURCE};
+use super::memory::{self, COUNTERS, PERSISTENT, PERSISTENT_LEN, READABLE, RECEIVES, SINKS, SOURCE, WORDS};
 use super::plan::{Disk, Receives};
 use super::world::{Sim, say};
 use crate::conn::reason;
 use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 use crate::limits::{MAX_INLINE, MAX_SGE};
 
-const OPS: [Op; 6] = [Op::Write, Op::WriteWithImm, Op::Read, Op::Send, Op::SendWithImm, Op::SendWithInv];
+const OPS: [Op; 8] = [
+    Op::Write,
+    Op::WriteWithImm,
+    Op::Read,
+    Op::Send,
+    Op::SendWithImm,
+    Op::SendWithInv,
+    Op::FetchAdd,
+    Op::CompareSwap,
+];
 /// The longest request, and what a receive has room for.
 pub(super) const LONGEST: usize = 400;
 
@@ -128,11 +137,16 @@ impl Sim {
             _ => draw.below(plan.longest + 1),
         }
         .min(plan.longest);
-        let persistent = op != Op::WriteWithImm && draw.below(3) == 0;
+        let atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
+        if atomic {
+            len = 8;
+        }
+        let persistent = op != Op::WriteWithImm && !atomic && draw.below(3) == 0;
         let peer = 1 - me;
         let region = match op {
             _ if persistent => PERSISTENT,
             Op::Read => READABLE,
+            _ if atomic => COUNTERS,
             _ => memory::WRITABLE,
         };
         let is_send = matches!(op, Op::Send | Op::SendWithImm | Op::SendWithInv);
@@ -140,11 +154,12 @@ impl Sim {
             len = len.min(if op == Op::Read { 16 } else { PERSISTENT_LEN });
         }
         let room = (memory::len(region) - len.min(memory::len(region))) / 4;
-        let mut remote_addr = memory::base(peer, region) + 4 * draw.below(room + 1) as u64;
+        let at = if atomic { 8 * draw.below(WORDS) } else { 4 * draw.below(room + 1) };
+        let mut remote_addr = memory::base(peer, region) + at as u64;
         let mut rkey = memory::stag(peer, region);
-        let own = if op == Op::Read { SINKS } else { SOURCE };
-        let inline = op != Op::Read && len <= MAX_INLINE && draw.chance(plan.inline);
-        let mut entries = self.entries(me, own, len, MAX_SGE);
+        let own = if op == Op::Read || atomic { SINKS } else { SOURCE };
+        let inline = own == SOURCE && len <= MAX_INLINE && draw.chance(plan.inline);
+        let mut entries = self.entries(me, own, len, if atomic { 1 } else { MAX_SGE });
         let contents = inline.then(|| {
             let bytes_of =
                 |entry: &Sge| self.memories[me].contents_at(SOURCE, entry.addr, entry.len as usize);
@@ -155,11 +170,12 @@ impl Sim {
             rkey = memory::window(peer, index);
         }
         if !self.healed && self.draw.chance(plan.bad_request) {
-            match self.draw.below(7) {
+            match self.draw.below(8) {
                 0 => rkey = 0x999,
                 1 => remote_addr = memory::base(peer, region) + memory::len(region) as u64,
                 2 => remote_addr = u64::MAX - 3,
                 3 => rkey = memory::stag(peer, RECEIVES),
+                7 if atomic => remote_addr += 4,
                 wrong if !entries.is_empty() => {
                     let which = self.draw.below(entries.len());
                     let Sge { addr, len, .. } = entries[which];
@@ -173,7 +189,15 @@ impl Sim {
             }
         }
         let draw = &mut self.draw;
-        if op == Op::Read && plan.framing.ord == 0 {
+        // Few different values, so that a comparison succeeds now and then.
+        let (compare_add, swap) = (draw.below(3) as u64, draw.below(3) as u64);
+        let contents = match entries.first() {
+            Some(sink) if atomic => {
+                Some(Local::Atomic { addr: sink.addr, lkey: sink.lkey(), compare_add, swap })
+            }
+            _ => contents,
+        };
+        if (op == Op::Read || atomic) && plan.framing.ord == 0 {
             self.checker.sides[me].causes.no_reads = true;
         }
         SendWr {

@@ -96,6 +96,7 @@ impl Sim {
             model.requests.len()
         );
         assert_eq!(peer.delivered, model.messages(), "messages of side {me} are lost");
+        assert_eq!(peer.changes(), model.atomics(), "atomic operations of side {me} are lost");
     }
 
     fn over(&self, me: usize) {

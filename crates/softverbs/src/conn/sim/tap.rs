@@ -23,6 +23,8 @@ pub(super) mod rdmap {
     pub(crate) const TERMINATE: u8 = 7;
     pub(crate) const IMMEDIATE: u8 = 8;
     pub(crate) const IMMEDIATE_SE: u8 = 9;
+    pub(crate) const ATOMIC_REQUEST: u8 = 10;
+    pub(crate) const ATOMIC_RESPONSE: u8 = 11;
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 
-use iwarp::ddp::{Header, QN_REQUEST, QN_SEND, QN_TERMINATE};
-use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
+use iwarp::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use iwarp::rdmap::{AtomicRequest, Opcode, ReadRequest, TermCode};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
 use crate::access::{
-    Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable,
+    Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Unchanged,
+    Unreachable,
 };
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr};
@@ -34,6 +35,7 @@ pub(super) enum Call {
     /// Straight from the link.
     PlacedDirectly(Access),
     Settled,
+    Changed(Access),
     Flushed(Access, u64),
     Bound(Bind),
     Invalidated(u32),
@@ -93,7 +95,7 @@ impl Recorder {
 
     fn allowed(access: Access) -> Result<(), Denied> {
         let rights = match access.stag {
-            STAG => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | FLUSH_PERSISTENT,
+            STAG => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_PERSISTENT,
             BARE => 0,
             FOREIGN => return Err(Denied::Pd),
             _ => return Err(Denied::Stag),
@@ -208,6 +210,22 @@ impl Host for Recorder {
         }
         into.copy_from_slice(self.bytes(from.addr, from.len));
         Ok(())
+    }
+
+    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+        assert!(self.batch.is_empty(), "a word is changed before what was placed");
+        Self::allowed(access).map_err(Unchanged::Denied)?;
+        if access.addr % 8 != 0 {
+            return Err(Unchanged::Misaligned);
+        }
+        if !self.is_mapped(access) {
+            return Err(Unchanged::Fault);
+        }
+        self.calls.push(Call::Changed(access));
+        let word = self.bytes_mut(access);
+        let original = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+        word.copy_from_slice(&request.apply(original).to_ne_bytes());
+        Ok(original)
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
@@ -422,7 +440,8 @@ pub(super) fn tagged(opcode: Opcode, last: bool, stag: u32, to: u64) -> Header {
 
 pub(super) fn untagged(opcode: Opcode, last: bool, msn: u32, mo: u32) -> Header {
     let qn = match opcode {
-        Opcode::ReadRequest => QN_REQUEST,
+        Opcode::ReadRequest | Opcode::AtomicRequest => QN_REQUEST,
+        Opcode::AtomicResponse => QN_ATOMIC_RESPONSE,
         Opcode::Terminate => QN_TERMINATE,
         _ => QN_SEND,
     };

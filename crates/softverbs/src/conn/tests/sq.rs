@@ -39,9 +39,9 @@ fn a_write_behind_a_read_waits_for_it() {
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     assert_eq!(retired(&mut sq, &mut host), []);
-    sq.oldest_read().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
     assert_eq!(retired(&mut sq, &mut host), [(1, 0), (2, 0)]);
-    assert!(sq.oldest_read().is_none());
+    assert!(sq.oldest_awaited().is_none());
 }
 
 #[test]
@@ -49,15 +49,15 @@ fn the_oldest_read_is_the_first_that_is_awaited() {
     let mut sq = queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write), (4, Op::Read), (5, Op::Read)]);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Queued);
-    assert!(sq.oldest_read().is_none(), "the link has not taken it");
+    assert!(sq.oldest_awaited().is_none(), "the link has not taken it");
     sq.sent(1);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Awaiting);
-    assert_eq!(sq.oldest_read().unwrap().1.wr.wr_id, 2);
-    sq.oldest_read().unwrap().1.progress = Progress::Done(status::SUCCESS);
-    assert_eq!(sq.oldest_read().unwrap().1.wr.wr_id, 4);
-    sq.oldest_read().unwrap().1.progress = Progress::Done(status::SUCCESS);
-    assert!(sq.oldest_read().is_none(), "the last one was not made into FPDUs");
+    assert_eq!(sq.oldest_awaited().unwrap().1.wr.wr_id, 2);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    assert_eq!(sq.oldest_awaited().unwrap().1.wr.wr_id, 4);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    assert!(sq.oldest_awaited().is_none(), "the last one was not made into FPDUs");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_failed_request_keeps_its_status_and_nothing_behind_it_succeeds() {
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
-    sq.oldest_read().unwrap().1.progress = Progress::Done(status::REM_ACCESS_ERR);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::REM_ACCESS_ERR);
     sq.fail_all();
     let expected = [(0, 0), (1, status::REM_ACCESS_ERR), (2, FLUSHED), (3, FLUSHED)];
     assert_eq!(retired(&mut sq, &mut host), expected);

@@ -3,8 +3,8 @@
 
 use libc::{c_char, c_int};
 use rdma_sys::{
-    ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_mtu, ibv_port_attr, ibv_port_state,
-    ibv_query_device_ex_input,
+    ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_mtu, ibv_port_attr,
+    ibv_port_state, ibv_query_device_ex_input,
 };
 use std::ptr::{addr_of, null_mut};
 
@@ -178,7 +178,8 @@ pub(crate) unsafe extern "C" fn query_device_slot(
     0
 }
 
-/// Returns the device attributes: limits, on-demand paging (memory is never pinned), no atomics. EINVAL if `input` has a comp_mask.
+/// Returns the device attributes: limits, on-demand paging (memory is never pinned), atomic operations that are
+/// atomic against the processors, too. EINVAL if `input` has a comp_mask.
 ///
 /// # Safety
 ///
@@ -224,14 +225,17 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.device_cap_flags = DEVICE_MEM_WINDOW | DEVICE_MEM_WINDOW_TYPE_2B;
     orig.max_pd = MAX_MR as c_int;
     orig.max_qp_rd_atom = c_int::from(MAX_READS);
+    orig.max_res_rd_atom = c_int::from(MAX_READS) * MAX_MR as c_int;
     orig.max_qp_init_rd_atom = c_int::from(MAX_READS);
+    // One operation of a processor carries them out.
+    orig.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
     orig.max_srq = MAX_MR as c_int;
     orig.max_srq_wr = MAX_SRQ_WR as c_int;
     orig.max_srq_sge = MAX_SGE as c_int;
     orig.phys_port_cnt = 1;
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT
     attr.odp_caps.general_caps = 0b11;
-    // SEND, RECV, WRITE, READ and SRQ_RECV, not ATOMIC.
-    attr.odp_caps.per_transport_caps.rc_odp_caps = 0b10_1111;
+    // SEND, RECV, WRITE, READ, ATOMIC and SRQ_RECV.
+    attr.odp_caps.per_transport_caps.rc_odp_caps = 0b11_1111;
     attr
 }

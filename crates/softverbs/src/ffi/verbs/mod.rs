@@ -6,6 +6,7 @@
 //! provider a program must not destroy an object that another thread uses. Destroying an object that other objects use fails with EBUSY.
 
 mod absent;
+mod atomic;
 mod channel;
 mod cq;
 mod cq_ex;
@@ -24,6 +25,7 @@ mod srq;
 mod testing;
 
 pub use absent::*;
+pub(crate) use atomic::{atomic_of, read_atomic_wr};
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};

@@ -6,7 +6,8 @@
 use libc::{c_int, c_uint, c_void};
 use rdma_sys::{
     ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
-    ibv_send_wr__bindgen_ty_4__bindgen_ty_1, ibv_sge, ibv_wr_opcode,
+    ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic, ibv_send_wr__bindgen_ty_4__bindgen_ty_1, ibv_sge,
+    ibv_wr_opcode,
 };
 use std::ptr::{addr_of, null_mut};
 
@@ -22,6 +23,8 @@ const WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
 const WITH_SEND: u64 = 1 << 2;
 const WITH_SEND_WITH_IMM: u64 = 1 << 3;
 const WITH_RDMA_READ: u64 = 1 << 4;
+const WITH_ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
+const WITH_ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
 const WITH_LOCAL_INV: u64 = 1 << 7;
 const WITH_BIND_MW: u64 = 1 << 8;
 const WITH_SEND_WITH_INV: u64 = 1 << 9;
@@ -32,6 +35,8 @@ pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
     | WITH_SEND
     | WITH_SEND_WITH_IMM
     | WITH_RDMA_READ
+    | WITH_ATOMIC_CMP_AND_SWP
+    | WITH_ATOMIC_FETCH_AND_ADD
     | WITH_LOCAL_INV
     | WITH_BIND_MW
     | WITH_SEND_WITH_INV;
@@ -66,6 +71,8 @@ pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_send = if has(WITH_SEND) { Some(send) } else { None };
     qp.wr_send_imm = if has(WITH_SEND_WITH_IMM) { Some(send_imm) } else { None };
     qp.wr_rdma_read = if has(WITH_RDMA_READ) { Some(rdma_read) } else { None };
+    qp.wr_atomic_cmp_swp = if has(WITH_ATOMIC_CMP_AND_SWP) { Some(atomic_cmp_swp) } else { None };
+    qp.wr_atomic_fetch_add = if has(WITH_ATOMIC_FETCH_AND_ADD) { Some(atomic_fetch_add) } else { None };
     qp.wr_local_inv = if has(WITH_LOCAL_INV) { Some(local_inv) } else { None };
     qp.wr_send_inv = if has(WITH_SEND_WITH_INV) { Some(send_inv) } else { None };
     qp.wr_bind_mw = if has(WITH_BIND_MW) { Some(bind_mw) } else { None };
@@ -216,6 +223,30 @@ unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: 
 unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
     // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
     unsafe { begin(qp, ibv_wr_opcode::IBV_WR_RDMA_READ, |wr| wr.wr.rdma = remote(remote_addr, rkey)) }
+}
+
+unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    compare_add: u64,
+    swap: u64,
+) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe {
+        begin(qp, ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP, |wr| {
+            wr.wr.atomic = Atomic { remote_addr, compare_add, swap, rkey };
+        });
+    }
+}
+
+unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, compare_add: u64) {
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    unsafe {
+        begin(qp, ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, |wr| {
+            wr.wr.atomic = Atomic { remote_addr, compare_add, swap: 0, rkey };
+        });
+    }
 }
 
 unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {

@@ -14,7 +14,7 @@ impl Checker {
         assert!(!model.failed, "request {index} of side {side} succeeds behind one that failed");
         let handed = index < model.handed || (index == model.handed && model.all_but_trailer());
         assert!(handed, "request {index} of side {side} succeeds and was not sent");
-        if posted.wr.op == Op::Read {
+        if posted.wr.is_answered() {
             assert!(
                 model.placed_read > posted.number,
                 "read {index} of side {side} succeeds without its bytes"
@@ -50,8 +50,9 @@ impl Checker {
                 status::LOC_PROT_ERR => causes.memory,
                 status::LOC_QP_OP_ERR => causes.no_reads,
                 status::REM_ACCESS_ERR | status::REM_OP_ERR => {
-                    wr.op == Op::Read && self.sides[1 - side].causes.own()
+                    wr.is_answered() && self.sides[1 - side].causes.own()
                 }
+                status::REM_INV_REQ_ERR => wr.is_atomic() && self.sides[1 - side].causes.own(),
                 _ => false,
             };
             assert!(explained, "request {wr_id} of side {side} fails with status {status}");
@@ -141,7 +142,7 @@ impl Checker {
         if let Some(answered) = sent.knows.checked_sub(1) {
             // Only reads may hold it up, whose answers have an order of their own, and a full completion queue.
             let reads = model.requests.get(model.done).is_some_and(|posted| {
-                posted.wr.op == Op::Read && (posted.wr.len == 0 || model.placed_read <= posted.number)
+                posted.wr.is_answered() && (posted.wr.len == 0 || model.placed_read <= posted.number)
             });
             let known = model.done > model.messages[answered] || reads || model.send_refused;
             assert!(known, "side {side}: an answer completed before what it answers");

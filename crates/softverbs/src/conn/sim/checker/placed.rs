@@ -4,7 +4,7 @@
 use super::super::memory::{self, Memory, READABLE, SINKS};
 use super::{Checker, Durability};
 use crate::access::Access;
-use crate::conn::wr::RecvWr;
+use crate::conn::wr::{Local, Op, RecvWr};
 
 impl Checker {
     /// Everything that the peer's requests up to this one put here has been placed.
@@ -20,7 +20,8 @@ impl Checker {
         let [a, b] = &mut self.sides;
         let (model, peer) = if side == 0 { (a, b) } else { (b, a) };
         while let Some(posted) = peer.requests.get(model.placed_request) {
-            if posted.carries() > model.placed_bytes {
+            let unchanged = posted.wr.is_atomic() && posted.atomics >= model.originals.len();
+            if unchanged || posted.carries() > model.placed_bytes {
                 break;
             }
             model.placed_request += 1;
@@ -81,6 +82,29 @@ impl Checker {
         self.sides[side].placed_bytes += bytes.len();
     }
 
+    /// An atomic operation has changed a word of a side: the next one that the peer has posted, once, behind everything before it.
+    pub(in crate::conn::sim) fn changed(&mut self, side: usize, access: Access, original: u64, now: u64) {
+        let number = self.sides[side].originals.len();
+        let peer = &self.sides[1 - side];
+        let Some(index) = peer.atomics.get(number).copied() else {
+            panic!("side {side}: a word changes that nobody wants to change, or twice")
+        };
+        assert!(index < peer.taken, "a word changes before that was sent");
+        let wr = peer.requests[index].wr.clone();
+        assert!(access.addr == wr.remote_addr && access.stag == wr.rkey, "another word than that of {wr:x?}");
+        let Local::Atomic { compare_add, swap, .. } = wr.local else { panic!("no operand") };
+        let expected = match wr.op {
+            Op::FetchAdd => original + compare_add,
+            _ if original == compare_add => swap,
+            _ => original,
+        };
+        assert_eq!(now, expected, "side {side}: what {wr:?} makes of {original}");
+        if let Some(before) = index.checked_sub(1) {
+            self.placed_up_to(side, before, "a word changed");
+        }
+        self.sides[side].originals.push(original);
+    }
+
     fn answer_placed(&mut self, side: usize, access: Access, bytes: &[u8], memories: &[Memory; 2]) {
         let model = &self.sides[side];
         let Some(index) = model.reads.get(model.placed_read).copied() else {
@@ -93,6 +117,18 @@ impl Checker {
         };
         assert!(access.addr == addr && access.stag == entry.lkey(), "side {side}: answer out of order");
         assert!(bytes.len() <= room, "beyond the entry");
+        if wr.is_atomic() {
+            let number = model.requests[index].atomics;
+            let original = self.sides[1 - side].originals.get(number);
+            let original = original.map(|original| original.to_ne_bytes());
+            assert_eq!(
+                original.as_ref().map(|bytes| &bytes[..]),
+                Some(bytes),
+                "what request {index} returns"
+            );
+            self.sides[side].read_bytes += bytes.len();
+            return;
+        }
         let from = wr.remote_addr + at as u64;
         if wr.rkey == memory::stag(1 - side, READABLE) {
             let there = memories[1 - side].contents_at(READABLE, from, bytes.len());

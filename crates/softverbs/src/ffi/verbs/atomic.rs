@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Work requests with atomic operations.
+
+use rdma_sys::{ibv_send_wr, ibv_wr_opcode};
+use std::ptr::addr_of;
+
+use crate::conn::wr::{Local, Op, SendWr};
+use crate::ffi::ops::{SEND_FENCE, SEND_SIGNALED, SEND_SOLICITED};
+use crate::sys::Errno;
+
+/// Bytes of the word, and of the memory for its previous value.
+const WORD: u32 = 8;
+
+/// Reads a work request with IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD. EINVAL: it does not have exactly one scatter/gather
+/// entry of exactly 8 bytes, or the queue pair permits none.
+///
+/// The remote word must be aligned to 8 bytes; the target checks that, and the completion has the status IBV_WC_REM_INV_REQ_ERR if it is not,
+/// or if the target knows no atomic operations, which are an extension of iWARP (RFC 7306). The status is IBV_WC_REM_ACCESS_ERR if the region
+/// or window has no IBV_ACCESS_REMOTE_ATOMIC, is another one or is not mapped, IBV_WC_LOC_PROT_ERR if the entry may not be written, and
+/// IBV_WC_LOC_QP_OP_ERR if the connection was set up without outstanding reads (initiator_depth 0). The connection then ends.
+/// IBV_SEND_INLINE is ignored, as for RDMA Read.
+///
+/// # Safety
+///
+/// `wr` must point to a work request as described in ibv_post_send(3).
+#[cold]
+pub(crate) unsafe fn read_atomic_wr(
+    wr: *const ibv_send_wr,
+    op: Op,
+    signal_all: bool,
+    max_sge: u32,
+) -> Result<SendWr, Errno> {
+    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one. Atomic operations use the
+    // member `atomic` of the union.
+    let (wr_id, flags, list, count, atomic) = unsafe {
+        (
+            addr_of!((*wr).wr_id).read(),
+            addr_of!((*wr).send_flags).read(),
+            addr_of!((*wr).sg_list).read(),
+            addr_of!((*wr).num_sge).read(),
+            addr_of!((*wr).wr.atomic).read(),
+        )
+    };
+    if count != 1 || max_sge == 0 || list.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: `sg_list` points to `num_sge` entries, which is one (ibv_post_send(3)).
+    let sge = unsafe { list.read() };
+    if sge.length != WORD {
+        return Err(libc::EINVAL);
+    }
+    Ok(SendWr {
+        wr_id,
+        op,
+        signaled: signal_all || flags & SEND_SIGNALED != 0,
+        fence: flags & SEND_FENCE != 0,
+        solicited: flags & SEND_SOLICITED != 0,
+        imm: [0; 4],
+        local: Local::Atomic {
+            addr: sge.addr,
+            lkey: sge.lkey,
+            compare_add: atomic.compare_add,
+            swap: atomic.swap,
+        },
+        len: WORD,
+        remote_addr: atomic.remote_addr,
+        rkey: atomic.rkey,
+    })
+}
+
+/// The operation of an opcode, if it is an atomic one.
+pub(crate) fn atomic_of(opcode: ibv_wr_opcode::Type) -> Option<Op> {
+    match opcode {
+        ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => Some(Op::CompareSwap),
+        ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => Some(Op::FetchAdd),
+        _ => None,
+    }
+}
