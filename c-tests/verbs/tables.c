@@ -2,6 +2,6 @@
 /* tables.c -- all tests */
 #include "harness.h"
 
-extern const struct test regions[], reregistered[], transfers[], queues[], windows[], hostile[], forks[];
+extern const struct test regions[], reregistered[], transfers[], atomics[], queues[], windows[], hostile[], forks[];
 
-const struct test *const tables[] = {regions, reregistered, transfers, queues, windows, hostile, forks, NULL};
+const struct test *const tables[] = {regions, reregistered, transfers, atomics, queues, windows, hostile, forks, NULL};
