@@ -403,6 +403,7 @@ extended_i(struct side *side)
 const struct test atomics[] = {
 	{.name = "atomic-operations", .target = both_t, .initiator = both_i},
 	{.name = "atomics-at-once", .target = at_once_t, .initiator = at_once_i},
+	{.name = "atomics-at-once-ipv6", .target = at_once_t, .initiator = at_once_i, .addr = "::1"},
 	{.name = "atomic-misaligned", .target = misaligned_t, .initiator = misaligned_i},
 	{.name = "atomic-without-right", .target = without_right_t, .initiator = without_right_i},
 	{.name = "atomic-unmapped", .target = unmapped_t, .initiator = unmapped_i},

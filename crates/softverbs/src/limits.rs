@@ -14,7 +14,7 @@ pub(crate) const MAX_SGE: usize = 16;
 pub(crate) const MAX_INLINE: usize = 220;
 /// Bytes of inline data that are stored in the work request itself; librpma needs 8.
 pub(crate) const SHORT_INLINE: usize = 32;
-/// Maximum IRD and ORD, the numbers of outstanding RDMA Reads in each direction: the limit of siw.
+/// Maximum IRD and ORD, the numbers of outstanding RDMA Reads and atomic operations in each direction: the limit of siw.
 pub(crate) const MAX_READS: u16 = 128;
 /// Memory regions: the maximum that siw reports has 24 bits, too. With so many, one guess of an STag in 256 would be right.
 pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
