@@ -24,6 +24,7 @@ mod channels;
 mod devices;
 mod messages;
 mod rdma;
+mod regions;
 mod rsockets;
 mod verbs;
 mod whose;

@@ -26,9 +26,6 @@ exports! { "IBVERBS_1.1" from softverbs::verbs, or the real library {
     fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> c_int, if owns(context);
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd, if owns(context);
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, if ours(pd);
-    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr, if ours(pd);
-    fn ibv_rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> c_int, if ours(mr);
-    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, if ours(mr);
     fn ibv_create_cq(context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, comp_vector: c_int) -> *mut ibv_cq, if owns(context);
     fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int, if ours(cq);
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int, if ours(cq);
@@ -51,6 +48,13 @@ exports! { "IBVERBS_1.1" from softverbs::verbs, or the real library {
     fn ibv_resolve_eth_l2_from_gid(context: *mut ibv_context, attr: *mut ibv_ah_attr, mac: *mut u8, vid: *mut u16) -> c_int, if owns(context);
 } }
 
+// Regions are kept from children if the program asks for that.
+exports! { "IBVERBS_1.1" from crate::regions, or the real library {
+    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr, if ours(pd);
+    fn ibv_rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> c_int, if ours(mr);
+    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, if ours(mr);
+} }
+
 // The list has devices of both.
 exports! { "IBVERBS_1.1" from crate::devices {
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
@@ -65,11 +69,11 @@ exports! { "IBVERBS_1.6" from softverbs::verbs, or the real library {
     fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex, if ours(qp);
 } }
 
-exports! { "IBVERBS_1.7" from softverbs::verbs, or the real library {
+exports! { "IBVERBS_1.7" from crate::regions, or the real library {
     fn ibv_reg_mr_iova(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_int) -> *mut ibv_mr, if ours(pd);
 } }
 
-exports! { "IBVERBS_1.8" from softverbs::verbs, or the real library {
+exports! { "IBVERBS_1.8" from crate::regions, or the real library {
     fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint) -> *mut ibv_mr, if ours(pd);
 } }
 

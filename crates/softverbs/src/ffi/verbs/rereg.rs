@@ -55,7 +55,8 @@ pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
 /// since a device goes on with the pages that it was given when a write of the process after fork(2) gets a copy of the page. Here the kernel
 /// moves the bytes of a region by the addresses of the process, so parent and region always have the same page, no memory need be kept from a
 /// child, and a child that reads its copy is not killed. It is what ibv_is_fork_initialized(3) calls IBV_FORK_UNNEEDED, a state in which
-/// libibverbs itself does not mark memory.
+/// libibverbs itself does not mark memory. (`libsoftverbs.so` marks it nevertheless after ibv_fork_init, and returns these codes, so that a
+/// program finds what it would find with a device.)
 ///
 /// # Safety
 ///
