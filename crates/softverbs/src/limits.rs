@@ -53,6 +53,9 @@ pub(crate) const UNHEARD_BYTES: usize = 32 * 1024;
 pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
 /// How often, while a silent host is not yet taken for lost, the engine asks what the kernel has heard of it.
 pub(crate) const LOOKS: u32 = 16;
+/// How often a TCP connection that is refused is tried again, and milliseconds until the first time; each wait is twice the one before.
+pub(crate) const REFUSALS: u32 = 5;
+pub(crate) const REFUSED_MS: u64 = 2;
 /// Milliseconds for which a closing connection waits for the peer's FIN.
 pub(crate) const LINGER_MS: u64 = 2_000;
 /// Bytes that the engine transfers on a connection, in each direction, before it serves the next one.

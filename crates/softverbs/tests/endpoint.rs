@@ -198,6 +198,45 @@ fn a_connection_that_does_not_come_about_is_the_error_of_the_call() {
 }
 
 #[test]
+fn a_listener_that_opens_a_moment_later_is_reached() {
+    // On a busy machine the moment may be longer than anybody waits; then it is another round.
+    let reached = (0..10).any(|_| {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (begin, begun) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let server = thread::spawn(move || {
+            begun.recv().unwrap();
+            thread::sleep(std::time::Duration::from_millis(5));
+            // SAFETY: the endpoints are destroyed once.
+            unsafe {
+                let listen = Info::get(c"127.0.0.1", port, PASSIVE).endpoint(Some(&mut attributes()));
+                assert_eq!(cm::rdma_listen(listen, 1), 0);
+                ended.recv().unwrap_err();
+                cm::rdma_destroy_ep(listen);
+            }
+        });
+        // SAFETY: the endpoint is destroyed once.
+        let reached = unsafe {
+            let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
+            begin.send(()).unwrap();
+            // Nobody fetches the request: who is reached sends it and waits.
+            let (tell, told) = mpsc::channel();
+            let address = id as usize;
+            let client =
+                thread::spawn(move || tell.send(cm::rdma_connect(address as Id, null_mut())).unwrap());
+            let refused = told.recv_timeout(std::time::Duration::from_millis(500)).is_ok();
+            drop(end);
+            client.join().unwrap();
+            cm::rdma_destroy_ep(id);
+            !refused
+        };
+        server.join().unwrap();
+        reached
+    });
+    assert!(reached);
+}
+
+#[test]
 fn a_request_without_a_possible_queue_pair_is_rejected() {
     // SAFETY: the endpoints are destroyed once.
     unsafe {

@@ -11,7 +11,7 @@ use super::addr;
 use super::event::Event;
 use super::id::Id;
 use super::negotiate::{self, Offer, Refusal};
-use crate::limits::MAX_READS;
+use crate::limits::{MAX_READS, REFUSALS, REFUSED_MS};
 use crate::progress::engine::{Engine, Source};
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
@@ -43,6 +43,8 @@ pub(crate) struct Attempt {
 enum Stage {
     /// The TCP connection is being established.
     Connecting,
+    /// It was refused; the next try is due at this time.
+    Refused(Instant),
     /// The MPA Request has been sent.
     AwaitingReply,
 }
@@ -52,6 +54,8 @@ struct State {
     stage: Stage,
     deadline: Instant,
     received: Vec<u8>,
+    /// How often the TCP connection was refused.
+    refusals: u32,
 }
 
 /// A connection attempt.
@@ -106,6 +110,7 @@ impl Outgoing {
             stage: Stage::Connecting,
             deadline: Instant::now() + timeout,
             received: Vec::new(),
+            refusals: 0,
         };
         let outgoing = Arc::new(Self {
             id: Arc::downgrade(id),
@@ -148,19 +153,77 @@ impl Outgoing {
         id.raise(event);
     }
 
+    /// Tries once more, a moment later, if the TCP connection was refused: with a device a connect request takes so long that a program that
+    /// closes a listener and opens the next one at the same port, as perftest does, is ready for it. False if that was the last time.
+    fn tries_again(self: &Arc<Self>, errno: Errno) -> bool {
+        let wait = {
+            let mut guard = lock(&self.state);
+            let Some(state) = &mut *guard else { return false };
+            let before_request = !matches!(state.stage, Stage::AwaitingReply);
+            if errno != libc::ECONNREFUSED || !before_request || state.refusals == REFUSALS {
+                return false;
+            }
+            let wait = Duration::from_millis(REFUSED_MS << state.refusals);
+            state.refusals += 1;
+            state.stage = Stage::Refused(Instant::now() + wait);
+            self.engine.remove(self.token, state.socket.as_raw_fd());
+            wait
+        };
+        let source: Arc<dyn Source> = self.clone();
+        self.engine.schedule(wait, &source);
+        true
+    }
+
+    /// It is time for another try, if one is due.
+    fn try_again(self: &Arc<Self>) {
+        let tried = {
+            let mut guard = lock(&self.state);
+            let Some(state) = &mut *guard else { return };
+            if !matches!(state.stage, Stage::Refused(at) if at <= Instant::now()) {
+                return;
+            }
+            state.stage = Stage::Connecting;
+            // The first call is told once more that the last connection has failed.
+            let connected = match addr::connect(&state.socket, &self.attempt.dst) {
+                Err(libc::ECONNABORTED) => addr::connect(&state.socket, &self.attempt.dst),
+                first => first,
+            };
+            match connected {
+                Ok(()) | Err(libc::EINPROGRESS) => {
+                    self.engine.add(self.token, state.socket.as_raw_fd(), WRITE, self.clone())
+                }
+                Err(e) => Err(e),
+            }
+        };
+        if let Err(e) = tried {
+            self.failed(ConnectFailure::from_errno(e));
+        }
+    }
+
+    /// The attempt has failed, unless it can be made once more.
+    fn failed(self: &Arc<Self>, failure: ConnectFailure) {
+        if !self.tries_again(-failure.1) {
+            self.fail(failure);
+        }
+    }
+
     /// Logs the cause, which the event does not show.
     fn log_failure(&self, stage: &Stage, errno: Errno) {
         let dst = self.attempt.dst;
         let text = std::io::Error::from_raw_os_error(errno);
         match (stage, errno) {
             // There is no adapter to suspect on a host that is known to have none.
-            (Stage::Connecting, libc::ECONNREFUSED) if addr::is_of_this_host(&dst) && !has_adapter() => {
+            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED)
+                if addr::is_of_this_host(&dst) && !has_adapter() =>
+            {
                 log::warn!("nothing accepts TCP connections at {dst}");
             }
-            (Stage::Connecting, libc::ECONNREFUSED) => log::warn!(
+            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED) => log::warn!(
                 "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
             ),
-            (Stage::Connecting, _) => log::warn!("cannot establish a TCP connection to {dst}: {text}"),
+            (Stage::Connecting | Stage::Refused(_), _) => {
+                log::warn!("cannot establish a TCP connection to {dst}: {text}")
+            }
             (Stage::AwaitingReply, libc::ETIMEDOUT) => {
                 log::warn!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}");
             }
@@ -273,7 +336,7 @@ impl Source for Outgoing {
         match self.step() {
             Ok(None) => {}
             Ok(Some(replied)) => self.replied(replied),
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.failed(failure),
         }
     }
 
@@ -281,6 +344,8 @@ impl Source for Outgoing {
         let late = lock(&self.state).as_ref().is_some_and(|state| state.deadline <= Instant::now());
         if late {
             self.fail(ConnectFailure::from_errno(libc::ETIMEDOUT));
+        } else {
+            self.try_again();
         }
     }
 }
@@ -293,6 +358,6 @@ struct ImmediateFailure {
 
 impl Source for ImmediateFailure {
     fn ready(self: Arc<Self>, _events: u32) {
-        self.outgoing.fail(ConnectFailure::from_errno(self.errno));
+        self.outgoing.failed(ConnectFailure::from_errno(self.errno));
     }
 }

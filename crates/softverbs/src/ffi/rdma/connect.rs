@@ -56,6 +56,8 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// identifier, or whose number is `qp_num` in the parameters. EINVAL: the identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data. EMFILE. If the queue
 /// pair has had a connection before, the outcome is CONNECT_ERROR with EISCONN.
 ///
+/// A TCP connection that is refused is tried again for up to 62 ms before that is the outcome: the remote program may be about to listen.
+///
 /// # Safety
 ///
 /// As for rdma_connect(3).
