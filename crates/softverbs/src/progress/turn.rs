@@ -19,8 +19,8 @@
 //!
 //! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it is on the engine's run list
 //! exactly once, and anybody who comes first may drive it. So a thread that loses its processor between two steps holds nobody up. LATER says the
-//! same of the list of those that the engine drives a moment later; a connection may be on both, and work that is handed over never waits for
-//! the later one.
+//! same of the list of those that the engine drives a moment later; a connection may be on both. Work that is handed over waits for the later one
+//! only where a poll has left it.
 
 use super::sync::{AtomicU32, Ordering, fence};
 

@@ -120,24 +120,25 @@ fn a_slot_is_reused_by_another_driver() {
     });
 }
 
+fn two_post_beside_the_engine(line: &Arc<Line>) {
+    let threads = [
+        thread::spawn({
+            let line = line.clone();
+            move || line.post(0, 0)
+        }),
+        thread::spawn({
+            let line = line.clone();
+            move || line.engine()
+        }),
+    ];
+    line.post(1, 0);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    line.assert_all_consumed([1, 1]);
+}
+
 #[test]
 fn what_a_small_budget_leaves_is_consumed_by_the_engine() {
-    check(|| {
-        let line = Line::new(1, 1);
-        let threads = [
-            thread::spawn({
-                let line = line.clone();
-                move || line.post(0, 0)
-            }),
-            thread::spawn({
-                let line = line.clone();
-                move || line.engine()
-            }),
-        ];
-        line.post(1, 0);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        line.assert_all_consumed([1, 1]);
-    });
+    check(|| two_post_beside_the_engine(&Line::new(1, 1)));
 }
 
 #[test]
@@ -177,20 +178,5 @@ fn what_is_left_for_later_by_two_is_consumed_without_another_reason() {
 
 #[test]
 fn what_a_poll_leaves_is_consumed_by_the_engine_or_by_the_next_one() {
-    check(|| {
-        let line = Line::of_a_poller(1, 1);
-        let threads = [
-            thread::spawn({
-                let line = line.clone();
-                move || line.post(0, 0)
-            }),
-            thread::spawn({
-                let line = line.clone();
-                move || line.engine()
-            }),
-        ];
-        line.post(1, 0);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        line.assert_all_consumed([1, 1]);
-    });
+    check(|| two_post_beside_the_engine(&Line::of_a_poller(1, 1)));
 }
