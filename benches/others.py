@@ -31,9 +31,14 @@ def original():
     return found.group(1)
 
 
+def environment(*without):
+    """That of this process, without these variables."""
+    return {name: value for name, value in os.environ.items() if name not in without}
+
+
 def without_ours():
     original()
-    return {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "RPMA_PROVIDER")}
+    return environment("LD_LIBRARY_PATH", "RPMA_PROVIDER")
 
 
 def under_softverbs(prefix):
@@ -57,7 +62,7 @@ def perftest(bench, program, size):
         port = 20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000
         command = [*under_softverbs(bench.prefix), program, "-R", "-F", "-s", size, "-n", str(MESSAGES), "--report_gbits",
                    "-p", str(port)]
-        env = without_library_path()
+        env = environment("LD_LIBRARY_PATH")
         server = bench.spawn(command, env, bench.target_cpu)
         try:
             # its listener is not announced, and a client that comes too early does not try again
@@ -72,7 +77,3 @@ def perftest(bench, program, size):
             if server.poll() is None:
                 bench.end(server)
     raise why
-
-
-def without_library_path():
-    return {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}

@@ -75,9 +75,7 @@ impl Qp {
         }
         if by == By::Poller {
             self.poller.visits();
-        }
-        if by == By::Poller && moved > 0 {
-            if let Some(watch) = self.watch.get() {
+            if let Some(watch) = self.watch.get().filter(|_| moved > 0) {
                 watch.polled();
             }
         }
