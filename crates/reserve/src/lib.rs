@@ -31,6 +31,8 @@ const SET_BYTES: usize = CLASS_BYTES * CLASSES.len();
 /// where a process may have a limited number of them.
 pub const SETS: usize = 4;
 const PAGE: usize = 4096;
+/// The end of the address space, where no block is: as the address of the first set, it makes every block one of the system's.
+const NOWHERE: usize = usize::MAX - SETS * SET_BYTES;
 /// The size of the block that [`ready`] asks the system for, and gives back.
 const PROBE: usize = 16 * 1024;
 
@@ -59,12 +61,14 @@ const fn valid(class: usize) -> u64 {
 }
 
 struct Pool {
-    /// The address of the first set; 0 before there is one.
+    /// The address of the first set; [`NOWHERE`] before there is one.
     base: AtomicUsize,
     /// A bit for each set that may be used.
     open: AtomicU64,
     /// A bit for each block: it is in use.
     used: [[AtomicU64; WORDS]; SETS],
+    /// At least as many as there are blocks in use: counted before the bit is set, and until after it is cleared.
+    in_use: AtomicUsize,
 }
 
 static POOL: Pool = Pool::new();
@@ -72,15 +76,15 @@ static POOL: Pool = Pool::new();
 impl Pool {
     const fn new() -> Self {
         Self {
-            base: AtomicUsize::new(0),
+            base: AtomicUsize::new(NOWHERE),
             open: AtomicU64::new(0),
             used: [const { [const { AtomicU64::new(0) }; WORDS] }; SETS],
+            in_use: AtomicUsize::new(0),
         }
     }
 
     fn owns(&self, block: *mut u8) -> bool {
-        let base = self.base.load(Ordering::Relaxed);
-        base != 0 && (block as usize).wrapping_sub(base) < SETS * SET_BYTES
+        (block as usize).wrapping_sub(self.base.load(Ordering::Relaxed)) < SETS * SET_BYTES
     }
 
     /// A block of at least this size and alignment, or NULL. Its content is what was there before.
@@ -90,6 +94,7 @@ impl Pool {
         if layout.align() > PAGE {
             return null_mut();
         }
+        self.in_use.fetch_add(1, Ordering::Relaxed);
         // Blocks are aligned to their size, up to a page.
         let fits = |class: &usize| CLASSES[*class].0 >= layout.size().max(layout.align());
         for class in (0..CLASSES.len()).filter(fits) {
@@ -99,6 +104,7 @@ impl Pool {
                 }
             }
         }
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
         null_mut()
     }
 
@@ -133,11 +139,18 @@ impl Pool {
     fn free(&self, block: *mut u8) {
         let (set, class, index) = self.place(block);
         self.used[set][first_word(class) + index / 64].fetch_and(!(1 << (index % 64)), Ordering::Release);
+        self.in_use.fetch_sub(1, Ordering::Release);
     }
 
     #[cold]
     fn size(&self, block: *mut u8) -> usize {
         CLASSES[self.place(block).1].0
+    }
+
+    /// Whether there is a set, and no block of any is in use. It is nearly always so, and then there is nothing to count.
+    #[inline]
+    fn is_untouched(&self) -> bool {
+        self.in_use.load(Ordering::Acquire) == 0 && self.open.load(Ordering::Acquire) != 0
     }
 
     /// Whether there are free blocks of each size: half as many as a set has.
@@ -159,6 +172,7 @@ impl Pool {
     }
 
     /// Maps what is missing until there are enough free blocks; false when that cannot be had. Several threads may do so at a time.
+    #[cold]
     fn fill(&self) -> bool {
         while !self.is_filled() {
             let open = self.open.load(Ordering::Acquire);
@@ -175,7 +189,7 @@ impl Pool {
     /// The address of the first set. The range is only kept free at first: it takes no memory.
     fn base(&self) -> Option<usize> {
         let known = self.base.load(Ordering::Acquire);
-        if known != 0 {
+        if known != NOWHERE {
             return Some(known);
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -185,7 +199,7 @@ impl Pool {
             return None;
         }
         let new_base = new.expose_provenance();
-        match self.base.compare_exchange(0, new_base, Ordering::AcqRel, Ordering::Acquire) {
+        match self.base.compare_exchange(NOWHERE, new_base, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Some(new_base),
             Err(other) => {
                 // SAFETY: the mapping was made above, and nobody else knows of it.
@@ -218,6 +232,7 @@ pub struct NoMemory;
 
 /// Asks whether something may begin that allocates: the system still gives memory, and the reserve is full enough for what cannot be
 /// refused later.
+#[inline]
 pub fn ready() -> Result<(), NoMemory> {
     let Ok(layout) = Layout::from_size_align(PROBE, 16) else { return Err(NoMemory) };
     // The optimiser may leave out a malloc() whose block is only freed, and take it for one that succeeds.
@@ -227,7 +242,7 @@ pub fn ready() -> Result<(), NoMemory> {
     }
     // SAFETY: the block was just allocated by the system's allocator, with this layout.
     unsafe { System.dealloc(block, layout) };
-    if POOL.fill() { Ok(()) } else { Err(NoMemory) }
+    if POOL.is_untouched() || POOL.fill() { Ok(()) } else { Err(NoMemory) }
 }
 
 /// Allocates from the system, never from the reserve: for whoever can report a failure. NULL when there is no memory. The layout must have
@@ -236,6 +251,16 @@ pub fn try_allocate(layout: Layout) -> *mut u8 {
     assert!(layout.size() != 0);
     // SAFETY: the layout has a size, as asserted.
     unsafe { System.alloc(layout) }
+}
+
+/// Gives back what [`try_allocate`] has given.
+///
+/// # Safety
+/// The block must be from [`try_allocate`], with this layout, and not be used afterwards.
+#[inline]
+pub unsafe fn free(block: *mut u8, layout: Layout) {
+    // SAFETY: the caller guarantees a block that the system has allocated with this layout.
+    unsafe { System.dealloc(block, layout) };
 }
 
 /// `len` bytes, all zero, from the system; `None` when there is no memory. Long ones take memory only where they are used.
@@ -350,8 +375,14 @@ mod tests {
             blocks.iter().for_each(|&block| pool.free(block));
         }
         assert!(pool.used.iter().flatten().all(|word| word.load(Ordering::Relaxed) == 0));
+        assert!(pool.is_untouched());
         assert!(pool.allocate(layout(16385, 1)).is_null(), "too large");
         assert!(pool.allocate(layout(1, 8192)).is_null(), "aligned too much");
+        assert!(pool.is_untouched());
+        let block = pool.allocate(layout(1, 1));
+        assert!(!pool.is_untouched() && pool.is_filled(), "one is in use");
+        pool.free(block);
+        assert!(pool.is_untouched());
     }
 
     #[test]
