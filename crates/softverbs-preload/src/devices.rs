@@ -19,14 +19,14 @@ fn given() -> std::sync::MutexGuard<'static, Vec<Given>> {
     GIVEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether `soft0` is to be the only device: `rpma run --strict`.
-fn strict() -> bool {
-    std::env::var_os("SOFTVERBS_STRICT").is_some_and(|value| !value.is_empty() && value != "0")
+/// Whether `soft0` is to be the only device: `rpma run --only`.
+fn only_soft0() -> bool {
+    std::env::var_os("SOFTVERBS_ONLY").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// Devices of the real library: its list, which may be NULL, and its devices.
 fn real_devices() -> (*mut *mut ibv_device, Vec<*mut ibv_device>) {
-    if strict() {
+    if only_soft0() {
         return (null_mut(), Vec::new());
     }
     let mut count: c_int = 0;

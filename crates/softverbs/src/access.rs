@@ -30,6 +30,17 @@ pub(crate) struct Access {
     pub rights: u32,
 }
 
+impl Access {
+    /// Appends an access that begins where this one ends; false if it is another one.
+    pub(crate) fn append(&mut self, next: Access) -> bool {
+        let end = self.addr.checked_add(self.len as u64);
+        let follows = self.stag == next.stag && self.rights == next.rights && end == Some(next.addr);
+        let len = self.len.checked_add(next.len).filter(|_| follows);
+        self.len = len.unwrap_or(self.len);
+        len.is_some()
+    }
+}
+
 /// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its protection domain, windows
 /// of type 2 for its number, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +69,27 @@ pub(crate) struct Bind {
     pub len: u64,
     /// Remote rights, and whether the bytes of the window are accessed by their offsets.
     pub access: u32,
+}
+
+/// A region as a peer must know it to access it by itself: for these rights, `len` bytes from the address `start` on, which are in the
+/// memory of the owner at that address plus `delta`, modulo 2^64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    pub stag: u32,
+    pub rights: u32,
+    pub start: u64,
+    pub len: u64,
+    pub delta: u64,
+}
+
+impl Lent {
+    /// The address in the memory of the owner, if the access is within what is lent. Any values are possible.
+    pub(crate) fn find(&self, access: Access) -> Option<u64> {
+        let end = access.addr.checked_add(access.len as u64)?;
+        let permitted = self.stag == access.stag && self.rights & access.rights == access.rights;
+        let inside = access.addr >= self.start && end <= self.start.checked_add(self.len)?;
+        (permitted && inside).then(|| access.addr.wrapping_add(self.delta))
+    }
 }
 
 /// Why an access is denied, in the order of the checks.
@@ -93,4 +125,24 @@ pub(crate) enum Unreachable {
     Denied(Denied),
     /// The region permits it, but the memory is no longer mapped, or is mapped without the protection that the access needs.
     Fault,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_is_found_within_its_bounds_only() {
+        let lent = Lent { stag: 7, rights: REMOTE_READ, start: 100, len: 50, delta: 1u64.wrapping_neg() };
+        let at = |addr, len| Access { stag: 7, addr, len, rights: REMOTE_READ };
+        assert_eq!(lent.find(at(100, 50)), Some(99));
+        assert_eq!(lent.find(at(149, 1)), Some(148));
+        assert_eq!(lent.find(at(99, 2)), None);
+        assert_eq!(lent.find(at(100, 51)), None);
+        assert_eq!(lent.find(at(u64::MAX, 2)), None);
+        assert_eq!(lent.find(Access { stag: 8, ..at(100, 1) }), None);
+        assert_eq!(lent.find(Access { rights: REMOTE_WRITE, ..at(100, 1) }), None);
+        let nonsense = Lent { start: u64::MAX, len: u64::MAX, ..lent };
+        assert_eq!(nonsense.find(at(u64::MAX, 0)), None);
+    }
 }

@@ -19,8 +19,23 @@ pub struct Knob {
     pub min: u64,
     /// Maximum.
     pub max: u64,
+    /// The values by name, from 0 on, where they are given so; none: they are numbers.
+    pub words: &'static [&'static str],
+    /// What the manual page calls the value where it is a text, which has no default and no range; else empty.
+    pub text: &'static str,
     /// Meaning and unit, as the manual page prints them.
     pub help: &'static str,
+}
+
+impl Knob {
+    /// The default as a program would set it.
+    pub fn shown_default(&self) -> String {
+        if !self.text.is_empty() {
+            return "none".to_owned();
+        }
+        let word = usize::try_from(self.default).ok().and_then(|at| self.words.get(at));
+        word.map_or_else(|| self.default.to_string(), |word| (*word).to_owned())
+    }
 }
 
 const CRC: Knob = Knob {
@@ -28,6 +43,8 @@ const CRC: Knob = Knob {
     default: 0,
     min: 0,
     max: 1,
+    words: &[],
+    text: "",
     help: "1: request MPA CRC32c on every connection; 0: use it only if the remote peer requests it",
 };
 const SPIN_US: Knob = Knob {
@@ -35,6 +52,8 @@ const SPIN_US: Knob = Knob {
     default: 20,
     min: 0,
     max: 1_000_000,
+    words: &[],
+    text: "",
     help: "microseconds for which the softverbs thread polls for more work before it sleeps, unless the program needs the processor; 0: sleep immediately",
 };
 const REPLY_TIMEOUT_MS: Knob = Knob {
@@ -42,6 +61,8 @@ const REPLY_TIMEOUT_MS: Knob = Knob {
     default: 10_000,
     min: 1,
     max: 3_600_000,
+    words: &[],
+    text: "",
     help: "milliseconds for which a connecting program waits until the remote program accepts or rejects the connection request",
 };
 const PEER_TIMEOUT_MS: Knob = Knob {
@@ -49,6 +70,8 @@ const PEER_TIMEOUT_MS: Knob = Knob {
     default: 20_000,
     min: 1_000,
     max: 3_600_000,
+    words: &[],
+    text: "",
     help: "milliseconds without a response from the remote host after which a connection is considered lost",
 };
 
@@ -57,6 +80,8 @@ const MAX_PENDING: Knob = Knob {
     default: 4096,
     min: 1,
     max: 1_000_000,
+    words: &[],
+    text: "",
     help: "incoming connections of the process that the program has not fetched yet, with or without a complete request; never more than a quarter of its descriptors, or half of those that are left",
 };
 const MAX_PENDING_LISTENER: Knob = Knob {
@@ -64,6 +89,8 @@ const MAX_PENDING_LISTENER: Knob = Knob {
     default: 2048,
     min: 1,
     max: 1_000_000,
+    words: &[],
+    text: "",
     help: "such connections of an endpoint; never more than half of those of the process",
 };
 const MAX_PENDING_ADDRESS: Knob = Knob {
@@ -71,16 +98,78 @@ const MAX_PENDING_ADDRESS: Knob = Knob {
     default: 1024,
     min: 1,
     max: 1_000_000,
+    words: &[],
+    text: "",
     help: "such connections from an IPv4 address, or from an IPv6 network of 64 bits",
 };
 
+const LOCAL: Knob = Knob {
+    name: "SOFTVERBS_LOCAL",
+    default: 1,
+    min: 0,
+    max: 1,
+    words: &[],
+    text: "",
+    help: "1 or auto, at both ends: connections between two processes of one user on a host use memory that both share instead of TCP, and copy directly between the memory of the two processes where the kernel permits that; ring: without such direct copies; 0: always TCP",
+};
+
+/// The value of [`LOCAL`] that is given by its name alone.
+const RING: u64 = 2;
+
+/// The names are those of [`Strict`], in its order.
+const STRICT: Knob = Knob {
+    name: "SOFTVERBS_STRICT",
+    default: 0,
+    min: 0,
+    max: 2,
+    words: &["off", "warn", "adapter"],
+    text: "",
+    help: "adapter: what an adapter refuses and software RDMA permits is refused; warn: it is logged, once a place; off: it is permitted. The section STRICT MODE of softverbs(7) lists the rules",
+};
+
+/// What it may be is the matter of [`crate::faults`].
+const FAULTS: Knob = Knob {
+    name: "SOFTVERBS_FAULTS",
+    default: 0,
+    min: 0,
+    max: 0,
+    words: &[],
+    text: "rules",
+    help: "faults that are injected into the connections of the process, for tests: rejected and lost connections, failed and late operations. The section FAULT LAB of softverbs(7) has the rules",
+};
+
 /// All settings, in the order of the manual page.
-pub const KNOBS: [Knob; 7] =
-    [CRC, SPIN_US, REPLY_TIMEOUT_MS, PEER_TIMEOUT_MS, MAX_PENDING, MAX_PENDING_LISTENER, MAX_PENDING_ADDRESS];
+pub const KNOBS: [Knob; 10] = [
+    LOCAL,
+    CRC,
+    SPIN_US,
+    REPLY_TIMEOUT_MS,
+    PEER_TIMEOUT_MS,
+    MAX_PENDING,
+    MAX_PENDING_LISTENER,
+    MAX_PENDING_ADDRESS,
+    STRICT,
+    FAULTS,
+];
+
+/// What becomes of a program that does what an adapter refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strict {
+    /// It is permitted.
+    Off,
+    /// It is permitted and logged.
+    Warn,
+    /// It fails as on an adapter.
+    Adapter,
+}
 
 /// The values of the settings.
 #[derive(Debug)]
 pub(crate) struct Config {
+    /// Shared memory is used between processes of one host.
+    pub local: bool,
+    /// And, past that, direct copies between them.
+    pub past_rings: bool,
     pub crc: bool,
     pub spin: Duration,
     pub reply_timeout: Duration,
@@ -88,13 +177,19 @@ pub(crate) struct Config {
     pub max_pending: usize,
     pub max_pending_listener: usize,
     pub max_pending_address: usize,
+    pub strict: Strict,
+    /// The rules of the fault lab, as they were given.
+    pub faults: Option<String>,
 }
 
 /// The values of the settings; the first call reads the environment.
 pub(crate) fn get() -> &'static Config {
     static CONFIG: OnceBox<Config> = OnceBox::new();
     CONFIG.get_or_init(|| {
+        let local = read(&LOCAL);
         Box::new(Config {
+            local: local != 0,
+            past_rings: local == LOCAL.max,
             crc: read(&CRC) != 0,
             spin: Duration::from_micros(read(&SPIN_US)),
             reply_timeout: Duration::from_millis(read(&REPLY_TIMEOUT_MS)),
@@ -102,8 +197,18 @@ pub(crate) fn get() -> &'static Config {
             max_pending: count(&MAX_PENDING),
             max_pending_listener: count(&MAX_PENDING_LISTENER),
             max_pending_address: count(&MAX_PENDING_ADDRESS),
+            strict: strict(read(&STRICT)),
+            faults: std::env::var_os(FAULTS.name).map(|text| text.to_string_lossy().into_owned()),
         })
     })
+}
+
+fn strict(value: u64) -> Strict {
+    match value {
+        0 => Strict::Off,
+        1 => Strict::Warn,
+        _ => Strict::Adapter,
+    }
 }
 
 fn count(knob: &Knob) -> usize {
@@ -118,6 +223,15 @@ fn read(knob: &Knob) -> u64 {
 }
 
 fn parse(knob: &Knob, text: &str) -> u64 {
+    if knob.name == LOCAL.name && text.trim() == "auto" {
+        return knob.max;
+    }
+    if knob.name == LOCAL.name && text.trim() == "ring" {
+        return RING;
+    }
+    if !knob.words.is_empty() {
+        return word(knob, text);
+    }
     match text.trim().parse::<u64>() {
         Ok(value) if (knob.min..=knob.max).contains(&value) => value,
         _ => {
@@ -133,6 +247,17 @@ fn parse(knob: &Knob, text: &str) -> u64 {
     }
 }
 
+fn word(knob: &Knob, text: &str) -> u64 {
+    match knob.words.iter().zip(0..).find(|(word, _)| **word == text.trim()) {
+        Some((_, value)) => value,
+        None => {
+            let words = knob.words.join(", ");
+            log::warn!("{}={text:?} is none of {words}; using {}", knob.name, knob.shown_default());
+            knob.default
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +268,18 @@ mod tests {
         assert_eq!(parse(&SPIN_US, "-1"), SPIN_US.default);
         assert_eq!(parse(&SPIN_US, "9999999999"), SPIN_US.default);
         assert_eq!(parse(&CRC, "yes"), CRC.default);
+        assert_eq!((parse(&LOCAL, "auto"), parse(&LOCAL, "0"), parse(&LOCAL, "ring")), (1, 0, RING));
+        assert_eq!((parse(&LOCAL, "2"), parse(&CRC, "ring")), (LOCAL.default, CRC.default));
+    }
+    #[test]
+    fn strictness_is_a_word_and_anything_else_is_off() {
+        let of = |text| strict(parse(&STRICT, text));
+        assert_eq!((of("adapter"), of(" warn "), of("off")), (Strict::Adapter, Strict::Warn, Strict::Off));
+        // 0 and 1 are what the variable had before it had words.
+        for other in ["", "0", "1", "2", "Adapter", "on"] {
+            assert_eq!(of(other), Strict::Off, "{other}");
+        }
+        assert_eq!((STRICT.shown_default().as_str(), CRC.shown_default().as_str()), ("off", "0"));
+        assert_eq!(FAULTS.shown_default(), "none");
     }
 }

@@ -21,10 +21,13 @@ use crate::conn::reason;
 use crate::conn::wr::{Completion, status};
 use crate::limits::POLL_DIRECTLY;
 use crate::progress::engine::Engine;
+use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven};
+use crate::slots::Slots;
+use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
-use crate::{lock, try_filled};
+use crate::{lock, probes, try_filled};
 
 /// Consecutive empty polls that found every connection being driven by another thread, after which the poller yields its processor: that
 /// thread may need it.
@@ -32,11 +35,11 @@ const BUSY_POLLS: u32 = 8;
 /// Consecutive empty polls for which nothing had arrived, after which the poller asks whether the engine has something to do.
 const IDLE_POLLS: u32 = 64;
 
-/// A completion in the ring, and the count of used send queue entries in which it is included until it is polled.
+/// A completion in the ring, and the places of the send queue of which it has one until it is polled.
 #[derive(Clone, Default)]
 struct Entry {
     completion: Completion,
-    account: Option<Arc<AtomicU32>>,
+    slots: Option<Arc<Slots>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,10 +74,26 @@ pub(crate) struct Cq {
     idle: AtomicU32,
     /// As in `ring`, to be looked at without the lock.
     armed: AtomicBool,
+    /// The last poll has left completions.
+    has_more: AtomicBool,
     /// Requests of a connection were deferred.
     deferred: AtomicBool,
     /// A connection keeps completions because the ring was full.
     waiting: AtomicBool,
+    ignores_overruns: AtomicBool,
+    /// The rules of strict mode that were broken here.
+    places: Places,
+}
+
+/// What strict mode makes of a completion queue without room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overrun {
+    /// Nothing: the connection keeps the completion until there is room.
+    Permitted,
+    /// The queue is in error, and the connection ends.
+    First,
+    /// It was in error before, and this connection ends, too.
+    Another,
 }
 
 impl Cq {
@@ -90,14 +109,48 @@ impl Cq {
             watches: Mutex::default(),
             idle: AtomicU32::new(0),
             armed: AtomicBool::new(false),
+            has_more: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
+            ignores_overruns: AtomicBool::new(false),
+            places: Places::new(),
         })
     }
 
     /// Sets the address that events carry.
     pub(crate) fn set_handle(&self, handle: usize) {
         self.handle.store(handle, Ordering::Relaxed);
+    }
+
+    pub(crate) fn handle(&self) -> usize {
+        self.handle.load(Ordering::Relaxed)
+    }
+
+    /// The program wants no error when the queue is full.
+    pub(crate) fn ignore_overruns(&self) {
+        self.ignores_overruns.store(true, Ordering::Relaxed);
+    }
+
+    /// There was no room for a completion of this queue pair: reported in strict mode.
+    pub(crate) fn overrun_by(&self, num: u32, mode: Strict) -> Overrun {
+        if mode == Strict::Off || self.ignores_overruns.load(Ordering::Relaxed) {
+            return Overrun::Permitted;
+        }
+        let entries = lock(&self.ring).entries.len();
+        let first = self.places.report(
+            mode,
+            Rule::CompletionQueue,
+            format_args!("queue pair {num}: a completion found all {entries} entries of its completion queue taken"),
+            format_args!(
+                "create the queue with as many entries as requests and receives are outstanding (ibv_create_cq, \
+                 rpma_conn_cfg_set_cq_size, rpma_conn_cfg_set_rcq_size), or take completions earlier (ibv_poll_cq, rpma_cq_get_wc)"
+            ),
+        );
+        match mode {
+            Strict::Adapter if first => Overrun::First,
+            Strict::Adapter => Overrun::Another,
+            _ => Overrun::Permitted,
+        }
     }
 
     pub(crate) fn channel(&self) -> Option<&Arc<EventQueue<usize>>> {
@@ -162,22 +215,24 @@ impl Cq {
         }
     }
 
-    /// The watches that hold the sockets of its connections.
-    pub(crate) fn watches(&self) -> Vec<Arc<Watch>> {
-        lock(&self.watches).clone()
+    /// Adds the watches that hold the sockets of its connections; false if they are too many.
+    pub(crate) fn add_watches(&self, to: &mut Watches) -> bool {
+        let known = |to: &Watches, watch| to.iter().any(|other| Arc::ptr_eq(other, watch));
+        lock(&self.watches).iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
-    /// Adds a completion; it counts in `account` until it is polled. False if the ring is full: the caller keeps the completion and is
+    /// Adds a completion; it has one of the `slots` until it is polled. False if the ring is full: the caller keeps the completion and is
     /// driven with [`reason::ROOM`] after a poll.
-    pub(crate) fn push(&self, completion: Completion, account: Option<&Arc<AtomicU32>>) -> bool {
+    pub(crate) fn push(&self, completion: Completion, slots: Option<&Arc<Slots>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;
         if ring.put - ring.taken == capacity {
             self.waiting.store(true, Ordering::Release);
             return false;
         }
+        probes::complete(&completion);
         let at = (ring.put % capacity) as usize;
-        ring.entries[at] = Entry { completion, account: account.cloned() };
+        ring.entries[at] = Entry { completion, slots: slots.cloned() };
         ring.put += 1;
         let wanted = match ring.armed {
             Armed::No => false,
@@ -195,7 +250,7 @@ impl Cq {
         self.armed.store(false, Ordering::Relaxed);
         ring.announced = ring.put;
         if let Some(channel) = &self.channel {
-            channel.push(self.handle.load(Ordering::Relaxed));
+            channel.push(self.handle());
         }
     }
 
@@ -236,16 +291,23 @@ impl Cq {
         let available = (ring.put - ring.taken) as usize;
         let count = available.min(max);
         let capacity = ring.entries.len() as u64;
+        let mut telling = Vec::new();
         for i in 0..count {
             let at = (ring.taken % capacity) as usize;
             let entry = &mut ring.entries[at];
             out(i, &entry.completion);
-            if let Some(account) = entry.account.take() {
-                account.fetch_sub(1, Ordering::Relaxed);
+            if let Some(slots) = entry.slots.take() {
+                if slots.taken() {
+                    telling.push(slots);
+                }
             }
             ring.taken += 1;
         }
-        (count, ring.armed)
+        let armed = ring.armed;
+        self.has_more.store(available > count, Ordering::Relaxed);
+        drop(ring);
+        telling.iter().for_each(|slots| slots.tell());
+        (count, armed)
     }
 
     /// After a poll that found the queue empty: a program that only polls may have the very processor that the thread needs which works
@@ -311,6 +373,11 @@ impl Cq {
         self.take_along(&lock(&self.connections));
     }
 
+    /// Whether the program has left completions in its last poll: then it polls again soon.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more.load(Ordering::Relaxed)
+    }
+
     /// Whether the program has asked for an event.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
@@ -360,17 +427,34 @@ mod tests {
     #[test]
     fn completions_come_out_in_order_and_a_full_queue_refuses() {
         let cq = Cq::new(2, None).unwrap();
-        let account = Arc::new(AtomicU32::new(1));
-        assert!(cq.push(done(1), Some(&account)));
+        let slots = Arc::new(Slots::new(1, 1, Strict::Off));
+        assert!(slots.take());
+        assert!(cq.push(done(1), Some(&slots)));
         assert!(cq.push(done(2), None));
-        assert!(!cq.push(done(3), Some(&account)));
-        assert_eq!(account.load(Ordering::Relaxed), 1);
+        assert!(!cq.push(done(3), Some(&slots)));
+        assert_eq!(slots.room(), 0);
         assert_eq!(poll_one(&cq), Some(1));
-        assert_eq!(account.load(Ordering::Relaxed), 0);
+        assert_eq!(slots.room(), 1);
         assert!(cq.push(done(3), None));
         assert_eq!(poll_one(&cq), Some(2));
         assert_eq!(poll_one(&cq), Some(3));
         assert_eq!(poll_one(&cq), None);
+    }
+
+    #[test]
+    fn an_overrun_is_an_error_on_an_adapter() {
+        let cq = Cq::new(2, None).unwrap();
+        assert_eq!(cq.overrun_by(1, Strict::Off), Overrun::Permitted);
+        assert!(cq.places.is_first(Rule::CompletionQueue), "nothing is reported");
+        let cq = Cq::new(2, None).unwrap();
+        assert_eq!(cq.overrun_by(1, Strict::Warn), Overrun::Permitted);
+        assert!(!cq.places.is_first(Rule::CompletionQueue), "reported");
+        let cq = Cq::new(2, None).unwrap();
+        assert_eq!(cq.overrun_by(1, Strict::Adapter), Overrun::First);
+        assert_eq!(cq.overrun_by(2, Strict::Adapter), Overrun::Another);
+        let cq = Cq::new(2, None).unwrap();
+        cq.ignore_overruns();
+        assert_eq!(cq.overrun_by(1, Strict::Adapter), Overrun::Permitted);
     }
 
     #[test]

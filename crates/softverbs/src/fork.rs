@@ -8,12 +8,15 @@
 //! /dev/null and keeps its number: an object of the parent that the child deletes against the rules then closes that, and not a file which
 //! the child has opened since. Nor does such a deletion reach the parent's connection or the epoll sets, which both processes share.
 //!
+//! The memory that a connection shares with a peer on the same host is not in the child (MADV_DONTFORK); who would touch it asks first whether it
+//! has been left behind ([`generation`]).
+//!
 //! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not have the sockets, which are close-on-exec.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{MutexGuard, TryLockError};
 
 use crate::process::PerProcess;
@@ -32,6 +35,14 @@ static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_
 
 /// Held while a descriptor is a socket and not in the table, or the reverse; and during a fork.
 static CHANGING: PerProcess<()> = PerProcess::new();
+
+/// How many forks lie between this process and the one that loaded the library.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Changes in the child of a fork: what was noted with another one belongs to the parent.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
 
 type Handler = Option<unsafe extern "C" fn()>;
 
@@ -110,6 +121,7 @@ extern "C" fn after() {
 
 /// Only async-signal-safe calls: other threads of the parent may have held any lock. And none of the wrappers that are cancellation points.
 extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     // SAFETY: the path is a C string.
     let nothing = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), flags, 0) };

@@ -11,18 +11,21 @@
 //!   ▼
 //! qp ──▶ conn                   a reliable connection as a state machine: requests and bytes in, bytes and completions out
 //!  │ └─▶ progress               which thread drives it: turn, rings, watches, the engine
-//!  ├───▶ link                   the TCP socket that carries its bytes
+//!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
+//!        slots, flight, strict  the places of a send queue and, in strict mode, what an adapter holds there
+//!        faults                what is made to fail, if the environment has rules for it
 //! ```
 //!
 //! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of
-//! its turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and its channel, a
-//! watch, the tables of the engine, a shared receive queue. The memory table has no lock but one for each
+//! its turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and, under it, its channel or, in strict mode, what a send queue holds, a
+//! watch, the tables of the engine, a shared receive queue, the gate of a queue pair in the fault lab. The memory table has no lock but one for each
 //! window, under which nothing is locked and accesses are waited for, so its holder has no grant. The engine holds none of its locks when it
 //! calls a source.
 //!
-//! Conditions that an error number does not explain are reported through the [`log`] facade with target `softverbs`.
+//! Conditions that an error number does not explain are reported through the [`log`] facade. Its levels are fewer than those of librpma:
+//! what an administrator would want to know of normal operation has the target [`NOTICE`].
 
 // std and once_cell as helgrind and DRD understand them.
 #[cfg(visible_sync)]
@@ -37,7 +40,9 @@ mod cm;
 pub mod config;
 mod conn;
 mod cq;
+mod faults;
 mod ffi;
+mod flight;
 mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -46,18 +51,26 @@ mod fuzzing;
 mod limits;
 mod link;
 mod memory;
+pub mod metrics;
+mod probes;
 mod process;
 mod progress;
 mod qp;
+mod slots;
 mod socket;
 mod srq;
+mod strict;
 mod sys;
 mod thread;
+mod unix;
 
 pub use ffi::context::{context, device, owns, owns_device};
 pub use ffi::{rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};
+
+/// The target of messages of level Info that are a notice, between that level and a warning.
+pub const NOTICE: &str = "softverbs::notice";
 
 /// Locks a mutex. A poisoned one is locked as well: in a program a panic aborts the process, so poisoning occurs only in tests.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

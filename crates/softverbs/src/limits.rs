@@ -2,6 +2,8 @@
 //! Every limit on what a program or a peer may request, with the reason for its value.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 /// Entries of a completion queue: the maximum that siw reports. At 48 bytes each they take less than 64 MiB.
 pub(crate) const MAX_CQE: u32 = 1 << 20;
 /// Work requests of a send or receive queue: enough for any librpma program, and a queue pair stays below 16 MiB.
@@ -10,6 +12,8 @@ pub(crate) const MAX_QP_WR: u32 = 1 << 16;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
 /// Scatter/gather entries of a work request: as many as programs are written for. librpma never uses more than one.
 pub(crate) const MAX_SGE: usize = 16;
+/// Ranges of the peer's memory that one system call accesses, for as many requests or more.
+pub(crate) const MAX_TOGETHER: usize = 64;
 /// Bytes of inline data: the most that perftest asks for.
 pub(crate) const MAX_INLINE: usize = 220;
 /// Bytes of inline data that are stored in the work request itself; librpma needs 8.
@@ -25,6 +29,18 @@ pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 /// Bytes of private data that a program may send: rdma_cm has an 8-bit length, of which siw leaves 251 bytes beside the enhanced block of
 /// RFC 6581.
 pub(crate) const MAX_PRIVATE_DATA: usize = 251;
+/// Bytes of private data that the connection manager of InfiniBand and RoCE leaves to a program: in a REQ message, which has 92 and of them 36
+/// for the addresses of rdma_cm, in a REP, and in a REJ (InfiniBand Architecture Specification, volume 1, 12.6).
+pub(crate) const ADAPTER_REQUEST_DATA: usize = 56;
+pub(crate) const ADAPTER_ACCEPT_DATA: usize = 196;
+pub(crate) const ADAPTER_REJECT_DATA: usize = 148;
+/// The timer that an adapter's RNR NAK carries if nobody has set another one (`min_rnr_timer` 0 of ibv_modify_qp(3), as rdma_cm has it).
+pub(crate) const RNR_TIMER_US: u64 = 655_360;
+/// A message is repeated for ever (`rnr_retry_count` of rdma_connect(3)).
+pub(crate) const RNR_UNLIMITED: u8 = 7;
+/// Bytes of a request of which strict mode notices that they change while it is in flight, and how many are read at a time.
+pub(crate) const FLIGHT_BYTES: usize = 1 << 20;
+pub(crate) const FLIGHT_STEP: usize = 4096;
 /// Bytes of private data in an event: rdma_cm has an 8-bit length.
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
 /// Connections that the kernel completes for a listener before they are accepted, unless the program sets another number.
@@ -32,6 +48,8 @@ pub(crate) const BACKLOG: i32 = 1024;
 /// Connections accepted before another one of which the request is looked for again, before that of the other one is told: a few system
 /// calls a connection.
 pub(crate) const YOUNGEST: usize = 64;
+/// Offers of shared memory for connections the MPA Request of which has not arrived, at a listener. It follows the offer at once.
+pub(crate) const MAX_OFFERS: usize = 256;
 /// Messages about incoming connections that a listener logs in an interval of [`COMPLAINTS_INTERVAL_S`]; the others are counted.
 pub(crate) const COMPLAINTS: u32 = 5;
 /// Seconds for which they are counted: a port that is attacked for a day takes less than a megabyte of the log.
@@ -92,6 +110,8 @@ pub(crate) const PATIENCE_SHARE: u64 = 8;
 /// The shortest and the longest time for which it waits: two system calls that send, and what makes waking the engine that often negligible.
 pub(crate) const MIN_PATIENCE_NS: u64 = 10_000;
 pub(crate) const MAX_PATIENCE_NS: u64 = 100_000;
+/// How long a post to a full send queue waits for another thread that is sending the requests before it: a few time slices of a scheduler.
+pub(crate) const FULL_WAIT: Duration = Duration::from_millis(20);
 /// Maximum number of requests that are combined.
 pub(crate) const BURST: u64 = 64;
 /// Bytes of a small message: copying it costs less than sending it on its own.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! TCP sockets: each is known to [`crate::fork`] while it is open.
+//! Sockets, and what else belongs to a connection: each descriptor is known to [`crate::fork`] while it is open.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use crate::cancel::whole;
 use crate::fork;
 use crate::sys::{self, Errno};
 
-/// A TCP socket, listening or connected.
+/// A TCP or Unix socket, listening or connected, or the memory of a connection.
 #[derive(Debug)]
 pub(crate) struct Socket(ManuallyDrop<OwnedFd>);
 
@@ -24,12 +24,15 @@ impl Socket {
         Self::noted(|| sys::accept(self))
     }
 
-    fn noted(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
-        fork::undivided(|| {
-            let fd = make()?;
-            fork::note(fd.as_raw_fd());
-            Ok(Self(ManuallyDrop::new(fd)))
-        })
+    /// Owns the descriptor that `make` creates.
+    pub(crate) fn noted(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        fork::undivided(|| make().map(Self::note))
+    }
+
+    /// Owns a descriptor that was created within the same call of [`fork::undivided`].
+    pub(crate) fn note(fd: OwnedFd) -> Self {
+        fork::note(fd.as_raw_fd());
+        Self(ManuallyDrop::new(fd))
     }
 }
 

@@ -71,9 +71,14 @@ pub(crate) fn bytes_received() -> u64 {
     RECEIVED.get()
 }
 
+/// Counts bytes that were received otherwise than by the functions here.
+pub(crate) fn note_received(n: usize) {
+    RECEIVED.set(RECEIVED.get().wrapping_add(n as u64));
+}
+
 fn count_received(received: Result<usize, Errno>) -> Result<usize, Errno> {
     if let Ok(n) = received {
-        RECEIVED.set(RECEIVED.get().wrapping_add(n as u64));
+        note_received(n);
     }
     received
 }
@@ -200,6 +205,13 @@ pub(crate) fn is_readable(fd: RawFd) -> bool {
     whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents & libc::POLLIN != 0
 }
 
+/// Whether a write to the descriptor would not block, and would not fail either as far as is known: a socket is connected.
+pub(crate) fn is_writable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one pollfd, which outlives the call.
+    whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents == libc::POLLOUT
+}
+
 /// How many descriptors this process may have open: RLIMIT_NOFILE.
 pub(crate) fn max_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -249,6 +261,16 @@ pub(crate) fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) {
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: `value` is readable for `len` bytes and outlives the call.
     unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+}
+
+/// Has a TCP connection reset when its socket is closed, instead of ended.
+pub(crate) fn reset_when_closed(fd: &OwnedFd) {
+    let value = libc::linger { l_onoff: 1, l_linger: 0 };
+    let len = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: `value` is readable for `len` bytes and outlives the call.
+    unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const value).cast(), len)
+    };
 }
 
 /// Reads an integer socket option.

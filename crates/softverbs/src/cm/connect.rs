@@ -11,6 +11,8 @@ use super::addr;
 use super::event::Event;
 use super::id::Id;
 use super::negotiate::{self, Offer, Refusal};
+use super::offers::Offered;
+use crate::faults::{Action, Fault};
 use crate::limits::{MAX_READS, REFUSALS, REFUSED_MS};
 use crate::progress::engine::{Engine, Source};
 use crate::qp::{ConnObserver, Qp, Stream};
@@ -33,7 +35,8 @@ pub(crate) struct Attempt {
     pub request: Vec<u8>,
     /// What the request offers.
     pub offer: Offer,
-    pub wait_for_receives: bool,
+    /// How often a message that finds no receive is repeated.
+    pub rnr_retry: u8,
     /// The remote address.
     pub dst: SocketAddr,
     /// The timeout of the TCP connection.
@@ -47,6 +50,8 @@ enum Stage {
     Refused(Instant),
     /// The MPA Request has been sent.
     AwaitingReply,
+    /// It fails because the fault lab says so; nothing was sent.
+    Doomed,
 }
 
 struct State {
@@ -56,6 +61,8 @@ struct State {
     received: Vec<u8>,
     /// How often the TCP connection was refused.
     refusals: u32,
+    /// Memory that was offered to the peer, if it is on this host.
+    offered: Option<Offered>,
 }
 
 /// A connection attempt.
@@ -96,6 +103,44 @@ fn has_adapter() -> bool {
 }
 
 impl Outgoing {
+    fn new(id: &Arc<Id>, socket: Socket, stage: Stage, attempt: Attempt) -> Result<Arc<Self>, Errno> {
+        let engine = Engine::get()?;
+        let state = State {
+            socket,
+            stage,
+            deadline: Instant::now() + attempt.timeout,
+            received: Vec::new(),
+            refusals: 0,
+            offered: None,
+        };
+        Ok(Arc::new(Self {
+            id: Arc::downgrade(id),
+            token: engine.token(),
+            engine,
+            attempt,
+            state: Mutex::new(Some(state)),
+        }))
+    }
+
+    /// Starts an attempt that fails with this fault, with a socket that is not connected.
+    #[cold]
+    pub(crate) fn start_to_fail(
+        id: &Arc<Id>,
+        socket: Socket,
+        attempt: Attempt,
+        fault: Fault<'_>,
+    ) -> Result<Arc<Self>, Errno> {
+        let outgoing = Self::new(id, socket, Stage::Doomed, attempt)?;
+        fault.log(format_args!("connection to {}", outgoing.attempt.dst));
+        let errno = match fault.action() {
+            Action::Timeout => libc::ETIMEDOUT,
+            Action::Unreachable => libc::EHOSTUNREACH,
+            _ => libc::ECONNREFUSED,
+        };
+        outgoing.engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno }));
+        Ok(outgoing)
+    }
+
     /// Starts with a socket on which connect(2) has returned `connected`.
     pub(crate) fn start(
         id: &Arc<Id>,
@@ -103,24 +148,16 @@ impl Outgoing {
         connected: Result<(), Errno>,
         attempt: Attempt,
     ) -> Result<Arc<Self>, Errno> {
-        let engine = Engine::get()?;
         let (fd, timeout) = (socket.as_raw_fd(), attempt.timeout);
-        let state = State {
-            socket,
-            stage: Stage::Connecting,
-            deadline: Instant::now() + timeout,
-            received: Vec::new(),
-            refusals: 0,
-        };
-        let outgoing = Arc::new(Self {
-            id: Arc::downgrade(id),
-            token: engine.token(),
-            engine: engine.clone(),
-            attempt,
-            state: Mutex::new(Some(state)),
-        });
+        let outgoing = Self::new(id, socket, Stage::Connecting, attempt)?;
+        let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();
         match connected {
+            // On one host it is there at once: the request need not wait for another thread.
+            Ok(()) | Err(libc::EINPROGRESS) if sys::is_writable(fd) => match outgoing.send_at_once() {
+                Ok(()) => engine.add(outgoing.token, fd, READ, source)?,
+                Err(e) => engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno: e })),
+            },
             Ok(()) | Err(libc::EINPROGRESS) => {
                 engine.add(outgoing.token, fd, WRITE, source.clone())?;
                 engine.schedule(timeout, &source);
@@ -131,6 +168,26 @@ impl Outgoing {
             }
         }
         Ok(outgoing)
+    }
+
+    /// The TCP connection is there: sends the MPA Request.
+    fn send_request(self: &Arc<Self>, state: &mut State) -> Result<(), Errno> {
+        super::socket::prepare(&state.socket);
+        // The responder looks for the offer when it has the request.
+        state.offered = config::get().local.then(|| Offered::send(&state.socket)).flatten();
+        // The send buffer of a new connection is much larger than a frame.
+        sys::send(&state.socket, &self.attempt.request)?;
+        state.stage = Stage::AwaitingReply;
+        let limit = config::get().reply_timeout;
+        state.deadline = Instant::now() + limit;
+        let source: Arc<dyn Source> = self.clone();
+        self.engine.schedule(limit, &source);
+        Ok(())
+    }
+
+    /// As [`Outgoing::send_request`], before anybody else knows of the attempt.
+    fn send_at_once(self: &Arc<Self>) -> Result<(), Errno> {
+        lock(&self.state).as_mut().map_or(Ok(()), |state| self.send_request(state))
     }
 
     /// Cancels the attempt; no event is raised.
@@ -159,7 +216,7 @@ impl Outgoing {
         let wait = {
             let mut guard = lock(&self.state);
             let Some(state) = &mut *guard else { return false };
-            let before_request = !matches!(state.stage, Stage::AwaitingReply);
+            let before_request = !matches!(state.stage, Stage::AwaitingReply | Stage::Doomed);
             if errno != libc::ECONNREFUSED || !before_request || state.refusals == REFUSALS {
                 return false;
             }
@@ -227,6 +284,8 @@ impl Outgoing {
             (Stage::AwaitingReply, libc::ETIMEDOUT) => {
                 log::warn!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}");
             }
+            // Said when it was decided.
+            (Stage::Doomed, _) => {}
             // The remote program may have rejected the request, which is no reason for a warning.
             (Stage::AwaitingReply, _) => log::info!("{dst} did not accept the connection: {text}"),
         }
@@ -237,21 +296,13 @@ impl Outgoing {
         let mut guard = lock(&self.state);
         let Some(state) = &mut *guard else { return Ok(None) };
         if matches!(state.stage, Stage::Connecting) {
-            match sys::get_option(&state.socket, libc::SOL_SOCKET, libc::SO_ERROR) {
-                Ok(0) => {}
-                Ok(e) | Err(e) => return Err(ConnectFailure::from_errno(e)),
-            }
-            super::socket::prepare(&state.socket);
-            // The send buffer of a new connection is much larger than a frame.
-            sys::send(&state.socket, &self.attempt.request).map_err(ConnectFailure::from_errno)?;
-            state.stage = Stage::AwaitingReply;
-            let limit = config::get().reply_timeout;
-            state.deadline = Instant::now() + limit;
+            let sent = match sys::get_option(&state.socket, libc::SOL_SOCKET, libc::SO_ERROR) {
+                Ok(0) => self.send_request(state),
+                Ok(e) | Err(e) => Err(e),
+            };
             let fd = state.socket.as_raw_fd();
-            self.engine.watch(self.token, fd, READ).map_err(ConnectFailure::from_errno)?;
-            let source: Arc<dyn Source> = self.clone();
-            self.engine.schedule(limit, &source);
-            return Ok(None);
+            let watched = sent.and_then(|()| self.engine.watch(self.token, fd, READ));
+            return watched.map(|()| None).map_err(ConnectFailure::from_errno);
         }
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(&state.socket, &mut chunk) {
@@ -307,16 +358,22 @@ impl Outgoing {
             Ok(agreed) => agreed,
             Err(refusal) => return self.refuse(refusal, frame.crc || self.attempt.offer.crc, private_data),
         };
+        let offered = lock(&self.state).as_mut().and_then(|state| state.offered.take());
+        let rings = match offered.map_or(Ok(None), Offered::accepted) {
+            Ok(rings) => rings,
+            Err(e) => return self.fail(ConnectFailure::from_errno(e)),
+        };
         let Some(id) = self.id.upgrade() else { return };
         let Some(state) = self.take() else { return };
         let observer: Weak<dyn ConnObserver> = self.id.clone();
         let connected = self.attempt.qp.connect(Stream {
             socket: state.socket,
+            rings,
             crc: agreed.crc,
             ord: u32::from(agreed.ord),
             role: agreed.role,
             early,
-            wait_for_receives: self.attempt.wait_for_receives,
+            rnr_retry: self.attempt.rnr_retry,
             observer,
         });
         let enhanced = frame.enhanced.unwrap_or_default();
@@ -350,7 +407,7 @@ impl Source for Outgoing {
     }
 }
 
-/// Reports an attempt for which connect(2) failed immediately, on the thread of the engine.
+/// Reports an attempt for which connect(2) failed immediately, or was not called, on the thread of the engine.
 struct ImmediateFailure {
     outgoing: Arc<Outgoing>,
     errno: Errno,

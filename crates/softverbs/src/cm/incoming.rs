@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use super::guests::{Pending, Place};
 use super::listen::Listener;
+use super::offers::Offer;
 use super::{addr, negotiate, send_reply, socket};
+use crate::faults::{self, Event, Fault};
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
 use crate::progress::engine::Source;
@@ -30,6 +32,8 @@ struct State {
     received: Vec<u8>,
     /// The MPA Request is complete; the program has been told.
     requested: bool,
+    /// Memory that the peer offers to share.
+    offer: Option<Offer>,
 }
 
 pub(super) struct Incoming {
@@ -49,6 +53,8 @@ pub(crate) struct Unfetched {
 pub(crate) struct Request {
     /// `None`: the peer has gone.
     pub socket: Option<Socket>,
+    /// Memory that the peer offers to share.
+    pub offer: Option<Offer>,
     pub frame: Frame,
     pub local: Option<SocketAddr>,
     pub peer: SocketAddr,
@@ -74,9 +80,9 @@ impl Unfetched {
 
     /// The program fetches the request.
     pub(crate) fn fetch(self) -> Request {
-        let socket = self.incoming.take().map(|state| state.socket);
+        let (socket, offer) = self.incoming.take().map(|state| (state.socket, state.offer)).unzip();
         let local = socket.as_ref().and_then(|socket| addr::local(socket).ok());
-        Request { socket, frame: self.frame, local, peer: self.incoming.peer }
+        Request { socket, offer: offer.flatten(), frame: self.frame, local, peer: self.incoming.peer }
     }
 }
 
@@ -89,7 +95,6 @@ impl Drop for Unfetched {
 impl Incoming {
     /// Watches a connection that has been accepted. What it has sent already is read by the first [`Source::ready`].
     pub(super) fn start(listener: &Arc<Listener>, socket: Socket, peer: SocketAddr, place: Place) {
-        socket::prepare(&socket);
         let engine = &listener.engine;
         let (fd, token) = (socket.as_raw_fd(), engine.token());
         let incoming = Arc::new(Self { listener: listener.clone(), token, peer, state: Mutex::default() });
@@ -101,8 +106,13 @@ impl Incoming {
         }
         {
             let mut state = lock(&incoming.state);
-            let State { place, .. } =
-                state.insert(State { socket, place, received: Vec::with_capacity(64), requested: false });
+            let State { place, .. } = state.insert(State {
+                socket,
+                place,
+                received: Vec::with_capacity(64),
+                requested: false,
+                offer: None,
+            });
             place.stalls(Arc::downgrade(&incoming) as _);
         }
         // Most initiators have sent their request by now: they are never in danger of making room for others.
@@ -186,16 +196,28 @@ impl Incoming {
             socket::send_reply(&state.socket, &negotiate::rejection(&frame), &[]);
             return;
         }
+        if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Accept)) {
+            return self.reject_by(fault, &frame);
+        }
         {
             let mut guard = lock(&self.state);
             let Some(state) = &mut *guard else { return };
             state.requested = true;
+            state.offer = self.listener.offer(&state.socket);
             state.received = Vec::new();
             state.place.stalls_no_more();
             // Before the program can take the socket away. Fails only if there is no memory, and then nobody learns of a peer that goes.
             let _ = self.listener.engine.watch(self.token, state.socket.as_raw_fd(), END);
         }
         self.listener.request(Unfetched { incoming: self.clone(), frame }, private_data);
+    }
+
+    /// Rejects the request in the fault lab; the program is not told.
+    #[cold]
+    fn reject_by(&self, fault: Fault<'_>, frame: &Frame) {
+        let Some(state) = self.take_stalled() else { return };
+        fault.log(format_args!("connect request of {}", self.peer.ip()));
+        socket::send_reply(&state.socket, &negotiate::rejection(frame), &[]);
     }
 
     fn is_requested(&self) -> bool {

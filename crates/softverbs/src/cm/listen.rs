@@ -18,12 +18,13 @@ use super::event::Event;
 use super::guests::{Guests, Host, Limits, Waiting};
 use super::id::Id;
 use super::incoming::{Incoming, Unfetched};
+use super::offers::{Offer, Offers};
 use super::options::Options;
 use crate::limits::{BACKLOG, YOUNGEST};
-use crate::lock;
 use crate::progress::engine::{Engine, Source};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
+use crate::{config, lock};
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 
 /// For how long at most a listener stops accepting, when it has no room or accept(2) has failed, for example for want of descriptors.
@@ -34,6 +35,8 @@ pub(crate) struct Listener {
     id: Weak<Id>,
     /// `None` when closed.
     socket: Mutex<Option<Socket>>,
+    /// `None` when closed, or where there are no offers.
+    offers: Mutex<Option<Arc<Offers>>>,
     pub(super) engine: Arc<Engine>,
     token: u64,
     guests: Arc<Guests>,
@@ -48,13 +51,18 @@ impl Listener {
     /// Listens on a bound socket. EADDRINUSE and other errors of listen(2).
     pub(crate) fn start(id: &Arc<Id>, socket: Socket, backlog: i32) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
+        // What is accepted inherits its options.
+        super::socket::prepare(&socket);
         sys::listen(&socket, if backlog > 0 { backlog } else { BACKLOG })?;
         let fd = socket.as_raw_fd();
+        // Before anybody's request is looked at.
+        let offers = config::get().local.then(|| Offers::listen(&socket)).flatten().map(Arc::new);
         let listener = Arc::new(Self {
             id: Arc::downgrade(id),
             token: engine.token(),
             engine,
             socket: Mutex::new(Some(socket)),
+            offers: Mutex::new(offers),
             guests: Guests::get(),
             complaints: Arc::default(),
             rests: AtomicBool::new(false),
@@ -66,11 +74,20 @@ impl Listener {
 
     /// Stops listening; the port is free when this returns. Connections without a complete MPA Request are closed.
     pub(crate) fn close(&self) {
+        // First: who listens on the port next has the same name.
+        let offers = lock(&self.offers).take();
+        drop(offers);
         let socket = lock(&self.socket).take();
         if let Some(socket) = socket {
             self.engine.remove(self.token, socket.as_raw_fd());
         }
         self.guests.dismiss_all(self.token);
+    }
+
+    /// The shared memory that was offered for a connection, whose MPA Request is there.
+    pub(super) fn offer(&self, socket: &Socket) -> Option<Offer> {
+        let offers = lock(&self.offers).clone();
+        offers.and_then(|offers| offers.take(socket))
     }
 
     /// For the connections that it accepts from now on.

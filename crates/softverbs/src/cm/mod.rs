@@ -10,6 +10,7 @@ pub(crate) mod id;
 pub(crate) mod incoming;
 pub(crate) mod listen;
 pub(crate) mod negotiate;
+pub(crate) mod offers;
 pub(crate) mod options;
 mod socket;
 

@@ -9,7 +9,7 @@ use crate::config;
 use crate::sys;
 use iwarp::mpa::{self, Frame};
 
-/// Sets the options of a new connection: small messages are sent without delay, and on an idle connection the kernel asks the remote host
+/// Sets the options of a new connection, or of a listening socket for those that it accepts: small messages are sent without delay, and on an idle connection the kernel asks the remote host
 /// whether it is there. [`crate::progress::vigil`] looks at the answers.
 pub(super) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
@@ -29,4 +29,33 @@ pub(super) fn prepare(socket: &OwnedFd) {
 pub(crate) fn send_reply(socket: &OwnedFd, frame: &Frame, private_data: &[u8]) -> bool {
     let mut bytes = Vec::with_capacity(mpa::MAX_FRAME_LEN);
     mpa::encode(frame, private_data, &mut bytes).is_ok() && sys::send(socket, &bytes) == Ok(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn what_a_listener_accepts_has_its_options() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let options = || {
+            let near = TcpStream::connect(addr).unwrap();
+            let far: OwnedFd = listener.accept().unwrap().0.into();
+            drop(near);
+            [
+                (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+                (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+                (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+                (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+                (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+            ]
+            .map(|(level, option)| sys::get_option(&far, level, option).unwrap())
+        };
+        let before = options();
+        prepare(&listener.try_clone().unwrap().into());
+        let after = options();
+        assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
+    }
 }

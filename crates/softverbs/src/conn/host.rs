@@ -55,6 +55,17 @@ pub(crate) trait Host {
     /// away; `None`: at once.
     fn close(&mut self, last: Option<&[u8]>);
 
+    /// Copies bytes between memory of the peer and memory of this side, at once and past the link: for RDMA Writes from `local` to `remote`,
+    /// for RDMA Reads the other way, as the rights of `remote` say, which are the same for all of it, as is the STag. The two lists are of
+    /// one length in bytes, and are gone through in order. Gives how many bytes were copied, from the first one on; 0: the link is the way,
+    /// and will say what is wrong if something is. Called only where [`super::Terms::transfers`] says so, and while no request before these
+    /// is outstanding; the host sees to it that the peer has acted on all that the link was given.
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
+    /// Whether [`Host::transfer`] will most probably carry this out, once nothing before it is outstanding.
+    fn may_transfer(&self, remote: Access) -> bool;
+    /// All that the link has given so far has been acted on: it is placed, delivered to the program, or an answer is on its way.
+    fn acted(&mut self) {}
+
     /// Whether an access is allowed. It is asked for a whole segment before a byte of it is placed.
     fn check(&mut self, access: Access) -> Result<(), Denied>;
     /// Adds a placement to the batch: `access.len` bytes at `from` of the input that [`Host::settle`] will be given.

@@ -96,7 +96,8 @@ impl Default for Framing {
 /// Sizes of the receiving half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of the buffer that small messages come through.
+    /// Bytes of the buffer that small messages come through: at first, so that idle connections need little memory, and at most.
+    pub first: usize,
     pub buffer: usize,
     /// What is left of a payload goes straight to its place when it is at least this long: a call of its own costs less than a copy.
     pub direct: usize,
@@ -106,7 +107,7 @@ pub(crate) struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { buffer: 64 * 1024, direct: 8 * 1024, behind_direct: 4 * 1024 }
+        Self { first: 4 * 1024, buffer: 64 * 1024, direct: 8 * 1024, behind_direct: 4 * 1024 }
     }
 }
 
@@ -119,6 +120,8 @@ pub(crate) struct Terms<'a> {
     pub wait_for_receives: bool,
     /// What arrived behind the peer's MPA frame.
     pub early: &'a [u8],
+    /// The host may carry out requests past the link ([`Host::transfer`]).
+    pub transfers: bool,
 }
 
 /// Bytes that a step may move, each way.
@@ -202,7 +205,8 @@ impl Conn {
 
     /// Begins to move messages; the first step follows. Only once. ENOMEM: it has not begun.
     pub(crate) fn open(&mut self, terms: Terms<'_>, now: Micros) -> Result<(), host::Errno> {
-        self.send.open(terms.framing)?;
+        // A CRC is for bytes that travel.
+        self.send.open(terms.framing, terms.transfers && !terms.framing.crc)?;
         self.recv.open(terms.framing.crc, terms.wait_for_receives, terms.early)?;
         self.state = State::Open;
         self.recv.look_again(false);
@@ -213,6 +217,12 @@ impl Conn {
     /// Ends a connection that was never opened, or whose link is gone.
     pub(crate) fn lose(&mut self, host: &mut impl Host, errno: host::Errno) {
         self.end(host, End::Link(errno));
+    }
+
+    /// From now on a message without a receive ends the connection, whatever [`Terms::wait_for_receives`] said; a step with
+    /// [`reason::RECEIVE`] follows.
+    pub(crate) fn wait_no_more(&mut self) {
+        self.recv.rq().wait_for_receives = false;
     }
 
     /// When a step with [`reason::TIME`] is due.
@@ -314,6 +324,9 @@ impl Conn {
                 }
             }
         }
+        if self.recv.has_acted() {
+            host.acted();
+        }
         stepped.moved = budget.receive - to_receive + (budget.send - to_send);
         if time_up && self.opening.awaits_first() {
             self.opening.time(&mut self.send, host)?;
@@ -414,6 +427,22 @@ impl Conn {
         if std::mem::replace(&mut self.state, State::Over) == State::Open {
             let last = self.send.last_words(host, None);
             host.close(last.as_deref());
+        }
+    }
+
+    /// Whether all requests that were taken from the host are completed.
+    pub(crate) fn has_completed_all(&self) -> bool {
+        self.send.sq.is_empty()
+    }
+
+    /// Takes one more request, which fails with this status and ends the connection; the caller has asked [`Self::has_completed_all`].
+    pub(crate) fn fail_next(&mut self, host: &mut impl Host, status: u32) {
+        if self.state != State::Open || self.send.sq.is_full() {
+            return;
+        }
+        if let Some(wr) = host.next_send() {
+            let position = self.send.sq.push(wr);
+            self.end(host, End::Request { position, status });
         }
     }
 

@@ -104,6 +104,10 @@ pub(super) struct RecvHalf {
     start: usize,
     end: usize,
     sizes: Sizes,
+    /// How large the buffer may become.
+    most: usize,
+    /// The link has filled it.
+    filled: bool,
     /// The link may have more than was taken from it.
     more: bool,
     /// Nothing will follow what the link has: it is taken up to the end.
@@ -121,6 +125,8 @@ impl RecvHalf {
             start: 0,
             end: 0,
             sizes,
+            most: 0,
+            filled: false,
             more: false,
             hung_up: false,
             heard: false,
@@ -132,10 +138,10 @@ impl RecvHalf {
     pub(super) fn open(&mut self, crc: bool, wait_for_receives: bool, early: &[u8]) -> Result<(), Errno> {
         self.receiver = Receiver::new(crc);
         // With CRCs on the buffer must hold an FPDU and the trailer before it.
-        let least = if crc { MAX_FPDU + MAX_TRAILER_LEN } else { WHOLE * 2 };
-        let size = self.sizes.buffer.max(least).max(early.len());
-        self.buf = reserve::try_zeroed(if crc { size.max(2 * self.sizes.buffer) } else { size })
-            .ok_or(libc::ENOMEM)?;
+        self.most =
+            if crc { (MAX_FPDU + MAX_TRAILER_LEN).max(2 * self.sizes.buffer) } else { self.sizes.buffer };
+        let least = if crc { self.most } else { self.sizes.first.min(self.most).max(WHOLE * 2) };
+        self.buf = reserve::try_zeroed(least.max(early.len())).ok_or(libc::ENOMEM)?;
         self.buf[..early.len()].copy_from_slice(early);
         self.end = early.len();
         self.messages.rq.wait_for_receives = wait_for_receives;
@@ -224,15 +230,31 @@ impl RecvHalf {
             self.end -= self.start;
             self.start = 0;
         }
+        if self.filled {
+            self.grow();
+        }
         let room = self.buf.len() - self.end;
         match host.receive(&mut self.buf[self.end..]) {
             Ok(n) => {
                 self.end += n;
+                self.filled = n == room;
                 Ok(Some((n, n == room)))
             }
             Err(LinkError::Blocked) => Ok(None),
             Err(LinkError::Broken(e)) => Err(End::Link(e)),
             Err(LinkError::Memory(_, why)) => Err(self.messages.unreachable(why)),
+        }
+    }
+
+    /// The peer sends more at a time than the buffer takes. Without memory for a larger one it stays as it is.
+    fn grow(&mut self) {
+        let len = (4 * self.buf.len()).min(self.most);
+        if len <= self.buf.len() {
+            return;
+        }
+        if let Some(mut larger) = reserve::try_zeroed(len) {
+            larger[..self.end].copy_from_slice(&self.buf[..self.end]);
+            self.buf = larger;
         }
     }
 
@@ -271,6 +293,18 @@ impl RecvHalf {
             }
             *start += consumed;
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn buffer_len(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Whether nothing is left to do for what was taken from the link.
+    pub(super) fn has_acted(&self) -> bool {
+        let Messages { wanted, rq, placing, imm, .. } = &self.messages;
+        let between = self.start == self.end && self.receiver.at_boundary(0) && imm.is_none();
+        between && matches!(wanted, Wanted::Nothing) && !rq.keeps_completions() && placing.is_empty()
     }
 
     /// Nothing of a message is under way, and nothing is kept.

@@ -8,6 +8,7 @@
 //! request until none is. Answers to the peer's reads and atomic operations and work requests take turns, message by message.
 
 mod atomic;
+mod transfer;
 
 use std::collections::VecDeque;
 
@@ -25,6 +26,7 @@ use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::limits::{MAX_READS, MAX_SGE};
+use transfer::Transferred;
 
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
@@ -104,6 +106,9 @@ pub(super) struct SendHalf {
     /// Payload bytes of the current request in FPDUs, and how many of its messages are (immediate data is a message of its own).
     taken: u32,
     stage: u8,
+    /// The host may carry out requests past the link; and it has done so with what is taken of the current one.
+    transfers: bool,
+    past_link: bool,
     send_msn: u32,
     /// Of reads and atomic operations, as is `reads_open`.
     read_msn: u32,
@@ -128,6 +133,8 @@ impl SendHalf {
             answer_next: false,
             taken: 0,
             stage: 0,
+            transfers: false,
+            past_link: false,
             send_msn: FIRST_MSN,
             read_msn: FIRST_MSN,
             atomic_response_msn: FIRST_MSN,
@@ -139,16 +146,22 @@ impl SendHalf {
     }
 
     /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
-    pub(super) fn open(&mut self, framing: Framing) -> Result<(), Errno> {
+    pub(super) fn open(&mut self, framing: Framing, transfers: bool) -> Result<(), Errno> {
         self.fpdus.try_reserve(BATCH).map_err(|_| libc::ENOMEM)?;
         self.responses.try_reserve(usize::from(MAX_READS)).map_err(|_| libc::ENOMEM)?;
         self.framing = framing;
+        self.transfers = transfers;
         Ok(())
     }
 
     /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no limit.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.allowance = bytes;
+    }
+
+    /// Whether there is a limit. What went out without one has been subtracted, too.
+    fn is_limited(&self) -> bool {
+        self.allowance < usize::MAX / 2
     }
 
     /// Whether the peer may have one more request open: it has no more than we announced.
@@ -246,6 +259,16 @@ impl SendHalf {
             }
             if self.blocked {
                 break Ok(Flushed::Blocked);
+            }
+            if self.transfers {
+                match self.transfer(host, budget) {
+                    Transferred::Requests => {
+                        self.sq.retire(host, qp_num);
+                        continue;
+                    }
+                    Transferred::Part => break Ok(Flushed::Busy),
+                    Transferred::Nothing => {}
+                }
             }
             let filled = self.fill(host);
             if self.fpdus.is_empty() {
@@ -354,7 +377,7 @@ impl SendHalf {
             return self.next_of_response(host);
         }
         loop {
-            match self.sendable()? {
+            match self.sendable(host)? {
                 Some(position) => {
                     let fpdu = self.next_of_request(host, position)?;
                     // Nothing goes out for a request that concerns this side alone; it is over then.
@@ -369,16 +392,17 @@ impl SendHalf {
     }
 
     /// The position of the next request if it may go out now.
-    fn sendable(&mut self) -> Result<Option<u64>, Failure> {
+    fn sendable(&self, host: &impl Host) -> Result<Option<u64>, Failure> {
         let Some(position) = self.sq.next_position() else { return Ok(None) };
         let (ord, reads_open) = (self.framing.ord, self.reads_open);
-        let Some(entry) = self.sq.at(position) else { return Ok(None) };
-        let wr = &entry.wr;
+        let Some(Entry { wr, .. }) = self.sq.entry(position) else { return Ok(None) };
         let answered = wr.is_answered();
         if answered && ord == 0 {
             return Err(Failure::Request { position, status: status::LOC_QP_OP_ERR });
         }
-        let waits = (wr.fence && reads_open > 0) || (answered && reads_open >= ord);
+        let waits = (wr.fence && reads_open > 0)
+            || (answered && reads_open >= ord)
+            || self.waits_to_transfer(host, wr);
         Ok((!waits).then_some(position))
     }
 

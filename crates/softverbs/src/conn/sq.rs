@@ -25,9 +25,11 @@ pub(super) struct Entry {
     pub received: u32,
 }
 
-/// The ring of work requests. Positions count up for ever; the ring index is the position modulo the capacity.
+/// The ring of work requests. Positions count up for ever; the ring index is the position modulo the length, a power of two: each request
+/// is looked up several times, and a division takes longer than most of that.
 pub(super) struct SendQueue {
     ring: Box<[Option<Entry>]>,
+    capacity: u64,
     /// The oldest request not completed, the first not made into FPDUs, and the end.
     head: u64,
     next: u64,
@@ -39,18 +41,18 @@ pub(super) struct SendQueue {
 impl SendQueue {
     /// ENOMEM.
     pub(super) fn new(capacity: u32) -> Result<Self, Errno> {
-        Ok(Self { ring: try_filled(capacity as usize, || None)?, head: 0, next: 0, tail: 0, awaiting: 0 })
+        let ring = try_filled((capacity as usize).next_power_of_two(), || None)?;
+        Ok(Self { ring, capacity: capacity.into(), head: 0, next: 0, tail: 0, awaiting: 0 })
     }
 
     fn index(&self, position: u64) -> usize {
-        (position % self.ring.len() as u64) as usize
+        position as usize & (self.ring.len() - 1)
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.tail - self.head >= self.ring.len() as u64
+        self.tail - self.head >= self.capacity
     }
 
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.tail == self.head
     }
@@ -64,6 +66,14 @@ impl SendQueue {
         self.ring[index].as_mut()
     }
 
+    /// As [`Self::at`], to look at it.
+    pub(super) fn entry(&self, position: u64) -> Option<&Entry> {
+        if position < self.head || position >= self.tail {
+            return None;
+        }
+        self.ring[self.index(position)].as_ref()
+    }
+
     /// The link has taken the whole of a request.
     pub(super) fn sent(&mut self, position: u64) {
         match self.at(position) {
@@ -75,11 +85,17 @@ impl SendQueue {
         }
     }
 
-    /// Adds a request; the caller has asked [`Self::is_full`].
-    pub(super) fn push(&mut self, wr: SendWr) {
+    /// Adds a request and gives its position; the caller has asked [`Self::is_full`].
+    pub(super) fn push(&mut self, wr: SendWr) -> u64 {
         let index = self.index(self.tail);
         self.ring[index] = Some(Entry { wr, progress: Progress::Queued, received: 0 });
         self.tail += 1;
+        self.tail - 1
+    }
+
+    /// [`Self::next_position`], if all requests before it are completed.
+    pub(super) fn next_alone(&self) -> Option<u64> {
+        self.next_position().filter(|next| *next == self.head)
     }
 
     /// The position of the first request that was not made into FPDUs, if there is one.

@@ -17,9 +17,15 @@ pub(crate) mod status {
     pub(crate) const LOC_PROT_ERR: u32 = 4;
     pub(crate) const WR_FLUSH_ERR: u32 = 5;
     pub(crate) const MW_BIND_ERR: u32 = 6;
+    pub(crate) const BAD_RESP_ERR: u32 = 7;
     pub(crate) const REM_INV_REQ_ERR: u32 = 9;
     pub(crate) const REM_ACCESS_ERR: u32 = 10;
     pub(crate) const REM_OP_ERR: u32 = 11;
+    pub(crate) const RETRY_EXC_ERR: u32 = 12;
+    pub(crate) const RNR_RETRY_EXC_ERR: u32 = 13;
+    pub(crate) const REM_ABORT_ERR: u32 = 16;
+    pub(crate) const FATAL_ERR: u32 = 19;
+    pub(crate) const GENERAL_ERR: u32 = 21;
 }
 
 /// Opcode of a completion: the values of `enum ibv_wc_opcode`.
@@ -79,7 +85,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    pub(super) fn completion_opcode(self) -> u32 {
+    pub(crate) fn completion_opcode(self) -> u32 {
         match self {
             Op::Send | Op::SendWithImm | Op::SendWithInv => opcode::SEND,
             Op::Write | Op::WriteWithImm => opcode::RDMA_WRITE,
@@ -176,7 +182,7 @@ impl Local {
     }
 
     /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is none.
-    pub(super) fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+    pub(crate) fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
         let (only, several) = match self {
             Self::Memory { addr, lkey } | Self::Atomic { addr, lkey, .. } => {
                 let addr = addr.wrapping_add(u64::from(from));

@@ -41,7 +41,7 @@ pub fn connection(bytes: &[u8]) {
         ord: u32::from(agreed.ord),
     };
     let sizes = match choice & 4 {
-        0 => Sizes { buffer: 200, direct: 100, behind_direct: 50 },
+        0 => Sizes { first: 128, buffer: 600, direct: 100, behind_direct: 50 },
         _ => Sizes::default(),
     };
     let own_receives = choice & 8 == 0;
@@ -53,7 +53,13 @@ pub fn connection(bytes: &[u8]) {
         next_id: 0,
         again: 0,
     };
-    let terms = Terms { framing, role: agreed.role, wait_for_receives: choice & 32 != 0, early: &early };
+    let terms = Terms {
+        framing,
+        role: agreed.role,
+        wait_for_receives: choice & 32 != 0,
+        early: &early,
+        transfers: false,
+    };
     let now = run.world.now;
     run.conn.open(terms, now).expect("memory for a connection");
     run.step(reason::WRITABLE | reason::READABLE, 1 << 16);

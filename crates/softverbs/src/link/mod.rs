@@ -1,7 +1,138 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The transport of a connection.
+//! The transport of a connection: a TCP socket, or, if both ends are on one host, memory that they share beside it.
 
 mod linger;
+mod local;
+mod past;
+mod process;
+mod ring;
+mod shared;
 mod tcp;
 
-pub(crate) use tcp::Tcp;
+use std::sync::{Arc, Weak};
+
+use crate::access::{Access, Party};
+use crate::conn::host::{LinkError, Part};
+use crate::memory::Grant;
+use crate::progress::Driven;
+use crate::progress::engine::Engine;
+use crate::progress::watch::{Ringed, Watch};
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+use local::Local;
+pub(crate) use local::{Mine, Theirs};
+pub(crate) use ring::Rings;
+use tcp::Tcp;
+
+/// The link of a connection.
+// The larger one is the one that is used where nothing is said.
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum Link {
+    Tcp(Tcp),
+    Local(Local),
+}
+
+impl Link {
+    /// Takes a connected socket, and the rings if the two ends have agreed on them. `watch` drives `connection` when there is something to do.
+    pub(crate) fn open(
+        socket: Socket,
+        rings: Option<Rings>,
+        watch: Arc<Watch>,
+        engine: Arc<Engine>,
+        party: Party,
+        connection: Arc<dyn Driven>,
+    ) -> Result<Self, Errno> {
+        match rings {
+            None => Tcp::open(socket, watch, engine, party, connection).map(Self::Tcp),
+            Some(rings) => Local::open(socket, rings, watch, engine, party, connection).map(Self::Local),
+        }
+    }
+
+    /// The memory that the peer sends through, in which one can see whether there is anything to receive.
+    pub(crate) fn ringed(&self) -> Option<Weak<dyn Ringed>> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Local(local) => Some(local.ringed()),
+        }
+    }
+
+    /// Sends as much of `parts` as the link accepts. `boundary`: bytes sent later start a new TCP segment.
+    pub(crate) fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        match self {
+            Self::Tcp(tcp) => tcp.send(parts, boundary),
+            Self::Local(local) => local.send(parts),
+        }
+    }
+
+    /// Receives bytes; 0 is the end of the stream.
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        match self {
+            Self::Tcp(tcp) => tcp.receive(into),
+            Self::Local(local) => local.receive(into),
+        }
+    }
+
+    /// As [`Link::receive`], but first into registered memory, then into `rest`.
+    pub(crate) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        match self {
+            Self::Tcp(tcp) => tcp.receive_placed(to, rest),
+            Self::Local(local) => local.receive_placed(to, rest),
+        }
+    }
+
+    /// Whether [`Link::transfer`] may do something.
+    pub(crate) fn transfers(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Local(local) => local.transfers(),
+        }
+    }
+
+    /// Carries out writes or reads past the link ([`crate::conn::host::Host::transfer`]).
+    pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        match self {
+            Self::Tcp(_) => 0,
+            Self::Local(link) => link.transfer(remote, local),
+        }
+    }
+
+    /// Whether [`Link::transfer`] will most probably carry this out ([`crate::conn::host::Host::may_transfer`]).
+    pub(crate) fn may_transfer(&self, remote: Access) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Local(link) => link.may_transfer(remote),
+        }
+    }
+
+    /// The connection has acted on all that was received.
+    pub(crate) fn acted(&mut self) {
+        if let Self::Local(local) = self {
+            local.acted();
+        }
+    }
+
+    /// The peer has made an access that was granted.
+    pub(crate) fn granted(&mut self, access: Access, grant: &Grant) {
+        if let Self::Local(local) = self {
+            local.granted(access, grant);
+        }
+    }
+
+    /// Closes the link so that the peer sees it reset.
+    pub(crate) fn cut(self) {
+        let socket = match &self {
+            Self::Tcp(tcp) => tcp.socket(),
+            Self::Local(local) => local.socket(),
+        };
+        sys::reset_when_closed(socket);
+        self.close(None);
+    }
+
+    /// Closes the link: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
+    pub(crate) fn close(self, last: Option<&[u8]>) {
+        match self {
+            Self::Tcp(tcp) => tcp.close(last),
+            Self::Local(local) => local.close(last),
+        }
+    }
+}

@@ -20,7 +20,7 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 
 /// Parts sent in one system call: those of 64 FPDUs.
-const MAX_PARTS: usize = 192;
+pub(super) const MAX_PARTS: usize = 192;
 
 pub(crate) struct Tcp {
     // Before the socket, which is closed after it.
@@ -36,7 +36,38 @@ pub(crate) struct Tcp {
     awaits_room: bool,
 }
 
-fn link_error(e: Errno) -> LinkError {
+/// Where the bytes of parts are.
+pub(super) type Pieces = ArrayVec<libc::iovec, MAX_PARTS>;
+
+/// Adds the first parts to `pieces`, as many as it has room for in all, and `grants` with those for what lies in registered memory; no grant is left on error.
+pub(super) fn gather(
+    pieces: &mut Pieces,
+    parts: &[Part<'_>],
+    party: Party,
+    grants: &mut Vec<Grant>,
+) -> Result<(), LinkError> {
+    for (i, part) in parts.iter().take(MAX_PARTS).enumerate() {
+        pieces.push(match part {
+            Part::Bytes(bytes) => {
+                libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+            }
+            Part::Memory(access) => match memory::acquire(*access, party) {
+                Ok(grant) => {
+                    let iov_base = grant.addr() as *mut libc::c_void;
+                    grants.push(grant);
+                    libc::iovec { iov_base, iov_len: access.len }
+                }
+                Err(denied) => {
+                    grants.clear();
+                    return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
+                }
+            },
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn link_error(e: Errno) -> LinkError {
     match e {
         libc::EAGAIN => LinkError::Blocked,
         libc::EFAULT => LinkError::Memory(0, Unreachable::Fault),
@@ -70,25 +101,8 @@ impl Tcp {
 
     /// Sends as much of `parts` as the socket accepts. `boundary`: bytes sent later start a new TCP segment.
     pub(crate) fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        let mut pieces = ArrayVec::<libc::iovec, MAX_PARTS>::new();
-        for (i, part) in parts.iter().take(MAX_PARTS).enumerate() {
-            pieces.push(match part {
-                Part::Bytes(bytes) => {
-                    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
-                }
-                Part::Memory(access) => match memory::acquire(*access, self.party) {
-                    Ok(grant) => {
-                        let iov_base = grant.addr() as *mut libc::c_void;
-                        self.grants.push(grant);
-                        libc::iovec { iov_base, iov_len: access.len }
-                    }
-                    Err(denied) => {
-                        self.grants.clear();
-                        return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
-                    }
-                },
-            });
-        }
+        let mut pieces = Pieces::new();
+        gather(&mut pieces, parts, self.party, &mut self.grants)?;
         let sent = sys::send_parts(&self.socket, &pieces, boundary);
         self.grants.clear();
         // One that took a part of it is full as before.
@@ -125,6 +139,10 @@ impl Tcp {
         let received = unsafe { sys::recv_into(&self.socket, grant.addr(), to.len, rest) };
         drop(grant);
         self.or_lost(received)
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.

@@ -8,7 +8,7 @@
 //!
 //! The kernel reports that pages could not be written once, to whoever asks first, and then takes them for written. So a failure is that of
 //! all flushes that shared the call, and of all later ones of regions with that memory, whether they were asked for over this connection or
-//! another one ([`lose_writes`]). Only the programs can do something about it: write the data again, to memory that is registered anew.
+//! another one ([`lose_writes`]). The faults of the fault lab are such failures. Only the programs can do something about it: write the data again, to memory that is registered anew.
 //!
 //! The first flush starts the thread, one per process like the engine. It blocks all signals.
 #![forbid(unsafe_code)]
@@ -16,9 +16,10 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::table::lose_writes;
+use crate::faults::{self, Action, Event, Fault};
 use crate::process::PerProcess;
 use crate::sys::{self, Errno};
-use crate::{lock, thread};
+use crate::{lock, metrics, probes, thread};
 
 /// Called with the outcome: whether the range is durable.
 type Done = Box<dyn FnOnce(bool) + Send>;
@@ -27,6 +28,21 @@ struct Job {
     start: u64,
     end: u64,
     done: Done,
+    /// What the fault lab has in store for it.
+    fault: Option<Fault<'static>>,
+}
+
+impl Job {
+    /// The pages of a range.
+    fn new(start: u64, len: u64, done: Done) -> Self {
+        let mask = sys::page_size() - 1;
+        let end = start.saturating_add(len).saturating_add(mask) & !mask;
+        Self { start: start & !mask, end, done, fault: None }
+    }
+
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
 }
 
 #[derive(Default)]
@@ -41,9 +57,10 @@ static QUEUE: PerProcess<Arc<Queue>> = PerProcess::new();
 /// Makes a range durable and calls `done` on the thread for flushes, or on this thread if that one cannot be started. If the range is
 /// unmapped in the meantime, the outcome is a failure.
 pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
-    let mask = sys::page_size() - 1;
-    let end = start.saturating_add(len).saturating_add(mask) & !mask;
-    let job = Job { start: start & !mask, end, done };
+    let mut job = Job::new(start, len, done);
+    // Decided here, in the order of the flushes: how many of them share a call is a matter of time.
+    job.fault = faults::plan().and_then(|plan| plan.event(Event::Msync));
+    probes::flush(job.start, job.len());
     match queue() {
         Some(queue) => {
             lock(&queue.jobs).push(job);
@@ -105,23 +122,41 @@ fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
 fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     let start = jobs.iter().map(|job| job.start).min().unwrap_or(0);
     let end = jobs.iter().map(|job| job.end).max().unwrap_or(0);
-    let all = sync(start, end);
+    let all = injected(&jobs).unwrap_or_else(|| sync(start, end));
     let alone = jobs.len() == 1;
     for job in jobs {
+        let len = job.len();
         let result = if all == Err(libc::ENOMEM) && !alone { sync(job.start, job.end) } else { all };
         if let Err(e) = result {
             if e != libc::ENOMEM {
                 lose_writes(job.start, job.end);
             }
             let text = std::io::Error::from_raw_os_error(e);
-            log::error!("cannot make {} bytes durable: {text}", job.end - job.start);
+            log::error!("cannot make {len} bytes durable: {text}");
         }
+        metrics::flushed(result.is_ok());
+        probes::flushed(job.start, len, result.err().unwrap_or(0));
         (job.done)(result.is_ok());
     }
 }
 
+/// What the fault lab makes of the call for these flushes, after the delay that it has for it; `None`: nothing.
+fn injected(jobs: &[Job]) -> Option<Result<(), Errno>> {
+    let mut result = None;
+    for Job { start, end, fault, .. } in jobs {
+        let Some(fault) = fault else { continue };
+        fault.log(format_args!("flush of {} bytes", end - start));
+        match fault.action() {
+            Action::Delay(delay) => std::thread::sleep(delay),
+            Action::Errno(errno) => result = Some(Err(errno)),
+            _ => {}
+        }
+    }
+    result
+}
+
 fn sync(start: u64, end: u64) -> Result<(), Errno> {
-    sys::make_durable(start, end - start)
+    metrics::synced(|| sys::make_durable(start, end - start))
 }
 
 #[cfg(test)]
@@ -132,7 +167,7 @@ mod tests {
 
     fn job(start: u64, end: u64, done: &mpsc::Sender<(u64, bool)>) -> Job {
         let done = done.clone();
-        Job { start, end, done: Box::new(move |ok| done.send((start, ok)).unwrap()) }
+        Job { start, end, done: Box::new(move |ok| done.send((start, ok)).unwrap()), fault: None }
     }
 
     #[test]
@@ -173,14 +208,87 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_is_that_of_all_flushes_that_share_the_call() {
+        let plan = faults::plan_of("msync:EIO@n=2; msync:delay=5ms@n=4");
+        let (done, results) = mpsc::channel();
+        let mut jobs: Vec<Job> =
+            [(0, 10), (10, 20), (50, 60), (90, 99)].map(|(a, b)| job(a, b, &done)).into();
+        jobs.iter_mut().for_each(|job| job.fault = plan.event(Event::Msync));
+        let calls = RefCell::new(Vec::new());
+        let began = std::time::Instant::now();
+        while !jobs.is_empty() {
+            let together = take_meeting(&mut jobs);
+            carry_out(together, &|start, end| {
+                calls.borrow_mut().push((start, end));
+                Ok(())
+            });
+        }
+        assert!(began.elapsed() >= std::time::Duration::from_millis(5));
+        assert_eq!(*calls.borrow(), [(50, 60), (90, 99)]);
+        let all: Vec<_> = results.try_iter().collect();
+        assert_eq!(all, [(0, false), (10, false), (50, true), (90, true)]);
+    }
+
+    #[test]
+    fn writes_are_lost_if_the_medium_fails_but_not_if_the_memory_is_gone() {
+        use super::super::{Region, acquire, deregister, register};
+        use crate::access::{Access, FLUSH_PERSISTENT};
+        // Addresses that no other test has registered.
+        const BASE: u64 = 0x7b00_0000;
+        let region = Region { addr: BASE, len: 0x1000, access: FLUSH_PERSISTENT, pd: 1 };
+        for (error, is_lost) in [(libc::ENOMEM, false), (libc::EIO, true), (libc::ENOSPC, true)] {
+            let stag = register(region).unwrap();
+            let (done, results) = mpsc::channel();
+            carry_out(vec![job(BASE, BASE + 0x1000, &done)], &|_, _| Err(error));
+            assert_eq!(results.try_iter().collect::<Vec<_>>(), [(BASE, false)]);
+            let grant = acquire(Access { stag, addr: BASE, len: 1, rights: 0 }, 1).ok().unwrap();
+            assert_eq!(grant.writes_lost(), is_lost, "error {error}");
+            drop(grant);
+            deregister(stag);
+        }
+    }
+
+    #[test]
+    fn all_of_a_range_is_made_durable() {
+        let page = sys::page_size();
+        let memory = sys::tests::Mapping::new(2 * page as usize);
+        let (start, end) = (memory.addr(), memory.addr() + 2 * page);
+        assert_eq!(sync(start, end), Ok(()));
+        memory.unmap(page as usize, page as usize);
+        assert_eq!(sync(start, end), Err(libc::ENOMEM));
+        assert_eq!(sync(start, start + page), Ok(()));
+    }
+
+    #[test]
+    fn whole_pages_are_made_durable() {
+        let page = sys::page_size();
+        for (start, len, first, end) in [
+            (page, page, 1, 2),
+            (page, 1, 1, 2),
+            (page, page + 1, 1, 3),
+            (2 * page - 1, 1, 1, 2),
+            (2 * page - 1, 2, 1, 3),
+            (3 * page, 2 * page, 3, 5),
+        ] {
+            let job = Job::new(start, len, Box::new(drop));
+            assert_eq!((job.start, job.end, job.len()), (first * page, end * page, (end - first) * page));
+        }
+    }
+
+    #[test]
     fn the_thread_answers() {
         let memory = sys::tests::Mapping::new(1 << 16);
         let (done, results) = mpsc::channel();
         for _ in 0..3 {
             let done = done.clone();
-            make_durable(memory.addr(), 1 << 16, Box::new(move |ok| done.send(ok).unwrap()));
+            let answer = move |ok| done.send((ok, std::thread::current().id())).unwrap();
+            make_durable(memory.addr(), 1 << 16, Box::new(answer));
         }
         drop(done);
-        assert_eq!(results.iter().collect::<Vec<_>>(), [true; 3]);
+        let answers: Vec<_> = results.iter().collect();
+        assert_eq!(answers.len(), 3);
+        let thread = answers[0].1;
+        assert_ne!(thread, std::thread::current().id());
+        assert!(answers.iter().all(|answer| *answer == (true, thread)));
     }
 }

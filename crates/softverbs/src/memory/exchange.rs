@@ -82,13 +82,11 @@ struct Task<'a> {
 /// More than the frame of a signal, which is up to 11 KiB long with the registers of large vectors.
 const STACK: usize = 64 * 1024;
 
-/// Has the child do it, and waits for its end. This thread stands still while the child runs, so the child can use what is this thread's: it
+/// Has the child do it, waits for its end and returns how it has ended (wait4(2)), if there was one. This thread stands still while the child runs, so the child can use what is this thread's: it
 /// has the same thread pointer.
-fn run_in_child(task: &Task<'_>) {
+fn run_in_child(task: &Task<'_>) -> Option<libc::c_int> {
     let mut stack = Vec::<u8>::new();
-    if stack.try_reserve_exact(STACK).is_err() {
-        return;
-    }
+    stack.try_reserve_exact(STACK).ok()?;
     let top = (stack.as_mut_ptr() as usize + STACK) & !15;
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` and `before` are signal sets. The child runs `run` on a stack of its own, which lives until the child is over, as does the
@@ -108,11 +106,14 @@ fn run_in_child(task: &Task<'_>) {
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
         pid
     };
-    if pid > 0 {
-        // SAFETY: no result is stored. The child sends no signal at its end, so only who asks for such children finds it. A function of the C
-        // library would be a place to cancel the thread.
-        sys::again(|| unsafe { libc::syscall(libc::SYS_wait4, pid, 0usize, libc::__WALL, 0usize) });
+    if pid < 0 {
+        return None;
     }
+    let mut status: libc::c_int = 0;
+    // SAFETY: the kernel stores the status in the variable. The child sends no signal at its end, so only who asks for such children finds it.
+    // A function of the C library would be a place to cancel the thread.
+    let wait = || unsafe { libc::syscall(libc::SYS_wait4, pid, &raw mut status, libc::__WALL, 0usize) };
+    (sys::again(wait) == libc::c_long::from(pid)).then_some(status)
 }
 
 /// In the child. It calls nothing that takes a lock, allocates or keeps anything.

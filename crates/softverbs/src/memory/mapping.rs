@@ -47,18 +47,7 @@ pub(crate) fn is_accessible(start: u64, len: u64, write: bool) -> bool {
     // A thread sees the mappings here even if the main thread has ended. Without descriptors or /proc only holes are found.
     let Ok(maps) = File::open("/proc/thread-self/maps") else { return sys::is_mapped(start, len) };
     covers(start, len, needed, |at| query(&maps, at))
-        .or_else(|| {
-            let mut text = String::new();
-            maps.take(MOST_TEXT).read_to_string(&mut text).ok()?;
-            let complete = (text.len() as u64) < MOST_TEXT;
-            let mut mappings: Vec<Mapped> = Vec::new();
-            mappings.try_reserve_exact(text.split_inclusive('\n').count()).ok()?;
-            mappings.extend(text.split_inclusive('\n').filter_map(parse));
-            covers(start, len, needed, |at| {
-                let found = mappings.iter().find(|(_, end, _)| at < *end).copied();
-                if found.is_some() || complete { Some(found) } else { None }
-            })
-        })
+        .or_else(|| covered_by_lines(maps, start, len, needed))
         .unwrap_or_else(|| sys::is_mapped(start, len))
 }
 
@@ -74,6 +63,20 @@ fn covers(start: u64, len: u64, needed: u64, next: impl Fn(u64) -> Option<Option
         }
     }
     Some(true)
+}
+
+/// The same by the lines of /proc/self/maps, of which [`MOST_TEXT`] bytes are read.
+fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Option<bool> {
+    let mut text = String::new();
+    lines.take(MOST_TEXT).read_to_string(&mut text).ok()?;
+    let complete = (text.len() as u64) < MOST_TEXT;
+    let mut mappings: Vec<Mapped> = Vec::new();
+    mappings.try_reserve_exact(text.split_inclusive('\n').count()).ok()?;
+    mappings.extend(text.split_inclusive('\n').filter_map(parse));
+    covers(start, len, needed, |at| {
+        let found = mappings.iter().find(|(_, end, _)| at < *end).copied();
+        if found.is_some() || complete { Some(found) } else { None }
+    })
 }
 
 /// Asks the kernel for the mapping at an address. `None` if it does not know the question.
@@ -124,6 +127,93 @@ mod tests {
         map.unmap(page as usize, page as usize);
         assert_eq!(both(0, 4 * page), [false, false]);
         assert_eq!(both(page, page), [false, false]);
+    }
+
+    /// If it did not, the text would say the same, and only the time that it takes would show it.
+    #[test]
+    fn the_kernel_knows_the_question() {
+        let page = sys::page_size();
+        let map = sys::tests::Mapping::new(3 * page as usize);
+        map.unmap(page as usize, page as usize);
+        let maps = File::open("/proc/thread-self/maps").unwrap();
+        let at = |offset| query(&maps, map.addr() + offset);
+        let Some(first) = at(0) else {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+            let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+            let version = (numbers.next().unwrap(), numbers.next().unwrap());
+            assert!(version < (6, 11), "Linux {release}");
+            return;
+        };
+        // The page may be one mapping with what is in front of it.
+        let (start, end, protection) = first.unwrap();
+        assert!(start <= map.addr() && end == map.addr() + page);
+        assert_eq!(protection & 3, READABLE | WRITABLE);
+        assert_eq!(at(page), Some(None));
+        assert_eq!(at(2 * page).unwrap().map(|found| found.0), Some(map.addr() + 2 * page));
+    }
+
+    #[test]
+    fn who_does_not_know_the_question_is_not_taken_for_a_hole() {
+        let other = File::open("/dev/null").unwrap();
+        assert_eq!(query(&other, 0x1000), None);
+        assert_eq!(covers(0x1000, 1, READABLE, |_| None), None);
+    }
+
+    #[test]
+    fn a_mapping_that_ends_where_the_range_begins_covers_nothing() {
+        let covered = |mapping| covers(0x1000, 1, READABLE, |_| Some(Some(mapping)));
+        assert_eq!(covered((0, 0x1000, READABLE)), Some(false));
+        assert_eq!(covered((0, 0x1001, READABLE)), Some(true));
+    }
+
+    #[test]
+    fn the_text_says_what_covers_a_range() {
+        let text = "1000-3000 rw-p 0\n3000-4000 r--p 0\n6000-7000 rw-p 0\n";
+        for (start, len, needed, expected) in [
+            (0x1000, 0x3000, READABLE, true),
+            (0x1000, 0x2000, WRITABLE, true),
+            (0x1000, 0x2001, WRITABLE, false),
+            (0x3000, 0x1000, READABLE, true),
+            (0x3000, 1, WRITABLE, false),
+            (0xfff, 1, READABLE, false),
+            (0xfff, 2, READABLE, false),
+            (0x3fff, 2, READABLE, false),
+            (0x4000, 1, READABLE, false),
+            (0x5fff, 2, READABLE, false),
+            (0x6fff, 1, WRITABLE, true),
+            (0x7000, 1, READABLE, false),
+        ] {
+            let covered = covered_by_lines(text.as_bytes(), start, len, needed);
+            assert_eq!(covered, Some(expected), "{len:#x} bytes from {start:#x} on");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_says_what_its_beginning_says() {
+        let line = |at: usize| {
+            format!(
+                "{:08x}-{:08x} rw-p 00000000 00:00 0 {}\n",
+                0x1000 * at,
+                0x1000 * at + 0x800,
+                "x".repeat(23)
+            )
+        };
+        const LINE: usize = 64;
+        let most = MOST_TEXT as usize / LINE;
+        let covered = |lines: usize, at: usize| {
+            let text: String = (1..=lines).map(line).collect();
+            assert_eq!(text.len(), LINE * lines);
+            covered_by_lines(text.as_bytes(), 0x1000 * at as u64, 8, WRITABLE)
+        };
+        assert_eq!(most, 1024);
+        // All of it is read, and it is known that this is all.
+        assert_eq!(covered(most - 1, most - 1), Some(true));
+        assert_eq!(covered(most - 1, most), Some(false));
+        for lines in [most, most + 1] {
+            assert_eq!(covered(lines, 1), Some(true));
+            assert_eq!(covered(lines, most), Some(true));
+            assert_eq!(covered(lines, most + 1), None);
+        }
     }
 
     #[test]

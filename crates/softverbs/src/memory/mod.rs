@@ -3,10 +3,11 @@
 //!
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a remote peer, first acquires a
 //! [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
-//! [`mapping`] knows which memory may be registered.
+//! [`mapping`] knows which memory may be registered; [`lenders`] which peers access it by themselves.
 
 mod durable;
 mod exchange;
+mod lenders;
 mod mapping;
 mod place;
 mod table;
@@ -14,6 +15,7 @@ mod word;
 
 pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
+pub(crate) use lenders::{Lender, add_lender, remove_lender};
 pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch};
 #[cfg(test)]
@@ -28,4 +30,15 @@ pub(crate) use table::{deregister, register};
 fn region_of(buf: &mut [u8], access: u32) -> u32 {
     let region = Region { addr: buf.as_mut_ptr() as u64, len: buf.len() as u64, access, pd: 1 };
     register(region).unwrap()
+}
+
+/// Sets a flag when it is dropped, so that the threads of a test that has failed do not run for ever.
+#[cfg(test)]
+struct AtEnd<'a>(&'a std::sync::atomic::AtomicBool);
+
+#[cfg(test)]
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
 }

@@ -35,8 +35,10 @@ pub(crate) use window::{alloc_window, another_key, bind_window, free_window, inv
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Party};
+use super::lenders;
+use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Lent, Party, REMOTE_READ};
 use crate::limits::MAX_MR;
+use crate::probes;
 use crate::sys::Errno;
 
 /// The slot has a region, which may be accessed.
@@ -53,6 +55,9 @@ const GRANTS: u64 = WITHDRAWN - 1;
 /// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say that they have. Remote rights
 /// are lower bits.
 const WRITES_LOST: u32 = 1 << 31;
+
+/// In [`Slot::access`]: the key was lent to a peer ([`super::lenders`]), so it must be taken back when the slot is invalid.
+const LENT: u32 = 1 << 29;
 
 /// [`Slot::uses`] of a region that is being deregistered or re-registered: no window may be bound to it.
 const SEALED: u32 = u32::MAX;
@@ -133,6 +138,21 @@ impl Grant {
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| self.slot.memory())
+    }
+
+    /// What the peer must know to make such accesses by itself; as long as the grant is held, it may be lent. `access` is that of the
+    /// grant. None if the table is to be asked each time: for windows, and for reads that must find earlier writes durable.
+    pub(crate) fn lend(&self, access: Access) -> Option<Lent> {
+        let (slot, Access { stag, rights, .. }) = (self.slot, access);
+        if rights & REMOTE_READ != 0 && slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0 {
+            return None;
+        }
+        // No window has the STag of a region.
+        TABLE.find(stag)?;
+        // Who makes the slot invalid waits for the grant, and then sees this.
+        slot.access.fetch_or(LENT, Ordering::Relaxed);
+        let (start, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
+        Some(Lent { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed) })
     }
 
     /// [`lose_writes`] has been called for memory of this region.
@@ -258,12 +278,16 @@ impl<const SHIFT: u32> Table<SHIFT> {
         self.used[level].fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Whether an STag that was drawn has no meaning of its own, whatever its key is.
+    fn may_give_out(stag: u32) -> bool {
+        (FIRST_STAG << SHIFT..FIRST_SINK).contains(&stag)
+    }
+
     /// Claims a free slot of a level under a new STag.
     fn claim(&'static self, level: usize) -> Result<(&'static Slot, u32), Errno> {
         loop {
             for stag in random()? {
-                let possible = (FIRST_STAG << SHIFT..FIRST_SINK).contains(&stag);
-                if !possible || self.holder(stag).is_some() {
+                if !Self::may_give_out(stag) || self.holder(stag).is_some() {
                     continue;
                 }
                 let slot = self.slot(level, stag)?;
@@ -325,6 +349,23 @@ impl Slot {
         self.access.load(Ordering::Relaxed) & WRITES_LOST
     }
 
+    /// [`lose_writes`], if the slot has a region.
+    fn lose_writes(&'static self, start: u64, end: u64) {
+        let before = self.state.fetch_add(1, Ordering::Acquire);
+        let _grant = Grant { slot: self, addr: 0 };
+        let (addr, len) = self.memory();
+        if before & VALID != 0 && addr < end && addr + len > start {
+            self.access.fetch_or(WRITES_LOST, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the key back from whoever it was lent to. The slot is invalid, and has no grants but those that will be denied.
+    fn take_back(&self, stag: u32) {
+        if self.access.load(Ordering::Relaxed) & LENT != 0 {
+            lenders::take_back(stag);
+        }
+    }
+
     /// Frees a slot that is invalid and has no grants but those that will be denied.
     fn release(&self) {
         self.stag.store(0, Ordering::Relaxed);
@@ -356,6 +397,7 @@ pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
     slot.other.store(0, Ordering::Relaxed);
     slot.uses.store(0, Ordering::Relaxed);
     slot.state.fetch_or(VALID, Ordering::Release);
+    probes::register(stag, region.addr, region.len, region.access);
     Ok(stag)
 }
 
@@ -373,8 +415,10 @@ pub(crate) fn try_deregister(stag: u32) -> bool {
         return false;
     }
     slot.invalidate();
+    slot.take_back(stag);
     slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
     TABLE.give_back(level, slot);
+    probes::deregister(stag);
     true
 }
 
@@ -383,14 +427,9 @@ pub(crate) fn try_deregister(stag: u32) -> bool {
 pub(crate) fn lose_writes(start: u64, end: u64) {
     // Regions first: a window that is being bound takes over what its region knows.
     for slot in TABLE.chunks.iter().chain(&WINDOWS.chunks).filter_map(OnceBox::get).flatten() {
-        if slot.state.load(Ordering::Relaxed) & VALID == 0 {
-            continue;
-        }
-        let before = slot.state.fetch_add(1, Ordering::Acquire);
-        let _grant = Grant { slot, addr: 0 };
-        let (addr, len) = slot.memory();
-        if before & VALID != 0 && addr < end && addr + len > start {
-            slot.access.fetch_or(WRITES_LOST, Ordering::Relaxed);
+        // Nothing is written to the many slots that have no region.
+        if slot.state.load(Ordering::Relaxed) & VALID != 0 {
+            slot.lose_writes(start, end);
         }
     }
 }
@@ -422,12 +461,18 @@ impl Grant {
 pub(crate) fn acquire(access: Access, by: impl Into<Party>) -> Result<Grant, Denied> {
     let by = by.into();
     let Some(slot) = TABLE.find(access.stag) else { return window::acquire(access, by) };
+    acquire_in(slot, access, by.pd)
+}
+
+/// Permits an access to a region by the slot that had its STag a moment ago.
+#[inline(always)]
+fn acquire_in(slot: &'static Slot, access: Access, pd: u32) -> Result<Grant, Denied> {
     let before = slot.state.fetch_add(1, Ordering::Acquire);
     let grant = Grant { slot, addr: 0 };
     if before & VALID == 0 || slot.stag.load(Ordering::Relaxed) != access.stag {
-        return change::acquire_moving(grant, before, access, by.pd);
+        return change::acquire_moving(grant, before, access, pd);
     }
-    grant.check(access, by.pd)
+    grant.check(access, pd)
 }
 
 #[cfg(test)]

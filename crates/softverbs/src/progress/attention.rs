@@ -13,7 +13,11 @@
 //! wrong, that is after each tick that found something nobody had looked at. While it is quiet because the program sleeps again and again,
 //! arming the completion queue, which comes before each sleep, is not taken for the end of that.
 //!
-//! The lock `armed` is held while the kernel is told, so that what the word says and what the kernel does cannot part.
+//! The kernel sees only what its own sockets have. Bytes that a peer on this host puts into shared memory are told to it by the peer, who rings
+//! a bell, a system call that a program which polls does not need. So the peers of a set are asked to ring (`told`) while it is armed or somebody
+//! sleeps on it, and from then on until polls have made it quiet: then it is on the engine's list for a tick, which asks them again.
+//!
+//! The lock `armed` is held while the kernel and the peers are told, so that what the words say and what those do cannot part.
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::limits::{MAX_TRUST, MIN_TRUST};
@@ -33,6 +37,8 @@ pub(crate) trait Orders {
     fn wake_engine(&self, wanted: bool) -> bool;
     /// Puts the set on the engine's list of those to look at with each tick.
     fn tick(&self);
+    /// Has the peers that share memory with this process ring from now on; what they have put there already is seen to.
+    fn have_bells_rung(&self);
 }
 
 pub(crate) struct Attention {
@@ -40,6 +46,8 @@ pub(crate) struct Attention {
     armed: Mutex<bool>,
     /// As `armed`, to be looked at without the lock.
     quiet: AtomicBool,
+    /// The peers were asked to ring; false only while the set is ticking, not armed, and nobody sleeps on it. Changed under `armed`.
+    told: AtomicBool,
     /// On the engine's list of those to look at with each tick; changed under `armed`.
     ticking: AtomicBool,
     /// Threads that sleep on the set; changed under `armed`.
@@ -59,6 +67,7 @@ impl Attention {
         Self {
             armed: Mutex::new(true),
             quiet: AtomicBool::new(false),
+            told: AtomicBool::new(true),
             ticking: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             fresh: AtomicBool::new(false),
@@ -74,7 +83,21 @@ impl Attention {
             self.quiet.store(!wanted, Ordering::Release);
             if wanted {
                 self.sleeps.store(false, Ordering::Relaxed);
+                self.tell(orders);
             }
+        }
+    }
+
+    /// Whether a peer that puts bytes into shared memory must ring: asked by whoever finds nothing there, and leaves.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Ordering::SeqCst)
+    }
+
+    /// The caller holds the lock.
+    fn tell(&self, orders: &impl Orders) {
+        if !self.told.load(Ordering::Relaxed) {
+            self.told.store(true, Ordering::SeqCst);
+            orders.have_bells_rung();
         }
     }
 
@@ -104,12 +127,15 @@ impl Attention {
 
     /// The program polls, and would have moved bytes that the engine has moved. That is no sign that it looks after a set that is quiet.
     pub(crate) fn would_poll(&self, orders: &impl Orders) {
-        if self.quiet.load(Ordering::Relaxed) {
+        if self.quiet.load(Ordering::Relaxed) && !self.told.load(Ordering::Relaxed) {
             return;
         }
         if self.is_trusted() {
             let mut armed = lock(&self.armed);
             self.set_armed(&mut armed, false, orders);
+            if !*armed && self.sleepers.load(Ordering::Acquire) == 0 {
+                self.told.store(false, Ordering::SeqCst);
+            }
             if !self.ticking.swap(true, Ordering::AcqRel) {
                 orders.tick();
             }
@@ -126,6 +152,7 @@ impl Attention {
         let mut armed = lock(&self.armed);
         self.sleepers.fetch_add(1, Ordering::AcqRel);
         self.set_armed(&mut armed, false, orders);
+        self.tell(orders);
     }
 
     /// The thread sleeps no more. If it has slept again and again it will now, which the next tick will show; else the kernel is asked.

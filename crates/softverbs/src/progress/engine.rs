@@ -30,7 +30,7 @@ use super::watch::Watch;
 use crate::limits::TICK_US;
 use crate::process::PerProcess;
 use crate::sys::{self, Epoll, Errno};
-use crate::{config, lock, thread};
+use crate::{config, lock, probes, thread};
 
 /// Something that acts when its descriptor is ready or its time has come.
 pub(crate) trait Source: Send + Sync {
@@ -237,6 +237,7 @@ impl Engine {
             self.doorbell.awake();
             if timeout != Some(Duration::ZERO) {
                 spin.slept();
+                probes::wake(count);
             }
             for event in &events[..count] {
                 let (token, flags) = (event.u64, event.events);

@@ -7,9 +7,10 @@
 //! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
 //! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers, connections that were handed over;
 //!   [`doorbell`]: who wakes it.
+//! - [`lending`]: when a peer in another process may copy to and from memory of this one.
 //! - [`vigil`]: whether the hosts of the peers are still there.
 //!
-//! The protocols among these threads, [`turn`], [`ring`], [`attention`] and [`doorbell`], are checked by `models`, with loom, for every order in
+//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`doorbell`] and [`lending`], are checked by `models`, with loom, for every order in
 //! which the threads can run.
 //!
 //! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A driver looks for reasons again
@@ -21,6 +22,7 @@
 pub(crate) mod attention;
 pub(crate) mod doorbell;
 pub(crate) mod engine;
+pub(crate) mod lending;
 pub(crate) mod ring;
 pub(crate) mod sleep;
 mod spin;

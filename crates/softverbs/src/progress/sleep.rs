@@ -5,6 +5,7 @@
 //! message. So a thread that asks for an event, and would sleep, promises to look at the sockets of the channel's completion queues, and
 //! waits for them and for the channel.
 
+use arrayvec::ArrayVec;
 use std::sync::Arc;
 
 use super::By;
@@ -14,16 +15,19 @@ use crate::channel::EventQueue;
 use crate::limits::SLEEP_SETS;
 use crate::sys::{self, Errno};
 
+/// The watches behind a completion channel, if a thread may sleep on all of them.
+pub(crate) type Watches = ArrayVec<Arc<Watch>, SLEEP_SETS>;
+
 /// Watches that a thread sleeps on.
-struct Asleep(Vec<Arc<Watch>>);
+struct Asleep(Watches);
 
 impl Asleep {
-    fn on(watches: Vec<Arc<Watch>>) -> Self {
+    fn on(watches: Watches) -> Self {
         watches.iter().for_each(|watch| watch.sleep());
         Self(watches)
     }
 
-    fn wake(mut self) -> Vec<Arc<Watch>> {
+    fn wake(mut self) -> Watches {
         let watches = std::mem::take(&mut self.0);
         watches.iter().for_each(|watch| watch.wake());
         watches
@@ -38,8 +42,8 @@ impl Drop for Asleep {
 }
 
 /// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one: a cancellation point. Moves the bytes behind
-/// `watches` meanwhile, up to [`SLEEP_SETS`]. The error is what a read of the descriptor would give: EAGAIN or EINTR.
-pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Vec<Arc<Watch>>) -> Result<T, Errno> {
+/// `watches` meanwhile. The error is what a read of the descriptor would give: EAGAIN or EINTR.
+pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Watches) -> Result<T, Errno> {
     loop {
         if let Some(event) = queue.try_take() {
             return Ok(event);
@@ -54,7 +58,7 @@ pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Vec<Arc<Watch>>) -> Re
             *fd = readable(watch.fd());
         }
         let asleep = Asleep::on(watches);
-        let used = asleep.0.len().min(SLEEP_SETS) + 1;
+        let used = asleep.0.len() + 1;
         let (asleep, waited) = cancel::waiting(asleep, || sys::wait_readable(&mut fds[..used]));
         if waited.is_ok() {
             let _taker = queue.will_take();

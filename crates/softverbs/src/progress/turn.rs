@@ -170,6 +170,11 @@ impl Turn {
         }
     }
 
+    /// Whether nobody drives the connection, and nothing is left to do that was noted.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (REASONS | RUNNING | CLOSED) == 0
+    }
+
     /// Whether these reasons have been left, and no other one.
     pub(crate) fn has_just(&self, reasons: u32) -> bool {
         self.0.load(Ordering::Relaxed) & REASONS == reasons

@@ -12,10 +12,13 @@
 //! Only polls that moved bytes make a queue quiet, several in a row, and more of them after each time that this was wrong: a program that
 //! polls for its own completion and then waits for its memory to change needs the engine, and gets a tick late at most once in a while.
 //! Who has promised to look is kept in [`super::attention`].
+//!
+//! A peer on the same host may send through memory that both share ([`Ringed`]). The kernel knows nothing of that, so the peer rings a bell, a
+//! socket in the set, but only if it was asked to. While the program polls it is not asked, and every look at the set looks there, too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::attention::{Attention, Orders, Tick};
@@ -31,12 +34,46 @@ const READ: u32 = libc::EPOLLIN as u32 | END;
 const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 /// Events taken in one call.
 const EVENTS: usize = 32;
+/// In the token of a bell.
+const BELL: u64 = 1 << 63;
+/// What a bell may stand for.
+const RUNG: u32 = reason::READABLE | reason::WRITABLE;
+
+/// Memory through which a peer on this host sends, and takes what is sent to it.
+pub(crate) trait Ringed: Send + Sync {
+    /// Asks the peer to ring when it has put bytes there, or made room that is waited for. What it does not see of this is seen by
+    /// [`Ringed::has_news`] afterwards.
+    fn ask_for_bell(&self);
+    /// Whether there are bytes to take, or room that is waited for.
+    fn has_news(&self) -> bool;
+    /// Whether a look there would find nothing to do: neither news nor, in a child after fork(2), that the memory is the parent's.
+    fn is_idle(&self) -> bool;
+    /// The bell was rung: sees to it that it can ring again.
+    fn silence(&self);
+}
+
+struct Ring {
+    memory: Arc<dyn Ringed>,
+    connection: Arc<dyn Driven>,
+}
+
+/// A connection that is driven by the engine, for news that nobody rang for.
+struct News(Arc<dyn Driven>);
+
+impl Source for News {
+    fn ready(self: Arc<Self>, _events: u32) {
+        self.0.drive(RUNG, By::Engine);
+    }
+}
 
 pub(crate) struct Watch {
     set: Epoll,
     engine: Arc<Engine>,
     token: u64,
     connections: Mutex<HashMap<u64, Arc<dyn Driven>>>,
+    rings: Mutex<HashMap<u64, Ring>>,
+    /// How many they are, to be looked at without the lock.
+    ring_count: AtomicUsize,
     next_token: AtomicU64,
     attention: Attention,
     /// Connections whose sockets are full.
@@ -52,6 +89,8 @@ impl Watch {
             token: engine.token(),
             engine,
             connections: Mutex::default(),
+            rings: Mutex::default(),
+            ring_count: AtomicUsize::new(0),
             next_token: AtomicU64::new(0),
             attention: Attention::new(),
             full: AtomicU32::new(0),
@@ -106,6 +145,70 @@ impl Watch {
         drop(connection);
     }
 
+    /// Adds a connection's shared memory, whose bell is `bell`. Gives the token to remove it by.
+    pub(crate) fn add_ring(
+        &self,
+        bell: &OwnedFd,
+        memory: Arc<dyn Ringed>,
+        connection: Arc<dyn Driven>,
+    ) -> Result<u64, Errno> {
+        let token = BELL | self.next_token.fetch_add(1, Ordering::Relaxed);
+        // As in `add`.
+        let mut rings = lock(&self.rings);
+        rings.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        self.set.add(bell.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, token)?;
+        rings.insert(token, Ring { memory, connection });
+        self.ring_count.store(rings.len(), Ordering::SeqCst);
+        Ok(token)
+    }
+
+    /// Takes it out; the bell may then be closed.
+    pub(crate) fn remove_ring(&self, bell: &OwnedFd, token: u64) {
+        self.set.remove(bell.as_raw_fd());
+        let ring = {
+            let mut rings = lock(&self.rings);
+            let ring = rings.remove(&token);
+            self.ring_count.store(rings.len(), Ordering::SeqCst);
+            ring
+        };
+        drop(ring);
+    }
+
+    /// Whether a peer that shares memory must ring; asked after a look there that found too little.
+    pub(crate) fn is_told(&self) -> bool {
+        self.attention.is_told()
+    }
+
+    /// The connection behind a bell that was rung, which can ring again.
+    fn answer_bell(&self, token: u64) -> Option<Arc<dyn Driven>> {
+        let (memory, connection) = {
+            let rings = lock(&self.rings);
+            let ring = rings.get(&token)?;
+            (ring.memory.clone(), ring.connection.clone())
+        };
+        // Before the drive: what is put there later rings again.
+        memory.silence();
+        Some(connection)
+    }
+
+    /// The connections whose shared memory has news.
+    fn with_news(&self) -> Vec<Arc<dyn Driven>> {
+        let rings = lock(&self.rings);
+        rings.values().filter(|ring| ring.memory.has_news()).map(|ring| ring.connection.clone()).collect()
+    }
+
+    /// Drives the connections for which nobody has rung.
+    fn look_at_rings(&self, by: By) -> bool {
+        if self.ring_count.load(Ordering::SeqCst) == 0 || self.attention.is_told() {
+            return false;
+        }
+        let connections = self.with_news();
+        for connection in &connections {
+            connection.drive(RUNG, by);
+        }
+        !connections.is_empty()
+    }
+
     /// Takes the whole set from the engine: the completion queue is destroyed.
     pub(crate) fn close(&self) {
         self.engine.remove(self.token, self.set.fd());
@@ -118,12 +221,19 @@ impl Watch {
     /// Drives the connections whose sockets have something. Says whether there were any.
     pub(crate) fn look(&self, by: By) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
-        let mut found = false;
+        let mut found = self.look_at_rings(by);
         // No more rounds than there are connections: others wait for the engine, too.
         for _ in 0..4 {
             let count = self.set.wait(&mut events, Some(std::time::Duration::ZERO));
             for event in &events[..count] {
                 let (token, flags) = (event.u64, event.events);
+                if token & BELL != 0 {
+                    if let Some(connection) = self.answer_bell(token) {
+                        found = true;
+                        connection.drive(RUNG, by);
+                    }
+                    continue;
+                }
                 let connection = lock(&self.connections).get(&token).cloned();
                 let Some(connection) = connection else { continue };
                 found = true;
@@ -181,6 +291,17 @@ impl Orders for Arc<Watch> {
 
     fn tick(&self) {
         self.engine.tick(self.clone());
+    }
+
+    fn have_bells_rung(&self) {
+        if self.ring_count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        lock(&self.rings).values().for_each(|ring| ring.memory.ask_for_bell());
+        // By the engine: the caller holds the lock of the attention, and perhaps others.
+        for connection in self.with_news() {
+            self.engine.kick(Arc::new(News(connection)));
+        }
     }
 }
 

@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Driving a connection: the loop around its steps, and what a step asks of the world.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::gate::{Due, Gate};
+use super::rnr::Late;
 use super::{Qp, Session, Trouble, now};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
-use crate::conn::{Awaits, Budget, Micros, Stepped, reason};
+use crate::conn::{Awaits, Budget, Conn, Micros, Stepped, reason};
+use crate::cq::{Cq, Overrun};
 use crate::limits::{ENGINE_BUDGET, POLLER_RETURNS_US, PROGRAM_BUDGET, PROGRAM_ROUNDS};
-use crate::link::Tcp;
-use crate::lock;
+use crate::link::Link;
 use crate::memory::{self, Batch};
 use crate::progress::engine::Source;
 use crate::progress::turn::Left;
 use crate::progress::{By, Driven};
+use crate::strict::Strict;
 use crate::sys::Process;
+use crate::{lock, probes};
 use iwarp::rdmap::AtomicRequest;
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {
+        // Most polls of a program that spins find nothing: they are answered with a look at three words.
+        if by == By::Poller && self.turn.is_at_rest() && self.has_nothing_to_receive() {
+            return true;
+        }
         if !self.turn.enter(reasons) {
             return false;
         }
@@ -52,6 +59,12 @@ impl Driven for Qp {
 }
 
 impl Qp {
+    /// Whether nothing has arrived, as far as that can be seen without a system call.
+    fn has_nothing_to_receive(&self) -> bool {
+        let ringed = self.ringed.get().and_then(Weak::upgrade);
+        ringed.is_some_and(|ringed| ringed.is_idle())
+    }
+
     /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn, and has it no more afterwards.
     pub(super) fn run(&self, by: By) {
         let bytes = if by == By::Engine { ENGINE_BUDGET } else { PROGRAM_BUDGET };
@@ -92,7 +105,93 @@ impl Qp {
         }
     }
 
+    /// Whether the connection has ended because a completion queue had no room. What a connection that is over leaves is no overrun worth a
+    /// word: the program has ended it, or learns why it has.
+    #[cold]
+    fn is_lost_by(&self, cq: &Cq, conn: &mut Conn, host: &mut Host<'_>) -> bool {
+        if conn.is_over() {
+            return false;
+        }
+        let overrun = cq.overrun_by(self.num, self.strict);
+        if overrun == Overrun::Permitted {
+            return false;
+        }
+        if let (Overrun::First, Some(raise)) = (overrun, self.on_trouble.get()) {
+            raise(Trouble::Overrun(cq.handle()));
+        }
+        conn.lose(host, libc::ENOBUFS);
+        true
+    }
+
+    /// After a step in strict mode: whether a message has found no receive.
+    fn look_for_late(&self, session: &mut Session, stepped: Stepped, budget: Budget) -> Stepped {
+        if session.conn.is_over() {
+            if !session.rnr.ends() {
+                return stepped;
+            }
+            // The receives that were held end with it.
+            let (conn, mut host) = self.host(session);
+            return conn.step(&mut host, 0, budget);
+        }
+        if stepped.awaits != Awaits::Receive {
+            if stepped.awaits == Awaits::Nothing {
+                session.rnr.delivered();
+            }
+            return stepped;
+        }
+        match session.rnr.late(self.num, self.strict, now) {
+            Late::Waits => stepped,
+            Late::Repeated(timer) => {
+                if let (Some(timer), Some(engine), Some(source)) =
+                    (timer, self.engine.get(), self.this.upgrade())
+                {
+                    let source: Arc<dyn Source> = source;
+                    engine.schedule(Duration::from_micros(timer), &source);
+                }
+                // Until then a receive changes nothing.
+                Stepped { awaits: Awaits::Nothing, ..stepped }
+            }
+            Late::Exceeded => {
+                let (conn, mut host) = self.host(session);
+                conn.wait_no_more();
+                conn.step(&mut host, reason::RECEIVE, budget)
+            }
+        }
+    }
+
+    /// After a step in the fault lab: what becomes of the request that the gate holds.
+    #[cold]
+    fn inject(&self, gate: &Gate, session: &mut Session, stepped: Stepped, budget: Budget) -> Stepped {
+        let (conn, mut host) = self.host(session);
+        match gate.due() {
+            // It never had a link to close.
+            Due::Nothing if conn.is_over() && gate.opens() => {}
+            Due::Nothing => return stepped,
+            Due::Wait(delay) => {
+                if let (Some(engine), Some(source)) = (self.engine.get(), self.this.upgrade()) {
+                    let source: Arc<dyn Source> = source;
+                    engine.schedule(delay, &source);
+                }
+                return stepped;
+            }
+            Due::Kill => {
+                gate.done();
+                host.cut();
+                conn.lose(&mut host, libc::ECONNRESET);
+            }
+            Due::Fail(status) => {
+                if !conn.has_completed_all() {
+                    return stepped;
+                }
+                gate.done();
+                conn.fail_next(&mut host, status);
+            }
+        }
+        conn.step(&mut host, 0, budget)
+    }
+
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
+        let why = if session.rnr.expires(now) { why | reason::RECEIVE } else { why };
         let (conn, mut host) = self.host(session);
         if why & reason::DURABLE != 0 {
             let flushed = std::mem::take(&mut *lock(&self.flushed));
@@ -100,7 +199,19 @@ impl Qp {
                 conn.durable(&mut host, number, durable);
             }
         }
-        let stepped = conn.step(&mut host, why, budget);
+        let mut stepped = conn.step(&mut host, why, budget);
+        if let Some(cq) = host.overrun.take() {
+            if self.is_lost_by(cq, conn, &mut host) {
+                stepped = conn.step(&mut host, 0, budget);
+            }
+        }
+        if self.strict != Strict::Off {
+            stepped = self.look_for_late(session, stepped, budget);
+        }
+        if let Some(gate) = &self.gate {
+            stepped = self.inject(gate, session, stepped, budget);
+        }
+        let conn = &session.conn;
         if let Some(deadline) = conn.deadline() {
             let time = now();
             let known = session.timer.is_some_and(|timer| time < timer && timer <= deadline);
@@ -119,9 +230,28 @@ impl Qp {
 /// What a step of a queue pair's connection acts on.
 pub(super) struct Host<'a> {
     pub qp: &'a Qp,
-    pub link: &'a mut Option<Tcp>,
+    pub link: &'a mut Option<Link>,
     pub batch: &'a mut Batch,
     pub process: Process,
+    /// A completion queue that had no room.
+    pub overrun: Option<&'a Cq>,
+    /// In strict mode: no receive is taken before a message is repeated.
+    pub holds_receives: bool,
+}
+
+impl Host<'_> {
+    /// Lets go of the link as if a process had been killed.
+    fn cut(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.cut();
+        }
+    }
+
+    /// The next request in the fault lab.
+    #[cold]
+    fn next_through(&self, gate: &Gate) -> Option<SendWr> {
+        gate.take(now, || self.qp.sends.pop())
+    }
 }
 
 impl host::Host for Host<'_> {
@@ -145,10 +275,31 @@ impl host::Host for Host<'_> {
         if let Some(link) = self.link.take() {
             link.close(last);
         }
+        if let Some(gate) = &self.qp.gate {
+            gate.opens();
+        }
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
+    }
+
+    fn acted(&mut self) {
+        if let Some(link) = self.link {
+            link.acted();
+        }
     }
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
-        memory::acquire(access, self.qp.party()).map(drop)
+        let grant = memory::acquire(access, self.qp.party())?;
+        if let Some(link) = self.link {
+            link.granted(access, &grant);
+        }
+        Ok(())
     }
 
     fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
@@ -200,10 +351,16 @@ impl host::Host for Host<'_> {
     }
 
     fn next_send(&mut self) -> Option<SendWr> {
-        self.qp.sends.pop()
+        match &self.qp.gate {
+            None => self.qp.sends.pop(),
+            Some(gate) => self.next_through(gate),
+        }
     }
 
     fn next_receive(&mut self) -> Option<RecvWr> {
+        if self.holds_receives {
+            return None;
+        }
         match &self.qp.srq {
             Some(srq) => {
                 let this: Weak<dyn Driven> = self.qp.this.clone();
@@ -214,15 +371,26 @@ impl host::Host for Host<'_> {
     }
 
     fn complete_send(&mut self, completion: Completion) -> bool {
-        self.qp.send_cq.push(completion, Some(&self.qp.in_use))
+        let slots = &self.qp.slots;
+        slots.completes();
+        let added = self.qp.send_cq.push(completion, Some(slots));
+        if !added {
+            slots.does_not_complete();
+            self.overrun = Some(&self.qp.send_cq);
+        }
+        added
     }
 
     fn complete_receive(&mut self, completion: Completion) -> bool {
-        self.qp.recv_cq.push(completion, None)
+        let added = self.qp.recv_cq.push(completion, None);
+        if !added {
+            self.overrun = Some(&self.qp.recv_cq);
+        }
+        added
     }
 
     fn release_send(&mut self) {
-        self.qp.in_use.fetch_sub(1, Ordering::Release);
+        self.qp.slots.release();
     }
 
     fn established(&mut self) {
@@ -232,6 +400,8 @@ impl host::Host for Host<'_> {
     }
 
     fn ended(&mut self, failed: bool) {
+        probes::close(self.qp.num, failed);
+        self.qp.slots.ends();
         let (qp, last) = (self.qp, self.qp.srq.is_some());
         if let Some(raise) = qp.on_trouble.get() {
             failed.then(|| raise(Trouble::Failed));

@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod driver;
+mod gate;
 pub(crate) mod numbers;
 mod posting;
+mod rnr;
 
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -19,19 +21,26 @@ use crate::access::Party;
 use crate::conn::wr::{RecvWr, SendWr};
 use crate::conn::{Conn, Framing, Micros, Role, Sizes, Terms, reason};
 use crate::cq::Cq;
-use crate::lock;
+use crate::faults::Plan;
+use crate::limits::RNR_UNLIMITED;
+use crate::link::{Link, Rings};
 use crate::memory::Batch;
 use crate::progress::engine::{Engine, Source};
 use crate::progress::ring::Ring;
 use crate::progress::turn::{REASONS, Turn};
-use crate::progress::watch::Watch;
+use crate::progress::watch::{Ringed, Watch};
 use crate::progress::{By, Driven};
+use crate::slots::Slots;
 use crate::socket::Socket;
 use crate::srq::SharedSrq;
+use crate::strict::Strict;
 use crate::sys::{self, Errno, Process};
+use crate::{lock, probes};
 use driver::Host;
+use gate::Gate;
 use iwarp::stream;
 use posting::Pace;
+use rnr::Rnr;
 
 const _: () = assert!(reason::ALL & !REASONS == 0);
 
@@ -64,6 +73,8 @@ pub(crate) enum Trouble {
     Failed,
     /// It takes no more receives from its shared receive queue.
     LastReceiveTaken,
+    /// In strict mode: one of its completion queues, which has this handle, was overrun.
+    Overrun(usize),
 }
 
 type OnTrouble = Box<dyn Fn(Trouble) + Send + Sync>;
@@ -81,19 +92,25 @@ pub(crate) struct Attributes {
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub signal_all: bool,
+    pub strict: Strict,
+    /// What is made to fail.
+    pub faults: Option<&'static Plan>,
 }
 
 /// A TCP connection that is ready for FPDUs.
 pub(crate) struct Stream {
     pub socket: Socket,
+    /// Memory that the two ends share, if both are on this host and have agreed on it.
+    pub rings: Option<Rings>,
     pub crc: bool,
     /// Reads that the peer takes at a time.
     pub ord: u32,
     pub role: Role,
     /// What arrived behind the peer's MPA frame.
     pub early: Vec<u8>,
-    /// A message without a receive waits for one, instead of ending the connection.
-    pub wait_for_receives: bool,
+    /// How often a message that finds no receive is repeated: [`RNR_UNLIMITED`], or it ends the connection (in strict mode, after so many
+    /// times).
+    pub rnr_retry: u8,
     pub observer: Weak<dyn ConnObserver>,
 }
 
@@ -121,11 +138,12 @@ impl Poller {
 /// What only the holder of the turn touches.
 struct Session {
     conn: Conn,
-    link: Option<crate::link::Tcp>,
+    link: Option<Link>,
     batch: Batch,
     process: Process,
     /// When the engine was asked to look at the time.
     timer: Option<Micros>,
+    rnr: Rnr,
 }
 
 pub(crate) struct Qp {
@@ -142,10 +160,11 @@ pub(crate) struct Qp {
     turn: Turn,
     sends: Ring<SendWr>,
     receives: Ring<RecvWr>,
-    /// Places of the send queue in use: by requests that are not over, and by completions that the program has not polled, as on an
-    /// adapter. So a program whose completion queue is as long as its send queue can never overrun it.
-    in_use: Arc<AtomicU32>,
-    max_send_wr: u32,
+    strict: Strict,
+    /// In the fault lab: what holds requests back.
+    gate: Option<Box<Gate>>,
+    /// The places of the send queue.
+    slots: Arc<Slots>,
     pace: Pace,
     poller: Poller,
     session: Mutex<Session>,
@@ -153,6 +172,8 @@ pub(crate) struct Qp {
     flushed: Mutex<Vec<(u64, bool)>>,
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
+    /// As [`Link::ringed`] gives it: what a poll looks at first.
+    ringed: OnceLock<Weak<dyn Ringed>>,
     observer: OnceLock<Weak<dyn ConnObserver>>,
     on_trouble: OnceLock<OnTrouble>,
 }
@@ -166,11 +187,17 @@ impl Qp {
     /// ENOMEM.
     pub(crate) fn new(attributes: Attributes) -> Result<Arc<Self>, Errno> {
         let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
-        let Attributes { max_send_sge, max_recv_sge, signal_all, .. } = attributes;
+        let Attributes { max_send_sge, max_recv_sge, signal_all, strict, faults, .. } = attributes;
         let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default())?;
         let (sends, receives) = (Ring::new(max_send_wr)?, Ring::new(max_recv_wr)?);
-        let session =
-            Session { conn, link: None, batch: Batch::new()?, process: Process::own(), timer: None };
+        let session = Session {
+            conn,
+            link: None,
+            batch: Batch::new()?,
+            process: Process::own(),
+            timer: None,
+            rnr: Rnr::default(),
+        };
         let qp = Arc::new_cyclic(|this: &Weak<Qp>| Self {
             this: this.clone(),
             num,
@@ -185,14 +212,16 @@ impl Qp {
             turn: Turn::new(),
             sends,
             receives,
-            in_use: Arc::default(),
-            max_send_wr,
+            strict,
+            gate: faults.map(|plan| Box::new(Gate::new(plan, num))),
+            slots: Slots::of_queue_pair(num, max_send_wr, strict),
             pace: Pace::default(),
             poller: Poller::default(),
             session: Mutex::new(session),
             flushed: Mutex::default(),
             engine: OnceLock::new(),
             watch: OnceLock::new(),
+            ringed: OnceLock::new(),
             observer: OnceLock::new(),
             on_trouble: OnceLock::new(),
         });
@@ -221,6 +250,7 @@ impl Qp {
     fn open(&self, session: &mut Session, stream: Stream) -> Result<(), Errno> {
         let mss = sys::get_option(&stream.socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
         let mss = usize::try_from(mss).unwrap_or(0);
+        let shared = stream.rings.is_some();
         let link = (|| {
             let engine = Engine::get()?;
             let watch = self.recv_cq.home(&engine)?;
@@ -228,8 +258,9 @@ impl Qp {
             let engine = self.engine.get_or_init(|| engine).clone();
             let watch = self.watch.get_or_init(|| watch).clone();
             let this = self.this.upgrade().ok_or(libc::EINVAL)?;
-            crate::link::Tcp::open(stream.socket, watch, engine, self.party(), this)
+            Link::open(stream.socket, stream.rings, watch, engine, self.party(), this)
         })();
+        session.rnr.set_limit(stream.rnr_retry);
         let Session { conn, .. } = session;
         let opened = match link {
             Ok(link) => {
@@ -244,12 +275,20 @@ impl Qp {
                 let terms = Terms {
                     framing,
                     role: stream.role,
-                    wait_for_receives: stream.wait_for_receives,
+                    wait_for_receives: stream.rnr_retry >= RNR_UNLIMITED
+                        || (self.strict == Strict::Adapter && stream.rnr_retry > 0),
                     early: &stream.early,
+                    transfers: link.transfers(),
                 };
                 let opened = conn.open(terms, now());
                 match opened {
-                    Ok(()) => session.link = Some(link),
+                    Ok(()) => {
+                        probes::connect(self.num, shared);
+                        if let Some(ringed) = link.ringed() {
+                            let _ = self.ringed.set(ringed);
+                        }
+                        session.link = Some(link);
+                    }
                     Err(_) => link.close(None),
                 }
                 opened
@@ -277,6 +316,7 @@ impl Qp {
 
     /// Posts a receive; ENOMEM when the queue is full.
     pub(crate) fn post_receive(&self, wr: RecvWr) -> Result<(), Errno> {
+        probes::post_recv(self.num, wr.wr_id);
         self.receives.push(wr).map_err(|_| libc::ENOMEM)?;
         if self.turn.awaits_receive() {
             self.drive(reason::RECEIVE, By::Program);
@@ -299,6 +339,7 @@ impl Qp {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
         self.state.store(DESTROYED, Ordering::Release);
+        self.slots.ends();
         self.turn.close();
         // Whoever is stepping now finishes the step; nobody begins another one.
         let mut session = lock(&self.session);
@@ -334,7 +375,8 @@ impl Qp {
     }
 
     fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Host<'a>) {
-        let Session { conn, link, batch, process, .. } = session;
-        (conn, Host { qp: self, link, batch, process: *process })
+        let Session { conn, link, batch, process, rnr, .. } = session;
+        let holds_receives = rnr.holds();
+        (conn, Host { qp: self, link, batch, process: *process, overrun: None, holds_receives })
     }
 }

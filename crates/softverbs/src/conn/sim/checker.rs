@@ -6,6 +6,7 @@
 
 mod completed;
 mod placed;
+mod transferred;
 
 use super::memory::{self, PERSISTENT};
 use super::tap::{Seen, Segment, Tap, rdmap};
@@ -20,6 +21,8 @@ pub(super) struct Posted {
     atomics: usize,
     /// How many messages of the peer had been received when it was posted.
     knows: usize,
+    /// It was carried out past the link, all of it.
+    transferred: bool,
 }
 
 impl Posted {
@@ -30,6 +33,11 @@ impl Posted {
 
     fn is_write(&self) -> bool {
         matches!(self.wr.op, Op::Write | Op::WriteWithImm)
+    }
+
+    /// Its answer comes over the link.
+    fn is_answered(&self) -> bool {
+        self.wr.is_answered() && !self.transferred
     }
 
     fn overruns(&self, receive: &RecvWr) -> bool {
@@ -103,6 +111,8 @@ pub(super) struct Model {
     begun: bool,
     stage: u8,
     ends: Vec<u64>,
+    /// A request, and how many of its bytes were transferred past the link.
+    part_transferred: (usize, usize),
     messages_handed: usize,
     answering: bool,
     answer_ends: Vec<u64>,
@@ -223,7 +233,8 @@ impl Checker {
         let knows = self.sides[side].delivered;
         let model = &mut self.sides[side];
         let index = model.requests.len();
-        let mut posted = Posted { wr, number: model.reads.len(), atomics: model.atomics.len(), knows };
+        let mut posted =
+            Posted { wr, number: model.reads.len(), atomics: model.atomics.len(), knows, transferred: false };
         if posted.wr.is_answered() {
             model.reads.push(index);
             if posted.wr.is_atomic() {
@@ -260,7 +271,7 @@ impl Checker {
         let wr = &model.requests[index].wr;
         let (fence, read_here, ord) = (wr.fence, wr.is_answered(), model.ord as usize);
         if fence || read_here {
-            let asked = model.requests[..index].iter().filter(|posted| posted.wr.is_answered()).count();
+            let asked = model.requests[..index].iter().filter(|posted| posted.is_answered()).count();
             let open = asked - self.answers_taken(side, read).min(asked);
             assert!(!fence || open == 0, "request {index} of side {side} passes its fence");
             assert!(!read_here || open < ord, "side {side} has more reads open than its peer takes");

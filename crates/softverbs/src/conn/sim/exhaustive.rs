@@ -27,7 +27,7 @@ const KINDS: [(Op, usize, usize); 10] = [
 fn plan(crc: bool) -> Plan {
     let side = SidePlan {
         framing: Framing { crc, mulpdu: 128, segment: None, ord: 1 },
-        sizes: Sizes { buffer: 128, direct: 65, behind_direct: 20 },
+        sizes: Sizes { buffer: 128, direct: 65, behind_direct: 20, ..Sizes::default() },
         wait: true,
         max_send_wr: 2,
         send_cq: 8,

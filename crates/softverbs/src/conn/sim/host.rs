@@ -8,7 +8,7 @@ use super::link::Found;
 use super::memory::{PERSISTENT, Region, stag};
 use super::plan::Disk;
 use super::world::{Side, Sim, say};
-use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use crate::access::{Access, Bind, Denied, REMOTE_READ, REMOTE_WRITE, Unchanged, Unreachable};
 use crate::conn::Micros;
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr, status};
@@ -226,9 +226,81 @@ impl Host for At<'_> {
         self.sim.report(peer);
     }
 
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.up("transfers");
+        self.elsewhere();
+        let (me, peer) = (self.me, 1 - self.me);
+        let mut regions = Vec::new();
+        for access in remote {
+            let Some(region) = self.transferable(*access) else { return 0 };
+            regions.push(region);
+        }
+        let all = remote.iter().map(|access| access.len).sum::<usize>();
+        let mut n = all;
+        if n > 1 && self.sim.fault(self.sim.plan.short_transfer) {
+            n = self.sim.draw.between(1, n);
+        }
+        if self.sim.fault(self.sim.plan.untransferred) {
+            return 0;
+        }
+        let sim = &mut *self.sim;
+        let mut bytes = Vec::new();
+        for part in local {
+            match part {
+                Part::Bytes(part) => bytes.extend_from_slice(part),
+                Part::Memory(access) => match sim.memories[me].check(*access) {
+                    Ok(own) if sim.memories[me].regions[own] == Region::There => match access.rights {
+                        0 => bytes.extend_from_slice(sim.memories[me].contents_at(
+                            own,
+                            access.addr,
+                            access.len,
+                        )),
+                        _ => bytes.resize(bytes.len() + access.len, 0),
+                    },
+                    _ => return 0,
+                },
+            }
+        }
+        assert_eq!(bytes.len(), all, "the ranges of both sides have one length");
+        sim.transfers += 1;
+        say!(sim, "side {me} transfers {n} bytes, {remote:x?}");
+        let (mut done, mut requests) = (0, 0);
+        let ranges = remote.iter().zip(regions);
+        for (range, region) in ranges {
+            let mut range = *range;
+            while range.len > 0 && done < n {
+                let of_request = self.sim.checker.transfers(me, range);
+                let access = Access { len: of_request.min(n - done), ..range };
+                if access.rights == REMOTE_WRITE {
+                    self.sim.host(peer).put(access, region, &bytes[done..][..access.len]);
+                }
+                self.sim.checker.transferred(me, access.len, of_request);
+                done += access.len;
+                requests += 1;
+                range.addr += access.len as u64;
+                range.len -= access.len;
+            }
+        }
+        self.sim.transferred_together += u64::from(requests > 1);
+        n
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.lent(remote).is_some()
+    }
+
+    fn acted(&mut self) {
+        self.side().acted = self.sim.pipes[1 - self.me].bytes_read();
+    }
+
     fn check(&mut self, access: Access) -> Result<(), Denied> {
         self.up("checks an access");
-        self.allowed(access).map(drop)
+        let region = self.allowed(access)?;
+        // What makes writes durable is done by who is asked for it.
+        if !(region == PERSISTENT && access.rights == REMOTE_READ) {
+            self.side().lent[region] |= access.rights & (REMOTE_READ | REMOTE_WRITE);
+        }
+        Ok(())
     }
 
     fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
@@ -391,6 +463,30 @@ impl Host for At<'_> {
 }
 
 impl At<'_> {
+    /// The region that the peer has lent, if a request may be carried out past the link now.
+    fn transferable(&self, remote: Access) -> Option<usize> {
+        let (me, peer) = (self.me, 1 - self.me);
+        let (model, incoming) = (&self.sim.checker.sides[peer], &self.sim.pipes[peer]);
+        let is_up = model.open && !model.closed && !model.destroyed;
+        if !is_up || incoming.fin_arrived || incoming.reset {
+            return None;
+        }
+        if self.sim.sides[peer].acted != self.sim.pipes[me].written() as u64 {
+            return None;
+        }
+        self.lent(remote)
+    }
+
+    fn lent(&self, remote: Access) -> Option<usize> {
+        let peer = 1 - self.me;
+        let region = self.sim.memories[peer].check(remote).ok()?;
+        let there = self.sim.memories[peer].regions[region] == Region::There;
+        let lent = self.sim.sides[peer].lent[region] & remote.rights == remote.rights;
+        // That must be one store.
+        let word = remote.rights == REMOTE_WRITE && remote.len == 8 && remote.addr % 8 == 0;
+        (there && lent && !word).then_some(region)
+    }
+
     fn sim_one_cq(&self) -> bool {
         self.sim.plan.sides[self.me].one_cq
     }

@@ -75,6 +75,17 @@ fn a_million_schedules() {
     println!("{schedules} schedules, {rate:.0} a second");
 }
 
+/// Whether what a schedule is to try happens at all.
+#[test]
+fn schedules_transfer_past_the_link() {
+    let mut sim = Sim::new();
+    for seed in 0..3000 {
+        sim.run(seed);
+    }
+    assert!(sim.transfers > 100, "{} transfers", sim.transfers);
+    assert!(sim.transferred_together > 20, "{} of several requests", sim.transferred_together);
+}
+
 /// What a schedule does depends on its seed alone, not on those that ran before it.
 #[test]
 fn a_seed_is_a_schedule() {

@@ -51,6 +51,8 @@ pub(super) struct SidePlan {
     pub unsignaled: u32,
     pub fence: u32,
     pub inline: u32,
+    /// A write or a read is followed by one of its kind, with the same key, and they are posted together.
+    pub alike: u32,
     /// A request or a receive has several entries.
     pub scatter: u32,
     pub bad_request: u32,
@@ -81,6 +83,12 @@ pub(super) struct Plan {
     /// Something else happens in the middle of a step.
     pub inside: u32,
     pub lose: bool,
+    /// Writes and reads may be carried out past the link; a rate at which that fails, and one at which it is cut short.
+    pub transfers: bool,
+    /// The keys for them are there from the beginning, not only after their first use.
+    pub lent: bool,
+    pub untransferred: u32,
+    pub short_transfer: u32,
 }
 
 /// Faults that end connections are rare, or nothing else would ever be reached.
@@ -133,6 +141,10 @@ impl Plan {
             spurious: draw.rate(64),
             inside: draw.rate(64),
             lose: ends && draw.below(64) == 0,
+            transfers: draw.below(2) == 0,
+            lent: draw.below(2) == 0,
+            untransferred: draw.rate(128),
+            short_transfer: draw.rate(128),
         }
     }
 }
@@ -147,6 +159,7 @@ impl SidePlan {
             ord: if draw.below(64) == 0 { 0 } else { draw.one_of(&[1, 1, 2, 4, 128]) },
         };
         let sizes = Sizes {
+            first: draw.one_of(&[128, 150, 4096]),
             buffer: draw.one_of(&[128, 129, 200, 512, 2048]),
             direct: draw.one_of(&[65, 100, 100, 200, 4000]),
             behind_direct: draw.one_of(&[1, 20, 64, 128]),
@@ -178,6 +191,7 @@ impl SidePlan {
             unsignaled: draw.rate(192),
             fence: draw.rate(128),
             inline: draw.rate(256),
+            alike: draw.rate(256),
             scatter: draw.rate(256),
             bad_request: draw.rate(RARE),
             short_receive: if draw.below(16) == 0 { 32 } else { 0 },

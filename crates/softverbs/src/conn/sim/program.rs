@@ -125,10 +125,14 @@ impl Sim {
     fn request(&mut self, me: usize, index: usize) -> SendWr {
         let plan = self.plan.sides[me];
         let draw = &mut self.draw;
+        let last = self.checker.sides[me].requests.last().map(|posted| posted.wr.clone());
+        let last = last.filter(|last| matches!(last.op, Op::Write | Op::Read) && draw.chance(plan.alike));
         let op = loop {
-            let op = draw.below(OPS.len());
-            if plan.opcodes & 1 << op != 0 {
-                break OPS[op];
+            let op = last.as_ref().map_or_else(|| OPS[draw.below(OPS.len())], |last| last.op);
+            if last.is_some()
+                || OPS.iter().position(|one| *one == op).is_some_and(|i| plan.opcodes & 1 << i != 0)
+            {
+                break op;
             }
         };
         let mut len = match draw.below(4) {
@@ -141,8 +145,11 @@ impl Sim {
         if atomic {
             len = 8;
         }
-        let persistent = op != Op::WriteWithImm && !atomic && draw.below(3) == 0;
         let peer = 1 - me;
+        let persistent = match &last {
+            Some(last) => last.rkey == memory::stag(peer, PERSISTENT),
+            None => op != Op::WriteWithImm && !atomic && draw.below(3) == 0,
+        };
         let region = match op {
             _ if persistent => PERSISTENT,
             Op::Read => READABLE,
@@ -160,6 +167,21 @@ impl Sim {
         let own = if op == Op::Read || atomic { SINKS } else { SOURCE };
         let inline = own == SOURCE && len <= MAX_INLINE && draw.chance(plan.inline);
         let mut entries = self.entries(me, own, len, if atomic { 1 } else { MAX_SGE });
+        if let Some(last) = last.filter(|_| self.draw.below(2) == 0) {
+            // It goes on where that one ended, at the peer and maybe here.
+            let next = last.remote_addr.wrapping_add(u64::from(last.len));
+            let end = memory::base(peer, region) + memory::len(region) as u64;
+            if last.rkey == rkey && next.checked_add(len as u64).is_some_and(|next| next <= end) {
+                remote_addr = next;
+            }
+            if let Local::Memory { addr, lkey } = last.local {
+                let (next, end) =
+                    (addr + u64::from(last.len), memory::base(me, own) + memory::len(own) as u64);
+                if lkey == memory::stag(me, own) && len > 0 && next + len as u64 <= end {
+                    entries = Entries::from_iter([Sge::new(next, len as u32, lkey)]);
+                }
+            }
+        }
         let contents = inline.then(|| {
             let bytes_of =
                 |entry: &Sge| self.memories[me].contents_at(SOURCE, entry.addr, entry.len as usize);

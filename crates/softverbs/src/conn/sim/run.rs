@@ -125,7 +125,10 @@ impl Sim {
                 self.arrive(me, most)
             }
             16..20 => self.wake(me),
-            20..24 => self.post(me),
+            20..24 => {
+                let together = if self.plan.sides[me].alike > 0 { self.draw.between(1, 5) } else { 1 };
+                (0..together).fold(false, |posted, _| self.post(me) || posted)
+            }
             24 => self.receive_if_late(me),
             25 | 26 => {
                 let (which, most) = (self.draw.below(2), self.draw.between(1, 4));
@@ -203,6 +206,10 @@ impl Sim {
         let region = self.draw.below(super::memory::REGIONS);
         say!(self, "side {me}: region {region} is now {how:?}");
         self.memories[me].regions[region] = how;
+        // Who deregisters a region waits for transfers, and there are none from then on. It may vanish unnoticed.
+        if how == super::memory::Region::Deregistered {
+            self.sides[me].lent[region] = 0;
+        }
     }
 
     pub(super) fn open(&mut self, me: usize) {
@@ -212,8 +219,13 @@ impl Sim {
         self.pipes[1 - me].read(&mut early);
         self.was_read(1 - me);
         say!(self, "side {me} opens with {} early bytes", early.len());
-        let terms =
-            Terms { framing: terms.framing, role: terms.role, wait_for_receives: terms.wait, early: &early };
+        let terms = Terms {
+            framing: terms.framing,
+            role: terms.role,
+            wait_for_receives: terms.wait,
+            early: &early,
+            transfers: self.plan.transfers,
+        };
         let Some(conn) = &mut self.conns[me] else { return };
         conn.open(terms, self.now).unwrap();
         self.sides[me].timer = conn.deadline();

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use super::checker::Checker;
 use super::link::{Found, Pipe};
-use super::memory::Memory;
+use super::memory::{Memory, PERSISTENT, READABLE, REGIONS, WRITABLE};
 use super::plan::Plan;
 use super::random::Draw;
-use crate::access::Access;
+use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
 use crate::conn::{Conn, Micros, reason};
 
 /// A completion queue: for each completion whether it is of the send queue.
@@ -40,6 +40,10 @@ pub(super) struct Side {
     pub must_end: bool,
     /// Receives that other connections have taken from the shared queue.
     pub stolen: usize,
+    /// Bytes from the link that its connection has acted on.
+    pub acted: u64,
+    /// For each region the rights that the peer has made use of, and may make use of past the link.
+    pub lent: [u32; REGIONS],
 }
 
 pub(super) struct Sim {
@@ -57,6 +61,10 @@ pub(super) struct Sim {
     /// A digest of all that happened.
     pub print: u64,
     pub trace: bool,
+    /// Transfers past the link, in all schedules.
+    pub transfers: u64,
+    /// Those of several requests.
+    pub transferred_together: u64,
     pub scratch: Vec<u8>,
 }
 
@@ -80,6 +88,8 @@ impl Sim {
             actions: 0,
             print: 0,
             trace: false,
+            transfers: 0,
+            transferred_together: 0,
             scratch: Vec::new(),
         }
     }
@@ -105,6 +115,11 @@ impl Sim {
             flushes.clear();
             flushed.clear();
             *side = Side { queues, batch, flushes, flushed, ..Side::default() };
+            if self.plan.lent {
+                side.lent[WRITABLE] = REMOTE_WRITE;
+                side.lent[PERSISTENT] = REMOTE_WRITE;
+                side.lent[READABLE] = REMOTE_READ;
+            }
             self.checker.sides[me].ord = of.framing.ord;
             self.pipes[me].begin(self.plan.capacity[me]);
             self.memories[me].begin();

@@ -5,7 +5,7 @@ use iwarp::rdmap::{Opcode, TermCode};
 use iwarp::terminate::Terminate;
 
 use super::host::*;
-use crate::conn::wr::{Op, status};
+use crate::conn::wr::{Completion, Op, SendWr, opcode, status};
 use crate::conn::{Awaits, Conn, Sizes, reason};
 use crate::limits::STALLED_END_MS;
 
@@ -51,6 +51,22 @@ fn the_program_ends_it() {
     bench.hang_up();
     assert_eq!(bench.calls(), [], "once");
     assert_eq!(bench.conn.deadline(), None);
+}
+
+#[test]
+fn a_receive_that_is_flushed_is_said_to_be_one() {
+    let mut bench = busy();
+    bench.step(reason::DISCONNECT);
+    let mut calls = bench.calls();
+    calls.retain(|call| matches!(call, Call::RecvDone(_)));
+    let flushed = |wr_id| Completion {
+        wr_id,
+        status: FLUSHED,
+        opcode: opcode::RECV,
+        qp_num: QP,
+        ..Completion::default()
+    };
+    assert_eq!(calls, [10, 11].map(|wr_id| Call::RecvDone(flushed(wr_id))));
 }
 
 #[test]
@@ -113,6 +129,32 @@ fn a_malformed_terminate_message_ends_it_too() {
     let calls = bench.calls();
     assert_eq!(calls.last(), Some(&Call::Ended));
     assert_eq!(calls.iter().filter(|call| matches!(call, Call::Closed(_))).count(), 1);
+}
+
+#[test]
+fn a_request_is_made_to_fail_when_those_before_it_are_over() {
+    let mut bench = busy();
+    assert!(!bench.conn.has_completed_all());
+    bench.hear(&response(1, true, 0, b"8 bytes."));
+    assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)]);
+    assert!(bench.conn.has_completed_all());
+    let unsignalled = |id| SendWr { signaled: false, ..wr(id, Op::Write, 8) };
+    bench.host.sends.extend([wr(3, Op::Write, 8), unsignalled(4), wr(5, Op::Read, 8)]);
+    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    let calls = bench.calls();
+    assert!(matches!(calls.first(), Some(Call::Closed(Some(words))) if words.is_empty()), "{calls:?}");
+    assert_eq!(calls.last(), Some(&Call::Ended));
+    let done: Vec<_> = calls
+        .into_iter()
+        .filter_map(|call| if let Call::SendDone(c) = call { Some((c.wr_id, c.status)) } else { None })
+        .collect();
+    assert_eq!(done, [(3, status::RETRY_EXC_ERR), (4, FLUSHED), (5, FLUSHED)]);
+    // Once, and not without a request.
+    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    let mut bench = Bench::ready();
+    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    assert_eq!(bench.calls(), []);
+    assert!(!bench.conn.is_over());
 }
 
 // ---- the peer's end while messages wait for receives -----------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ fn a_message_fills_the_entries_of_its_receive_in_order() {
     // All sizes of a buffer: split anywhere, straight to the memory, and through the buffer.
     for (buffer, direct, behind_direct) in [(4096, 8192, 4096), (128, 65, 1), (128, 65, 20), (300, 100, 64)] {
         for cut in 0..=body.len() {
-            let sizes = Sizes { buffer, direct, behind_direct };
+            let sizes = Sizes { buffer, direct, behind_direct, ..Sizes::default() };
             let mut bench = Bench::with(terms(), sizes);
             bench.host.receives.push_back(scattered(1, &ranges));
             bench.step(reason::RECEIVE);
@@ -272,7 +272,7 @@ fn the_answer_to_a_read_fills_its_entries_in_order() {
     let ranges = [(500, 1), (90, 60), (4000, 139)];
     for (buffer, direct, behind_direct) in [(4096, 8192, 4096), (128, 65, 1), (128, 65, 20), (300, 100, 64)] {
         for cut in 0..body.len() {
-            let sizes = Sizes { buffer, direct, behind_direct };
+            let sizes = Sizes { buffer, direct, behind_direct, ..Sizes::default() };
             let mut bench = Bench::with(terms(), sizes);
             bench.post(gathered(1, Op::Read, &ranges));
             let request =

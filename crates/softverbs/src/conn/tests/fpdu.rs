@@ -3,8 +3,9 @@
 
 use super::host::{BASE, STAG, tagged};
 use crate::access::Access;
-use crate::conn::fpdu::{Fpdu, Origin, Payload};
+use crate::conn::fpdu::{Fpdu, MAX_PARTS, Origin, Payload};
 use crate::conn::host::Part;
+use crate::limits::MAX_SGE;
 use iwarp::rdmap::Opcode;
 
 /// The lengths of the parts: an empty one would take one of the places that a system call has for them.
@@ -14,6 +15,14 @@ fn parts(fpdu: &Fpdu) -> Vec<usize> {
         Part::Memory(access) => access.len,
     };
     fpdu.rest().map(len).collect()
+}
+
+#[test]
+fn an_fpdu_of_as_many_entries_as_there_may_be_has_the_most_parts() {
+    let header = tagged(Opcode::Write, true, STAG, 0);
+    let ranges = vec![Access { stag: STAG, addr: BASE, len: 1, rights: 0 }; MAX_SGE];
+    let fpdu = Fpdu::new(&header, Payload::Gathered(ranges), MAX_SGE, false, Origin::Control);
+    assert_eq!(parts(&fpdu).len(), MAX_PARTS);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) enum Call {
     /// The link took these bytes, and whether they end a segment.
     Sent(Vec<u8>, bool),
     Placed(Access),
+    /// Past the link: so many bytes of what was asked for.
+    Transferred(Vec<Access>, usize),
     /// Straight from the link.
     PlacedDirectly(Access),
     Settled,
@@ -55,6 +57,12 @@ pub(super) struct Recorder {
     /// What the next calls of the link give instead.
     pub send_errors: VecDeque<LinkError>,
     pub receive_error: Option<LinkError>,
+    /// How much of what it is asked for the host transfers past the link, each time.
+    pub transfers: VecDeque<usize>,
+    /// What it says it may.
+    pub may_transfer: bool,
+    /// How often it was told that everything was acted on.
+    pub acted: usize,
     pub input: VecDeque<u8>,
     pub input_ends: bool,
     pub memory: Vec<u8>,
@@ -79,6 +87,9 @@ impl Recorder {
             room: usize::MAX,
             send_errors: VecDeque::new(),
             receive_error: None,
+            transfers: VecDeque::new(),
+            may_transfer: false,
+            acted: 0,
             input: VecDeque::new(),
             input_ends: false,
             memory: (0..SIZE).map(|i| (i % 251) as u8).collect(),
@@ -179,6 +190,29 @@ impl Host for Recorder {
 
     fn close(&mut self, last: Option<&[u8]>) {
         self.calls.push(Call::Closed(last.map(<[u8]>::to_vec)));
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        let len = |part: &Part<'_>| match part {
+            Part::Bytes(bytes) => bytes.len(),
+            Part::Memory(access) => access.len,
+        };
+        let bytes = remote.iter().map(|access| access.len).sum::<usize>();
+        assert_eq!(local.iter().map(len).sum::<usize>(), bytes);
+        assert!(
+            remote.iter().all(|access| (access.stag, access.rights) == (remote[0].stag, remote[0].rights))
+        );
+        let n = self.transfers.pop_front().unwrap_or(0);
+        self.calls.push(Call::Transferred(remote.to_vec(), n));
+        n
+    }
+
+    fn may_transfer(&self, _remote: Access) -> bool {
+        self.may_transfer
+    }
+
+    fn acted(&mut self) {
+        self.acted += 1;
     }
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
@@ -293,13 +327,18 @@ pub(super) const FRAMING: Framing = Framing { crc: false, mulpdu: 256, segment: 
 
 /// What most tests agree on: no peculiarities of opening are left after [`Bench::ready`].
 pub(super) fn terms() -> Terms<'static> {
-    Terms { framing: FRAMING, role: Role::INITIATOR, wait_for_receives: true, early: &[] }
+    Terms { framing: FRAMING, role: Role::INITIATOR, wait_for_receives: true, early: &[], transfers: false }
 }
 
 impl Bench {
     /// Before the first step.
     pub(super) fn opened(terms: Terms<'_>, sizes: Sizes) -> Self {
-        let mut conn = Conn::new(QP, 8, true, sizes).unwrap();
+        Self::of_depth(8, terms, sizes)
+    }
+
+    /// The same with a send queue of so many places.
+    pub(super) fn of_depth(depth: u32, terms: Terms<'_>, sizes: Sizes) -> Self {
+        let mut conn = Conn::new(QP, depth, true, sizes).unwrap();
         let host = Recorder::new();
         conn.open(terms, host.now).unwrap();
         let budget = Budget { send: usize::MAX, receive: usize::MAX };

@@ -12,4 +12,5 @@ mod reasons;
 mod recv;
 mod send;
 mod sq;
+mod transfer;
 mod windows;

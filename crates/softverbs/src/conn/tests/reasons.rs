@@ -58,6 +58,20 @@ fn the_rest_of_the_input_waits_for_a_step_that_reads() {
 }
 
 #[test]
+fn a_step_says_how_many_bytes_it_has_moved() {
+    let write = write(STAG, BASE, b"12345678");
+    let mut bench = Bench::ready();
+    assert_eq!(bench.step(reason::ALL & !(reason::DISCONNECT | reason::HANGUP)).moved, 0);
+    assert_eq!(bench.hear(&write).moved, write.len());
+    let posted = bench.post(wr(1, Op::Write, 8)).moved;
+    assert_eq!(sent(&bench.calls()).len(), posted);
+    bench.host.sends.push_back(wr(2, Op::Write, 100));
+    bench.host.input.extend(&write);
+    let both = bench.step(reason::POSTED | reason::READABLE).moved;
+    assert_eq!(both, write.len() + sent(&bench.calls()).len());
+}
+
+#[test]
 fn the_link_is_read_when_it_may_have_bytes() {
     let mut bench = Bench::ready();
     for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::TIME, reason::AGAIN]

@@ -187,7 +187,7 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
     };
     let expected = run(&[&whole], Sizes::default());
     assert_eq!(expected.0.len(), 5);
-    let small = Sizes { buffer: 128, direct: 8, behind_direct: 16 };
+    let small = Sizes { buffer: 128, direct: 8, behind_direct: 16, ..Sizes::default() };
     for sizes in [Sizes::default(), small] {
         let bytes: Vec<&[u8]> = whole.chunks(1).collect();
         assert!(run(&bytes, sizes) == expected);
@@ -198,8 +198,20 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
 }
 
 #[test]
+fn the_buffer_grows_when_it_is_filled_and_not_before() {
+    let mut bench = Bench::with(terms(), Sizes { first: 128, buffer: 1000, ..Sizes::default() });
+    bench.hear(&write(STAG, BASE, b"short"));
+    assert_eq!(bench.conn.recv.buffer_len(), 128);
+    bench.hear(&write(STAG, BASE, &[7; 60]).repeat(3));
+    assert_eq!(bench.conn.recv.buffer_len(), 512);
+    bench.hear(&write(STAG, BASE, &[8; 60]).repeat(100));
+    assert_eq!(bench.conn.recv.buffer_len(), 1000);
+    assert_eq!(bench.host.bytes(BASE, 60), [8; 60]);
+}
+
+#[test]
 fn what_is_left_of_a_long_payload_goes_straight_to_its_place() {
-    let sizes = Sizes { buffer: 128, direct: 64, behind_direct: 16 };
+    let sizes = Sizes { buffer: 128, direct: 64, behind_direct: 16, ..Sizes::default() };
     let mut bench = Bench::with(terms(), sizes);
     let body: Vec<u8> = (0..=255).cycle().take(1000).collect();
     bench.hear(&[write(STAG, BASE, &body), write(STAG, BASE + 2000, b"behind")].concat());
@@ -230,7 +242,8 @@ fn crcs_are_checked_and_a_wrong_one_places_nothing() {
 
 #[test]
 fn a_used_up_budget_asks_for_another_step() {
-    let mut bench = Bench::with(terms(), Sizes { buffer: 128, direct: 8192, behind_direct: 4096 });
+    let mut bench =
+        Bench::with(terms(), Sizes { buffer: 128, direct: 8192, behind_direct: 4096, ..Sizes::default() });
     bench.budget = Budget { send: usize::MAX, receive: 100 };
     let writes: Vec<u8> = (0..10).flat_map(|i| write(STAG, BASE + 100 * i, &[i as u8; 100])).collect();
     let mut stepped = bench.hear(&writes);
@@ -280,6 +293,17 @@ fn a_message_without_a_receive_ends_a_connection_that_does_not_wait() {
         let (header, payload) = segments(&message).remove(0);
         bench.assert_refused_with(&about(TermCode::DDP_UNTAGGED_NO_BUFFER, &header, payload.len()));
     }
+}
+
+#[test]
+fn a_connection_that_has_waited_long_enough_ends() {
+    let mut bench = Bench::ready();
+    let message = send(1, b"one");
+    assert_eq!(bench.hear(&message).awaits, Awaits::Receive);
+    bench.conn.wait_no_more();
+    bench.step(reason::RECEIVE);
+    let (header, payload) = segments(&message).remove(0);
+    bench.assert_refused_with(&about(TermCode::DDP_UNTAGGED_NO_BUFFER, &header, payload.len()));
 }
 
 #[test]
@@ -588,7 +612,7 @@ fn the_write_whose_memory_is_gone_is_quoted_and_what_came_before_it_is_placed() 
 
 #[test]
 fn a_long_payload_whose_memory_is_gone_is_refused() {
-    let sizes = Sizes { buffer: 128, direct: 64, behind_direct: 16 };
+    let sizes = Sizes { buffer: 128, direct: 64, behind_direct: 16, ..Sizes::default() };
     let mut bench = Bench::with(terms(), sizes);
     bench.host.mapped_to = BASE + 500;
     let header = tagged(Opcode::Write, true, STAG, BASE);

@@ -9,7 +9,9 @@ const FLUSHED: u32 = status::WR_FLUSH_ERR;
 
 fn queue(requests: &[(u64, Op)]) -> SendQueue {
     let mut sq = SendQueue::new(8).unwrap();
-    requests.iter().for_each(|&(id, op)| sq.push(wr(id, op, 1)));
+    requests.iter().for_each(|&(id, op)| {
+        sq.push(wr(id, op, 1));
+    });
     sq
 }
 
@@ -58,6 +60,59 @@ fn the_oldest_read_is_the_first_that_is_awaited() {
     assert_eq!(sq.oldest_awaited().unwrap().1.wr.wr_id, 4);
     sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
     assert!(sq.oldest_awaited().is_none(), "the last one was not made into FPDUs");
+}
+
+#[test]
+fn a_read_that_is_posted_when_all_else_is_over_is_awaited() {
+    let mut sq = queue(&[(1, Op::Write)]);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    assert!(sq.oldest_awaited().is_none());
+    sq.push(wr(2, Op::Read, 1));
+    assert!(sq.oldest_awaited().is_none());
+    sent(&mut sq, Progress::Awaiting);
+    assert_eq!(sq.oldest_awaited().map(|(position, entry)| (position, entry.wr.wr_id)), Some((1, 2)));
+}
+
+#[test]
+fn what_is_over_stays_so_when_the_link_has_taken_it() {
+    for over in [status::SUCCESS, status::LOC_PROT_ERR] {
+        let mut sq = queue(&[(1, Op::Read), (2, Op::Write)]);
+        for position in 0..2 {
+            sent(&mut sq, Progress::Done(over));
+            sq.sent(position);
+            assert_eq!(sq.at(position).unwrap().progress, Progress::Done(over));
+        }
+    }
+}
+
+#[test]
+fn there_is_no_next_request_behind_the_last_one() {
+    let mut sq = queue(&[]);
+    assert_eq!((sq.next_position(), sq.next_alone()), (None, None));
+    sq.push(wr(1, Op::Write, 1));
+    assert_eq!((sq.next_position(), sq.next_alone()), (Some(0), Some(0)));
+    sq.push(wr(2, Op::Write, 1));
+    sq.advance();
+    assert_eq!((sq.next_position(), sq.next_alone()), (Some(1), None));
+    sq.advance();
+    assert_eq!((sq.next_position(), sq.next_alone()), (None, None));
+}
+
+#[test]
+fn a_position_outside_the_queue_has_no_request() {
+    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
+    for id in 0..4 {
+        sq.push(wr(id, Op::Write, 1));
+        if id < 2 {
+            sent(&mut sq, Progress::Done(status::SUCCESS));
+            assert_eq!(retired(&mut sq, &mut host), [(id, 0)]);
+        }
+    }
+    for position in 0..6 {
+        let expected = (2..4).contains(&position).then_some(position);
+        assert_eq!(sq.at(position).map(|entry| entry.wr.wr_id), expected);
+        assert_eq!(sq.entry(position).map(|entry| entry.wr.wr_id), expected);
+    }
 }
 
 #[test]

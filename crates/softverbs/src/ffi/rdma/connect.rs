@@ -8,14 +8,16 @@ use std::sync::{Arc, Weak};
 
 use super::finish;
 use super::handle::IdObject;
-use super::param::{read_param, read_private_data};
+use super::param::{Carrier, read_param, read_private_data};
 use super::qp::connection_of;
 use super::sync;
 use crate::cm::connect::{Attempt, Outgoing};
 use crate::cm::id::{Id, Phase};
 use crate::cm::listen::Listener;
 use crate::cm::negotiate;
+use crate::cm::offers::Offer;
 use crate::cm::{addr, send_reply};
+use crate::faults::{self, Event};
 use crate::ffi::context::owns;
 use crate::qp::{ConnObserver, Qp, Stream, numbers};
 use crate::socket::Socket;
@@ -53,7 +55,7 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if it is unreachable, or the errno in the event.
 ///
 /// The queue pair is that of rdma_create_qp, or one that the program has created with ibv_create_qp(3) and stored in the field `qp` of the
-/// identifier, or whose number is `qp_num` in the parameters. EINVAL: the identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data. EMFILE. If the queue
+/// identifier, or whose number is `qp_num` in the parameters. EINVAL: the identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data (in strict mode, 56). EMFILE. If the queue
 /// pair has had a connection before, the outcome is CONNECT_ERROR with EISCONN.
 ///
 /// A TCP connection that is refused is tried again for up to 62 ms before that is the outcome: the remote program may be about to listen.
@@ -66,7 +68,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_connect(3)).
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `param` is NULL or points to connection parameters (rdma_connect(3)).
-        let param = unsafe { read_param(param) }?;
+        let param = unsafe { read_param(param, Carrier::Request) }?;
         // SAFETY: `id` has not been destroyed (rdma_connect(3)).
         let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
         if own.state().dst.is_none() || !matches!(own.state().phase, Phase::Idle) {
@@ -96,6 +98,11 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             if !is_bound {
                 options.apply(&socket);
             }
+            let rnr_retry = param.rnr_retry;
+            let attempt = Attempt { qp, request, offer, rnr_retry, dst, timeout };
+            if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Connect)) {
+                return Outgoing::start_to_fail(own, socket, attempt, fault);
+            }
             let connected = addr::connect(&socket, &dst);
             if !is_bound && matches!(connected, Ok(()) | Err(libc::EINPROGRESS)) {
                 let local = addr::local(&socket)?;
@@ -105,8 +112,6 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
                     src.write(addr::to_storage(&local).0);
                 }
             }
-            let wait_for_receives = param.wait_for_receives;
-            let attempt = Attempt { qp, request, offer, wait_for_receives, dst, timeout };
             Outgoing::start(own, socket, connected, attempt)
         })();
         let mut state = own.state();
@@ -153,7 +158,7 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc
 
 /// Accepts a connect request. The ESTABLISHED event is generated when the first FPDU of the initiator arrives, or immediately if the
 /// initiator has not announced one; a synchronous identifier waits for it. The queue pair is as for [`rdma_connect`]. EINVAL: there is no
-/// connect request or no queue pair, or more than 251 bytes of private data. ECONNRESET: the peer has closed the connection. EMFILE.
+/// connect request or no queue pair, or more than 251 bytes of private data (in strict mode, 196). ECONNRESET: the peer has closed the connection. EMFILE.
 ///
 /// # Safety
 ///
@@ -163,7 +168,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_accept(3)).
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `param` is NULL or points to connection parameters (rdma_accept(3)).
-        let param = unsafe { read_param(param) }?;
+        let param = unsafe { read_param(param, Carrier::Accept) }?;
         // SAFETY: `id` has not been destroyed (rdma_accept(3)).
         let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
         if !matches!(own.state().phase, Phase::Requested(_)) {
@@ -186,6 +191,8 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
             }
         };
         let (reply, agreed) = negotiate::accept(&request.frame, param.offer());
+        // Before the reply, with which the peer looks for the answer.
+        let rings = request.offer.and_then(Offer::accept);
         let socket = request.socket.filter(|socket| send_reply(socket, &reply, &param.private_data));
         let Some(socket) = socket else {
             own.state().phase = Phase::Ended;
@@ -195,11 +202,12 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let observer: Weak<dyn ConnObserver> = weak;
         qp.connect(Stream {
             socket,
+            rings,
             crc: agreed.crc,
             ord: u32::from(agreed.ord),
             role: agreed.role,
             early: Vec::new(),
-            wait_for_receives: param.wait_for_receives,
+            rnr_retry: param.rnr_retry,
             observer,
         })?;
         if !awaits {
@@ -211,7 +219,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
-/// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data.
+/// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data (in strict mode, 148).
 ///
 /// # Safety
 ///
@@ -221,7 +229,7 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_reject(3)).
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `private_data` points to `len` bytes (rdma_reject(3)).
-        let private_data = unsafe { read_private_data(private_data, len) }?;
+        let private_data = unsafe { read_private_data(private_data, len, Carrier::Reject) }?;
         let request = {
             let mut state = own.state();
             match std::mem::replace(&mut state.phase, Phase::Ended) {

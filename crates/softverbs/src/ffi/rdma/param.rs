@@ -6,15 +6,54 @@ use rdma_sys::rdma_conn_param;
 
 use crate::cm::negotiate::Offer;
 use crate::config;
-use crate::limits::{MAX_PRIVATE_DATA, MAX_READS};
+use crate::limits::{
+    ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA, MAX_READS,
+    RNR_UNLIMITED,
+};
+use crate::strict::{self, Places, Rule, Strict};
 use crate::sys::Errno;
+
+/// The message that private data is sent with.
+#[derive(Clone, Copy)]
+pub(super) enum Carrier {
+    Request,
+    Accept,
+    Reject,
+}
+
+impl Carrier {
+    /// In strict mode: EINVAL for more bytes than an adapter carries. A process is told once for each kind of message.
+    fn check(self, len: usize, mode: Strict) -> Result<(), Errno> {
+        static PLACES: Places = Places::new();
+        let (rule, most, call) = match self {
+            Self::Request => {
+                (Rule::RequestData, ADAPTER_REQUEST_DATA, "rdma_connect (rpma_conn_req_connect)")
+            }
+            Self::Accept => (Rule::AcceptData, ADAPTER_ACCEPT_DATA, "rdma_accept (rpma_conn_req_connect)"),
+            Self::Reject => (Rule::RejectData, ADAPTER_REJECT_DATA, "rdma_reject"),
+        };
+        if mode == Strict::Off || len <= most {
+            return Ok(());
+        }
+        PLACES.report(
+            mode,
+            rule,
+            format_args!(
+                "{len} bytes of private data, of which InfiniBand and RoCE carry {most} in this message"
+            ),
+            format_args!("give {call} at most {most} bytes, and send the rest when connected"),
+        );
+        if mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
+    }
+}
 
 /// The parameters of rdma_connect(3) or rdma_accept(3).
 pub(super) struct Param {
     pub(super) private_data: Vec<u8>,
     pub(super) ird: u16,
     pub(super) ord: u16,
-    pub(super) wait_for_receives: bool,
+    /// How often a message that finds no receive is repeated.
+    pub(super) rnr_retry: u8,
     /// The queue pair, if the identifier has none.
     pub(super) qp_num: u32,
 }
@@ -26,47 +65,68 @@ impl Param {
 }
 
 /// Reads connection parameters. NULL selects the defaults of librdmacm: as many reads as the device permits, and messages wait for receives
-/// without a limit. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`].
+/// without a limit. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`], or in strict mode than an adapter sends with such a message.
 ///
 /// # Safety
 ///
 /// `param` must be as for rdma_connect(3).
-pub(super) unsafe fn read_param(param: *const rdma_conn_param) -> Result<Param, Errno> {
-    const UNLIMITED: u8 = 7;
+pub(super) unsafe fn read_param(param: *const rdma_conn_param, carrier: Carrier) -> Result<Param, Errno> {
     if param.is_null() {
         return Ok(Param {
             private_data: Vec::new(),
             ird: MAX_READS,
             ord: MAX_READS,
-            wait_for_receives: true,
+            rnr_retry: RNR_UNLIMITED,
             qp_num: 0,
         });
     }
     // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an address; it is copied.
     let given = unsafe { param.read() };
     // SAFETY: `private_data` points to `private_data_len` bytes (rdma_connect(3)).
-    let private_data = unsafe { read_private_data(given.private_data, given.private_data_len) }?;
+    let private_data = unsafe { read_private_data(given.private_data, given.private_data_len, carrier) }?;
     Ok(Param {
         private_data,
         ird: u16::from(given.responder_resources).min(MAX_READS),
         ord: u16::from(given.initiator_depth).min(MAX_READS),
-        wait_for_receives: given.rnr_retry_count >= UNLIMITED,
+        rnr_retry: given.rnr_retry_count,
         qp_num: given.qp_num,
     })
 }
 
-/// Copies private data. EINVAL if there is more than [`MAX_PRIVATE_DATA`].
+/// Copies private data. EINVAL as for [`read_param`].
 ///
 /// # Safety
 ///
 /// `data` must be NULL or readable for `len` bytes.
-pub(super) unsafe fn read_private_data(data: *const c_void, len: u8) -> Result<Vec<u8>, Errno> {
+pub(super) unsafe fn read_private_data(
+    data: *const c_void,
+    len: u8,
+    carrier: Carrier,
+) -> Result<Vec<u8>, Errno> {
     let len = usize::from(len);
     if len > MAX_PRIVATE_DATA || (data.is_null() && len > 0) {
         return Err(libc::EINVAL);
     }
+    carrier.check(len, strict::mode())?;
     let mut bytes = vec![0u8; len];
     // SAFETY: unless `len` is 0 and nothing is copied, `data` is not NULL and thus readable for `len` bytes; `bytes` has as many.
     unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), len) };
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_carries_less_private_data() {
+        for (carrier, most) in [(Carrier::Request, 56), (Carrier::Accept, 196), (Carrier::Reject, 148)] {
+            for mode in [Strict::Off, Strict::Warn, Strict::Adapter] {
+                assert_eq!(carrier.check(most, mode), Ok(()));
+            }
+            assert_eq!(carrier.check(most + 1, Strict::Off), Ok(()));
+            assert_eq!(carrier.check(most + 1, Strict::Warn), Ok(()));
+            assert_eq!(carrier.check(most + 1, Strict::Adapter), Err(libc::EINVAL));
+        }
+    }
 }

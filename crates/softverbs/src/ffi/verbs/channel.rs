@@ -12,9 +12,8 @@ use crate::channel::EventQueue;
 use crate::cq::Cq;
 use crate::ffi::context::owns;
 use crate::ffi::object::Object;
-use crate::limits::*;
 use crate::lock;
-use crate::progress::sleep;
+use crate::progress::sleep::{self, Watches};
 use crate::sys::set_errno;
 
 pub(crate) struct ChannelOwn {
@@ -70,9 +69,10 @@ pub unsafe fn ibv_get_cq_event(
     // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed (ibv_get_cq_event(3)).
     let own = unsafe { ChannelObject::own(channel) };
     let _whole = Whole::new();
-    let watches: Vec<_> = lock(&own.users).iter().flat_map(|cq| cq.watches()).collect();
+    let mut watches = Watches::new();
+    let few = lock(&own.users).iter().all(|cq| cq.add_watches(&mut watches));
     // Waiting for more than a few sets costs more than being woken by the engine.
-    let taken = if watches.len() <= SLEEP_SETS {
+    let taken = if few {
         sleep::take(&own.queue, watches)
     } else {
         drop(watches);

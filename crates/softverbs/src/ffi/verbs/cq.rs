@@ -7,6 +7,7 @@ use std::ptr::addr_of;
 use std::sync::Arc;
 
 use super::channel::ChannelObject;
+use super::events;
 use super::or_null;
 use super::section::Section;
 use crate::conn::wr::Completion;
@@ -98,6 +99,7 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     if !own.queue.is_unused() {
         return libc::EBUSY;
     }
+    events::withdraw(cq as usize);
     if let Some(channel) = own.queue.channel() {
         channel.withdraw(|handle| *handle == cq as usize);
         // SAFETY: the channel cannot be destroyed before the queue is removed from its `users`, which is done here.

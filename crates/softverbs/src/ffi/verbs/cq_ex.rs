@@ -63,6 +63,12 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
     };
     // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed (ibv_create_cq_ex(3)).
     let cq = unsafe { create(context, given.cqe, given.cq_context, given.channel, given.comp_vector, fill) };
+    if let Ok(cq) = cq {
+        if flags & IGNORE_OVERRUN != 0 && !cq.is_null() {
+            // SAFETY: `cq` is not NULL, and was just created.
+            unsafe { CqObject::own(cq) }.queue.ignore_overruns();
+        }
+    }
     cq.map_or_else(null_with, |cq| if cq.is_null() { null_mut() } else { cq.cast() })
 }
 

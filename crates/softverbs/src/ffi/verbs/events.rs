@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Asynchronous events of queue pairs and shared receive queues (ibv_get_async_event(3)).
+//! Asynchronous events of queue pairs, shared receive queues and completion queues (ibv_get_async_event(3)).
 //!
 //! The descriptor of the context exists once a program has opened the device, or asked for it. Before that nobody could have waited for an
 //! event, and none is kept.
@@ -53,7 +53,7 @@ pub(super) fn withdraw(object: usize) {
 
 /// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK. There are IBV_EVENT_QP_FATAL (the connection of a queue pair has
 /// failed: neither side has closed it), IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared receive queue)
-/// and IBV_EVENT_SRQ_LIMIT_REACHED. 0, or -1 and errno: EAGAIN or EINTR as a read of the descriptor, EMFILE, ENFILE, ENOMEM.
+/// and IBV_EVENT_SRQ_LIMIT_REACHED; in strict mode also IBV_EVENT_CQ_ERR (a completion queue was overrun). 0, or -1 and errno: EAGAIN or EINTR as a read of the descriptor, EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///

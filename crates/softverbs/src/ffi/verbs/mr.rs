@@ -11,6 +11,8 @@ use super::pd::PdObject;
 use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 use crate::ffi::object::Object;
 use crate::memory::{self, Region};
+use crate::slots;
+use crate::strict::{self, Strict};
 use crate::sys;
 
 pub(crate) struct MrOwn {
@@ -142,6 +144,9 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // cannot be deallocated before `users` is decremented.
     unsafe {
         let own = MrObject::own(mr);
+        if strict::mode() != Strict::Off {
+            slots::deregisters(own.stag);
+        }
         if !memory::try_deregister(own.stag) {
             return libc::EBUSY;
         }

@@ -23,6 +23,7 @@ use crate::ffi::unsupported;
 use crate::limits::*;
 use crate::qp::{Attributes, Qp, Stage, Trouble, numbers};
 use crate::sys::Errno;
+use crate::{faults, strict};
 
 pub(crate) struct QpOwn {
     pub(crate) qp: Arc<Qp>,
@@ -114,6 +115,8 @@ pub(crate) unsafe fn create_qp(
         max_send_sge,
         max_recv_sge,
         signal_all: given.sq_sig_all != 0,
+        strict: strict::mode(),
+        faults: faults::plan(),
     })?;
     pd.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_qp_ex.
@@ -141,11 +144,13 @@ pub(crate) unsafe fn create_qp(
     let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder, reset: AtomicBool::new(false) });
     let handle = qp as usize;
     connection.set_on_trouble(Box::new(move |trouble| {
-        let kind = match trouble {
-            Trouble::Failed => ibv_event_type::IBV_EVENT_QP_FATAL,
-            Trouble::LastReceiveTaken => ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED,
+        let (kind, object) = match trouble {
+            Trouble::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
+            Trouble::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),
+            // It is not destroyed before the queue pair.
+            Trouble::Overrun(cq) => (ibv_event_type::IBV_EVENT_CQ_ERR, cq),
         };
-        events::raise(kind, handle);
+        events::raise(kind, object);
     }));
     Ok(qp)
 }

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use super::super::table::{Region, register};
-use super::super::{deregister, region_of};
+use super::super::table::{Region, register, register_at};
+use super::super::{AtEnd, deregister, region_of};
 use super::*;
 use crate::access::LOCAL_WRITE;
 
@@ -18,6 +18,115 @@ fn carry_out(batch: &mut Batch, input: &[u8], words_by_kernel: bool) -> Result<(
     let result = place_all(&batch.placements, Process::own(), input, words_by_kernel);
     batch.placements.clear();
     result
+}
+
+#[test]
+fn eight_aligned_bytes_are_a_word() {
+    let mut memory = [0u64; 8];
+    let addr = memory.as_mut_ptr() as u64;
+    let region = Region { addr, len: 64, access: LOCAL_WRITE, pd: 1 };
+    // What counts is where the memory is, not what the access says.
+    let (by_address, from_1) = (register(region).unwrap(), register_at(region, 1).unwrap());
+    let mut batch = Batch::new().unwrap();
+    let mut is_word = |access| {
+        batch.add(access, 1, 0).unwrap();
+        batch.placements.pop().unwrap().is_word()
+    };
+    for (at, len, expected) in [
+        (0, 8, true),
+        (8, 8, true),
+        (4, 8, false),
+        (7, 8, false),
+        (0, 7, false),
+        (0, 16, false),
+        (4, 4, false),
+    ] {
+        assert_eq!(is_word(access(by_address, addr + at, len)), expected, "{len} bytes from byte {at} on");
+        assert_eq!(is_word(access(from_1, 1 + at, len)), expected, "{len} bytes from byte {at} on");
+    }
+    deregister(by_address);
+    deregister(from_1);
+}
+
+#[test]
+fn a_batch_is_carried_out_once_and_then_empty() {
+    let mut memory = vec![0u8; 24];
+    let addr = memory.as_mut_ptr() as u64;
+    let stag = region_of(&mut memory, LOCAL_WRITE);
+    let mut batch = Batch::new().unwrap();
+    let fetched = |at| {
+        let mut got = [0; 3];
+        fetch(Process::own(), access(stag, addr + at, 3), 1, &mut got).unwrap();
+        got
+    };
+    batch.add(access(stag, addr + 1, 3), 1, 2).unwrap();
+    assert_eq!((batch.carry_out(Process::own(), b"0123456"), fetched(1)), (Ok(()), *b"234"));
+    assert_eq!((batch.carry_out(Process::own(), b"abcdefg"), fetched(1)), (Ok(()), *b"234"));
+    deregister(stag);
+}
+
+#[test]
+fn a_call_that_is_forbidden_is_told_from_memory_that_is_gone() {
+    assert!([libc::ENOSYS, libc::EPERM].into_iter().all(is_forbidden));
+    assert!(![libc::EFAULT, libc::ENOMEM, libc::EINVAL, libc::ESRCH].into_iter().any(is_forbidden));
+}
+
+/// Has the kernel refuse a system call to this thread, with EPERM.
+fn forbid(number: libc::c_long) {
+    let (load, is, ret) =
+        (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
+    let line = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut filter = [
+        line(load, 0, std::mem::offset_of!(libc::seccomp_data, nr) as u32),
+        line(is, 1, number as u32),
+        line(ret, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        line(ret, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, whose length is right.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+#[test]
+fn what_a_sandbox_forbids_is_done_without_the_kernel() {
+    for call in [libc::SYS_process_vm_readv, libc::SYS_set_robust_list, libc::SYS_get_robust_list] {
+        let in_a_sandbox = move || {
+            forbid(call);
+            let page = sys::page_size() as usize;
+            let map = sys::tests::Mapping::new(2 * page);
+            map.unmap(page, page);
+            let region = Region { addr: map.addr(), len: 2 * page as u64, access: LOCAL_WRITE, pd: 1 };
+            let stag = register(region).unwrap();
+            let at = |offset: usize, len| access(stag, map.addr() + offset as u64, len);
+            let fetched = |offset| {
+                let mut got = [0; 8];
+                fetch(Process::own(), at(offset, 8), 1, &mut got).map(|()| got)
+            };
+            let mut batch = Batch::new().unwrap();
+            let input: Vec<u8> = (0..100).collect();
+            // A word, other lengths, and then what is not there.
+            for (offset, len, from) in [(8, 8, 10), (16, 3, 20), (19, 5, 30)] {
+                batch.add(at(offset, len), 1, from).unwrap();
+            }
+            assert_eq!(batch.carry_out(Process::own(), &input), Ok(()));
+            assert_eq!(fetched(8), Ok([10, 11, 12, 13, 14, 15, 16, 17]));
+            assert_eq!(fetched(16), Ok([20, 21, 22, 30, 31, 32, 33, 34]));
+            for len in [8, 7] {
+                for offset in [24, 32, page, 40] {
+                    batch.add(at(offset, len), 1, 40).unwrap();
+                }
+                assert_eq!(batch.carry_out(Process::own(), &input), Err(2));
+                assert_eq!(fetched(32).map(|got| got[0]), Ok(40));
+                assert_eq!(fetched(40), Ok([0; 8]));
+            }
+            assert_eq!(fetched(page), Err(Unreachable::Fault));
+            deregister(stag);
+        };
+        std::thread::spawn(in_a_sandbox).join().unwrap();
+    }
 }
 
 #[test]
@@ -102,6 +211,24 @@ fn the_placement_whose_memory_is_gone_is_named_and_none_behind_it_is_carried_out
     }
 }
 
+#[test]
+fn a_placement_behind_those_of_the_first_call_is_named_too() {
+    let page = sys::page_size() as usize;
+    let map = sys::tests::Mapping::new(2 * page);
+    map.unmap(page, page);
+    let region = Region { addr: map.addr(), len: 2 * page as u64, access: LOCAL_WRITE, pd: 1 };
+    let stag = register(region).unwrap();
+    for gone in [0, PLACE_BATCH - 1, PLACE_BATCH, 2 * PLACE_BATCH + 3] {
+        let mut batch = Batch::new().unwrap();
+        for i in 0..3 * PLACE_BATCH {
+            let at = if i == gone { page } else { 8 * i };
+            batch.add(access(stag, map.addr() + at as u64, 5), 1, 0).unwrap();
+        }
+        assert_eq!(carry_out(&mut batch, b"12345", true), Err(gone));
+    }
+    deregister(stag);
+}
+
 /// A word of which each byte changes with the number, and both halves say which number it is.
 fn word_of(number: u32) -> u64 {
     let half = number.wrapping_mul(0x9e37_79b1);
@@ -136,7 +263,9 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
         let over = AtomicBool::new(false);
         let (mut looks, mut changes, mut batches) = (0u64, 0u64, 0u32);
         std::thread::scope(|scope| {
+            let _over = AtEnd(&over);
             scope.spawn(|| {
+                let _over = AtEnd(&over);
                 let mut batch = Batch::new().unwrap();
                 while !over.load(Ordering::Relaxed) {
                     batches = batches.wrapping_add(1);
@@ -153,7 +282,7 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
                 unsafe { (AtomicU64::from_ptr(front as *mut u64), AtomicU64::from_ptr(word as *mut u64)) };
             let mut last = 0;
             let mut wrong = None;
-            while wrong.is_none() && (looks < LOOKS || changes < CHANGES) {
+            while wrong.is_none() && !over.load(Ordering::Relaxed) && (looks < LOOKS || changes < CHANGES) {
                 let seen = look(word);
                 looks += 1;
                 if seen != last {
@@ -169,7 +298,6 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
                     last = seen;
                 }
             }
-            over.store(true, Ordering::Relaxed);
             assert_eq!(wrong, None, "after {looks} looks, words by the kernel: {words_by_kernel}");
         });
         println!(
@@ -200,6 +328,7 @@ fn memory_may_go_away_at_the_moment_of_a_placement() {
                     std::thread::yield_now();
                 }
             });
+            let _over = AtEnd(&over);
             let until = Instant::now() + EACH;
             let mut batch = Batch::new().unwrap();
             while Instant::now() < until {
@@ -213,7 +342,6 @@ fn memory_may_go_away_at_the_moment_of_a_placement() {
                     Err(_) => failed += 1,
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
         println!("{way:?}: {placed} batches placed, {failed} failed");
         assert!(placed > 0 && failed > 0, "{way:?}: {placed} placed, {failed} failed: this shows nothing");

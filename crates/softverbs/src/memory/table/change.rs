@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
+use super::{Grant, LENT, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
 use crate::access::{Access, Denied};
 use crate::sys::Errno;
 
@@ -34,7 +34,7 @@ impl Change {
     /// The region as it is, and its iova.
     pub(crate) fn region(&self) -> (Region, u64) {
         let (addr, len) = self.slot.memory();
-        let access = self.slot.access.load(Ordering::Relaxed) & !WRITES_LOST;
+        let access = self.slot.access.load(Ordering::Relaxed) & !(WRITES_LOST | LENT);
         let pd = self.slot.pd.load(Ordering::Relaxed);
         (Region { addr, len, access, pd }, self.slot.iova.load(Ordering::Relaxed))
     }
@@ -55,13 +55,16 @@ impl Change {
         second.state.fetch_or(VALID, Ordering::Release);
         slot.other.store(second_stag, Ordering::Release);
         slot.invalidate();
+        slot.take_back(self.stag);
         // Who finds the slot invalid reads its `stag` and its `other` alone.
         let lost = second.lost() | slot.lost() & kept;
         slot.describe(Region { access: region.access | lost, ..region }, iova);
         slot.state.fetch_or(VALID, Ordering::Release);
         // Only now, so that the region is always in one of the two.
         second.invalidate();
-        slot.access.fetch_or(second.lost(), Ordering::Relaxed);
+        // What was lent meanwhile is of the new one.
+        let lent = second.access.load(Ordering::Relaxed) & LENT;
+        slot.access.fetch_or(second.lost() | lent, Ordering::Relaxed);
         TABLE.give_back(level, second);
         Ok(())
     }
@@ -70,6 +73,7 @@ impl Change {
     pub(crate) fn withdraw(self) {
         self.slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
         self.slot.invalidate();
+        self.slot.take_back(self.stag);
     }
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The table: each check, STags, and threads that change it while others look.
 
+use std::sync::Arc;
+
+use super::super::lenders::tests::Notes;
+use super::super::{add_lender, remove_lender};
 use super::*;
 use crate::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
@@ -48,6 +52,131 @@ fn lost_writes_are_those_of_every_region_with_the_memory_until_it_is_registered_
     let anew = at(BASE + 100, 100);
     assert!(!lost(anew, BASE + 100));
     [anew, same, before, behind].into_iter().for_each(deregister);
+}
+
+#[test]
+fn a_slot_without_a_region_notes_no_lost_writes() {
+    let slot: &'static Slot = Box::leak(Box::default());
+    slot.describe(region(), 0x1000);
+    for (state, lost) in [(CLAIMED, 0), (CLAIMED | MOVING, 0), (CLAIMED | VALID, WRITES_LOST)] {
+        slot.state.store(state, Ordering::Relaxed);
+        slot.lose_writes(0x10ff, 0x1100);
+        assert_eq!((slot.lost(), slot.state.load(Ordering::Relaxed)), (lost, state));
+    }
+}
+
+#[test]
+fn a_region_is_flushed_if_it_was_registered_for_it() {
+    for (flag, expected) in [(FLUSH_PERSISTENT, Some((0x1000, 0x100))), (0, None)] {
+        let stag = register_at(Region { access: LOCAL_WRITE | flag, ..region() }, 0x50).unwrap();
+        let grant = acquire(Access { stag, addr: 0x60, len: 1, rights: 0 }, 7).ok().unwrap();
+        assert_eq!(grant.persistent(), expected);
+        drop(grant);
+        deregister(stag);
+    }
+}
+
+#[test]
+fn a_slot_that_another_region_has_got_meanwhile_is_not_accessed() {
+    let [stag, other] = [(); 2].map(|()| register(region()).unwrap());
+    let slot = TABLE.find(other).unwrap();
+    let of = |stag| acquire_in(slot, Access { stag, addr: 0x1000, len: 1, rights: 0 }, 7).err();
+    assert_eq!((of(other), of(stag)), (None, Some(Denied::Stag)));
+    deregister(stag);
+    deregister(other);
+}
+
+/// Of the slots of each level half are used, and none of a level that has more than there are STags.
+fn levels_fill<const SHIFT: u32>(levels: usize) {
+    let table = Box::new(Table::<SHIFT>::new());
+    for (level, bits) in LEVELS.iter().enumerate().take(levels) {
+        table.used[level].store((1 << (bits - 1)) - 2, Ordering::Relaxed);
+        for _ in 0..2 {
+            assert_eq!(table.reserve(), Ok(level));
+        }
+    }
+    for _ in 0..2 {
+        assert_eq!(table.reserve(), Err(libc::ENOMEM));
+    }
+    let used = table.used.each_ref().map(|used| used.load(Ordering::Relaxed));
+    assert_eq!(used[..levels], [1 << 11, 1 << 14, 1 << 17, 1 << 20, 1 << 24][..levels]);
+    assert!(used[levels..].iter().all(|&used| used == 0));
+}
+
+#[test]
+fn each_level_is_filled_to_one_half_before_the_next_one() {
+    levels_fill::<0>(5);
+    // With the 8 bits of the key, 25 bits for the last level would be more than an STag has.
+    levels_fill::<8>(4);
+}
+
+#[test]
+fn the_slot_of_a_region_is_not_one_that_another_thread_has_just_claimed() {
+    let table: &'static Table<0> = Box::leak(Box::new(Table::new()));
+    let stag = 0x1234_5678;
+    let [claimed, slot] = [0, 1].map(|level| table.slot(level, stag).unwrap());
+    for slot in [claimed, slot] {
+        slot.stag.store(stag, Ordering::Relaxed);
+        slot.state.store(CLAIMED, Ordering::Relaxed);
+    }
+    assert!(table.region(stag).is_none());
+    for state in [VALID, MOVING, WITHDRAWN | MOVING, WITHDRAWN] {
+        slot.state.store(CLAIMED | state, Ordering::Relaxed);
+        let (level, found) = table.region(stag).unwrap();
+        assert!(level == 1 && std::ptr::eq(found, slot));
+    }
+}
+
+#[test]
+fn stags_that_have_a_meaning_are_not_given_out() {
+    assert!([0, 1, FIRST_SINK, u32::MAX].iter().all(|&stag| !Table::<0>::may_give_out(stag)));
+    assert!([2, FIRST_SINK - 1].iter().all(|&stag| Table::<0>::may_give_out(stag)));
+    // With any key.
+    assert!([0, 0x1ff, FIRST_SINK, u32::MAX].iter().all(|&stag| !Table::<8>::may_give_out(stag)));
+    assert!([0x200, FIRST_SINK - 1].iter().all(|&stag| Table::<8>::may_give_out(stag)));
+}
+
+#[test]
+fn regions_and_windows_keep_each_other_from_their_stags() {
+    let region = register(region()).unwrap();
+    let window = alloc_window(7, false).unwrap();
+    for key in [0, 1, 0x80, 0xff] {
+        assert!(Table::<8>::is_elsewhere(region & !0xff | key));
+        assert!(Table::<0>::is_elsewhere(window & !0xff | key));
+    }
+    free_window(window);
+    deregister(region);
+}
+
+#[test]
+fn both_stags_that_are_drawn_are_random() {
+    let drawn: Vec<[u32; 2]> = (0..64).map(|_| random().unwrap()).collect();
+    for which in 0..2 {
+        let (all, any) =
+            drawn.iter().fold((u32::MAX, 0), |(all, any), both| (all & both[which], any | both[which]));
+        assert_eq!((all, any), (0, u32::MAX), "each bit is 0 in some and 1 in others");
+    }
+}
+
+#[test]
+fn a_key_is_taken_back_if_it_was_lent() {
+    let notes = Arc::new(Notes::default());
+    add_lender(&notes).unwrap();
+    for is_lent in [true, false] {
+        let stag = register(region()).unwrap();
+        let access = Access { stag, addr: 0x1010, len: 1, rights: REMOTE_WRITE };
+        let grant = acquire(access, 7).ok().unwrap();
+        if is_lent {
+            let lent = grant.lend(access).unwrap();
+            assert_eq!((lent.stag, lent.rights), (stag, REMOTE_WRITE));
+            assert_eq!((lent.start, lent.len, lent.delta), (0x1000, 0x100, 0));
+        }
+        drop(grant);
+        assert!(!notes.has(stag));
+        deregister(stag);
+        assert_eq!(notes.has(stag), is_lent);
+    }
+    remove_lender(&notes);
 }
 
 #[test]

@@ -16,12 +16,18 @@ struct Set {
     /// On the engine's list.
     ticking: AtomicU32,
     sleepers: AtomicU32,
+    /// How often the peers were asked to ring.
+    bells: AtomicU32,
 }
 
 impl Orders for Set {
     fn wake_engine(&self, wanted: bool) -> bool {
         self.armed.store(wanted, Relaxed);
         true
+    }
+
+    fn have_bells_rung(&self) {
+        self.bells.fetch_add(1, Relaxed);
     }
 
     fn tick(&self) {
@@ -36,6 +42,7 @@ impl Set {
             armed: AtomicBool::new(true),
             ticking: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
+            bells: AtomicU32::new(0),
         })
     }
 
@@ -73,11 +80,13 @@ impl Set {
             self.armed.load(Relaxed) || ticking || self.sleepers.load(Relaxed) > 0,
             "nobody looks at the set"
         );
+        assert!(self.attention.is_told() || ticking, "nobody looks at shared memory");
         // A program that does nothing more is noticed by the second tick.
         self.tick();
         self.tick();
         assert_eq!(self.ticking.load(Relaxed), 0);
         assert_eq!(self.armed.load(Relaxed), self.sleepers.load(Relaxed) == 0);
+        assert!(self.attention.is_told(), "no peer rings");
     }
 }
 

@@ -20,8 +20,10 @@
 //! A test that fails prints the order only with `LOOM_LOG=trace`; `LOOM_MAX_PREEMPTIONS` (3) bounds how often a thread is interrupted.
 
 mod attention;
+mod bell;
 mod destroy;
 mod doorbell;
+mod lending;
 mod posting;
 mod ring;
 mod stall;

@@ -14,7 +14,7 @@ impl Checker {
         assert!(!model.failed, "request {index} of side {side} succeeds behind one that failed");
         let handed = index < model.handed || (index == model.handed && model.all_but_trailer());
         assert!(handed, "request {index} of side {side} succeeds and was not sent");
-        if posted.wr.is_answered() {
+        if posted.is_answered() {
             assert!(
                 model.placed_read > posted.number,
                 "read {index} of side {side} succeeds without its bytes"
@@ -142,7 +142,7 @@ impl Checker {
         if let Some(answered) = sent.knows.checked_sub(1) {
             // Only reads may hold it up, whose answers have an order of their own, and a full completion queue.
             let reads = model.requests.get(model.done).is_some_and(|posted| {
-                posted.wr.is_answered() && (posted.wr.len == 0 || model.placed_read <= posted.number)
+                posted.is_answered() && (posted.wr.len == 0 || model.placed_read <= posted.number)
             });
             let known = model.done > model.messages[answered] || reads || model.send_refused;
             assert!(known, "side {side}: an answer completed before what it answers");

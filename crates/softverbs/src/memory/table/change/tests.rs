@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Changes of a region, and threads that use it meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::{FULL, acquire, deregister, lose_writes, register, register_at};
+use super::super::super::lenders::tests::Notes;
+use super::super::super::{AtEnd, add_lender, remove_lender};
+use super::super::{CLAIMED, FULL, acquire, deregister, lose_writes, register, register_at};
 use super::*;
 use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
@@ -119,6 +122,147 @@ fn a_change_waits_for_accesses_in_progress_and_lets_new_ones_in() {
     }
 }
 
+/// A change of a region to the same memory that waits at its last step: its region is described in its own slot again, and somebody still
+/// has a grant by the second slot. `meanwhile` gets that grant when the region is in the second slot alone, `at_the_end` the slot of the
+/// region. Returns the region with its STag, which the caller must deregister.
+fn a_change_in_two_steps(
+    region: Region,
+    before: impl Fn(),
+    meanwhile: impl Fn(&Grant, Access),
+    at_the_end: impl Fn(&Grant),
+) -> u32 {
+    let stag = register(region).unwrap();
+    before();
+    let slot = TABLE.find(stag).unwrap();
+    let access = Access { stag, addr: region.addr, len: 16, rights: REMOTE_WRITE };
+    let until = |is_first: bool| loop {
+        let grant = acquire(access, region.pd).ok().unwrap();
+        if std::ptr::eq(grant.slot, slot) == is_first {
+            return grant;
+        }
+        drop(grant);
+        std::thread::yield_now();
+    };
+    let old = until(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| replace(stag, region, region.addr));
+        let second = until(false);
+        meanwhile(&second, access);
+        drop(old);
+        at_the_end(&until(true));
+        drop(second);
+    });
+    stag
+}
+
+#[test]
+fn writes_that_got_lost_are_known_at_each_step_of_a_change() {
+    // Addresses that no other test has registered.
+    const BASE: u64 = 0x7900_0000;
+    for (at, lost_before) in [(BASE, true), (BASE + 0x1000, false)] {
+        let region = Region { addr: at, len: 100, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd: 7 };
+        let lose = || lose_writes(at, at + 1);
+        let stag = a_change_in_two_steps(
+            region,
+            || {
+                if lost_before {
+                    lose()
+                }
+            },
+            |grant, _| {
+                assert_eq!(grant.writes_lost(), lost_before);
+                lose();
+                assert!(grant.writes_lost());
+            },
+            |grant| assert!(grant.writes_lost()),
+        );
+        let access = Access { stag, addr: at, len: 1, rights: REMOTE_WRITE };
+        assert!(acquire(access, 7).ok().unwrap().writes_lost());
+        deregister(stag);
+    }
+}
+
+#[test]
+fn a_key_that_is_lent_during_a_change_is_taken_back_from_then_on() {
+    let notes = Arc::new(Notes::default());
+    add_lender(&notes).unwrap();
+    for is_lent in [true, false] {
+        let meanwhile = |grant: &Grant, access| {
+            if is_lent {
+                grant.lend(access).unwrap();
+            }
+        };
+        let stag = a_change_in_two_steps(region(), || (), meanwhile, |_| ());
+        assert!(!notes.has(stag));
+        deregister(stag);
+        assert_eq!(notes.has(stag), is_lent);
+    }
+    remove_lender(&notes);
+}
+
+#[test]
+fn a_key_that_was_lent_is_taken_back_by_a_change() {
+    let notes = Arc::new(Notes::default());
+    add_lender(&notes).unwrap();
+    let lend = |is_lent| {
+        let stag = register(region()).unwrap();
+        let access = Access { stag, addr: 0x1000, len: 16, rights: REMOTE_WRITE };
+        if is_lent {
+            acquire(access, 7).ok().unwrap().lend(access).unwrap();
+            assert_eq!(Change::begin(stag).unwrap().region().0, region(), "no access flag");
+        }
+        stag
+    };
+    for is_lent in [true, false] {
+        let stag = lend(is_lent);
+        replace(stag, region(), 0x1000);
+        assert_eq!(notes.take(stag), is_lent);
+        deregister(stag);
+        assert!(!notes.has(stag), "it is not lent any more");
+        let stag = lend(is_lent);
+        Change::begin(stag).unwrap().withdraw();
+        assert_eq!(notes.has(stag), is_lent);
+        deregister(stag);
+    }
+    remove_lender(&notes);
+}
+
+/// The second slot may have been given to another region since the region was there.
+#[test]
+fn an_access_is_not_sent_on_to_a_slot_that_another_region_has_got_meanwhile() {
+    let stag = register(region()).unwrap();
+    let other = register(Region { addr: 0x9000, ..region() }).unwrap();
+    let slot = TABLE.find(stag).unwrap();
+    slot.other.store(other, Ordering::Relaxed);
+    slot.state.fetch_add(1, Ordering::Acquire);
+    let access = Access { stag, addr: 0x1000, len: 16, rights: 0 };
+    let grant = acquire_moving(Grant { slot, addr: 0 }, MOVING, access, 7);
+    assert_eq!(grant.map(|grant| grant.addr()), Ok(0x1000));
+    deregister(stag);
+    deregister(other);
+}
+
+/// The access has looked at the state of the region while it changed, and at the second slot when the change was over.
+#[test]
+fn an_access_is_not_sent_on_to_the_second_slot_once_the_change_is_over() {
+    let stag = register(region()).unwrap();
+    let slot = TABLE.find(stag).unwrap();
+    let (level, second, second_stag) = TABLE.take().unwrap();
+    second.describe(Region { addr: 0x9000, ..region() }, 0x1000);
+    second.other.store(stag, Ordering::Relaxed);
+    slot.other.store(second_stag, Ordering::Relaxed);
+    let access = Access { stag, addr: 0x1000, len: 16, rights: 0 };
+    for (state, expected) in [(CLAIMED, 0x1000), (CLAIMED | VALID, 0x9000)] {
+        second.state.store(state, Ordering::Relaxed);
+        slot.state.fetch_add(1, Ordering::Acquire);
+        let grant = acquire_moving(Grant { slot, addr: 0 }, MOVING, access, 7);
+        assert_eq!(grant.map(|grant| grant.addr()), Ok(expected));
+    }
+    second.invalidate();
+    TABLE.give_back(level, second);
+    deregister(stag);
+}
+
 /// A region goes back and forth between two memories, protection domains and rights while threads access it, two accesses at a time: none
 /// is denied that both permit, each leads to one of the memories, and none to the old one once the change is over.
 #[test]
@@ -135,6 +279,7 @@ fn threads_access_a_region_while_it_is_replaced() {
         for thread in 0..3u64 {
             let (held, accesses, denied, over) = (&held, &accesses, &denied, &over);
             scope.spawn(move || {
+                let _over = AtEnd(over);
                 let which = |grant: &Grant| match grant.addr() {
                     addr if addr == MEMORY[0] + thread => 0,
                     addr if addr == MEMORY[1] + thread => 1,
@@ -164,6 +309,7 @@ fn threads_access_a_region_while_it_is_replaced() {
                 }
             });
         }
+        let _over = AtEnd(&over);
         let until = Instant::now() + LONG;
         while Instant::now() < until {
             rounds += 1;
@@ -180,10 +326,10 @@ fn threads_access_a_region_while_it_is_replaced() {
             let access = region().access | if memory == 1 { REMOTE_READ } else { 0 };
             replace(stag, Region { addr: MEMORY[memory], access, ..region() }, IOVA);
             while accesses[memory].load(Ordering::Relaxed) == began[memory] {
+                assert!(!over.load(Ordering::Relaxed), "a thread has failed");
                 std::thread::yield_now();
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
     println!("{rounds} changes, {accesses:?} accesses, {denied:?} denied");
     deregister(stag);

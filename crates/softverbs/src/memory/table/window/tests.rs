@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
 
+use super::super::super::AtEnd;
 use super::super::{Change, acquire, deregister, lose_writes, register, register_at, try_deregister};
 use super::*;
 
@@ -51,6 +52,78 @@ fn a_window_is_accessed_within_its_range_with_its_rights_by_peers() {
     free_window(rkey);
     assert_eq!(at(rkey, 0x1010, REMOTE_WRITE, QP), Err(Denied::Stag));
     deregister(of_region);
+}
+
+#[test]
+fn a_window_may_be_all_of_a_region() {
+    let of_region = register(region()).unwrap();
+    let rkey = alloc_window(PD, false).unwrap();
+    bind_window(Bind { addr: 0x1000, len: 0x100, ..bind_of(rkey, of_region) }, QP).unwrap();
+    for (addr, expected) in [(0xfff, Err(Denied::Bounds)), (0x1000, Ok(0x1000)), (0x10f8, Ok(0x10f8))] {
+        assert_eq!(at(rkey, addr, REMOTE_READ, QP), expected);
+    }
+    free_window(rkey);
+    deregister(of_region);
+}
+
+#[test]
+fn a_window_has_none_of_the_rights_of_its_region() {
+    let access = BINDABLE | REMOTE_READ | REMOTE_ATOMIC;
+    let of_region = register(Region { access, ..region() }).unwrap();
+    let rkey = alloc_window(PD, false).unwrap();
+    bind_window(Bind { access: REMOTE_WRITE, ..bind_of(rkey, of_region) }, QP).unwrap();
+    let of = |rights| Access { stag: rkey, addr: 0x1010, len: 8, rights };
+    for right in [REMOTE_READ, REMOTE_ATOMIC, REMOTE_WRITE | REMOTE_READ] {
+        assert_eq!(acquire(of(right), QP).err(), Some(Denied::Rights));
+    }
+    assert_eq!(acquire(of(REMOTE_WRITE), QP).ok().unwrap().persistent(), None);
+    free_window(rkey);
+    deregister(of_region);
+}
+
+#[test]
+fn one_thread_at_a_time_has_a_window() {
+    let rkey = alloc_window(PD, false).unwrap();
+    let window = Window::find(rkey).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(Window::find(rkey).is_some());
+            done.store(true, Ordering::SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!done.load(Ordering::SeqCst));
+        drop(window);
+    });
+    assert!(done.load(Ordering::SeqCst));
+    free_window(rkey);
+}
+
+#[test]
+fn a_window_that_was_freed_leaves_its_slot_to_others() {
+    let of_region = register(region()).unwrap();
+    for is_bound in [false, true] {
+        let rkey = alloc_window(PD, false).unwrap();
+        if is_bound {
+            bind_window(bind_of(rkey, of_region), QP).unwrap();
+        }
+        let (_, slot) = WINDOWS.holder(rkey).unwrap();
+        free_window(rkey);
+        assert_eq!(slot.state.load(Ordering::Relaxed), 0);
+    }
+    deregister(of_region);
+}
+
+#[test]
+fn a_slot_without_a_window_is_no_window() {
+    // Another thread is about to allocate one.
+    let (level, slot, stag) = WINDOWS.take().unwrap();
+    assert!(Window::find(stag).is_none());
+    slot.state.fetch_or(ALLOCATED, Ordering::Relaxed);
+    assert!(Window::find(stag).is_some_and(|window| window.level == level));
+    slot.state.fetch_and(!ALLOCATED, Ordering::Relaxed);
+    WINDOWS.give_back(level, slot);
+    assert!(Window::find(stag).is_none());
 }
 
 #[test]
@@ -251,6 +324,7 @@ fn threads_access_a_window_while_it_is_bound_anew() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
+                let _over = AtEnd(&over);
                 while !over.load(Ordering::Relaxed) {
                     let access = Access { stag: rkey, addr: 4, len: 8, rights: REMOTE_WRITE };
                     match acquire(access, OTHER_QP) {
@@ -273,9 +347,11 @@ fn threads_access_a_window_while_it_is_bound_anew() {
                 }
             });
         }
+        let _over = AtEnd(&over);
         let until = Instant::now() + LONG;
         let mut last = None;
         while Instant::now() < until || granted.load(Ordering::Relaxed) == 0 {
+            assert!(!over.load(Ordering::Relaxed), "a thread has failed");
             let which = rounds % 2;
             let new = register(Region { addr: [0x1000, 0x5000][which], ..region() }).unwrap();
             let addr = [0x1010, 0x5010][which];
@@ -287,7 +363,6 @@ fn threads_access_a_window_while_it_is_bound_anew() {
             }
             rounds += 1;
         }
-        over.store(true, Ordering::Relaxed);
         free_window(rkey);
         last.into_iter().for_each(deregister);
     });

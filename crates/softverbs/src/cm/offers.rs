@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! How the two ends of a connection on one host agree on memory to share, beside the TCP connection and without a change to what it carries.
+//!
+//! A listener also listens on a Unix socket, under an abstract name that its TCP address gives. An initiator whose TCP connection is there, and
+//! leads to its own host, looks for that name before it sends its MPA Request. If nobody listens there, it is TCP, as with any other peer. Else it
+//! sends an offer: the memory, and its TCP socket. The responder takes what is offered when it has the MPA Request, and answers before it
+//! sends the MPA Reply. So when the initiator has the reply, the answer is there, too, or there is none and both use TCP.
+//!
+//! Nobody is believed. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED).
+//! An offer counts for the connection of which its TCP socket is the other end, and who has that descriptor is that end; the memory must be
+//! what an initiator creates. What does not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as
+//! it was looked at: as long as it is open, nobody would be told of the end of its owner.
+//!
+//! The listener is not woken for offers. They wait in the kernel, limited by the backlog, until an MPA Request arrives; of those that were read
+//! and belong to no request yet, [`MAX_OFFERS`] are kept, for [`REQUEST_TIMEOUT_S`] seconds.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::addr;
+use crate::fork;
+use crate::limits::{BACKLOG, MAX_OFFERS, REQUEST_TIMEOUT_S};
+use crate::link::{Mine, Rings, Theirs};
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+use crate::unix;
+use crate::{NOTICE, lock};
+
+/// What an offer says, and with it its version: whoever has another one has another name, too.
+const OFFER: &[u8] = b"softverbs offer 1";
+const ACCEPTED: u8 = b'1';
+
+/// The two addresses of a connection: those of this end and of the other one. IPv4 addresses also in sockets of IPv6.
+type Ends = (SocketAddr, SocketAddr);
+
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+fn ends(socket: &OwnedFd) -> Result<Ends, Errno> {
+    Ok((canonical(addr::local(socket)?), canonical(addr::peer(socket)?)))
+}
+
+fn name(addr: SocketAddr) -> Vec<u8> {
+    format!("softverbs 1 {}", canonical(addr)).into_bytes()
+}
+
+/// The addresses a listener may be bound to that takes connections to `addr`.
+fn candidates(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    let any = |ip: IpAddr| SocketAddr::new(ip, addr.port());
+    let (v4, v6) = (any(Ipv4Addr::UNSPECIFIED.into()), any(Ipv6Addr::UNSPECIFIED.into()));
+    [Some(addr), addr.is_ipv4().then_some(v4), Some(v6)].into_iter().flatten()
+}
+
+fn is_tcp(socket: &OwnedFd) -> bool {
+    sys::get_option(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+}
+
+/// Whether a descriptor leaves the program at least half of those that it may have. A connection with rings needs three, one with TCP alone
+/// needs one.
+fn is_affordable(fd: &impl AsRawFd) -> bool {
+    usize::try_from(fd.as_raw_fd()).is_ok_and(|fd| fd < sys::max_descriptors() / 2)
+}
+
+// ---- the initiator -------------------------------------------------------------------------------------------------------------------------
+
+/// Memory that was offered to the listener.
+pub(super) struct Offered {
+    memory: Mine,
+    bell: Socket,
+}
+
+impl Offered {
+    /// Offers memory for a connection that is established, before anything is sent on it. `None`: there is nobody who would take it, or
+    /// nothing to offer.
+    pub(super) fn send(socket: &OwnedFd) -> Option<Self> {
+        let (local, peer) = ends(socket).ok()?;
+        if !(peer.ip().is_loopback() || peer.ip() == local.ip()) {
+            return None;
+        }
+        let found = candidates(peer).find_map(|addr| match unix::connect(&name(addr)) {
+            Err(libc::ECONNREFUSED) => None,
+            found => Some(found),
+        });
+        let Some(found) = found else {
+            log::info!("connection to {peer} on this host uses TCP: the listener offers nothing else");
+            return None;
+        };
+        let sent = found
+            .map_err(|_| "the Unix socket of the listener cannot be reached")
+            .and_then(|bell| Self::send_over(bell, socket));
+        sent.inspect_err(
+            |why| log::info!(target: NOTICE, "connection to {peer} on this host uses TCP: {why}"),
+        )
+        .ok()
+    }
+
+    fn send_over(bell: Socket, socket: &OwnedFd) -> Result<Self, &'static str> {
+        if !unix::is_of_same_user(&bell) {
+            return Err("the listener runs under another user, or in another user or pid namespace");
+        }
+        let memory = Mine::create().map_err(|_| "there is no memory to share")?;
+        if !is_affordable(memory.file()) {
+            return Err("there are few descriptors left");
+        }
+        unix::send_with(&bell, OFFER, &[socket.as_raw_fd(), memory.file().as_raw_fd()])
+            .map_err(|_| "the offer could not be sent")?;
+        Ok(Self { memory, bell })
+    }
+
+    /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt: nobody knows whether it has.
+    pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
+        let mut answer = [0];
+        match sys::recv(&self.bell, &mut answer) {
+            Ok(1) if answer == [ACCEPTED] => Ok(Some(self.memory.share(self.bell))),
+            Ok(0) | Err(libc::EAGAIN | libc::ECONNRESET) => {
+                log::info!(
+                    target: NOTICE,
+                    "a connection on this host uses TCP: the responder has not taken the shared memory"
+                );
+                Ok(None)
+            }
+            Ok(_) => Err(libc::EPROTO),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+// ---- the responder -------------------------------------------------------------------------------------------------------------------------
+
+/// Memory that the initiator of a connection has offered.
+pub(crate) struct Offer {
+    memory: Socket,
+    bell: Socket,
+}
+
+impl Offer {
+    /// Takes the offer, and says so to the initiator. `None`: it is not taken.
+    pub(crate) fn accept(self) -> Option<Rings> {
+        let taken = Theirs::adopt(self.memory).and_then(|memory| {
+            sys::send(&self.bell, &[ACCEPTED])?;
+            Ok(memory)
+        });
+        taken
+            .inspect_err(|&e| {
+                let why = std::io::Error::from_raw_os_error(e);
+                log::info!(
+                    target: NOTICE,
+                    "a connection on this host uses TCP: cannot use the offered memory: {why}"
+                );
+            })
+            .ok()
+            .map(|memory| memory.share(self.bell))
+    }
+}
+
+struct Waiting {
+    offer: Offer,
+    /// As the responder sees them.
+    ends: Ends,
+    namespace: Option<u64>,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Connections whose offer has not arrived.
+    silent: VecDeque<(Socket, Instant)>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// The offers to a listener.
+pub(super) struct Offers {
+    socket: Socket,
+    queue: Mutex<Queue>,
+}
+
+/// What came of a look for an offer.
+enum Read {
+    NotYet(Socket),
+    Nonsense,
+    Offer(Waiting),
+}
+
+impl Offers {
+    /// For a TCP socket that listens. `None`: connections to it use TCP.
+    pub(super) fn listen(socket: &OwnedFd) -> Option<Self> {
+        let addr = addr::local(socket).ok()?;
+        match unix::listen(&name(addr), BACKLOG) {
+            Ok(socket) => Some(Self { socket, queue: Mutex::default() }),
+            Err(e) => {
+                let why = std::io::Error::from_raw_os_error(e);
+                log::info!(target: NOTICE, "connections from this host to {addr} use TCP: {why}");
+                None
+            }
+        }
+    }
+
+    /// The offer for a connection whose MPA Request has arrived.
+    pub(super) fn take(&self, socket: &OwnedFd) -> Option<Offer> {
+        let ends = ends(socket).ok()?;
+        let queue = &mut *lock(&self.queue);
+        self.gather(queue);
+        let namespace = unix::namespace(socket);
+        let at = queue.waiting.iter().position(|one| one.ends == ends && one.namespace == namespace)?;
+        queue.waiting.remove(at).map(|waiting| waiting.offer)
+    }
+
+    /// Reads what has arrived, and forgets what has waited for too long.
+    fn gather(&self, queue: &mut Queue) {
+        let now = Instant::now();
+        let old = |since: Instant| now.duration_since(since) >= Duration::from_secs(REQUEST_TIMEOUT_S);
+        queue.silent.retain(|(_, since)| !old(*since));
+        queue.waiting.retain(|waiting| !old(waiting.since));
+        // As many as the kernel keeps, and one that has come meanwhile.
+        for _ in 0..=BACKLOG {
+            let Ok(socket) = self.socket.accept() else { break };
+            if unix::is_of_same_user(&socket) && is_affordable(&*socket) {
+                queue.silent.push_back((socket, now));
+            }
+        }
+        for (socket, since) in std::mem::take(&mut queue.silent) {
+            match read(socket, since) {
+                Read::NotYet(socket) => queue.silent.push_back((socket, since)),
+                Read::Nonsense => {}
+                Read::Offer(waiting) => queue.waiting.push_back(waiting),
+            }
+        }
+        while queue.silent.len() > MAX_OFFERS {
+            queue.silent.pop_front();
+        }
+        while queue.waiting.len() > MAX_OFFERS {
+            queue.waiting.pop_front();
+        }
+    }
+}
+
+/// Reads the offer from a Unix socket: it is one message.
+fn read(bell: Socket, since: Instant) -> Read {
+    // Its TCP socket is closed before a fork could copy it.
+    let received = fork::undivided(|| {
+        let mut bytes = [0; OFFER.len() + 1];
+        let (n, fds) = unix::receive_with(&bell, &mut bytes)?;
+        let Ok([tcp, memory]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(libc::EPROTO) };
+        let offered = (&bytes[..n] == OFFER && is_tcp(&tcp)).then(|| ends(&tcp)).ok_or(libc::EPROTO)?;
+        let (near, far) = offered?;
+        Ok((Socket::note(memory), (far, near), unix::namespace(&tcp)))
+    });
+    match received {
+        Ok((memory, ends, namespace)) => {
+            Read::Offer(Waiting { offer: Offer { memory, bell }, ends, namespace, since })
+        }
+        Err(libc::EAGAIN) => Read::NotYet(bell),
+        Err(_) => Read::Nonsense,
+    }
+}
+
+#[cfg(test)]
+mod tests;

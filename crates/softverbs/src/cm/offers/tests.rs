@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+
+use super::*;
+
+/// A listener, and the ends of a connection to it: the initiator's and the responder's.
+fn connected(addr: &str) -> (Offers, OwnedFd, OwnedFd) {
+    let listener = TcpListener::bind(addr).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ip = if addr.contains("127") || addr.contains("0.0.0.0") { "127.0.0.1" } else { "::1" };
+    let initiator = TcpStream::connect((ip, port)).unwrap();
+    let (responder, _) = listener.accept().unwrap();
+    let offers = Offers::listen(&listener.into()).unwrap();
+    (offers, initiator.into(), responder.into())
+}
+
+fn socket(fd: &OwnedFd) -> Socket {
+    Socket::noted(|| Ok(fd.try_clone().unwrap())).unwrap()
+}
+
+/// What a stranger sends to the listener of `responder`.
+fn send(responder: &OwnedFd, bytes: &[u8], fds: &[i32]) -> Socket {
+    let bell = unix::connect(&name(addr::local(responder).unwrap())).unwrap();
+    unix::send_with(&bell, bytes, fds).unwrap();
+    bell
+}
+
+#[test]
+fn an_offer_reaches_the_other_end_of_its_connection() {
+    for addr in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+        let (offers, initiator, responder) = connected(addr);
+        assert!(offers.take(&responder).is_none());
+        let offered = Offered::send(&initiator).unwrap();
+        let taken = offers.take(&responder).unwrap();
+        assert!(offers.take(&responder).is_none(), "it is one offer");
+        let rings = taken.accept().unwrap();
+        let other = offered.accepted().unwrap().unwrap();
+        drop((rings, other));
+    }
+}
+
+#[test]
+fn an_offer_that_nobody_takes_is_no_offer() {
+    let (offers, initiator, responder) = connected("127.0.0.1:0");
+    let offered = Offered::send(&initiator).unwrap();
+    assert!(offered.accepted().unwrap().is_none(), "not answered yet");
+    let offered = Offered::send(&initiator).unwrap();
+    drop(offers.take(&responder));
+    drop(offers.take(&responder));
+    assert!(offered.accepted().unwrap().is_none(), "dropped");
+    let offered = Offered::send(&initiator).unwrap();
+    let bell = offers.take(&responder).unwrap().bell;
+    sys::send(&bell, b"?").unwrap();
+    assert_eq!(offered.accepted().map(drop), Err(libc::EPROTO));
+    drop(offers);
+    assert!(Offered::send(&initiator).is_none(), "nobody listens");
+}
+
+#[test]
+fn an_offer_for_the_connection_of_somebody_else_is_not_taken() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let one: OwnedFd = TcpStream::connect(addr).unwrap().into();
+    let other: OwnedFd = TcpStream::connect(addr).unwrap().into();
+    let (first, second) = (listener.accept().unwrap().0.into(), listener.accept().unwrap().0.into());
+    let offers = Offers::listen(&listener.into()).unwrap();
+    let _offered = Offered::send(&other).unwrap();
+    assert!(offers.take(&first).is_none());
+    let _offered_too = Offered::send(&one).unwrap();
+    assert!(offers.take(&first).is_some());
+    assert!(offers.take(&second).is_some(), "it is kept for its own");
+}
+
+#[test]
+fn what_is_no_offer_is_closed_and_harms_no_other() {
+    let (offers, initiator, responder) = connected("127.0.0.1:0");
+    let memory = Mine::create().unwrap();
+    let (tcp, file) = (initiator.as_raw_fd(), memory.file().as_raw_fd());
+    let mut closed = vec![
+        send(&responder, b"x", &[tcp, file]),
+        send(&responder, b"softverbs offer 2", &[tcp, file]),
+        send(&responder, b"softverbs offer 1 and more", &[tcp, file]),
+        send(&responder, OFFER, &[]),
+        send(&responder, OFFER, &[tcp]),
+        send(&responder, OFFER, &[file, tcp]),
+    ];
+    // Bound and connected as the initiator's socket is, but not of TCP.
+    let (local, peer) = (addr::local(&initiator).unwrap(), addr::peer(&initiator).unwrap());
+    let udp = UdpSocket::bind(local).unwrap();
+    udp.connect(peer).unwrap();
+    assert_eq!(ends(&initiator), Ok((local, peer)));
+    closed.push(send(&responder, OFFER, &[udp.as_raw_fd(), file]));
+    // The socket of the responder itself, which others cannot have.
+    let _own = send(&responder, OFFER, &[responder.as_raw_fd(), file]);
+    let silent = unix::connect(&name(addr::local(&responder).unwrap())).unwrap();
+    assert!(offers.take(&responder).is_none());
+    for (i, bell) in closed.iter().enumerate() {
+        assert_ne!(sys::recv(bell, &mut [0]), Err(libc::EAGAIN), "number {i} is still open");
+    }
+    // One that is late is an offer all the same.
+    unix::send_with(&silent, OFFER, &[tcp, file]).unwrap();
+    assert!(offers.take(&responder).is_some());
+}
+
+#[test]
+fn memory_that_is_none_is_not_accepted() {
+    let (offers, initiator, responder) = connected("127.0.0.1:0");
+    let wrong = sys::event_flag().unwrap();
+    let bell = send(&responder, OFFER, &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
+    assert!(offers.take(&responder).unwrap().accept().is_none());
+    assert_eq!(sys::recv(&bell, &mut [0]), Ok(0), "it is not told that it was taken");
+}
+
+#[test]
+fn the_tcp_socket_of_an_offer_is_not_kept_open() {
+    let (offers, initiator, responder) = connected("127.0.0.1:0");
+    let _offered = Offered::send(&initiator).unwrap();
+    let _taken = offers.take(&responder).unwrap();
+    drop(initiator);
+    let responder = socket(&responder);
+    assert_eq!(sys::recv(&responder, &mut [0]), Ok(0));
+}
+
+#[test]
+fn those_who_offer_and_request_nothing_are_few() {
+    let (offers, initiator, responder) = connected("127.0.0.1:0");
+    let memory = Mine::create().unwrap();
+    let fds = [initiator.as_raw_fd(), memory.file().as_raw_fd()];
+    let stranger: OwnedFd = TcpStream::connect(addr::local(&responder).unwrap()).map(Into::into).unwrap_or(
+        // The TCP listener is closed; any other connection will do.
+        {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            TcpStream::connect(listener.local_addr().unwrap()).unwrap().into()
+        },
+    );
+    let mut open = Vec::new();
+    for _ in 0..MAX_OFFERS {
+        open.push(send(&responder, OFFER, &[stranger.as_raw_fd(), fds[1]]));
+        open.push(unix::connect(&name(addr::local(&responder).unwrap())).unwrap());
+        if open.len() % 64 == 0 {
+            let _ = offers.take(&responder);
+        }
+    }
+    open.push(send(&responder, OFFER, &fds));
+    assert!(offers.take(&responder).is_some());
+    let queue = lock(&offers.queue);
+    assert!(queue.silent.len() <= MAX_OFFERS && queue.waiting.len() <= MAX_OFFERS);
+}
+
+#[test]
+fn a_listener_of_any_address_is_found() {
+    let names = |addr: &str| candidates(addr.parse().unwrap()).map(|a| a.to_string()).collect::<Vec<_>>();
+    assert_eq!(names("10.0.0.5:7"), ["10.0.0.5:7", "0.0.0.0:7", "[::]:7"]);
+    assert_eq!(names("[::1]:7"), ["[::1]:7", "[::]:7"]);
+    assert_eq!(name("[::ffff:10.0.0.5]:7".parse().unwrap()), b"softverbs 1 10.0.0.5:7");
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Requests in flight, in strict mode: the memory that belongs to them until a completion says otherwise.
+//!
+//! Software RDMA has often read the memory of a request when the call that posts it returns. An adapter reads it at any time until the
+//! request is over, and once more where it has to repeat a packet; the program knows that it is over when it has taken a completion of this
+//! request or of a later one. What the program does to the memory meanwhile goes well here and may not there.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::access::{Access, Party};
+use crate::conn::wr::{Op, SendWr};
+use crate::limits::{FLIGHT_BYTES, FLIGHT_STEP};
+use crate::sys::Process;
+use crate::{lock, memory};
+
+/// A posted request.
+struct Request {
+    wr_id: u64,
+    memory: Vec<Access>,
+    party: Party,
+    /// Of what it sends, when it was posted; `None`: it sends nothing of this memory, or it could not be read.
+    sum: Option<u64>,
+}
+
+/// The requests of a send queue whose completions the program has not taken, in the order in which they were posted.
+pub(crate) struct Flight {
+    process: Process,
+    /// The connection has ended: nothing is in flight any more.
+    over: AtomicBool,
+    requests: Mutex<Requests>,
+}
+
+struct Requests {
+    known: VecDeque<Request>,
+    most: usize,
+    /// The position of the first one that is known, and of the first one that is in flight. Positions count up for ever.
+    first: u64,
+    flying: u64,
+}
+
+impl Request {
+    fn of(wr: &SendWr, party: Party, process: Process) -> Self {
+        let memory: Vec<Access> = wr.local.parts(0, wr.len as usize, 0).collect();
+        let sends =
+            matches!(wr.op, Op::Write | Op::WriteWithImm | Op::Send | Op::SendWithImm | Op::SendWithInv);
+        let sum = if sends { sum_of(&memory, party, process) } else { None };
+        Self { wr_id: wr.wr_id, memory, party, sum }
+    }
+
+    fn has_changed(&self, process: Process) -> bool {
+        // Memory that is gone now is a matter of its region.
+        self.sum.is_some_and(|sum| sum_of(&self.memory, self.party, process).is_some_and(|now| now != sum))
+    }
+}
+
+/// A sum of the first [`FLIGHT_BYTES`] of these ranges.
+fn sum_of(memory: &[Access], party: Party, process: Process) -> Option<u64> {
+    if memory.is_empty() {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    let mut left = FLIGHT_BYTES;
+    let mut bytes = [0; FLIGHT_STEP];
+    for range in memory {
+        let mut done = 0;
+        while done < range.len && left > 0 {
+            let len = FLIGHT_STEP.min(range.len - done).min(left);
+            let part = Access { addr: range.addr.wrapping_add(done as u64), len, ..*range };
+            memory::fetch(process, part, party, &mut bytes[..len]).ok()?;
+            hasher.write(&bytes[..len]);
+            done += len;
+            left -= len;
+        }
+    }
+    Some(hasher.finish())
+}
+
+impl Flight {
+    /// Of a send queue with so many places.
+    pub(crate) fn new(most: u32) -> Self {
+        let requests = Requests { known: VecDeque::new(), most: most as usize, first: 0, flying: 0 };
+        Self { process: Process::own(), over: AtomicBool::new(false), requests: Mutex::new(requests) }
+    }
+
+    /// Posts a request with `push`, behind those that were posted before.
+    pub(crate) fn begin(
+        &self,
+        wr: SendWr,
+        party: Party,
+        push: impl FnOnce(SendWr) -> Result<(), SendWr>,
+    ) -> Result<(), SendWr> {
+        let mut requests = lock(&self.requests);
+        let request = Request::of(&wr, party, self.process);
+        push(wr)?;
+        if requests.known.len() >= requests.most {
+            // More than the queue has places: the program is only warned of that. The oldest ones are over in all likelihood.
+            requests.known.pop_front();
+            requests.first += 1;
+        }
+        requests.known.push_back(request);
+        Ok(())
+    }
+
+    /// So many requests are over, and the program knows. Gives one whose memory has changed meanwhile.
+    pub(crate) fn end(&self, count: u64) -> Option<u64> {
+        let over = self.over.load(Ordering::Relaxed);
+        let mut requests = lock(&self.requests);
+        requests.flying += count;
+        let mut changed = None;
+        while requests.first < requests.flying {
+            let Some(request) = requests.known.pop_front() else { break };
+            requests.first += 1;
+            if !over && changed.is_none() && request.has_changed(self.process) {
+                changed = Some(request.wr_id);
+            }
+        }
+        changed
+    }
+
+    /// The connection has ended.
+    pub(crate) fn ends_all(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// A request in flight whose memory is of this region.
+    pub(crate) fn uses(&self, stag: u32) -> Option<u64> {
+        if self.over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let requests = lock(&self.requests);
+        let uses = |request: &&Request| request.memory.iter().any(|range| range.stag == stag);
+        requests.known.iter().find(uses).map(|request| request.wr_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::LOCAL_WRITE;
+    use crate::conn::wr::{Local, Sge};
+    use crate::memory::{Region, deregister, register};
+    use std::cell::UnsafeCell;
+
+    /// Registered memory that changes.
+    struct Memory {
+        bytes: Box<[UnsafeCell<u8>]>,
+        stag: u32,
+    }
+
+    const PARTY: Party = Party { pd: 77, qp: 1 };
+    const NEVER_FULL: fn(SendWr) -> Result<(), SendWr> = |_| Ok(());
+
+    impl Memory {
+        fn new(len: usize) -> Self {
+            let bytes: Box<[_]> = (0..len).map(|_| UnsafeCell::new(0)).collect();
+            let region =
+                Region { addr: bytes.as_ptr() as u64, len: len as u64, access: LOCAL_WRITE, pd: PARTY.pd };
+            let stag = register(region).unwrap();
+            Self { bytes, stag }
+        }
+
+        fn set(&mut self, at: usize, value: u8) {
+            *self.bytes[at].get_mut() = value;
+        }
+
+        fn sge(&self, at: usize, len: usize) -> Sge {
+            Sge::new(self.bytes[at].get() as u64, len as u32, self.stag)
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            deregister(self.stag);
+        }
+    }
+
+    fn request(wr_id: u64, op: Op, entries: &[Sge]) -> SendWr {
+        SendWr {
+            wr_id,
+            op,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            imm: [0; 4],
+            local: Local::memory(entries).unwrap(),
+            len: entries.iter().map(|entry| entry.len).sum(),
+            remote_addr: 0,
+            rkey: 0,
+        }
+    }
+
+    fn post(flight: &Flight, wr: SendWr) {
+        flight.begin(wr, PARTY, NEVER_FULL).unwrap();
+    }
+
+    #[test]
+    fn a_change_before_the_completion_is_seen() {
+        let mut memory = Memory::new(3 * FLIGHT_STEP);
+        for (at, len) in [(0, 1), (5, 100), (0, FLIGHT_STEP + 1), (7, 2 * FLIGHT_STEP)] {
+            for place in [at, at + len / 2, at + len - 1] {
+                let flight = Flight::new(8);
+                post(&flight, request(3, Op::Write, &[memory.sge(at, len)]));
+                memory.set(place, 1);
+                assert_eq!(flight.end(1), Some(3), "{place} of {len} at {at}");
+                memory.set(place, 0);
+            }
+        }
+        let flight = Flight::new(8);
+        post(&flight, request(1, Op::Send, &[memory.sge(0, 4), memory.sge(100, 4)]));
+        post(&flight, request(2, Op::Send, &[memory.sge(0, 4), memory.sge(200, 4)]));
+        memory.set(203, 9);
+        memory.set(104, 9);
+        assert_eq!((flight.end(1), flight.end(1)), (None, Some(2)), "in several entries, and beside them");
+    }
+
+    #[test]
+    fn what_is_not_sent_or_is_over_may_change() {
+        let mut memory = Memory::new(64);
+        let flight = Flight::new(8);
+        post(&flight, request(1, Op::Read, &[memory.sge(0, 8)]));
+        post(&flight, request(2, Op::Write, &[memory.sge(8, 8)]));
+        post(&flight, request(3, Op::Write, &[]));
+        memory.set(0, 1);
+        assert_eq!(flight.end(3), None);
+        memory.set(8, 1);
+        assert_eq!(flight.end(0), None);
+        post(&flight, request(4, Op::Write, &[memory.sge(0, 8)]));
+        memory.set(0, 2);
+        flight.ends_all();
+        assert_eq!((flight.uses(memory.stag), flight.end(1)), (None, None));
+    }
+
+    #[test]
+    fn a_region_is_used_until_the_completion() {
+        let (a, b) = (Memory::new(64), Memory::new(64));
+        let flight = Flight::new(2);
+        post(&flight, request(1, Op::Read, &[a.sge(0, 8), b.sge(0, 8)]));
+        post(&flight, request(2, Op::Send, &[a.sge(0, 8)]));
+        assert_eq!((flight.uses(a.stag), flight.uses(b.stag), flight.uses(1)), (Some(1), Some(1), None));
+        flight.end(1);
+        assert_eq!((flight.uses(a.stag), flight.uses(b.stag)), (Some(2), None));
+        post(&flight, request(3, Op::Send, &[b.sge(0, 8)]));
+        post(&flight, request(4, Op::Send, &[b.sge(0, 8)]));
+        assert_eq!(flight.uses(a.stag), None, "more than there are places: the oldest is forgotten");
+        flight.end(1);
+        assert_eq!(flight.uses(b.stag), Some(3));
+        flight.end(2);
+        assert_eq!(flight.uses(b.stag), None);
+    }
+
+    #[test]
+    fn a_request_that_was_not_posted_is_not_in_flight() {
+        let memory = Memory::new(64);
+        let flight = Flight::new(2);
+        let wr = flight.begin(request(1, Op::Send, &[memory.sge(0, 8)]), PARTY, Err);
+        assert_eq!(wr.map_err(|wr| wr.wr_id), Err(1));
+        assert_eq!(flight.uses(memory.stag), None);
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The link of a connection whose two ends are on one host: what it carries goes through rings in memory that both share.
+//!
+//! The TCP connection stays. It says that the peer is there, and it carries the end: what it brings is what follows all that was put into the
+//! ring. So an end that closes sends its last words over TCP, whether the ring has room or not, and what a peer that was killed has put
+//! into the ring before is delivered. The engine watches the socket, and nobody else needs to: nothing arrives there before the end. Nobody
+//! asks whether the host of the peer is still there ([`crate::progress::vigil`]), as it is this one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::linger;
+use super::past::{self, MOST, Past};
+use super::ring::Rings;
+use super::shared::{SIZE, Shared};
+use super::tcp::{MAX_PARTS, Pieces, gather, link_error};
+use crate::access::{Access, Party, Unreachable};
+use crate::conn::host::{LinkError, Part};
+use crate::conn::reason;
+use crate::memory::{self, Grant};
+use crate::progress::engine::{Engine, Source};
+use crate::progress::watch::{Ringed, Watch};
+use crate::progress::{By, Driven};
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+
+/// What the socket has when the peer has gone, or says its last words.
+const END: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+
+/// Memory to share that this end has created for a connection.
+pub(crate) struct Mine(Shared);
+
+impl Mine {
+    pub(crate) fn create() -> Result<Self, Errno> {
+        let shared = Shared::create()?;
+        past::proof().inspect(|proof| shared.show(0, *proof));
+        Ok(Self(shared))
+    }
+
+    /// What the peer is given.
+    pub(crate) fn file(&self) -> &std::os::fd::OwnedFd {
+        self.0.file()
+    }
+
+    /// The peer has taken it: `bell` is connected with it.
+    pub(crate) fn share(self, bell: Socket) -> Rings {
+        Rings::new(self.0, bell, true)
+    }
+}
+
+/// Memory to share that the peer has created.
+pub(crate) struct Theirs(Shared);
+
+impl Theirs {
+    /// EINVAL if it is not such memory.
+    pub(crate) fn adopt(file: Socket) -> Result<Self, Errno> {
+        let shared = Shared::adopt(file)?;
+        past::proof().inspect(|proof| shared.show(1, *proof));
+        Ok(Self(shared))
+    }
+
+    /// As [`Mine::share`].
+    pub(crate) fn share(self, bell: Socket) -> Rings {
+        Rings::new(self.0, bell, false)
+    }
+}
+
+/// The end of the peer, as the engine learns of it from the socket.
+struct End {
+    connection: Weak<dyn Driven>,
+    has_come: AtomicBool,
+}
+
+impl Source for End {
+    fn ready(self: Arc<Self>, _events: u32) {
+        self.has_come.store(true, Ordering::Release);
+        if let Some(connection) = self.connection.upgrade() {
+            connection.drive(reason::READABLE | reason::WRITABLE | reason::HANGUP, By::Engine);
+        }
+    }
+}
+
+pub(crate) struct Local {
+    socket: Socket,
+    end: Arc<End>,
+    end_token: u64,
+    rings: Arc<Rings>,
+    token: u64,
+    watch: Arc<Watch>,
+    engine: Arc<Engine>,
+    /// The queue pair.
+    party: Party,
+    grants: Vec<Grant>,
+    past: Option<Past>,
+    /// The part of the ring, from its beginning, the pages of which were written to.
+    written: usize,
+}
+
+impl Local {
+    /// Adds the bell of `rings` to `watch`, and the socket to the engine.
+    pub(super) fn open(
+        socket: Socket,
+        rings: Rings,
+        watch: Arc<Watch>,
+        engine: Arc<Engine>,
+        party: Party,
+        connection: Arc<dyn Driven>,
+    ) -> Result<Self, Errno> {
+        use std::os::fd::AsRawFd;
+        let rings = Arc::new(rings);
+        let end = Arc::new(End { connection: Arc::downgrade(&connection), has_come: AtomicBool::new(false) });
+        let token = watch.add_ring(rings.bell(), rings.clone(), connection)?;
+        let end_token = engine.token();
+        engine
+            .add(end_token, socket.as_raw_fd(), END, end.clone())
+            .inspect_err(|_| watch.remove_ring(rings.bell(), token))?;
+        let grants = Vec::with_capacity(MAX_PARTS);
+        let past = Past::open(&rings);
+        Ok(Self { socket, end, end_token, rings, token, watch, engine, party, grants, past, written: 0 })
+    }
+
+    pub(super) fn ringed(&self) -> Weak<dyn Ringed> {
+        let rings: Arc<dyn Ringed> = self.rings.clone();
+        Arc::downgrade(&rings)
+    }
+
+    fn is_told(&self) -> bool {
+        self.watch.is_told()
+    }
+
+    /// Puts as much of `parts` into the ring as there is room for.
+    pub(super) fn send(&mut self, parts: &[Part<'_>]) -> Result<usize, LinkError> {
+        if self.rings.is_left_behind() {
+            return Err(LinkError::Broken(libc::ENOTCONN));
+        }
+        let room = self.rings.room(|| self.is_told()).map_err(LinkError::Broken)?;
+        if room == 0 {
+            return Err(LinkError::Blocked);
+        }
+        let (ring, at) = self.rings.target();
+        let first = (at % SIZE as u64) as usize;
+        if parts.iter().all(|part| matches!(part, Part::Bytes(_))) {
+            let mut n = 0;
+            for part in parts {
+                let Part::Bytes(bytes) = part else { continue };
+                let bytes = &bytes[..bytes.len().min(room - n)];
+                if first + n + bytes.len() > self.written && self.written < SIZE {
+                    break;
+                }
+                self.rings.shared.copy_in(ring, at + n as u64, bytes);
+                n += bytes.len();
+            }
+            if n > 0 {
+                return self.rings.put(n).map(|()| n).map_err(LinkError::Broken);
+            }
+        }
+        let mut pieces = Pieces::new();
+        gather(&mut pieces, parts, self.party, &mut self.grants)?;
+        let mut room = Shared::contiguous(at, room);
+        let mut used = 0;
+        for piece in &mut pieces {
+            if room == 0 {
+                break;
+            }
+            piece.iov_len = piece.iov_len.min(room);
+            room -= piece.iov_len;
+            used += 1;
+        }
+        let written = self.rings.shared.write(ring, at, &pieces[..used]);
+        self.grants.clear();
+        let n = written.map_err(link_error)?;
+        self.written = self.written.max((first + n).next_multiple_of(4096).min(SIZE));
+        self.rings.put(n).map(|()| n).map_err(LinkError::Broken)
+    }
+
+    /// How many bytes there are to take, of the `wanted` ones; else why not. `Ok(0)`: those of the socket are next.
+    fn look(&self, wanted: usize) -> Result<usize, LinkError> {
+        if self.rings.is_left_behind() {
+            return Err(LinkError::Broken(libc::ENOTCONN));
+        }
+        // Before the look at the ring: what the peer has put there before its end is then seen.
+        let ended = self.end.has_come.load(Ordering::Acquire);
+        match self.rings.available(wanted, || self.is_told()) {
+            Err(e) => Err(LinkError::Broken(e)),
+            Ok(0) if ended => Ok(0),
+            Ok(0) => Err(LinkError::Blocked),
+            Ok(there) => Ok(there.min(wanted)),
+        }
+    }
+
+    /// Receives bytes; 0 is the end of the stream.
+    pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        let n = self.look(into.len())?;
+        if n == 0 {
+            return sys::recv(&self.socket, into).map_err(link_error);
+        }
+        let (ring, at) = self.rings.source();
+        self.rings.shared.copy_out(ring, at, &mut into[..n]);
+        sys::note_received(n);
+        self.rings.took(n).map(|()| n).map_err(LinkError::Broken)
+    }
+
+    /// As [`Local::receive`], but first into registered memory, then into `rest`.
+    pub(super) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        let n = self.look(to.len + rest.len())?;
+        let grant = memory::acquire(to, self.party)
+            .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
+        if n == 0 {
+            // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
+            return unsafe { sys::recv_into(&self.socket, grant.addr(), to.len, rest) }.map_err(link_error);
+        }
+        let (ring, at) = self.rings.source();
+        let placed = n.min(to.len);
+        let mut done = 0;
+        while done < placed {
+            let len = Shared::contiguous(at + done as u64, placed - done);
+            let iov_base = (grant.addr() + done as u64) as *mut libc::c_void;
+            // SAFETY: `grant` permits writing the range `to`, of which this is a part, and is held until the call has returned.
+            let read = unsafe {
+                self.rings.shared.read(ring, at + done as u64, &[libc::iovec { iov_base, iov_len: len }])
+            };
+            match read {
+                Ok(read) if read == len => done += read,
+                Ok(_) => return Err(LinkError::Memory(0, Unreachable::Fault)),
+                Err(e) => return Err(link_error(e)),
+            }
+        }
+        drop(grant);
+        self.rings.shared.copy_out(ring, at + placed as u64, &mut rest[..n - placed]);
+        sys::note_received(n);
+        self.rings.took(n).map(|()| n).map_err(LinkError::Broken)
+    }
+
+    pub(super) fn transfers(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// Copies between the memory of the peer and `local`, past the rings, and gives how many bytes.
+    pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        let Some(past) = &mut self.past else { return 0 };
+        let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
+        let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
+        if !is_up || !remote.first().is_some_and(|first| past.is_open_for(*first, len)) {
+            return 0;
+        }
+        let mut pieces = Pieces::new();
+        // The place of what the call itself needs.
+        pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
+        if gather(&mut pieces, local, self.party, &mut self.grants).is_err() {
+            return 0;
+        }
+        let (mut left, mut used) = (len, 1);
+        for piece in &mut pieces[1..] {
+            if left == 0 {
+                break;
+            }
+            piece.iov_len = piece.iov_len.min(left);
+            left -= piece.iov_len;
+            used += 1;
+        }
+        // SAFETY: `grants` are those for the pieces but the first one, and are held until the call has returned; if it is a read, the
+        // connection has asked for the right to write to them.
+        let copied = if left == 0 { unsafe { past.copy(&mut pieces[..used], remote, len) } } else { 0 };
+        self.grants.clear();
+        copied
+    }
+
+    /// Whether the peer has lent what this accesses.
+    pub(super) fn may_transfer(&self, remote: Access) -> bool {
+        self.past.as_ref().is_some_and(|past| past.is_lent(remote))
+    }
+
+    /// All that was received has been acted on.
+    pub(super) fn acted(&mut self) {
+        if self.past.is_some() {
+            self.rings.acted();
+        }
+    }
+
+    /// The peer has made an access that was granted.
+    pub(super) fn granted(&mut self, access: Access, grant: &Grant) {
+        if let Some(past) = &mut self.past {
+            past.lend(access, grant);
+        }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Closes the connection: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
+    pub(super) fn close(self, last: Option<&[u8]>) {
+        use std::os::fd::AsRawFd;
+        let Self { socket, end_token, rings, token, watch, engine, past, .. } = self;
+        if let Some(past) = past {
+            past.close();
+        }
+        watch.remove_ring(rings.bell(), token);
+        engine.remove(end_token, socket.as_raw_fd());
+        if let Some(last) = last {
+            linger::start(&engine, socket, last);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, Party};
+use crate::link::shared::Shared;
+use crate::memory::{Change, Region, register, try_deregister};
+use crate::socket::Socket;
+
+const PD: u32 = 1;
+const RIGHTS: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE;
+
+fn owned(fd: impl Into<OwnedFd>) -> Socket {
+    Socket::noted(|| Ok(fd.into())).unwrap()
+}
+
+/// The two ends of a connection, both in this process.
+fn pair() -> (Past, Past) {
+    let shared = Shared::create().unwrap();
+    shared.show(0, Proof::own().unwrap());
+    let theirs = Shared::adopt(owned(shared.file().try_clone().unwrap())).unwrap();
+    theirs.show(1, Proof::own().unwrap());
+    let (a, b) = UnixStream::pair().unwrap();
+    let (a, b) = (Rings::new(shared, owned(a), true), Rings::new(theirs, owned(b), false));
+    (Past::try_open(&Arc::new(a)).unwrap(), Past::try_open(&Arc::new(b)).unwrap())
+}
+
+/// Registered memory that nobody else accesses.
+struct Target {
+    memory: Box<[u8]>,
+    stag: u32,
+}
+
+impl Target {
+    fn new(access: u32) -> Self {
+        let mut memory = vec![0; 4096].into_boxed_slice();
+        let region = Region { addr: memory.as_mut_ptr() as u64, len: 4096, access, pd: PD };
+        Self { stag: register(region).unwrap(), memory }
+    }
+
+    fn access(&self, rights: u32, at: usize, len: usize) -> Access {
+        Access { stag: self.stag, addr: self.memory.as_ptr() as u64 + at as u64, len, rights }
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        // SAFETY: the memory is there; the kernel may have written to it.
+        unsafe { self.memory.as_ptr().add(at).read_volatile() }
+    }
+}
+
+/// The owner's receiving half grants an access.
+fn grant(past: &mut Past, access: Access) {
+    let grant = memory::acquire(access, Party { pd: PD, qp: 1 }).unwrap();
+    past.lend(access, &grant);
+}
+
+/// Whether all of it was copied.
+fn copy(past: &Past, remote: Access, bytes: &mut [u8]) -> bool {
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: `bytes` belongs to the caller.
+    unsafe { past.copy(&mut [nothing, piece], &[remote], remote.len) == remote.len }
+}
+
+#[test]
+fn a_peer_copies_with_the_keys_that_it_was_lent_and_for_what_it_was() {
+    let (mut initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    let write = region.access(REMOTE_WRITE, 5, 100);
+    assert!(
+        !initiator.is_open_for(write, write.len) && !copy(&initiator, write, &mut [1; 100]),
+        "nothing is lent"
+    );
+    grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
+    assert!(initiator.is_open_for(write, write.len) && copy(&initiator, write, &mut [1; 100]));
+    assert_eq!([4, 5, 104, 105].map(|at| region.byte(at)), [0, 1, 1, 0]);
+    let read = region.access(REMOTE_READ, 5, 100);
+    assert!(!initiator.is_open_for(read, read.len), "it has only written");
+    grant(&mut target, read);
+    let mut bytes = [0; 100];
+    assert!(initiator.is_open_for(read, read.len) && copy(&initiator, read, &mut bytes));
+    assert!(initiator.is_open_for(write, write.len), "it may do both now");
+    // SAFETY: `bytes` lives here; the kernel has written to it.
+    assert_eq!(unsafe { (&raw const bytes).read_volatile() }, [1; 100]);
+    assert!(!copy(&initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
+    assert!(!target.is_open_for(read, read.len), "the other end was lent nothing");
+    assert!(try_deregister(region.stag));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn several_ranges_are_copied_in_order_or_none_where_one_is_not_lent() {
+    let (initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
+    let copy = |remote: &[Access], len: usize| {
+        let mut bytes: Vec<u8> = (1..=100).collect();
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+        // SAFETY: `bytes` lives until the call has returned.
+        unsafe { initiator.copy(&mut [nothing, piece], remote, len) }
+    };
+    let ranges = [(10, 5), (1000, 10), (8, 3)].map(|(at, len)| region.access(REMOTE_WRITE, at, len));
+    assert_eq!(copy(&ranges, 18), 18);
+    assert_eq!([8, 9, 10, 11, 14, 1000, 1009].map(|at| region.byte(at)), [16, 17, 18, 2, 5, 6, 15]);
+    // A part of the last one.
+    assert_eq!(copy(&ranges[..2], 12), 12);
+    assert_eq!([1006, 1007].map(|at| region.byte(at)), [12, 13]);
+    let outside = [region.access(REMOTE_WRITE, 0, 5), region.access(REMOTE_WRITE, 4095, 2)];
+    assert_eq!(copy(&outside, 7), 0);
+    assert_eq!(region.byte(0), 0, "nothing was copied");
+    assert!(try_deregister(region.stag));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn what_makes_writes_durable_is_the_owners() {
+    let (initiator, mut target) = pair();
+    let region = Target::new(RIGHTS | FLUSH_PERSISTENT);
+    grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
+    grant(&mut target, region.access(REMOTE_READ, 0, 1));
+    assert!(copy(&initiator, region.access(REMOTE_WRITE, 0, 8), &mut [1; 8]));
+    assert!(!copy(&initiator, region.access(REMOTE_READ, 0, 8), &mut [1; 8]), "a flush");
+    assert!(try_deregister(region.stag));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn nothing_is_copied_past_what_the_ring_has() {
+    let (mut initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    let write = region.access(REMOTE_WRITE, 0, 100);
+    grant(&mut target, write);
+    let rings = initiator.owner.rings.clone();
+    assert!(rings.room(|| false).unwrap() > 0);
+    rings.put(10).unwrap();
+    assert!(!initiator.is_open_for(write, write.len), "the peer has not acted");
+    let peer = target.owner.rings.clone();
+    assert_eq!(peer.available(10, || false), Ok(10));
+    peer.took(6).unwrap();
+    peer.acted();
+    assert!(!initiator.is_open_for(write, write.len), "not on all");
+    peer.took(4).unwrap();
+    assert!(!initiator.is_open_for(write, write.len), "it has taken it, no more");
+    peer.acted();
+    assert!(initiator.is_open_for(write, write.len));
+    assert!(try_deregister(region.stag));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn a_wait_in_vain_makes_the_next_ones_rare() {
+    let (mut initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    // The length is only compared here.
+    let long = Access { len: WORTH_A_WAIT, ..region.access(REMOTE_WRITE, 0, 0) };
+    target.owner.lend(Lent {
+        stag: region.stag,
+        rights: REMOTE_WRITE,
+        start: long.addr,
+        len: 1 << 20,
+        delta: 0,
+    });
+    let rings = initiator.owner.rings.clone();
+    assert!(rings.room(|| false).unwrap() > 0);
+    rings.put(10).unwrap();
+    for expected in [1, 0, 3, 2, 1, 0, 7] {
+        assert!(!initiator.is_open_for(long, long.len));
+        assert_eq!(initiator.skips, expected);
+    }
+    grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
+    assert!(try_deregister(region.stag));
+    target.close();
+    initiator.close();
+}
+
+/// Runs `withdraw` on a thread while the initiator holds a key, and lets it go; says whether that was waited for.
+fn is_waited_for(initiator: &Past, held: u32, withdraw: impl FnOnce() + Send) -> bool {
+    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    hold.take(held);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            withdraw();
+            done.store(true, Ordering::Release);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let waits = !done.load(Ordering::Acquire);
+        hold.let_go();
+        waits
+    })
+}
+
+#[test]
+fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
+    let (mut initiator, mut target) = pair();
+    let [one, other, third] = [Target::new(RIGHTS), Target::new(RIGHTS), Target::new(RIGHTS)];
+    let write = one.access(REMOTE_WRITE, 0, 100);
+    for region in [&one, &other] {
+        grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
+    }
+    assert!(
+        !is_waited_for(&initiator, one.stag, || assert!(try_deregister(third.stag))),
+        "it was never lent"
+    );
+    assert!(!is_waited_for(&initiator, one.stag, || assert!(try_deregister(other.stag))));
+    assert!(initiator.is_open_for(write, write.len));
+    assert!(is_waited_for(&initiator, one.stag, || assert!(try_deregister(one.stag))));
+    assert!(!initiator.is_open_for(write, write.len) && !copy(&initiator, write, &mut [1; 100]));
+    assert_eq!(one.byte(0), 0);
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn a_key_without_its_place_in_the_table_is_taken_back_as_well() {
+    let (initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
+    // Another one with the same place.
+    let stag = region.stag.wrapping_add(LOANS as u32);
+    target.owner.lend(Lent { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0 });
+    assert!(!copy(&initiator, region.access(REMOTE_WRITE, 0, 100), &mut [1; 100]));
+    assert!(is_waited_for(&initiator, region.stag, || assert!(try_deregister(region.stag))));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn a_region_that_is_described_anew_is_lent_anew() {
+    let (mut initiator, mut target) = pair();
+    let (mut region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
+    let write = region.access(REMOTE_WRITE, 0, 100);
+    grant(&mut target, write);
+    let new = Region { addr: elsewhere.as_ptr() as u64, len: 4096, access: RIGHTS, pd: PD };
+    let iova = write.addr;
+    let change = || Change::begin(write.stag).unwrap().replace(new, iova).unwrap();
+    assert!(is_waited_for(&initiator, region.stag, change));
+    assert!(!initiator.is_open_for(write, write.len), "that was the old one");
+    grant(&mut target, write);
+    assert!(copy(&initiator, write, &mut [3; 100]));
+    assert_eq!(region.byte(0), 0);
+    region.memory = elsewhere;
+    assert_eq!(region.byte(0), 3);
+    assert!(is_waited_for(&initiator, region.stag, || Change::begin(write.stag).unwrap().withdraw()));
+    assert!(!copy(&initiator, write, &mut [4; 100]));
+    assert!(try_deregister(region.stag));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn the_end_of_a_connection_waits_for_any_copy() {
+    let (mut initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    let write = region.access(REMOTE_WRITE, 0, 100);
+    grant(&mut target, write);
+    assert!(is_waited_for(&initiator, region.stag, || target.close()));
+    assert!(!initiator.is_open_for(write, write.len) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(try_deregister(region.stag), "nobody is asked any more");
+    initiator.close();
+}
+
+#[test]
+fn a_peer_that_does_not_say_who_it_is_uses_the_rings() {
+    let shared = Shared::create().unwrap();
+    let (a, _b) = UnixStream::pair().unwrap();
+    shared.show(0, Proof::own().unwrap());
+    let rings = Arc::new(Rings::new(shared, owned(a), true));
+    assert!(Past::try_open(&rings).is_err());
+    let Proof { addr, nonce: [a, b] } = Proof::own().unwrap();
+    rings.shared.show(1, Proof { addr, nonce: [a ^ 1, b] });
+    assert!(Past::try_open(&rings).is_err());
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The process at the other end, whose memory this one copies to and from by process_vm_writev(2) and process_vm_readv(2).
+//!
+//! Those calls know a process by its number, and mean whatever memory it has at that moment: that of a program which it has executed since
+//! (execve(2)), or that of another process which got the number after it had ended. So each process has a guard page, at an address that is drawn
+//! by chance, and each call accesses the guard page of the peer before anything else. All ranges of a call are of the same memory, in order, and
+//! the first one that cannot be accessed ends it: where the guard page is not there, nothing is copied.
+//!
+//! The guard page holds a random number. Peers tell each other where it is and what it says; who finds that there, in the process that the kernel
+//! names, has found the peer. And may access it: the same call says whether the kernel permits that (ptrace(2), "access mode checking").
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use crate::limits::MAX_TOGETHER;
+use crate::lock;
+use crate::process::PerProcess;
+use crate::socket::Socket;
+use crate::sys::{Errno, again, errno, page_size};
+
+/// Where the guard page of a process is, and what it begins with. The address 0: it has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Proof {
+    pub addr: u64,
+    pub nonce: [u64; 2],
+}
+
+/// Bytes of the number in a guard page. What writes write there, as a page that can be read only would not do for them, lies behind it.
+const NONCE: usize = 16;
+
+/// How often an address for the guard page is drawn.
+const TRIES: u32 = 8;
+
+/// A child after fork(2) has its own: the page of its parent is not in it.
+static OWN: PerProcess<Proof> = PerProcess::new();
+static PEERS: PerProcess<Vec<Weak<Peer>>> = PerProcess::new();
+
+impl Proof {
+    /// That of this process. ENOMEM, EIO.
+    pub(super) fn own() -> Result<Self, Errno> {
+        let mut own = lock(OWN.get());
+        if let Some(proof) = *own {
+            return Ok(proof);
+        }
+        let proof = Self::create()?;
+        *own = Some(proof);
+        Ok(proof)
+    }
+
+    fn create() -> Result<Self, Errno> {
+        let page = page_size();
+        let mut drawn = [0u64; 3];
+        let mut found = Err(libc::ENOMEM);
+        for _ in 0..TRIES {
+            let bytes: &mut [u8; 24] = &mut [0; 24];
+            getrandom::fill(bytes).map_err(|_| libc::EIO)?;
+            for (word, bytes) in drawn.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+            }
+            // Anywhere in the lower half of what a process has on all processors of 64 bits.
+            let hint = drawn[0] % (1 << 38) / page * page + (1 << 32);
+            let hint = usize::try_from(hint).unwrap_or(0);
+            let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: a new mapping, near the address or elsewhere: without MAP_FIXED the kernel takes no other one away.
+            let addr = unsafe { libc::mmap(hint as *mut libc::c_void, page as usize, prot, flags, -1, 0) };
+            if addr == libc::MAP_FAILED {
+                return Err(errno());
+            }
+            if addr as usize == hint {
+                found = Ok(addr);
+                break;
+            }
+            // SAFETY: the mapping was just made, and nobody knows of it.
+            unsafe { libc::munmap(addr, page as usize) };
+        }
+        let addr = found?;
+        let nonce = [drawn[1], drawn[2]];
+        // SAFETY: the page was just mapped, and is aligned for the number; it is never unmapped. The advice concerns children only.
+        unsafe {
+            addr.cast::<[u64; 2]>().write_volatile(nonce);
+            if libc::madvise(addr, page as usize, libc::MADV_DONTFORK) != 0 {
+                return Err(errno());
+            }
+        }
+        Ok(Self { addr: addr as u64, nonce })
+    }
+}
+
+/// A process whose memory this one may access.
+pub(super) struct Peer {
+    pid: libc::pid_t,
+    proof: Proof,
+    /// Readable when it has ended.
+    end: Socket,
+}
+
+fn check(ret: isize) -> Result<usize, Errno> {
+    usize::try_from(ret).map_err(|_| errno())
+}
+
+fn piece<T>(at: *mut T, iov_len: usize) -> libc::iovec {
+    libc::iovec { iov_base: at.cast(), iov_len }
+}
+
+impl Peer {
+    /// The process with a number, which claims that this is its guard page. EPERM and what else process_vm_readv(2) and pidfd_open(2) report;
+    /// EPROTO if it is not there.
+    pub(super) fn meet(pid: libc::pid_t, proof: Proof) -> Result<Arc<Self>, Errno> {
+        let mut peers = lock(PEERS.get());
+        let peers = peers.get_or_insert_default();
+        let known =
+            peers.iter().filter_map(Weak::upgrade).find(|peer| peer.pid == pid && peer.proof == proof);
+        if let Some(peer) = known.filter(|peer| !peer.has_ended(Duration::ZERO)) {
+            return Ok(peer);
+        }
+        let end = Socket::noted(|| {
+            // SAFETY: pidfd_open takes no pointers.
+            let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as isize)?;
+            // SAFETY: the kernel has just created the descriptor, so it has no other owner.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
+        })?;
+        let peer = Arc::new(Self { pid, proof, end });
+        // SAFETY: nothing but the number is read.
+        unsafe { peer.read(&mut [], &mut Ranges::new()) }?;
+        // The number of a process that has not ended is that of no other.
+        if peer.has_ended(Duration::ZERO) {
+            return Err(libc::ESRCH);
+        }
+        peers.retain(|peer| peer.strong_count() > 0);
+        peers.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        peers.push(Arc::downgrade(&peer));
+        Ok(peer)
+    }
+
+    pub(super) fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
+    /// Whether it has ended, with all of its threads; waits so long for that.
+    pub(super) fn has_ended(&self, wait: Duration) -> bool {
+        let mut fd = libc::pollfd { fd: self.end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let wait = libc::c_int::try_from(wait.as_millis()).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `fd` is one element, which is writable.
+        unsafe { crate::cancel::whole(|| libc::poll(&mut fd, 1, wait)) > 0 && fd.revents & libc::POLLIN != 0 }
+    }
+
+    /// Copies the bytes of `local` but its first element, which is overwritten, to ranges of the peer that have as many; gives how many bytes
+    /// were copied, from the first one on: all, up to one that cannot be accessed. EFAULT if the guard page is not there.
+    ///
+    /// # Safety
+    ///
+    /// The peer may be this process. Then it must have lent the ranges, and not take them back before the call has returned.
+    pub(super) unsafe fn write(&self, local: &mut [libc::iovec], to: &mut Ranges) -> Result<usize, Errno> {
+        let mut byte = 0u8;
+        let guard = (self.proof.addr + NONCE as u64) as *mut u8;
+        self.copy(local, piece(&raw mut byte, 1), to.behind(piece(guard, 1)), |pid, local, n, remote, m| {
+            // SAFETY: the local ranges are only read: `byte`, and memory that the kernel checks. What is written to is the guard page, or
+            // whatever another process has there, and ranges that are written to at the caller's word.
+            unsafe { libc::process_vm_writev(pid, local, n, remote, m, 0) }
+        })
+    }
+
+    /// Copies bytes of the peer to `local`, as [`Peer::write`]. EPROTO if it is not the peer.
+    ///
+    /// # Safety
+    ///
+    /// The caller must hold grants to write all of `local` but its first element, which is overwritten.
+    pub(super) unsafe fn read(&self, local: &mut [libc::iovec], from: &mut Ranges) -> Result<usize, Errno> {
+        let mut nonce = [0u64; 2];
+        let guard = piece(self.proof.addr as *mut u8, NONCE);
+        let first = piece(&raw mut nonce, NONCE);
+        let copied = self.copy(local, first, from.behind(guard), |pid, local, n, remote, m| {
+            // SAFETY: the first local range is `nonce`, and the caller holds grants to write the others. The kernel checks that they are
+            // mapped. Those of the peer are only read.
+            unsafe { libc::process_vm_readv(pid, local, n, remote, m, 0) }
+        })?;
+        // SAFETY: `nonce` is initialized, and the kernel has written to it.
+        let read = unsafe { (&raw const nonce).read_volatile() };
+        if read == self.proof.nonce { Ok(copied) } else { Err(libc::EPROTO) }
+    }
+
+    /// Has `call` copy between `local`, whose first element becomes `first`, and `remote`; gives how many bytes behind the first range.
+    fn copy(
+        &self,
+        local: &mut [libc::iovec],
+        first: libc::iovec,
+        remote: &[libc::iovec],
+        call: impl Fn(libc::pid_t, *const libc::iovec, libc::c_ulong, *const libc::iovec, libc::c_ulong) -> isize,
+    ) -> Result<usize, Errno> {
+        let mut alone = [first];
+        let local = if local.is_empty() { &mut alone[..] } else { local };
+        local[0] = first;
+        let (at, n) = (local.as_ptr(), local.len() as libc::c_ulong);
+        let copied = check(again(|| call(self.pid, at, n, remote.as_ptr(), remote.len() as libc::c_ulong)))?;
+        copied.checked_sub(first.iov_len).ok_or(libc::EFAULT)
+    }
+}
+
+/// Ranges of the peer's memory, for one system call.
+pub(super) struct Ranges(ArrayVec<libc::iovec, { MAX_TOGETHER + 1 }>);
+
+impl Ranges {
+    pub(super) fn new() -> Self {
+        // The first place is that of the guard page.
+        Self(ArrayVec::from_iter([piece(std::ptr::null_mut::<u8>(), 0)]))
+    }
+
+    /// False if there is no place for it.
+    pub(super) fn push(&mut self, addr: u64, len: usize) -> bool {
+        self.0.try_push(piece(addr as *mut u8, len)).is_ok()
+    }
+
+    fn behind(&mut self, guard: libc::iovec) -> &[libc::iovec] {
+        self.0[0] = guard;
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range<T>(at: *const T, len: usize) -> Ranges {
+        let mut ranges = Ranges::new();
+        assert!(ranges.push(at as u64, len));
+        ranges
+    }
+
+    fn own() -> libc::pid_t {
+        std::process::id() as libc::pid_t
+    }
+
+    #[test]
+    fn a_process_is_known_by_what_its_guard_page_says() {
+        let proof = Proof::own().unwrap();
+        assert_eq!(Proof::own(), Ok(proof));
+        let peer = Peer::meet(own(), proof).unwrap();
+        assert!(!peer.has_ended(Duration::ZERO));
+        assert!(Arc::ptr_eq(&peer, &Peer::meet(own(), proof).unwrap()), "one descriptor for all connections");
+        let [a, b] = proof.nonce;
+        assert_eq!(Peer::meet(own(), Proof { nonce: [a, b ^ 1], ..proof }).map(drop), Err(libc::EPROTO));
+        let elsewhere = Proof { addr: proof.addr + page_size(), ..proof };
+        assert!(matches!(Peer::meet(own(), elsewhere).map(drop), Err(libc::EFAULT | libc::EPROTO)));
+        assert!(Peer::meet(own(), Proof::default()).is_err());
+    }
+
+    #[test]
+    fn bytes_go_both_ways_and_only_if_the_guard_page_is_there() {
+        let peer = Peer::meet(own(), Proof::own().unwrap()).unwrap();
+        let (mut from, mut to) = (*b"0123456789", [0u8; 10]);
+        let (a, b) = from.split_at_mut(4);
+        let mut local =
+            [piece(std::ptr::null_mut::<u8>(), 0), piece(a.as_mut_ptr(), 4), piece(b.as_mut_ptr(), 6)];
+        // SAFETY: `to` belongs to this test.
+        assert_eq!(unsafe { peer.write(&mut local, &mut range(&raw mut to, 10)) }, Ok(10));
+        // SAFETY: `to` is an array that lives here; the kernel has written to it.
+        assert_eq!(unsafe { (&raw const to).read_volatile() }, *b"0123456789");
+        let mut back = [0u8; 10];
+        let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(back.as_mut_ptr(), 10)];
+        // SAFETY: `back` belongs to this test.
+        assert_eq!(unsafe { peer.read(&mut local, &mut range(&raw const to, 10)) }, Ok(10));
+        // SAFETY: as above.
+        assert_eq!(unsafe { (&raw const back).read_volatile() }, *b"0123456789");
+        // Two ranges, the second of which is not there: what goes to the first one is counted.
+        let mut partly = range(&raw mut to, 7);
+        assert!(partly.push(4096, 3));
+        let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(back.as_mut_ptr(), 10)];
+        // SAFETY: as above.
+        assert_eq!(unsafe { peer.write(&mut local, &mut partly) }, Ok(7));
+        let other = Proof { addr: 4096, ..peer.proof };
+        let other = Peer { pid: own(), proof: other, end: Socket::noted(crate::sys::event_flag).unwrap() };
+        let mut zeros = [0u8; 10];
+        let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(zeros.as_mut_ptr(), 10)];
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.write(&mut local, &mut range(&raw mut to, 10)) }, Err(libc::EFAULT));
+        // SAFETY: as above.
+        assert_eq!(unsafe { (&raw const to).read_volatile() }, *b"0123456789", "nothing was copied");
+    }
+}

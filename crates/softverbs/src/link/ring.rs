@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The two rings of a connection on one host, as one end sees them: one that it writes to and one that it reads.
+//!
+//! Each end keeps its own positions and only publishes them; those of the peer are checked whenever they are looked at, and a peer that has put more than
+//! fits, or taken more than there was, has broken the connection.
+//!
+//! Nobody makes a system call while both ends look. An end that leaves it to the kernel to tell it, first says so in a word ([`Doorbell`]),
+//! then looks once more; the other one sees the word after it has published its position, and rings: it sends a byte on the Unix socket
+//! between them. That never blocks. The byte says nothing of what it is for, so whoever is told of one must afterwards look at both rings.
+//!
+//! The kernel tells of each byte once (EPOLLET), whether those before it were read or not. So bytes are read only when there may be many, which
+//! saves a system call for most: as each request for the bell brings one at most, the requests are counted. A socket that is full then
+//! has a byte that this end has not been told of yet.
+//!
+//! A writer that finds the ring empty begins at its first byte again, so a connection whose reader keeps up uses the first pages only: they stay in
+//! the caches, and the others need no memory.
+//!
+//! A writer without room goes on when a quarter of the ring is free, so that it is not woken for every few bytes.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::shared::{SIZE, Shared, Words};
+use crate::progress::doorbell::Doorbell;
+use crate::progress::watch::Ringed;
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+
+/// What a writer waits for, once it has found the ring full.
+const ROOM: usize = SIZE / 4;
+/// From here on an empty ring begins anew.
+const FAR: u64 = 16 * 1024;
+/// Bytes that may be left in the socket of the bell, far fewer than fill it: the kernel counts some 800 bytes for each, of 200 KiB.
+const UNREAD: u32 = 32;
+/// What a peer is told to have done that says more than the ring holds.
+const NONSENSE: Errno = libc::EPROTO;
+
+/// Both rings, and the bell. The positions are changed only by the holder of the connection's turn.
+pub(crate) struct Rings {
+    pub(super) shared: Shared,
+    bell: Socket,
+    /// How often the peer was asked to ring since the bytes of the bell were read.
+    asked: AtomicU32,
+    /// The number of the ring that is read; the other one is written to.
+    reads: usize,
+    taken: AtomicU64,
+    /// Bytes that were acted on, as the peer was told.
+    acted: AtomicU64,
+    put: AtomicU64,
+    /// Where the two rings have begun last.
+    read_base: AtomicU64,
+    put_base: AtomicU64,
+    /// What the peer had taken when it was looked at last.
+    taken_by_peer: AtomicU64,
+    /// The ring that is written to is full, and has not had [`ROOM`] since.
+    full: AtomicBool,
+}
+
+impl Rings {
+    /// `bell` is connected with the peer. `initiator`: whether this end has asked for the connection.
+    pub(super) fn new(shared: Shared, bell: Socket, initiator: bool) -> Self {
+        Self {
+            shared,
+            bell,
+            asked: AtomicU32::new(0),
+            reads: usize::from(initiator),
+            taken: AtomicU64::new(0),
+            acted: AtomicU64::new(0),
+            put: AtomicU64::new(0),
+            read_base: AtomicU64::new(0),
+            put_base: AtomicU64::new(0),
+            taken_by_peer: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    /// A fork has left the memory behind, in the parent.
+    pub(super) fn is_left_behind(&self) -> bool {
+        self.shared.is_left_behind()
+    }
+
+    fn input(&self) -> &Words {
+        self.shared.words(self.reads)
+    }
+
+    fn output(&self) -> &Words {
+        self.shared.words(1 - self.reads)
+    }
+
+    /// The ring to read, and the position in it.
+    pub(super) fn source(&self) -> (usize, u64) {
+        (self.reads, self.taken.load(Ordering::Relaxed).wrapping_sub(self.read_base.load(Ordering::Relaxed)))
+    }
+
+    /// The ring to write to, and the position in it.
+    pub(super) fn target(&self) -> (usize, u64) {
+        (1 - self.reads, self.put.load(Ordering::Relaxed).wrapping_sub(self.put_base.load(Ordering::Relaxed)))
+    }
+
+    /// Asks the peer to ring, with one of the words that say so.
+    fn ask(&self, word: &Doorbell) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        word.about_to_sleep();
+    }
+
+    /// Wakes the peer. ENOMEM and the like: it sleeps on, and does not know of what was done for it.
+    fn ring_bell(&self) -> Result<(), Errno> {
+        match sys::send(&self.bell, &[1]) {
+            // The peer has not been told of earlier ones yet; or it has gone, which TCP says.
+            Ok(_) | Err(libc::EAGAIN | libc::EPIPE | libc::ECONNRESET) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn bytes_there(&self) -> Result<usize, Errno> {
+        let there =
+            self.input().put().load(Ordering::Acquire).wrapping_sub(self.taken.load(Ordering::Relaxed));
+        usize::try_from(there).ok().filter(|there| *there <= SIZE).ok_or(NONSENSE)
+    }
+
+    /// How many bytes there are to take. If there are fewer than `wanted` and `is_told` says so, the peer rings when there are more. EPROTO.
+    pub(super) fn available(&self, wanted: usize, is_told: impl FnOnce() -> bool) -> Result<usize, Errno> {
+        let mut there = self.bytes_there()?;
+        if there < wanted && is_told() {
+            self.ask(self.input().reader());
+            there = self.bytes_there()?;
+        }
+        if there > 0 {
+            self.follow()?;
+        }
+        Ok(there)
+    }
+
+    /// There are bytes: has the writer begun anew with them? It does so only behind what was taken.
+    fn follow(&self) -> Result<(), Errno> {
+        // The acquisition of the number of bytes orders this, too; and as long as they are there it does not change.
+        let base = self.input().base().load(Ordering::Relaxed);
+        if base != self.read_base.load(Ordering::Relaxed) {
+            if base != self.taken.load(Ordering::Relaxed) {
+                return Err(NONSENSE);
+            }
+            self.read_base.store(base, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// So many bytes, of those that were available, have been copied. An error of [`Rings::ring_bell`] ends the connection.
+    pub(super) fn took(&self, n: usize) -> Result<(), Errno> {
+        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(n as u64);
+        self.taken.store(taken, Ordering::Relaxed);
+        let words = self.input();
+        words.taken().store(taken, Ordering::Release);
+        // A writer that waits puts nothing, so there is not less room than this; what a peer says that lies is for it to worry about.
+        let left = words.put().load(Ordering::Relaxed).wrapping_sub(taken);
+        if left <= (SIZE - ROOM) as u64 && words.writer().must_wake() {
+            return self.ring_bell();
+        }
+        Ok(())
+    }
+
+    /// All that was taken has been acted on.
+    pub(super) fn acted(&self) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if self.acted.load(Ordering::Relaxed) != taken {
+            self.acted.store(taken, Ordering::Relaxed);
+            self.input().acted().store(taken, Ordering::Release);
+        }
+    }
+
+    /// Whether the peer has acted on all that was ever put.
+    pub(super) fn is_settled(&self) -> bool {
+        self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
+    }
+
+    /// This end and the other one, as [`Shared::dealings`] counts them.
+    pub(super) fn ends(&self) -> (usize, usize) {
+        (1 - self.reads, self.reads)
+    }
+
+    fn room_there(&self) -> Result<usize, Errno> {
+        let taken = self.output().taken().load(Ordering::Acquire);
+        let used = self.put.load(Ordering::Relaxed).wrapping_sub(taken);
+        let used = usize::try_from(used).ok().filter(|used| *used <= SIZE).ok_or(NONSENSE)?;
+        self.taken_by_peer.store(taken, Ordering::Relaxed);
+        Ok(SIZE - used)
+    }
+
+    fn has_waited_enough(&self, room: usize) -> bool {
+        let enough = room >= ROOM;
+        if enough {
+            self.full.store(false, Ordering::SeqCst);
+        }
+        enough
+    }
+
+    /// How much may be put, 0 if nothing: then, if `is_told` says so, the peer rings when there is room. EPROTO.
+    pub(super) fn room(&self, is_told: impl FnOnce() -> bool) -> Result<usize, Errno> {
+        if !self.full.load(Ordering::Relaxed) {
+            if self.target().1 % SIZE as u64 >= FAR && self.room_there()? == SIZE {
+                let put = self.put.load(Ordering::Relaxed);
+                self.put_base.store(put, Ordering::Relaxed);
+                // Published with the next bytes.
+                self.output().base().store(put, Ordering::Relaxed);
+            }
+            // It has not become less; the word of the peer is looked at only when this is little.
+            let used = self.put.load(Ordering::Relaxed) - self.taken_by_peer.load(Ordering::Relaxed);
+            let room = SIZE.saturating_sub(used as usize);
+            let room = if room >= ROOM { room } else { self.room_there()? };
+            if room > 0 {
+                return Ok(room);
+            }
+            self.full.store(true, Ordering::SeqCst);
+        }
+        let room = self.room_there()?;
+        if self.has_waited_enough(room) {
+            return Ok(room);
+        }
+        if is_told() {
+            self.ask(self.output().writer());
+            let room = self.room_there()?;
+            if self.has_waited_enough(room) {
+                return Ok(room);
+            }
+        }
+        Ok(0)
+    }
+
+    /// So many bytes have been written, at most as many as there was room for. An error of [`Rings::ring_bell`] ends the connection.
+    pub(super) fn put(&self, n: usize) -> Result<(), Errno> {
+        let put = self.put.load(Ordering::Relaxed).wrapping_add(n as u64);
+        self.put.store(put, Ordering::Relaxed);
+        let words = self.output();
+        words.put().store(put, Ordering::Release);
+        if words.reader().must_wake() {
+            return self.ring_bell();
+        }
+        Ok(())
+    }
+}
+
+impl Ringed for Rings {
+    fn ask_for_bell(&self) {
+        if self.is_left_behind() {
+            return;
+        }
+        self.ask(self.input().reader());
+        if self.full.load(Ordering::SeqCst) {
+            self.ask(self.output().writer());
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        if self.is_left_behind() {
+            return false;
+        }
+        // Nonsense is news, too.
+        let readable = self.bytes_there() != Ok(0);
+        let put = self.put.load(Ordering::Relaxed);
+        let used = || put.wrapping_sub(self.output().taken().load(Ordering::Acquire));
+        readable || (self.full.load(Ordering::SeqCst) && used() <= (SIZE - ROOM) as u64)
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.is_left_behind() && !self.has_news()
+    }
+
+    fn silence(&self) {
+        if self.asked.load(Ordering::Relaxed) < UNREAD {
+            return;
+        }
+        // Before they are read: what the peer is asked for from now on may be left unread.
+        self.asked.store(0, Ordering::Relaxed);
+        let mut bytes = [0; 64];
+        while sys::recv(&self.bell, &mut bytes) == Ok(bytes.len()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

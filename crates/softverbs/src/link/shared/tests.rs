@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+use super::*;
+use crate::sys;
+use crate::sys::tests::Mapping;
+
+fn owned(fd: impl Into<OwnedFd>) -> Socket {
+    Socket::noted(|| Ok(fd.into())).unwrap()
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_on_both_ways() {
+    let a = Shared::create().unwrap();
+    let page = sys::page_size() as usize;
+    let map = Mapping::new(2 * page);
+    map.unmap(page, page);
+    let piece =
+        |at, iov_len| libc::iovec { iov_base: (map.addr() as usize + at) as *mut libc::c_void, iov_len };
+    assert_eq!(a.write(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
+    assert_eq!(a.write(0, 0, &[piece(page - 8, 8), piece(page, 8)]), Ok(8));
+    // SAFETY: nobody has references to the memory of `map`, and the page behind it is not mapped.
+    unsafe {
+        assert_eq!(a.read(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
+        assert_eq!(a.read(0, 0, &[piece(page - 8, 8)]), Ok(8));
+    }
+}
+
+#[test]
+fn only_memory_is_adopted_that_nobody_can_make_shorter() {
+    let len = total_len() as u64;
+    let memory = |flags, len: u64, seals: libc::c_int| {
+        // SAFETY: the name is a C string; the descriptor is new.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | flags);
+            assert!(fd >= 0);
+            OwnedFd::from_raw_fd(fd)
+        };
+        let file = std::fs::File::from(file);
+        file.set_len(len).unwrap();
+        // SAFETY: F_ADD_SEALS takes an int.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+        Shared::adopt(owned(file)).map(drop)
+    };
+    let (grow, shrink, seal) = (libc::F_SEAL_GROW, libc::F_SEAL_SHRINK, libc::F_SEAL_SEAL);
+    let sealing = libc::MFD_ALLOW_SEALING;
+    assert_eq!(memory(sealing, len, grow | shrink | seal), Ok(()));
+    assert_eq!(memory(sealing, len, grow | seal), Err(libc::EINVAL));
+    assert_eq!(memory(sealing, len, shrink | seal), Err(libc::EINVAL));
+    assert_eq!(memory(sealing, len, 0), Err(libc::EINVAL));
+    assert_eq!(memory(sealing, len - 1, grow | shrink | seal), Err(libc::EINVAL));
+    assert_eq!(memory(sealing, len + 1, grow | shrink | seal), Err(libc::EINVAL));
+    assert!(memory(sealing, len, grow | shrink | seal | libc::F_SEAL_WRITE).is_err());
+    assert!(Shared::adopt(owned(sys::event_flag().unwrap())).is_err());
+    assert!(Shared::adopt(owned(std::fs::File::open("/proc/self/exe").unwrap())).is_err());
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Bytes in shared memory: either their reader sees them, or somebody who will is told.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::super::attention::{Attention, Orders, Tick};
+use super::super::doorbell::Doorbell;
+use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Ordering::Relaxed, lock};
+use super::check;
+use crate::limits::MIN_TRUST;
+
+/// A ring that holds one message at most, its reader's set, and what the kernel and the engine were told. The words are those of
+/// `link::ring`, and so is their order.
+struct Line {
+    attention: Attention,
+    put: AtomicU32,
+    taken: AtomicU32,
+    reader: Doorbell,
+    writer: Doorbell,
+    /// The writer has found the ring full.
+    full: AtomicBool,
+    /// Stands for the turns of the two ends.
+    reads: Mutex<()>,
+    /// Bells that were rung and not answered, at the end of the reader and of the writer.
+    rung: AtomicU32,
+    rung_for_room: AtomicU32,
+    kicked: AtomicU32,
+    ticking: AtomicU32,
+    armed: AtomicBool,
+}
+
+impl Orders for Line {
+    fn wake_engine(&self, wanted: bool) -> bool {
+        self.armed.store(wanted, Relaxed);
+        true
+    }
+
+    fn tick(&self) {
+        assert_eq!(self.ticking.fetch_add(1, Relaxed), 0, "on the list twice");
+    }
+
+    /// As `Watch` does, with what `Rings` says.
+    fn have_bells_rung(&self) {
+        self.reader.about_to_sleep();
+        if self.put.load(Ordering::Acquire) != self.taken.load(Relaxed) {
+            self.kicked.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Line {
+    fn new() -> Arc<Self> {
+        let zero = || AtomicU32::new(0);
+        Arc::new(Self {
+            attention: Attention::new(),
+            put: zero(),
+            taken: zero(),
+            reader: Doorbell::new(),
+            writer: Doorbell::new(),
+            full: AtomicBool::new(false),
+            reads: Mutex::new(()),
+            rung: zero(),
+            rung_for_room: zero(),
+            kicked: zero(),
+            ticking: zero(),
+            armed: AtomicBool::new(true),
+        })
+    }
+
+    /// The program polls, and the engine only looks with its ticks.
+    fn quiet() -> Arc<Self> {
+        let line = Self::new();
+        (0..MIN_TRUST).for_each(|_| line.attention.polled(&*line));
+        assert!(!line.attention.is_told());
+        line
+    }
+
+    /// The reader drives: takes what is there.
+    fn read(&self) -> bool {
+        let _turn = lock(&self.reads);
+        let taken = self.taken.load(Relaxed);
+        let mut put = self.put.load(Ordering::Acquire);
+        if put == taken && self.attention.is_told() {
+            self.reader.about_to_sleep();
+            put = self.put.load(Ordering::Acquire);
+        }
+        self.taken.store(put, Ordering::Release);
+        if put != taken && self.writer.must_wake() {
+            self.rung_for_room.fetch_add(1, Relaxed);
+        }
+        put != taken
+    }
+
+    fn poll(&self) {
+        if self.read() {
+            self.attention.polled(self);
+        }
+    }
+
+    /// The engine's tick, if the set is on its list.
+    fn tick(&self) {
+        if self.ticking.swap(0, Relaxed) > 0
+            && self.attention.tick(self, || self.reader_was_told() && self.read()) == Tick::Again
+        {
+            Orders::tick(self);
+        }
+    }
+
+    /// What the engine or a sleeper would be woken by.
+    fn reader_was_told(&self) -> bool {
+        let rung = self.rung.swap(0, Ordering::AcqRel) > 0;
+        self.kicked.swap(0, Ordering::AcqRel) > 0 || rung
+    }
+
+    /// The peer puts a message, if there is room.
+    fn write(&self) -> bool {
+        let put = self.put.load(Relaxed);
+        if put != self.taken.load(Ordering::Acquire) {
+            self.full.store(true, Relaxed);
+            self.writer.about_to_sleep();
+            if put != self.taken.load(Ordering::Acquire) {
+                return false;
+            }
+        }
+        self.full.store(false, Relaxed);
+        self.put.store(put + 1, Ordering::Release);
+        if self.reader.must_wake() {
+            self.rung.fetch_add(1, Ordering::AcqRel);
+        }
+        true
+    }
+
+    /// What those do who were told, and only those: no poll, as the program has stopped.
+    fn assert_all_taken(&self) {
+        self.tick();
+        self.tick();
+        assert_eq!(self.ticking.load(Relaxed), 0);
+        while self.reader_was_told() {
+            self.read();
+        }
+        assert_eq!(self.put.load(Relaxed), self.taken.load(Relaxed), "bytes that nobody was told of");
+        if self.full.load(Relaxed) {
+            assert!(self.rung_for_room.load(Relaxed) > 0, "room that the writer was not told of");
+        }
+    }
+}
+
+#[test]
+fn the_program_stops_polling_when_a_message_comes() {
+    check(|| {
+        let line = Line::quiet();
+        let engine = thread::spawn({
+            let line = line.clone();
+            move || {
+                line.tick();
+                line.tick();
+            }
+        });
+        let program = thread::spawn({
+            let line = line.clone();
+            move || line.poll()
+        });
+        assert!(line.write());
+        engine.join().unwrap();
+        program.join().unwrap();
+        line.assert_all_taken();
+    });
+}
+
+#[test]
+fn a_thread_goes_to_sleep_when_a_message_comes() {
+    check(|| {
+        let line = Line::quiet();
+        let program = thread::spawn({
+            let line = line.clone();
+            move || {
+                line.poll();
+                line.attention.sleep(&*line);
+                while line.reader_was_told() {
+                    line.read();
+                }
+                line.attention.wake(&*line);
+            }
+        });
+        assert!(line.write());
+        program.join().unwrap();
+        line.assert_all_taken();
+    });
+}
+
+#[test]
+fn polls_make_the_set_quiet_when_messages_come() {
+    check(|| {
+        let line = Line::new();
+        (1..MIN_TRUST).for_each(|_| line.attention.polled(&*line));
+        let program = thread::spawn({
+            let line = line.clone();
+            move || {
+                line.poll();
+                line.poll();
+            }
+        });
+        assert!(line.write());
+        line.write();
+        program.join().unwrap();
+        line.assert_all_taken();
+    });
+}
+
+#[test]
+fn a_writer_without_room_is_told_of_it() {
+    check(|| {
+        let line = Line::quiet();
+        assert!(line.write());
+        let program = thread::spawn({
+            let line = line.clone();
+            move || line.poll()
+        });
+        line.write();
+        program.join().unwrap();
+        line.assert_all_taken();
+    });
+}

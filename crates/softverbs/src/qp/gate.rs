@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The gate before a send queue, which a queue pair of the fault lab has.
+//!
+//! What becomes of a request is decided when it is posted, since that is the order of the program, and done when it is the request's turn to
+//! be taken by the connection. So all requests before it go out as ever, and all behind it wait. A connection that is over takes whatever
+//! there is: everything completes once.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::conn::Micros;
+use crate::conn::wr::{Op, SendWr};
+use crate::faults::{Action, Event, Fault, Plan};
+use crate::lock;
+
+/// What the driver has to do for the request that is before the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// Step again after this time.
+    Wait(Duration),
+    /// Cut the connection.
+    Kill,
+    /// Fail the request with this status, when those before it are completed.
+    Fail(u32),
+}
+
+pub(super) struct Gate {
+    plan: &'static Plan,
+    /// The number of the queue pair, for the log.
+    num: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many requests were posted, and how many were taken.
+    posted: u64,
+    taken: u64,
+    /// Faults of requests that were not taken, by position, in order.
+    faults: VecDeque<(u64, Fault<'static>)>,
+    /// Until when the request before the gate is delayed; and for how long, if the driver has not been told.
+    until: Option<Micros>,
+    wait: Option<Duration>,
+    /// Nothing is held any more.
+    is_open: bool,
+}
+
+impl State {
+    /// The fault of the request before the gate.
+    fn front(&self) -> Option<Fault<'static>> {
+        let (position, fault) = self.faults.front()?;
+        (*position == self.taken && !self.is_open).then_some(*fault)
+    }
+}
+
+impl Gate {
+    pub(super) fn new(plan: &'static Plan, num: u32) -> Self {
+        Self { plan, num, state: Mutex::default() }
+    }
+
+    /// Posts a request with `push`, and decides what becomes of it.
+    pub(super) fn post(
+        &self,
+        wr: SendWr,
+        push: impl FnOnce(SendWr) -> Result<(), SendWr>,
+    ) -> Result<(), SendWr> {
+        let events = [event_of(wr.op), Some(Event::Peer), wr.signaled.then_some(Event::Wc)];
+        // The driver looks here before it takes the request.
+        let mut state = lock(&self.state);
+        push(wr)?;
+        let position = state.posted;
+        state.posted += 1;
+        let faults = events.into_iter().flatten().filter_map(|event| self.plan.event(event));
+        state.faults.extend(faults.map(|fault| (position, fault)));
+        Ok(())
+    }
+
+    /// The driver: takes the next request with `pop`, unless it is held.
+    pub(super) fn take(
+        &self,
+        now: impl Fn() -> Micros,
+        pop: impl FnOnce() -> Option<SendWr>,
+    ) -> Option<SendWr> {
+        let mut state = lock(&self.state);
+        while let Some(fault) = state.front() {
+            let Action::Delay(delay) = fault.action() else { return None };
+            match state.until {
+                Some(until) if now() < until => return None,
+                Some(_) => {
+                    state.until = None;
+                    state.faults.pop_front();
+                }
+                None => {
+                    state.until = Some(now() + delay.as_micros() as Micros);
+                    state.wait = Some(delay);
+                    drop(state);
+                    self.log(fault);
+                    return None;
+                }
+            }
+        }
+        let wr = pop()?;
+        state.taken += 1;
+        Some(wr)
+    }
+
+    /// The driver, after a step: what is to be done now.
+    pub(super) fn due(&self) -> Due {
+        let mut state = lock(&self.state);
+        match state.front().map(|fault| fault.action()) {
+            Some(Action::Kill) => Due::Kill,
+            Some(Action::Status(status)) => Due::Fail(status),
+            _ => state.wait.take().map_or(Due::Nothing, Due::Wait),
+        }
+    }
+
+    /// The driver does what was due: the request before the gate is held no more.
+    pub(super) fn done(&self) {
+        let mut state = lock(&self.state);
+        if let Some(fault) = state.front() {
+            state.faults.pop_front();
+            drop(state);
+            self.log(fault);
+        }
+    }
+
+    /// The connection is over; true the first time.
+    pub(super) fn opens(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.state).is_open, true)
+    }
+
+    /// Without a lock: what becomes of the line is the program's affair.
+    fn log(&self, fault: Fault<'_>) {
+        fault.log(format_args!("queue pair {}", self.num));
+    }
+}
+
+fn event_of(op: Op) -> Option<Event> {
+    match op {
+        Op::Write | Op::WriteWithImm => Some(Event::Write),
+        Op::Read => Some(Event::Read),
+        Op::CompareSwap | Op::FetchAdd => Some(Event::Atomic),
+        Op::Send | Op::SendWithImm | Op::SendWithInv => Some(Event::Send),
+        // They concern this side alone.
+        Op::BindMw | Op::LocalInv => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::wr::Local;
+    use crate::conn::wr::status::{FATAL_ERR, RETRY_EXC_ERR};
+    use crate::faults::plan_of;
+    use std::cell::RefCell;
+
+    fn request(wr_id: u64, op: Op, signaled: bool) -> SendWr {
+        SendWr {
+            wr_id,
+            op,
+            signaled,
+            fence: false,
+            solicited: false,
+            imm: [0; 4],
+            local: Local::memory(&[]).unwrap(),
+            len: 0,
+            remote_addr: 0,
+            rkey: 0,
+        }
+    }
+
+    /// A gate, and the ring behind it.
+    struct Bench {
+        gate: Gate,
+        ring: RefCell<VecDeque<SendWr>>,
+        now: Micros,
+    }
+
+    impl Bench {
+        fn new(rules: &str) -> Self {
+            Self { gate: Gate::new(plan_of(rules), 3), ring: RefCell::default(), now: 1000 }
+        }
+
+        fn post(&self, wr_id: u64, op: Op, signaled: bool) {
+            self.gate
+                .post(request(wr_id, op, signaled), |wr| {
+                    self.ring.borrow_mut().push_back(wr);
+                    Ok(())
+                })
+                .unwrap();
+        }
+
+        /// All that can be taken now.
+        fn taken(&self) -> Vec<u64> {
+            std::iter::from_fn(|| self.gate.take(|| self.now, || self.ring.borrow_mut().pop_front()))
+                .map(|wr| wr.wr_id)
+                .collect()
+        }
+    }
+
+    #[test]
+    fn what_no_rule_means_goes_through() {
+        let bench = Bench::new("write:delay=5us@n=9; send:delay=5us@n=1; atomic:delay=5us@n=1; wc:FATAL@n=3");
+        (1..=3).for_each(|id| bench.post(id, Op::Write, id > 1));
+        bench.post(4, Op::Read, false);
+        bench.post(5, Op::BindMw, false);
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2, 3, 4, 5], Due::Nothing));
+        assert_eq!(bench.taken(), []);
+    }
+
+    #[test]
+    fn a_late_request_and_those_behind_it_wait() {
+        let mut bench = Bench::new("read:delay=20us@every=2");
+        (1..=5).for_each(|id| bench.post(id, Op::Read, true));
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![1], Due::Wait(Duration::from_micros(20))));
+        bench.now += 19;
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Nothing), "the driver has been told");
+        bench.now += 1;
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![2, 3], Due::Wait(Duration::from_micros(20))));
+        bench.now += 100;
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![4, 5], Due::Nothing));
+    }
+
+    #[test]
+    fn a_request_that_fails_is_taken_when_the_driver_is_ready() {
+        let bench = Bench::new("wc:RETRY_EXC@n=2; wc:FATAL@n=3");
+        bench.post(1, Op::Write, true);
+        bench.post(2, Op::Send, false);
+        (3..=5).for_each(|id| bench.post(id, Op::CompareSwap, true));
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2], Due::Fail(RETRY_EXC_ERR)));
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Fail(RETRY_EXC_ERR)));
+        bench.gate.done();
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![3], Due::Fail(FATAL_ERR)));
+        assert!(bench.gate.opens() && !bench.gate.opens());
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![4, 5], Due::Nothing));
+    }
+
+    #[test]
+    fn a_request_may_be_late_and_cut_the_connection() {
+        let mut bench = Bench::new("peer:kill@n=2; send:delay=1ms@n=1");
+        bench.post(1, Op::Write, true);
+        bench.post(2, Op::SendWithInv, true);
+        bench.post(3, Op::FetchAdd, true);
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![1], Due::Wait(Duration::from_millis(1))));
+        bench.now += 1000;
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Kill));
+        bench.gate.done();
+        bench.gate.opens();
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![2, 3], Due::Nothing));
+        bench.post(4, Op::Write, true);
+        assert_eq!(bench.taken(), [4], "a connection that is over holds nothing");
+    }
+
+    #[test]
+    fn a_request_that_is_not_posted_is_no_event() {
+        let bench = Bench::new("peer:kill@n=1");
+        assert!(bench.gate.post(request(1, Op::Send, true), Err).is_err());
+        bench.post(2, Op::Send, true);
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Kill));
+    }
+}
