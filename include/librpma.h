@@ -501,6 +501,12 @@ int rpma_peer_delete(struct rpma_peer **peer_ptr);
  * type of flush can also be read by remote peers that hold its descriptor,
  * because a flush may be executed as a read.
  *
+ * The kernel pins no memory that is mapped from a file on a DAX file system:
+ * such memory can be registered only with on-demand paging, that is, if
+ * rpma_utils_ibv_context_is_odp_capable reports it. A device that is mapped as
+ * a whole (/dev/dax*) and ordinary files need none. The soft provider pins
+ * nothing.
+ *
  * PARAMETERS
  * - peer: in: the peer
  * - ptr: in: the address of the memory; any alignment
@@ -671,6 +677,9 @@ int rpma_mr_advise(struct rpma_mr_local *mr,
  * Creates a remote memory region from a descriptor received from the remote
  * peer.
  *
+ * The call checks the form of the descriptor. It sends nothing: whether the
+ * region exists is seen when it is accessed.
+ *
  * PARAMETERS
  * - desc: in: the descriptor; any alignment
  * - desc_size: in: the size of the descriptor in bytes, at least 21; any
@@ -690,6 +699,16 @@ int rpma_mr_advise(struct rpma_mr_local *mr,
  *
  * THREADS
  * Thread safe.
+ *
+ * SECURITY
+ * A descriptor is neither encrypted nor authenticated: it holds the address,
+ * size and key of the region in the clear. Whoever reads it on its way and can
+ * connect to the remote peer may access the region as its usage allows. Whoever
+ * changes it on its way chooses which memory of the remote peer this program
+ * reads and writes. Where others can reach the network, exchange descriptors
+ * over a channel that authenticates both peers and protects the data, for
+ * example TLS. Check the size that rpma_mr_remote_get_size returns before
+ * relying on it.
  */
 int rpma_mr_remote_from_descriptor(const void *desc,
 				   size_t desc_size,
@@ -801,6 +820,14 @@ int rpma_peer_cfg_delete(struct rpma_peer_cfg **pcfg_ptr);
  * software device it may also be declared for shared file mappings: their data
  * are written back to the file before the flush completes.
  *
+ * The library cannot examine the platform, so the administrator has to. Intel
+ * Data Direct I/O (DDIO) places the writes of an adapter in the cache of the
+ * processor. Unless the platform saves its caches on power failure (eADR), DDIO
+ * must be disabled for the PCIe root port of the adapter, in the setup of the
+ * firmware or in the register PERFCTRLSTS of the port, before direct write is
+ * declared. Otherwise a flush to persistence completes although a power failure
+ * still loses the data.
+ *
  * PARAMETERS
  * - pcfg: in: the configuration
  * - supported: in: whether direct write to persistent memory is declared
@@ -897,6 +924,14 @@ int rpma_peer_cfg_get_descriptor_size(const struct rpma_peer_cfg *pcfg, size_t *
  *
  * THREADS
  * Thread safe.
+ *
+ * SECURITY
+ * A descriptor is neither encrypted nor authenticated. If it is changed on its
+ * way, it may declare direct write to persistent memory for a remote peer that
+ * has not declared it: flushes to persistence then complete although the data
+ * are not durable. Where others can reach the network, exchange descriptors
+ * over a channel that authenticates both peers and protects the data, for
+ * example TLS.
  */
 int rpma_peer_cfg_from_descriptor(const void *desc,
 				  size_t desc_size,
@@ -949,6 +984,8 @@ int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr);
  * each on its own.
  *
  * On the software device it limits the time to establish the TCP connection.
+ * The time that the remote program may take after that to accept or reject the
+ * request is limited by SOFTVERBS_REPLY_TIMEOUT_MS (see librpma_providers(7)).
  *
  * PARAMETERS
  * - cfg: in: the configuration
@@ -963,7 +1000,8 @@ int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr);
  * THREADS
  * Thread safe.
  */
-int rpma_conn_cfg_set_timeout(struct rpma_conn_cfg *cfg, int timeout_ms);
+int rpma_conn_cfg_set_timeout(struct rpma_conn_cfg *cfg,
+			      int timeout_ms);
 
 /**
  * Gets the timeout that applies to address resolution and to route resolution,
@@ -990,7 +1028,9 @@ int rpma_conn_cfg_get_timeout(const struct rpma_conn_cfg *cfg, int *timeout_ms);
  *
  * It must hold all completions that can be outstanding: those of the send
  * queue, and those of the receive queue unless a separate receive completion
- * queue is used.
+ * queue is used. On most devices the connection ends if a completion queue
+ * overflows. librpma(7) describes how the queues of a connection depend on each
+ * other.
  *
  * PARAMETERS
  * - cfg: in: the configuration
@@ -1032,7 +1072,8 @@ int rpma_conn_cfg_get_cq_size(const struct rpma_conn_cfg *cfg, uint32_t *cq_size
  * Sets the size of a connection's send queue.
  *
  * An entry is released when the completion of its work request, or of a later
- * one, has been collected.
+ * one, has been collected. Operations posted with RPMA_F_COMPLETION_ON_ERROR
+ * occupy entries as well.
  *
  * PARAMETERS
  * - cfg: in: the configuration
@@ -1072,6 +1113,9 @@ int rpma_conn_cfg_get_sq_size(const struct rpma_conn_cfg *cfg, uint32_t *sq_size
 /**
  * Sets the size of a connection's receive queue.
  *
+ * It must hold a receive for each message that the remote peer may send before
+ * the program posts another one. It is not used with a shared receive queue.
+ *
  * PARAMETERS
  * - cfg: in: the configuration
  * - rq_size: in: the maximum number of outstanding receive work requests
@@ -1085,7 +1129,8 @@ int rpma_conn_cfg_get_sq_size(const struct rpma_conn_cfg *cfg, uint32_t *sq_size
  * THREADS
  * Thread safe.
  */
-int rpma_conn_cfg_set_rq_size(struct rpma_conn_cfg *cfg, uint32_t rq_size);
+int rpma_conn_cfg_set_rq_size(struct rpma_conn_cfg *cfg,
+			      uint32_t rq_size);
 
 /**
  * Gets the size of a connection's receive queue.
@@ -1501,7 +1546,8 @@ int rpma_ep_shutdown(struct rpma_ep **ep_ptr);
  *   connection request is pending
  * - RPMA_E_NOMEM: out of memory
  * - RPMA_E_PROVIDER: a completion queue or the queue pair could not be created,
- *   or the event could not be read or acknowledged
+ *   for example because a queue is longer than the device allows, or the event
+ *   could not be read or acknowledged
  *
  * THREADS
  * Thread safe for an endpoint of the soft provider: each request is given to
@@ -1563,7 +1609,8 @@ int rpma_ep_get_fd(const struct rpma_ep *ep,
  * - RPMA_E_PROVIDER: the address could not be translated, the address or the
  *   route could not be resolved within the timeout, or a completion queue or
  *   the queue pair could not be created, for example because the peer uses a
- *   device other than the one that reaches the address
+ *   device other than the one that reaches the address, or because a queue is
+ *   longer than the device allows
  *
  * THREADS
  * Thread safe for a peer of the soft provider. Not thread safe on other
@@ -1679,6 +1726,15 @@ int rpma_conn_req_recv(struct rpma_conn_req *req,
  *
  * THREADS
  * Thread safe.
+ *
+ * SECURITY
+ * Private data are neither encrypted nor authenticated: whoever is between the
+ * two hosts can read and change them, and whoever can connect chooses them.
+ * Check their length and every value in them before use. What follows from a
+ * descriptor that somebody else has read or changed is stated on the page of
+ * rpma_mr_remote_from_descriptor; where others can reach the network, exchange
+ * descriptors over a channel that authenticates both peers and protects the
+ * data, for example TLS.
  */
 int rpma_conn_req_get_private_data(const struct rpma_conn_req *req,
 				   struct rpma_conn_private_data *pdata);
@@ -1806,6 +1862,15 @@ int rpma_conn_get_event_fd(const struct rpma_conn *conn,
  *
  * THREADS
  * Thread safe.
+ *
+ * SECURITY
+ * Private data are neither encrypted nor authenticated: whoever is between the
+ * two hosts can read and change them, and whoever can connect chooses them.
+ * Check their length and every value in them before use. What follows from a
+ * descriptor that somebody else has read or changed is stated on the page of
+ * rpma_mr_remote_from_descriptor; where others can reach the network, exchange
+ * descriptors over a channel that authenticates both peers and protects the
+ * data, for example TLS.
  */
 int rpma_conn_get_private_data(const struct rpma_conn *conn,
 			       struct rpma_conn_private_data *pdata);

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use super::convert::{given, out, status, take};
+use super::convert::{delete, given, out, status, whole_status};
 use rpma::abi::{rpma_conn_event, rpma_conn_private_data};
 use rpma::conn::Conn;
 use rpma::cq::Cq;
@@ -34,7 +34,7 @@ use rpma::peer_cfg::PeerCfg;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
     // SAFETY: `conn_ptr` is NULL, or holds NULL or a connection that is live and not in use elsewhere.
-    status(|| unsafe { take(conn_ptr) }?.map_or(Ok(()), |object| object.close()))
+    whole_status(|| unsafe { delete(conn_ptr, Conn::close) })
 }
 
 /// Disconnects a connection.
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
     // SAFETY: `conn` is NULL or a live connection.
-    status(|| unsafe { given(conn) }?.disconnect())
+    whole_status(|| unsafe { given(conn) }?.disconnect())
 }
 
 /// Gets the next event of a connection.
@@ -147,6 +147,13 @@ pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_in
 /// # Threads
 /// Thread safe.
 ///
+/// # Security
+/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change them, and
+/// whoever can connect chooses them. Check their length and every value in them before use. What follows from a
+/// descriptor that somebody else has read or changed is stated on the page of rpma_mr_remote_from_descriptor; where
+/// others can reach the network, exchange descriptors over a channel that authenticates both peers and protects the data,
+/// for example TLS.
+///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
@@ -157,7 +164,7 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
     // SAFETY: `conn` is NULL or a live connection; `pdata` is NULL or writable.
     status(|| unsafe {
         let conn = given(conn)?;
-        out(pdata)?.set(conn.private_data());
+        out(pdata)?.copy(conn.private_data());
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use super::convert::{given, out, status, take};
+use super::convert::{delete, given, out, plain, status};
 use rpma::conn_cfg::ConnCfg;
 use rpma::error::Error;
 use rpma::srq::Srq;
@@ -54,12 +54,13 @@ pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int 
 pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_int {
     // SAFETY: `cfg_ptr` is NULL, or holds NULL or a connection configuration that is live and not in use
     // elsewhere.
-    status(|| unsafe { take(cfg_ptr) }.map(drop))
+    status(|| unsafe { delete(cfg_ptr, plain) })
 }
 
 /// Sets the timeout that applies to address resolution and to route resolution, each on its own.
 ///
-/// On the software device it limits the time to establish the TCP connection.
+/// On the software device it limits the time to establish the TCP connection. The time that the remote program may take
+/// after that to accept or reject the request is limited by SOFTVERBS_REPLY_TIMEOUT_MS (see librpma_providers(7)).
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -112,7 +113,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_
 /// Sets the size of a connection's main completion queue.
 ///
 /// It must hold all completions that can be outstanding: those of the send queue, and those of the receive queue unless
-/// a separate receive completion queue is used.
+/// a separate receive completion queue is used. On most devices the connection ends if a completion queue overflows.
+/// librpma(7) describes how the queues of a connection depend on each other.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -167,7 +169,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size:
 
 /// Sets the size of a connection's send queue.
 ///
-/// An entry is released when the completion of its work request, or of a later one, has been collected.
+/// An entry is released when the completion of its work request, or of a later one, has been collected. Operations posted
+/// with RPMA_F_COMPLETION_ON_ERROR occupy entries as well.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -221,6 +224,9 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size:
 }
 
 /// Sets the size of a connection's receive queue.
+///
+/// It must hold a receive for each message that the remote peer may send before the program posts another one. It is not
+/// used with a shared receive queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -381,7 +387,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, sh
     // SAFETY: `cfg` is NULL or a live connection configuration; `shared` is NULL or writable.
     status(|| unsafe {
         let cfg = given(cfg)?;
-        out(shared)?.set(cfg.shared_comp_channel());
+        out(shared.cast())?.set(cfg.shared_comp_channel_c());
         Ok(())
     })
 }

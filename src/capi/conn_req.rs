@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::convert::{given, out, status, string, take};
+use super::convert::{delete, given, out, status, string, take, whole_status};
 use rpma::abi::rpma_conn_private_data;
 use rpma::conn::Conn;
 use rpma::conn_cfg::{self, ConnCfg};
@@ -34,7 +34,7 @@ use rpma::post;
 /// * RPMA_E_NOMEM - out of memory
 /// * RPMA_E_PROVIDER - the address could not be translated, the address or the route could not be resolved within the
 ///   timeout, or a completion queue or the queue pair could not be created, for example because the peer uses a device
-///   other than the one that reaches the address
+///   other than the one that reaches the address, or because a queue is longer than the device allows
 ///
 /// # Threads
 /// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee it.
@@ -52,13 +52,13 @@ pub unsafe extern "C" fn rpma_conn_req_new(
     // SAFETY: `peer` is NULL or a live peer; `cfg` is NULL or a live connection configuration; `addr` and
     // `port` are each NULL or a C string; `req_ptr` is NULL or writable. The peer and the shared receive
     // queue of `cfg` outlive the request.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         let peer = given(peer)?;
         let addr = string(addr)?;
         let port = string(port)?;
         let req = out(req_ptr)?;
         let cfg = cfg.as_ref().unwrap_or(&conn_cfg::DEFAULT);
-        req.give(ConnReq::new(peer.domain(), addr, port, cfg)?);
+        req.give(ConnReq::new(*peer.domain(), addr, port, cfg)?);
         Ok(())
     })
 }
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn rpma_conn_req_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_delete(req_ptr: *mut *mut ConnReq) -> c_int {
     // SAFETY: `req_ptr` is NULL, or holds NULL or a connection request that is live and not in use elsewhere.
-    status(|| unsafe { take(req_ptr) }?.map_or(Ok(()), |object| object.close()))
+    whole_status(|| unsafe { delete(req_ptr, ConnReq::close) })
 }
 
 /// Sends an outgoing connection request, or accepts an incoming one.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn rpma_conn_req_connect(
     // `pdata` is NULL or readable, as are the data it points to; `conn_ptr` is NULL or writable. The peer of
     // the request outlives the connection. A request that is taken is dropped on every early return, which
     // rejects it.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         let req = take(req_ptr)?.ok_or(Error::Inval)?;
         let pdata = if pdata.is_null() { None } else { Some(pdata.read()) };
         let conn = out(conn_ptr)?;
@@ -186,6 +186,13 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
 /// # Threads
 /// Thread safe.
 ///
+/// # Security
+/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change them, and
+/// whoever can connect chooses them. Check their length and every value in them before use. What follows from a
+/// descriptor that somebody else has read or changed is stated on the page of rpma_mr_remote_from_descriptor; where
+/// others can reach the network, exchange descriptors over a channel that authenticates both peers and protects the data,
+/// for example TLS.
+///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
@@ -196,7 +203,7 @@ pub unsafe extern "C" fn rpma_conn_req_get_private_data(
     // SAFETY: `req` is NULL or a live connection request; `pdata` is NULL or writable.
     status(|| unsafe {
         let req = given(req)?;
-        out(pdata)?.set(req.private_data());
+        out(pdata)?.copy(req.private_data());
         Ok(())
     })
 }

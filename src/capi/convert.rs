@@ -4,28 +4,28 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 
+use rpma::alloc;
+use rpma::cancel;
 use rpma::error::{Error, Result};
 use rpma::failure;
 
-/// Runs the body of a function of the control path and converts its result to the C return value. The thread is not cancelled in it,
-/// except where it waits for an event.
+/// Runs the body of a function that calls the control path of a provider and converts its result to the C return value. The thread is not
+/// cancelled in it ([`rpma::cancel`]).
 #[inline(always)]
-pub fn status(body: impl FnOnce() -> Result<()>) -> c_int {
-    let _whole = rpma::cancel::Whole::new();
-    data_path_status(body)
+pub fn whole_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
+    cancel::whole(|| status(body))
 }
 
-/// The same for the data path, which makes no system call that is a cancellation point.
+/// The same for all other functions: they make no system call that is a cancellation point, or begin by waiting for an event.
 #[inline(always)]
-pub fn data_path_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
+pub fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     match body() {
         Ok(()) => 0,
         // Nothing has failed, and a program that polls sees these all the time.
         Err(error @ (Error::NoCompletion | Error::NoEvent)) => error as c_int,
-        Err(error) => {
-            failure::note(error, std::any::type_name::<F>());
-            error as c_int
-        }
+        // The results of these are that of the function, which has nothing to keep for them, and no error to name before it knows of one.
+        Err(Error::Inval) => failure::note_invalid(std::any::type_name::<F>()),
+        Err(error) => failure::note(error, std::any::type_name::<F>()),
     }
 }
 
@@ -69,10 +69,19 @@ impl<T> Out<T> {
         // SAFETY: the caller of `out` guarantees that the pointer stays writable until the result is set.
         unsafe { self.0.as_ptr().write(value) }
     }
+
+    #[inline(always)]
+    pub fn copy(&self, value: &T)
+    where
+        T: Copy,
+    {
+        // SAFETY: as in `set`; the caller's memory and what is borrowed here are not the same.
+        unsafe { self.0.as_ptr().copy_from_nonoverlapping(value, 1) }
+    }
 }
 
 impl<T> Out<*mut T> {
-    /// Passes ownership of an object to the caller.
+    /// Passes ownership of an object, which `alloc` has made room for, to the caller.
     pub fn give(&self, object: Box<T>) {
         self.set(Box::into_raw(object));
     }
@@ -106,4 +115,19 @@ pub unsafe fn take<T>(place: *mut *mut T) -> Result<Option<Box<T>>> {
         let object = place.replace(std::ptr::null_mut());
         Ok(if object.is_null() { None } else { Some(Box::from_raw(object)) })
     }
+}
+
+/// Deletes an object of the caller, whose pointer is set to NULL: closes it, and frees its memory. No effect if it was NULL already.
+///
+/// # Safety
+/// As for [`take`].
+#[inline(always)]
+pub unsafe fn delete<T>(place: *mut *mut T, close: impl FnOnce(T) -> Result<()>) -> Result<()> {
+    // SAFETY: what `place` holds was passed to the caller by `give`, which gets objects of `alloc` only.
+    unsafe { take(place)?.map_or(Ok(()), |object| alloc::end(object, close)) }
+}
+
+/// Closes an object that is nothing but its values.
+pub fn plain<T>(_: T) -> Result<()> {
+    Ok(())
 }

@@ -2,10 +2,11 @@
 //! Completion queues.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use rdma_sys::ibv_wc;
 
-use super::convert::{data_path_status, given, out, status};
+use super::convert::{given, out, status};
 use rpma::cq::Cq;
 use rpma::error::Error;
 
@@ -103,15 +104,19 @@ pub unsafe extern "C" fn rpma_cq_get_wc(
 ) -> c_int {
     // SAFETY: `cq` is NULL or a live completion queue; `wc` is NULL or writable for `num_entries` work
     // completions; `num_entries_got` is NULL or writable.
-    data_path_status(|| unsafe {
+    status(|| unsafe {
         let cq = given(cq)?;
-        if num_entries < 1 || wc.is_null() || (num_entries > 1 && num_entries_got.is_null()) {
+        let mut one = MaybeUninit::uninit();
+        let got = match out(num_entries_got) {
+            Ok(got) => got,
+            // It is not asked for, as it can only be 1.
+            Err(_) if num_entries == 1 => out(one.as_mut_ptr())?,
+            Err(error) => return Err(error),
+        };
+        if num_entries < 1 || wc.is_null() {
             return Err(Error::Inval);
         }
-        let got = cq.poll(num_entries, wc)?;
-        if let Ok(num_entries_got) = out(num_entries_got) {
-            num_entries_got.set(got);
-        }
+        got.set(cq.poll(num_entries, wc)?);
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::convert::{given, out, status, string, take};
+use super::convert::{delete, given, out, status, string, whole_status};
 use rpma::conn_cfg::{self, ConnCfg};
 use rpma::conn_req::ConnReq;
 use rpma::ep::{Ep, Unacknowledged};
@@ -40,12 +40,12 @@ pub unsafe extern "C" fn rpma_ep_listen(
 ) -> c_int {
     // SAFETY: `peer` is NULL or a live peer; `addr` and `port` are each NULL or a C string; `ep_ptr` is NULL
     // or writable. The peer outlives the endpoint.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         let peer = given(peer)?;
         let addr = string(addr)?;
         let port = string(port)?;
         let ep = out(ep_ptr)?;
-        ep.give(Ep::listen(peer.domain(), addr, port)?);
+        ep.give(Ep::listen(*peer.domain(), addr, port)?);
         Ok(())
     })
 }
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn rpma_ep_listen(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
     // SAFETY: `ep_ptr` is NULL, or holds NULL or an endpoint that is live and not in use elsewhere.
-    status(|| unsafe { take(ep_ptr) }?.map_or(Ok(()), |object| object.close()))
+    whole_status(|| unsafe { delete(ep_ptr, Ep::close) })
 }
 
 /// Gets the next incoming connection request.
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
 ///   combines a shared completion channel with a shared receive queue that has its own completion queue
 /// * RPMA_E_NO_EVENT - the file descriptor is in non-blocking mode and no connection request is pending
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - a completion queue or the queue pair could not be created, or the event could not be read or
-///   acknowledged
+/// * RPMA_E_PROVIDER - a completion queue or the queue pair could not be created, for example because a queue is longer
+///   than the device allows, or the event could not be read or acknowledged
 ///
 /// # Threads
 /// Thread safe for an endpoint of the soft provider: each request is given to one thread. Not thread safe on other devices, for

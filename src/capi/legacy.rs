@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{data_path_status, given, out, status};
+use super::convert::{given, out, status};
 use rpma::abi::{rpma_completion, rpma_completion_0_9};
 use rpma::completion;
 use rpma::conn::Conn;
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rpma_completion) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `cmpl` is NULL or writable.
-    data_path_status(|| unsafe {
+    status(|| unsafe {
         let conn = given(conn)?;
         if cmpl.is_null() {
             return Err(Error::Inval);
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
     cmpl: *mut rpma_completion_0_9,
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `cmpl` is NULL or writable.
-    data_path_status(|| unsafe {
+    status(|| unsafe {
         let conn = given(conn)?;
         if cmpl.is_null() {
             return Err(Error::Inval);
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_get_completion(cq: *mut Cq, cmpl: *mut rpma_completion) -> c_int {
     // SAFETY: `cq` is NULL or a live completion queue; `cmpl` is NULL or writable.
-    data_path_status(|| unsafe {
+    status(|| unsafe {
         let cq = given(cq)?;
         if cmpl.is_null() {
             return Err(Error::Inval);

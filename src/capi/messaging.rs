@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{data_path_status as status, given};
+use super::convert::{given, status};
 use rpma::conn::Conn;
 use rpma::mr::MrLocal;
 use rpma::post::{self, At};

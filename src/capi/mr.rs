@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{given, out, status, take};
+use super::convert::{delete, given, out, plain, status, whole_status};
 use rpma::descriptor;
 use rpma::error::Error;
 use rpma::mr::{MrLocal, MrRemote};
@@ -14,6 +14,10 @@ use rpma::peer::Peer;
 /// If the memory cannot be pinned and the device supports on-demand paging, the memory is registered with on-demand
 /// paging. A region registered for either type of flush can also be read by remote peers that hold its descriptor,
 /// because a flush may be executed as a read.
+///
+/// The kernel pins no memory that is mapped from a file on a DAX file system: such memory can be registered only with
+/// on-demand paging, that is, if rpma_utils_ibv_context_is_odp_capable reports it. A device that is mapped as a whole
+/// (/dev/dax*) and ordinary files need none. The soft provider pins nothing.
 ///
 /// # Parameters
 /// * peer - in: the peer
@@ -45,7 +49,7 @@ pub unsafe extern "C" fn rpma_mr_reg(
 ) -> c_int {
     // SAFETY: `peer` is NULL or a live peer; the memory at `ptr` stays mapped until it is deregistered;
     // `mr_ptr` is NULL or writable. The peer outlives the region.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         let peer = given(peer)?;
         if ptr.is_null() || size == 0 {
             return Err(Error::Inval);
@@ -78,7 +82,7 @@ pub unsafe extern "C" fn rpma_mr_reg(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
     // SAFETY: `mr_ptr` is NULL, or holds NULL or a memory region that is live and not in use elsewhere.
-    status(|| unsafe { take(mr_ptr) }?.map_or(Ok(()), |object| object.close()))
+    whole_status(|| unsafe { delete(mr_ptr, MrLocal::close) })
 }
 
 /// Writes the descriptor of a memory region to a buffer, for the application to send to the remote peer.
@@ -225,10 +229,13 @@ pub unsafe extern "C" fn rpma_mr_advise(
     flags: u32,
 ) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region.
+    // It is an ioctl(2), which is no cancellation point.
     status(|| unsafe { given(mr) }?.advise(offset, len, advice, flags))
 }
 
 /// Creates a remote memory region from a descriptor received from the remote peer.
+///
+/// The call checks the form of the descriptor. It sends nothing: whether the region exists is seen when it is accessed.
 ///
 /// # Parameters
 /// * desc - in: the descriptor; any alignment
@@ -246,6 +253,13 @@ pub unsafe extern "C" fn rpma_mr_advise(
 /// # Threads
 /// Thread safe.
 ///
+/// # Security
+/// A descriptor is neither encrypted nor authenticated: it holds the address, size and key of the region in the clear.
+/// Whoever reads it on its way and can connect to the remote peer may access the region as its usage allows. Whoever
+/// changes it on its way chooses which memory of the remote peer this program reads and writes. Where others can reach
+/// the network, exchange descriptors over a channel that authenticates both peers and protects the data, for example
+/// TLS. Check the size that rpma_mr_remote_get_size returns before relying on it.
+///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
@@ -259,10 +273,12 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
     status(|| unsafe {
         given(desc.cast::<u8>())?;
         let mr = out(mr_ptr)?;
-        let mut copy = [0; descriptor::SIZE];
-        let len = desc_size.min(descriptor::SIZE);
-        desc.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr(), len);
-        mr.give(MrRemote::from_descriptor(&copy[..len])?);
+        let region = match desc_size {
+            // Refused, whatever is in it.
+            ..descriptor::SIZE => MrRemote::from_descriptor(&[0; descriptor::SIZE][..desc_size]),
+            _ => MrRemote::from_descriptor(&desc.cast::<[u8; descriptor::SIZE]>().read()),
+        };
+        mr.give(region?);
         Ok(())
     })
 }
@@ -342,5 +358,5 @@ pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flus
 pub unsafe extern "C" fn rpma_mr_remote_delete(mr_ptr: *mut *mut MrRemote) -> c_int {
     // SAFETY: `mr_ptr` is NULL, or holds NULL or a remote memory region that is live and not in use
     // elsewhere.
-    status(|| unsafe { take(mr_ptr) }.map(drop))
+    status(|| unsafe { delete(mr_ptr, plain) })
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{given, out, status, take};
+use super::convert::{delete, given, out, plain, status};
 use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 
 /// Creates a peer configuration: the properties that a peer declares to its remote peer.
@@ -55,13 +55,19 @@ pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int
 pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
     // SAFETY: `pcfg_ptr` is NULL, or holds NULL or a peer configuration that is live and not in use
     // elsewhere.
-    status(|| unsafe { take(pcfg_ptr) }.map(drop))
+    status(|| unsafe { delete(pcfg_ptr, plain) })
 }
 
 /// Declares whether remote writes to this peer's persistent memory bypass its CPU caches.
 ///
 /// The remote peer can flush to persistence only if this is declared. On the software device it may also be declared
 /// for shared file mappings: their data are written back to the file before the flush completes.
+///
+/// The library cannot examine the platform, so the administrator has to. Intel Data Direct I/O (DDIO) places the writes
+/// of an adapter in the cache of the processor. Unless the platform saves its caches on power failure (eADR), DDIO must
+/// be disabled for the PCIe root port of the adapter, in the setup of the firmware or in the register PERFCTRLSTS of the
+/// port, before direct write is declared. Otherwise a flush to persistence completes although a power failure still loses
+/// the data.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
@@ -112,10 +118,10 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
     pcfg: *const PeerCfg,
     supported: *mut bool,
 ) -> c_int {
-    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable.
+    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable, and a bool of C is a byte like the descriptor.
     status(|| unsafe {
         let pcfg = given(pcfg)?;
-        out(supported)?.set(pcfg.direct_write_to_pmem());
+        out(supported.cast())?.set(pcfg.descriptor());
         Ok(())
     })
 }
@@ -194,6 +200,12 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
 /// # Threads
 /// Thread safe.
 ///
+/// # Security
+/// A descriptor is neither encrypted nor authenticated. If it is changed on its way, it may declare direct write to
+/// persistent memory for a remote peer that has not declared it: flushes to persistence then complete although the data
+/// are not durable. Where others can reach the network, exchange descriptors over a channel that authenticates both
+/// peers and protects the data, for example TLS.
+///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
 #[unsafe(no_mangle)]
@@ -207,10 +219,11 @@ pub unsafe extern "C" fn rpma_peer_cfg_from_descriptor(
     status(|| unsafe {
         given(desc.cast::<u8>())?;
         let pcfg = out(pcfg_ptr)?;
-        let mut copy = [0; DESCRIPTOR_SIZE];
-        let len = desc_size.min(DESCRIPTOR_SIZE);
-        desc.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr(), len);
-        pcfg.give(PeerCfg::from_descriptor(&copy[..len])?);
+        let cfg = match desc_size {
+            ..DESCRIPTOR_SIZE => PeerCfg::from_descriptor(&[]),
+            _ => PeerCfg::from_descriptor(&desc.cast::<[u8; DESCRIPTOR_SIZE]>().read()),
+        };
+        pcfg.give(cfg?);
         Ok(())
     })
 }

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use super::convert::{given, out, status, take};
+use super::convert::{delete, given, out, plain, status, whole_status};
 use rpma::cq::Cq;
 use rpma::peer::Peer;
 use rpma::srq::{self, Srq, SrqCfg};
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
 pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int {
     // SAFETY: `cfg_ptr` is NULL, or holds NULL or a shared receive queue configuration that is live and not
     // in use elsewhere.
-    status(|| unsafe { take(cfg_ptr) }.map(drop))
+    status(|| unsafe { delete(cfg_ptr, plain) })
 }
 
 /// Sets the size of a shared receive queue.
@@ -190,10 +190,10 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rcq_size(cfg: *const SrqCfg, rcq_size:
 pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: `peer` is NULL or a live peer; `cfg` is NULL or a live shared receive queue configuration;
     // `srq_ptr` is NULL or writable. The peer outlives the queue.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         let peer = given(peer)?;
         let made = out(srq_ptr)?;
-        made.give_or_null(Srq::new(peer.domain(), cfg.as_ref().unwrap_or(&srq::DEFAULT)))
+        made.give_or_null(Srq::new(*peer.domain(), cfg.as_ref().unwrap_or(&srq::DEFAULT)))
     })
 }
 
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr
 pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: `srq_ptr` is NULL, or holds NULL or a shared receive queue that is live and not in use
     // elsewhere.
-    status(|| unsafe { take(srq_ptr) }?.map_or(Ok(()), |object| object.close()))
+    whole_status(|| unsafe { delete(srq_ptr, Srq::close) })
 }
 
 /// Gets the receive completion queue of a shared receive queue.

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use rdma_sys::ibv_context;
 
-use super::convert::{given, out, status, string};
+use super::convert::{given, out, string, whole_status};
 use rpma::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use rpma::error;
 use rpma::failure;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn rpma_utils_get_ibv_context(
     ibv_ctx_ptr: *mut *mut ibv_context,
 ) -> c_int {
     // SAFETY: `addr` is NULL or a C string; `ibv_ctx_ptr` is NULL or writable.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         let addr = string(addr)?;
         let found = out(ibv_ctx_ptr)?;
         found.set(utils::ibv_context(addr, r#type)?);
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn rpma_utils_ibv_context_is_odp_capable(
 ) -> c_int {
     // SAFETY: `ibv_ctx` is NULL or an open device context; `is_odp_capable` is NULL or
     // writable. The context is not borrowed, because C code uses it at the same time.
-    status(|| unsafe {
+    whole_status(|| unsafe {
         given(ibv_ctx.cast::<u8>())?;
         let capable = out(is_odp_capable)?;
         capable.set(0);

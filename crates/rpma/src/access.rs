@@ -32,19 +32,19 @@ pub struct Transport {
 /// If the device supports both, a region for flush is registered for both kinds of initiator: those that flush by a read
 /// and those that flush natively. An initiator chooses according to its own device and cannot know ours.
 pub fn access(usage: c_int, on: Transport) -> u32 {
-    let read_dst = if on.iwarp { LOCAL_WRITE | REMOTE_WRITE } else { LOCAL_WRITE };
-    let flush = |native, bit| if native { REMOTE_READ | bit } else { REMOTE_READ };
-    let rights = [
-        (RPMA_MR_USAGE_READ_SRC, REMOTE_READ),
-        (RPMA_MR_USAGE_READ_DST, read_dst),
-        (RPMA_MR_USAGE_WRITE_SRC, LOCAL_WRITE),
-        (RPMA_MR_USAGE_WRITE_DST, REMOTE_WRITE | LOCAL_WRITE),
-        (RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, flush(on.flush_visibility, ACCESS_FLUSH_GLOBAL)),
-        (RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, flush(on.flush_persistent, ACCESS_FLUSH_PERSISTENT)),
-        (RPMA_MR_USAGE_SEND, 0),
-        (RPMA_MR_USAGE_RECV, LOCAL_WRITE),
-    ];
-    rights.iter().filter(|(bit, _)| usage & bit != 0).fold(0, |all, (_, right)| all | right)
+    use self::{
+        RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT as FLUSH_PERSISTENT,
+        RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY as FLUSH_VISIBILITY, RPMA_MR_USAGE_READ_DST as READ_DST,
+        RPMA_MR_USAGE_READ_SRC as READ_SRC, RPMA_MR_USAGE_RECV as RECV, RPMA_MR_USAGE_WRITE_DST as WRITE_DST,
+        RPMA_MR_USAGE_WRITE_SRC as WRITE_SRC,
+    };
+    // A right, and the usages of which each requires it. Sending requires none.
+    let right = |bit, required_by| if usage & required_by != 0 { bit } else { 0 };
+    right(LOCAL_WRITE, READ_DST | WRITE_SRC | WRITE_DST | RECV)
+        | right(REMOTE_READ, READ_SRC | FLUSH_VISIBILITY | FLUSH_PERSISTENT)
+        | right(REMOTE_WRITE, if on.iwarp { WRITE_DST | READ_DST } else { WRITE_DST })
+        | right(ACCESS_FLUSH_GLOBAL, if on.flush_visibility { FLUSH_VISIBILITY } else { 0 })
+        | right(ACCESS_FLUSH_PERSISTENT, if on.flush_persistent { FLUSH_PERSISTENT } else { 0 })
 }
 
 /// Whether these access flags include on-demand paging.

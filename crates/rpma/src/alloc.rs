@@ -35,12 +35,22 @@ pub fn boxed<T>(value: T) -> Result<Box<T>> {
     Ok(Slot::new()?.fill(value))
 }
 
+/// Closes an object and frees its memory, without asking whose that is: the system's, as that of every [`Slot`].
+///
+/// # Safety
+/// The object must be from a [`Slot`].
+#[inline(always)]
+pub unsafe fn end<T, R>(object: Box<T>, close: impl FnOnce(T) -> R) -> R {
+    let object = Box::into_raw(object);
+    // SAFETY: the value is moved out of its memory once. The caller guarantees that this is from `Slot::new`, with this layout.
+    unsafe {
+        let result = close(object.read());
+        reserve::free(object.cast(), Layout::new::<T>());
+        result
+    }
+}
+
 /// Asks whether something new may begin: whether there is memory for what cannot report that it has none ([`reserve`]).
 pub fn ready() -> Result<()> {
     reserve::ready().map_err(|_| Error::NoMem)
-}
-
-/// `len` bytes, all zero.
-pub fn bytes(len: usize) -> Result<Vec<u8>> {
-    reserve::try_zeroed(len).map(Vec::from).ok_or(Error::NoMem)
 }

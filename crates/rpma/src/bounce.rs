@@ -37,7 +37,7 @@ impl Bounce {
         let memory = Mapping::new(size)?;
         // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
         // `mr`, so it stays mapped as long as the region.
-        let mr = unsafe { MrLocal::register(domain, memory.addr(), size, RPMA_MR_USAGE_WRITE_SRC) }?;
+        let mr = unsafe { MrLocal::register_own(&domain, memory.addr(), size, RPMA_MR_USAGE_WRITE_SRC) }?;
         Ok(Bounce { next: Mutex::new(0), places, mr, memory })
     }
 
@@ -50,9 +50,7 @@ impl Bounce {
     ///
     /// # Safety
     /// `value` must be readable for [`SIZE`] bytes.
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn post(&self, value: *const u8, post: &dyn Fn(ibv_sge) -> Result<()>) -> Result<()> {
+    pub unsafe fn post(&self, value: *const u8, post: impl FnOnce(ibv_sge) -> Result<()>) -> Result<()> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *next * SIZE;
         // SAFETY: the caller guarantees SIZE readable bytes at `value`; the place is inside the mapping, and no

@@ -4,10 +4,9 @@
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{EAGAIN, ENODATA};
-use rdma_sys::{ibv_qp, rdma_cm_event_type, rdma_conn_param};
+use rdma_sys::{ibv_cq, ibv_qp, rdma_cm_event_type, rdma_conn_param};
 
 use super::bounce::Bounce;
 use super::cq::Cq;
@@ -18,26 +17,29 @@ use super::peer_cfg::PeerCfg;
 use super::private_data::PrivateData;
 use super::resources::Resources;
 use super::utils::conn_event_text;
-use crate::abi::{rpma_conn_event, rpma_conn_private_data};
+use crate::abi::{rpma_conn_event, rpma_conn_private_data, rpma_log_level};
 use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
-use crate::log::Lossy;
+use crate::log::{self, Lossy};
 use crate::provider::Api;
-use crate::provider::handles::{CmEvent, CmId, EventChannel, cm_event_name, next_cq_event, provider_error};
+use crate::provider::handles::{
+    CmEvent, CmId, EventChannel, channel_fd, cm_event_name, next_cq_event, provider_error,
+};
+use crate::provider::metered;
 use crate::provider::native::NativeQp;
 
 /// A connection to a remote peer.
 // The order of the fields is the order of tear-down.
 pub struct Conn {
+    /// Where requests are posted: the queue pair of `res`.
     qp: *mut ibv_qp,
     /// The declaration of the remote peer.
     direct_write_to_pmem: AtomicBool,
     flush: Flush,
     atomic_write: AtomicWrite,
-    native_flush: Option<NativeFlush>,
     res: Resources,
     events: EventChannel,
-    pdata: Mutex<Option<PrivateData>>,
+    pdata: PrivateData,
     api: Api,
 }
 
@@ -81,18 +83,21 @@ impl ConnParts {
         Ok(ConnParts { flush, atomic_write, events: migrated.keep(), room })
     }
 
-    pub fn assemble(self, res: Resources, pdata: Option<PrivateData>) -> Box<Conn> {
+    pub fn assemble(self, res: Resources, pdata: PrivateData) -> Box<Conn> {
         let ConnParts { flush, atomic_write, events, room } = self;
+        if res.id.api().plain.is_some() {
+            // SAFETY: the provider counts, so this is its queue pair, which lives until the resources are closed.
+            unsafe { metered::flushes_by(res.qp.as_ptr(), flush.target().addr) };
+        }
         room.fill(Conn {
-            qp: res.id.queue_pair(),
+            qp: res.qp.as_ptr(),
             direct_write_to_pmem: AtomicBool::new(false),
             flush,
             atomic_write,
-            native_flush: res.native.flush,
             api: res.id.api(),
             res,
             events,
-            pdata: Mutex::new(pdata),
+            pdata,
         })
     }
 }
@@ -128,7 +133,7 @@ impl Drop for Migrated<'_> {
 }
 
 /// The connection event for a connection manager event.
-fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
+pub(crate) fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
     use rdma_cm_event_type::*;
     use rpma_conn_event::*;
     Some(match event {
@@ -141,11 +146,14 @@ fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
     })
 }
 
-/// The next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`, without a log message.
-pub fn next_cm_event(events: &EventChannel) -> Result<CmEvent> {
-    events.next_event().map_err(|failed| match failed.raw_errno() {
-        Some(ENODATA | EAGAIN) => Error::NoEvent,
-        _ => provider_error!(failed, ""),
+/// Calls `then` with the next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`, without a log message.
+#[inline]
+pub fn next_cm_event<T>(events: &EventChannel, then: impl FnOnce(CmEvent) -> Result<T>) -> Result<T> {
+    events.next_event(then).unwrap_or_else(|failed| {
+        Err(match failed.raw_errno() {
+            Some(ENODATA | EAGAIN) => Error::NoEvent,
+            _ => provider_error!(failed, ""),
+        })
     })
 }
 
@@ -185,9 +193,14 @@ impl Conn {
         self.qp
     }
 
+    /// What counts the requests that are not posted to [`Conn::queue_pair`], or NULL.
+    pub fn counted(&self) -> *mut ibv_qp {
+        if self.api.plain.is_some() { self.queue_pair() } else { ptr::null_mut() }
+    }
+
     pub fn qp_num(&self) -> u32 {
         // SAFETY: the queue pair is alive as long as the connection, and its number is constant.
-        unsafe { (*self.qp).qp_num }
+        unsafe { (*self.queue_pair()).qp_num }
     }
 
     pub fn event_fd(&self) -> c_int {
@@ -216,7 +229,7 @@ impl Conn {
     /// Present if a type of flush is executed natively.
     #[inline(always)]
     pub fn native_flush(&self) -> Option<&NativeFlush> {
-        self.native_flush.as_ref()
+        self.res.native.flush.as_ref()
     }
 
     pub fn apply_remote_peer_cfg(&self, cfg: &PeerCfg) {
@@ -228,12 +241,8 @@ impl Conn {
         self.direct_write_to_pmem.load(Ordering::Relaxed)
     }
 
-    fn pdata(&self) -> MutexGuard<'_, Option<PrivateData>> {
-        self.pdata.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn private_data(&self) -> rpma_conn_private_data {
-        PrivateData::view(self.pdata().as_ref())
+    pub fn private_data(&self) -> &rpma_conn_private_data {
+        self.pdata.view()
     }
 
     pub fn disconnect(&self) -> Result<()> {
@@ -244,24 +253,34 @@ impl Conn {
 
     /// Gets the next event of the connection.
     pub fn next_event(&self) -> Result<rpma_conn_event> {
-        let event = next_cm_event(&self.events)?;
+        next_cm_event(&self.events, |event| self.take_event(event))
+    }
+
+    fn take_event(&self, event: CmEvent) -> Result<rpma_conn_event> {
+        use rpma_conn_event::*;
         let (kind, status) = (event.kind(), event.status());
         if kind == rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED {
-            self.keep_private_data(&event)?;
+            // The active side receives private data with the event; the passive side has received them with the request.
+            // SAFETY: the event's private data live until it is acknowledged.
+            unsafe { self.pdata.receive(event.private_data()) }?;
         }
         event.acknowledge().map_err(|failed| {
-            self.pdata().take();
+            self.pdata.lose();
             provider_error!(failed, "event={}", cm_event_name(kind))
         })?;
         match translate(kind) {
             Some(event) => {
-                let text = Lossy(conn_event_text(event as c_int).to_bytes());
-                match self.api.likely_reason(kind, status) {
-                    // A program that only sees "rejected" cannot know that the two peers use different transports.
-                    Some(reason) => log_warning!("{text}: {reason}"),
-                    // The status of a device is one of the kernel's enum ib_cm_rej_reason.
-                    None if status != 0 => log_notice!("{text}, status {status}"),
-                    None => log_notice!("{text}"),
+                // A connection that is established or closed needs no reason, and is said to be at level NOTICE at most.
+                let is_plain = matches!(event, RPMA_CONN_ESTABLISHED | RPMA_CONN_CLOSED);
+                if !is_plain || log::enabled(rpma_log_level::RPMA_LOG_LEVEL_NOTICE) {
+                    let text = Lossy(conn_event_text(event as c_int).to_bytes());
+                    match (self.api.likely_reason)(kind, status) {
+                        // A program that only sees "rejected" cannot know that the two peers use different transports.
+                        Some(reason) => log_warning!("{text}: {reason}"),
+                        // The status of a device is one of the kernel's enum ib_cm_rej_reason.
+                        None if status != 0 => log_notice!("{text}, status {status}"),
+                        None => log_notice!("{text}"),
+                    }
                 }
                 Ok(event)
             }
@@ -272,20 +291,10 @@ impl Conn {
         }
     }
 
-    /// The active side receives private data with the event; the passive side has received them with the request.
-    fn keep_private_data(&self, event: &CmEvent) -> Result<()> {
-        let mut pdata = self.pdata();
-        if pdata.is_none() {
-            // SAFETY: the event's private data live until it is acknowledged.
-            *pdata = unsafe { PrivateData::copy(event.private_data()) }?;
-        }
-        Ok(())
-    }
-
     /// The file descriptor of the shared completion channel.
     pub fn compl_fd(&self) -> Result<c_int> {
-        self.shared_channel()?;
-        Ok(self.res.cq.fd())
+        // SAFETY: the channel is alive as long as the connection.
+        Ok(unsafe { channel_fd(self.shared_channel()?) })
     }
 
     fn shared_channel(&self) -> Result<*mut rdma_sys::ibv_comp_channel> {
@@ -295,8 +304,14 @@ impl Conn {
     /// Waits for a completion event of either completion queue on the shared channel. Returns the queue, whether it is the
     /// receive completion queue, and whether it could be rearmed.
     pub fn wait(&self) -> Result<(&Cq, bool, Result<()>)> {
+        let channel = self.shared_channel()?;
         // SAFETY: the channel is alive as long as the connection.
-        let queue = unsafe { next_cq_event(self.api, self.shared_channel()?) }.ok_or(Error::NoCompletion)?;
+        unsafe { next_cq_event(self.api, channel, |queue| self.rearm(queue)) }
+            .unwrap_or(Err(Error::NoCompletion))
+    }
+
+    /// Rearms the completion queue that an event is of.
+    fn rearm(&self, queue: *mut ibv_cq) -> Result<(&Cq, bool, Result<()>)> {
         let (cq, is_rcq) = match self.rcq() {
             _ if queue == self.cq().as_ptr() => (self.cq(), false),
             Some(rcq) if queue == rcq.as_ptr() => (rcq, true),

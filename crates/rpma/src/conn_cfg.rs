@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering::SeqCst};
 
 use super::srq::Srq;
 use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
@@ -22,7 +22,8 @@ pub struct ConnCfg {
     rcq_size: AtomicU32,
     sq_size: AtomicU32,
     rq_size: AtomicU32,
-    shared_comp_channel: AtomicBool,
+    /// A `bool` of C: 0 or 1.
+    shared_comp_channel: AtomicU8,
     /// Not owned; null if there is none.
     srq: AtomicPtr<Srq>,
 }
@@ -38,7 +39,7 @@ impl ConnCfg {
             rcq_size: AtomicU32::new(0),
             sq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE),
             rq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE),
-            shared_comp_channel: AtomicBool::new(false),
+            shared_comp_channel: AtomicU8::new(0),
             srq: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -92,11 +93,16 @@ impl ConnCfg {
     }
 
     pub fn set_shared_comp_channel(&self, shared: bool) {
-        self.shared_comp_channel.store(shared, SeqCst);
+        self.shared_comp_channel.store(shared.into(), SeqCst);
+    }
+
+    /// The same as a `bool` of C.
+    pub fn shared_comp_channel_c(&self) -> u8 {
+        self.shared_comp_channel.load(SeqCst)
     }
 
     pub fn shared_comp_channel(&self) -> bool {
-        self.shared_comp_channel.load(SeqCst)
+        self.shared_comp_channel_c() != 0
     }
 
     pub fn set_srq(&self, srq: *mut Srq) {

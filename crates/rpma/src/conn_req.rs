@@ -27,7 +27,7 @@ const RETRIES: u8 = 7;
 // Dropping an incoming request rejects it.
 pub struct ConnReq {
     res: Resources,
-    pdata: Option<PrivateData>,
+    pdata: PrivateData,
     domain: Domain,
     passive: bool,
 }
@@ -55,7 +55,7 @@ impl ConnReq {
         // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the
         // request.
         let res = unsafe { Resources::new(domain, id, cfg) }?;
-        let req = alloc::boxed(ConnReq { res, pdata: None, domain, passive: false })?;
+        let req = alloc::boxed(ConnReq { res, pdata: PrivateData::none(), domain, passive: false })?;
         drop(info);
         log_notice!("connection request to {to_addr}:{to_port} created");
         Ok(req)
@@ -84,11 +84,11 @@ impl ConnReq {
     }
 
     pub fn queue_pair(&self) -> *mut ibv_qp {
-        self.res.id.queue_pair()
+        self.res.qp.as_ptr()
     }
 
-    pub fn private_data(&self) -> rpma_conn_private_data {
-        PrivateData::view(self.pdata.as_ref())
+    pub fn private_data(&self) -> &rpma_conn_private_data {
+        self.pdata.view()
     }
 
     /// Sends an outgoing request or accepts an incoming one. The request is consumed in any case; an incoming one that

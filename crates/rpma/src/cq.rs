@@ -5,8 +5,10 @@ use std::ffi::c_int;
 
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
+use crate::abi::rpma_log_level;
 use crate::alloc;
 use crate::error::{Error, Result, first_error};
+use crate::log;
 use crate::provider::Api;
 use crate::provider::handles::{CompChannel, CompQueue, channel_fd, next_cq_event, provider_error};
 
@@ -70,16 +72,17 @@ impl Cq {
     }
 
     /// Waits for a completion event on this queue's own channel, and rearms the queue.
+    #[inline]
     pub fn wait(&self) -> Result<()> {
         if self.own_channel.is_none() {
             return Err(Error::SharedChannel);
         }
         // SAFETY: the channel is alive as long as this object.
-        unsafe { next_cq_event(self.api, self.channel) }.ok_or(Error::NoCompletion)?;
-        self.rearm()
+        unsafe { next_cq_event(self.api, self.channel, |_| self.rearm()) }.unwrap_or(Err(Error::NoCompletion))
     }
 
     /// Acknowledges one event of this queue and requests notification of the next.
+    #[inline]
     pub fn rearm(&self) -> Result<()> {
         // SAFETY: the queue is alive, and the caller has taken one event of it.
         unsafe { self.api.ibv_ack_cq_events(self.as_ptr(), 1) };
@@ -97,6 +100,9 @@ impl Cq {
         // One comparison for 1..=num_entries.
         if (got.wrapping_sub(1) as u32) < num_entries as u32 {
             Ok(got)
+        } else if got == 0 && !log::enabled(rpma_log_level::RPMA_LOG_LEVEL_DEBUG) {
+            // What programs that poll see most. There is nothing to say.
+            Err(Error::NoCompletion)
         } else {
             Err(no_completions(got, num_entries))
         }

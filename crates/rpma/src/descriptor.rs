@@ -45,7 +45,13 @@ impl Descriptor {
         bytes
     }
 
+    #[cold]
+    fn has_bytes(&self) -> bool {
+        self.size != 0
+    }
+
     /// Bytes after the descriptor are ignored.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Descriptor, Refused> {
         let (addr, rest) = bytes.split_first_chunk().ok_or(Refused::TooShort)?;
         let (size, rest) = rest.split_first_chunk().ok_or(Refused::TooShort)?;
@@ -60,7 +66,8 @@ impl Descriptor {
         if usage == 0 {
             return Err(Refused::NoUsage);
         }
-        if this.size != 0 && this.addr.checked_add(this.size - 1).is_none() {
+        // The address of its last byte, which an empty one does not have.
+        if this.addr.wrapping_add(this.size).wrapping_sub(1) < this.addr && this.has_bytes() {
             return Err(Refused::Wraps);
         }
         Ok(this)

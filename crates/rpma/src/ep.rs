@@ -12,7 +12,7 @@ use super::peer::Domain;
 use crate::alloc;
 use crate::error::{Error, Result};
 use crate::log::Lossy;
-use crate::provider::handles::{AddrInfo, CmId, EventChannel, Side, cm_event_name, provider_error};
+use crate::provider::handles::{AddrInfo, CmEvent, CmId, EventChannel, Side, cm_event_name, provider_error};
 
 /// An endpoint that listens for connection requests.
 // The order of the fields is the order of tear-down.
@@ -68,7 +68,17 @@ impl Ep {
         &self,
         cfg: &ConnCfg,
     ) -> Result<std::result::Result<Box<ConnReq>, Unacknowledged>> {
-        let event = next_cm_event(&self.events)?;
+        // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the request.
+        next_cm_event(&self.events, |event| unsafe { self.take_event(event, cfg) })
+    }
+
+    /// # Safety
+    /// As for `next_conn_req`; the event was just taken off the channel.
+    unsafe fn take_event(
+        &self,
+        event: CmEvent,
+        cfg: &ConnCfg,
+    ) -> Result<std::result::Result<Box<ConnReq>, Unacknowledged>> {
         if event.kind() != RDMA_CM_EVENT_CONNECT_REQUEST {
             log_error!("unexpected event {} on a listening endpoint", cm_event_name(event.kind()));
             return Err(Error::Inval);

@@ -6,7 +6,7 @@
 //! shortage of memory can be told.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
 
 use crate::error::{self, Error};
@@ -57,10 +57,10 @@ pub fn aside(log: impl FnOnce()) {
     }
 }
 
-/// A call has failed. `body` is the type name of the closure in the exported function that failed.
+/// A call has failed. `body` is the type name of the closure in the exported function that failed. The result is that of the call.
 #[cold]
 #[inline(never)]
-pub fn note(error: Error, body: &'static str) {
+pub fn note(error: Error, body: &'static str) -> c_int {
     FAILURE.with(|failure| {
         if let Ok(failure) = &mut failure.try_borrow_mut() {
             let reason = std::mem::take(&mut failure.reason);
@@ -72,6 +72,15 @@ pub fn note(error: Error, body: &'static str) {
             let _ = write!(failure.text, "{}: {}", function_of(body), Lossy(why));
         }
     });
+    // A compiler that knows the result has the caller keep the error instead of ending with this call.
+    std::hint::black_box(error as c_int)
+}
+
+/// The same for [`Error::Inval`], which most calls may fail with: without an argument for it.
+#[cold]
+#[inline(never)]
+pub fn note_invalid(body: &'static str) -> c_int {
+    note(Error::Inval, body)
 }
 
 /// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it is as long as the thread
@@ -95,7 +104,7 @@ mod tests {
     fn the_first_reason_of_the_failed_call_is_told() {
         let body = "librpma::capi::mr::rpma_mr_reg::{{closure}}";
         assert_eq!(text(), "");
-        note(Error::Inval, body);
+        assert_eq!(note(Error::Inval, body), Error::Inval as c_int);
         assert_eq!(text(), "rpma_mr_reg: Invalid argument");
         reason(format_args!("ibv_reg_mr(len=8) failed: {}", 5));
         reason(format_args!("another"));

@@ -26,7 +26,8 @@ impl Flush {
         let memory = Mapping::new(SIZE as usize)?;
         // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
         // `mr`, so it stays mapped as long as the region.
-        let mr = unsafe { MrLocal::register(domain, memory.addr(), SIZE as usize, RPMA_MR_USAGE_READ_DST) }?;
+        let mr =
+            unsafe { MrLocal::register_own(&domain, memory.addr(), SIZE as usize, RPMA_MR_USAGE_READ_DST) }?;
         Ok(Flush { mr, memory })
     }
 

@@ -2,7 +2,7 @@
 //! The implementation of librpma's functions, one file per object, and of the providers that execute them.
 //!
 //! ```text
-//! C program ─ librpma.h ─▶ librpma::capi ─▶ rpma ─▶ provider          (control path: one trait, two implementations)
+//! C program ─ librpma.h ─▶ librpma::capi ─▶ rpma ─▶ provider          (control path: one table, two providers)
 //!                                            │         ├─ rdma_core ─▶ libibverbs, librdmacm
 //!                                            │         └─ soft      ─▶ the softverbs crate
 //!                                            └── data path: provider::hot, straight through ibv_context.ops, for both
@@ -13,8 +13,9 @@
 //! the fields is the tear-down order.
 //!
 //! * [`abi`]: the constants and layouts of the C interface, which are also the values of [`error::Error`].
-//! * [`provider`]: the control-path trait, the selection of its implementation, the owning handles, and the data path: five inline
+//! * [`provider`]: the control-path table, the selection of its implementation, the owning handles, and the data path: five inline
 //!   calls, and the native operations that only newer devices support.
+//! * [`metrics`]: counters of connections, operations and regions, served if `RPMA_METRICS` asks for them.
 //! * [`error`], [`failure`], [`log`], [`config`], [`alloc`]: the error enum, the text of the last failure, the log thresholds and sink, the
 //!   environment, fallible allocation.
 //!
@@ -40,7 +41,7 @@ pub mod log;
 
 pub mod abi;
 mod access;
-mod alloc;
+pub mod alloc;
 mod bounce;
 pub mod cancel;
 pub mod completion;
@@ -57,6 +58,7 @@ pub mod failure;
 mod flush;
 mod log_default;
 mod mapping;
+pub mod metrics;
 pub mod mr;
 mod native;
 mod not_posted;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use crate::abi::{rpma_log_level, rpma_log_threshold};
+use crate::cancel;
 use crate::error::{Error, Result};
 use crate::failure;
 use crate::log_default;
@@ -102,22 +103,32 @@ pub fn switch_off() {
     MAIN.store(OFF, Ordering::SeqCst);
 }
 
-/// Logs `format_args` at the given level, with its source location and function.
+/// Logs `format_args` at the given level, with its source location and function. The values are moved to where they are formatted, so that a
+/// function which has nothing to say does not even keep them in memory.
 macro_rules! log_at {
     ($level:ident, $($message:tt)+) => {{
         if $crate::log::is_kept($crate::abi::rpma_log_level::$level) {
             fn here() {}
-            $crate::log::emit(
-                $crate::abi::rpma_log_level::$level,
-                &$crate::log::Place {
-                    file: const { $crate::log::c_literal(concat!(file!(), "\0")) },
-                    line: line!(),
-                    function: $crate::log::function_of(std::any::type_name_of_val(&here)),
-                },
-                format_args!($($message)+),
-            );
+            $crate::log::aside(move || {
+                $crate::log::emit(
+                    $crate::abi::rpma_log_level::$level,
+                    &$crate::log::Place {
+                        file: const { $crate::log::c_literal(concat!(file!(), "\0")) },
+                        line: line!(),
+                        function: $crate::log::function_of(std::any::type_name_of_val(&here)),
+                    },
+                    format_args!($($message)+),
+                );
+            });
         }
     }};
+}
+
+/// Calls `log` out of line, because most calls of the library log nothing.
+#[cold]
+#[inline(never)]
+pub fn aside(log: impl FnOnce()) {
+    log();
 }
 
 /// Logs an error.
@@ -156,6 +167,7 @@ pub const fn c_literal(text: &'static str) -> &'static CStr {
 }
 
 /// Displays bytes as text in messages, replacing invalid UTF-8. Allocates nothing.
+#[derive(Clone, Copy)]
 pub struct Lossy<'a>(pub &'a [u8]);
 
 impl fmt::Display for Lossy<'_> {
@@ -223,9 +235,7 @@ impl<const N: usize> Write for Text<N> {
     }
 }
 
-/// Formats a message and passes it to the sink. Out of line, because most calls log nothing.
-#[cold]
-#[inline(never)]
+/// Formats a message and passes it to the sink.
 pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_>) {
     let errno = errno::Saved::new();
     if level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 {
@@ -239,9 +249,7 @@ pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_
     let _ = text.write_fmt(message);
     text.end_line();
     // syslog(3), or the program's function, may be a cancellation point, and the caller may hold locks.
-    let whole = crate::cancel::Whole::new();
-    deliver(level, place, &text);
-    drop(whole);
+    cancel::whole(|| deliver(level, place, &text));
     drop(errno);
 }
 

@@ -12,6 +12,7 @@ use crate::abi::rpma_log_level;
 use crate::config::{self, LogSetting, LogTo, UnknownLevel};
 use crate::error::Errno;
 use crate::log::{self, Lossy, Place, Text};
+use crate::metrics;
 
 /// Space for the tag, the source location and the time in front of a message, and for what JSON adds.
 const LINE_SIZE: usize = 1024 + 512;
@@ -231,6 +232,7 @@ extern "C" fn at_load() {
 }
 
 extern "C" fn at_unload() {
+    metrics::at_exit();
     log::switch_off();
     // SAFETY: no arguments; needed because syslog keeps a pointer to the name given to openlog.
     unsafe { libc::closelog() };

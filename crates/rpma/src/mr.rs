@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{EFAULT, EINVAL, ENOTSUP, EOPNOTSUPP};
-use rdma_sys::ibv_sge;
+use rdma_sys::{ibv_context, ibv_pd, ibv_sge};
 
 use super::access::{Transport, access, after_refusal};
 use super::descriptor::{self, Descriptor, Refused};
@@ -13,7 +13,8 @@ use super::refusal::{Locked, Refusal};
 use crate::abi::*;
 use crate::alloc::{self, Slot};
 use crate::error::{Errno, Error, Result};
-use crate::provider::handles::{MemRegion, provider_error};
+use crate::provider::Api;
+use crate::provider::handles::{Failed, MemRegion, provider_error};
 
 /// All defined usage bits.
 const USAGE_ALL: c_int = 0xff;
@@ -25,14 +26,43 @@ const USAGE_FLUSH: c_int = RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY | RPMA_MR_USAGE_F
 pub struct MrLocal {
     mr: MemRegion,
     usage: u8,
-    domain: Domain,
+    ctx: *mut ibv_context,
+    pd: *mut ibv_pd,
 }
 
 impl MrLocal {
     /// # Safety
     /// The domain's peer must be alive and outlive the region; the memory must stay mapped as long as the region.
     pub unsafe fn register(
-        domain: Domain,
+        domain: &Domain,
+        addr: *mut c_void,
+        size: usize,
+        usage: c_int,
+    ) -> Result<Box<MrLocal>> {
+        // SAFETY: the caller guarantees what is asked for there.
+        unsafe { Self::register_with(domain.api, domain, addr, size, usage) }
+    }
+
+    /// A region of the library itself, which is not counted.
+    ///
+    /// # Safety
+    /// As for [`MrLocal::register`].
+    pub unsafe fn register_own(
+        domain: &Domain,
+        addr: *mut c_void,
+        size: usize,
+        usage: c_int,
+    ) -> Result<Box<MrLocal>> {
+        // SAFETY: the caller guarantees what is asked for there.
+        unsafe { Self::register_with(domain.api.plain.unwrap_or(domain.api), domain, addr, size, usage) }
+    }
+
+    /// # Safety
+    /// As for [`MrLocal::register`]; `api` must be the domain's, or the one behind it.
+    #[inline(always)]
+    unsafe fn register_with(
+        api: Api,
+        domain: &Domain,
         addr: *mut c_void,
         size: usize,
         usage: c_int,
@@ -42,9 +72,9 @@ impl MrLocal {
         }
         let slot = Slot::new()?;
         alloc::ready()?;
-        let Domain { api, pd, abilities, .. } = domain;
-        let always = api.has_flush_access();
-        let mut access = access(
+        let Domain { ctx, pd, abilities, .. } = *domain;
+        let always = api.has_flush_access;
+        let access = access(
             usage,
             Transport {
                 iwarp: usage & RPMA_MR_USAGE_READ_DST != 0 && domain.is_iwarp(),
@@ -52,32 +82,15 @@ impl MrLocal {
                 flush_persistent: always || abilities.native.flush_persistent,
             },
         );
-        let mr = loop {
-            // SAFETY: the caller guarantees that the peer, and so `pd`, outlives the region, and that the memory
-            // stays mapped.
-            match unsafe { MemRegion::register(api, pd, addr, size, access as c_int) } {
-                Ok(mr) => break mr,
-                Err(failed) => match after_refusal(access, failed.raw_errno(), abilities.odp) {
-                    Some(next) => {
-                        if access & !next != 0 {
-                            log_info!(
-                                "memory of {size} bytes cannot be registered for every native flush: access {access:#x} \
-                                 failed ({}), retrying with {next:#x}",
-                                failed.why
-                            );
-                        }
-                        access = next;
-                    }
-                    None => {
-                        let locked = if api.pins_memory() { Locked::now() } else { None };
-                        let addr = addr as usize;
-                        log_error!("{}", Refusal { failed, addr, size, access, odp: abilities.odp, locked });
-                        return Err(Error::Provider);
-                    }
-                },
+        // SAFETY: the caller guarantees that the peer, and so `pd`, outlives the region, and that the memory
+        // stays mapped.
+        let mr = unsafe {
+            match MemRegion::register(api, pd, addr, size, access as c_int) {
+                Ok(mr) => mr,
+                Err(failed) => register_otherwise(api, domain, addr, size, access, failed)?,
             }
         };
-        Ok(slot.fill(MrLocal { mr, usage: usage as u8, domain }))
+        Ok(slot.fill(MrLocal { mr, usage: usage as u8, ctx, pd }))
     }
 
     pub fn close(self) -> Result<()> {
@@ -115,9 +128,9 @@ impl MrLocal {
     pub fn advise(&self, offset: usize, len: usize, advice: c_int, flags: u32) -> Result<()> {
         let len = u32::try_from(len).map_err(|_| Error::Inval)?;
         let mut range = self.range(offset, len);
-        let Domain { api, ctx, pd, .. } = self.domain;
+        let MrLocal { ctx, pd, .. } = *self;
         // SAFETY: context and domain are alive as long as the region; the range outlives the call.
-        let ret = unsafe { api.ibv_advise_mr(ctx, pd, advice as u32, flags, &mut range, 1) };
+        let ret = unsafe { self.mr.api().ibv_advise_mr(ctx, pd, advice as u32, flags, &mut range, 1) };
         if ret == 0 {
             return Ok(());
         }
@@ -137,6 +150,41 @@ impl MrLocal {
 // Linux has one number for both, so `advise` names it once.
 const _: () = assert!(ENOTSUP == EOPNOTSUPP);
 
+/// Registers memory with other access flags than those that were refused, as long as there are some left to try.
+///
+/// # Safety
+/// As for [`MrLocal::register`]; `api` must be the domain's, or the one behind it.
+#[cold]
+unsafe fn register_otherwise(
+    api: Api,
+    domain: &Domain,
+    addr: *mut c_void,
+    size: usize,
+    mut access: u32,
+    mut failed: Failed,
+) -> Result<MemRegion> {
+    let Domain { pd, abilities, .. } = *domain;
+    while let Some(next) = after_refusal(access, failed.raw_errno(), abilities.odp) {
+        if access & !next != 0 {
+            log_info!(
+                "memory of {size} bytes cannot be registered for every native flush: access {access:#x} \
+                 failed ({}), retrying with {next:#x}",
+                failed.why
+            );
+        }
+        access = next;
+        // SAFETY: the caller guarantees what `MrLocal::register` asks for.
+        match unsafe { MemRegion::register(api, pd, addr, size, access as c_int) } {
+            Ok(mr) => return Ok(mr),
+            Err(again) => failed = again,
+        }
+    }
+    let locked = if api.pins_memory { Locked::now() } else { None };
+    let addr = addr as usize;
+    log_error!("{}", Refusal { failed, addr, size, access, odp: abilities.odp, locked });
+    Err(Error::Provider)
+}
+
 /// A memory region of a remote peer.
 #[derive(Debug)]
 pub struct MrRemote {
@@ -144,6 +192,7 @@ pub struct MrRemote {
 }
 
 impl MrRemote {
+    #[inline]
     pub fn from_descriptor(bytes: &[u8]) -> Result<Box<MrRemote>> {
         let region = Descriptor::decode(bytes).map_err(|refused| {
             match refused {
@@ -162,6 +211,7 @@ impl MrRemote {
             Error::Inval
         })?;
         let mr = alloc::boxed(MrRemote { region })?;
+        let region = &mr.region;
         log_debug!(
             "remote memory region: addr={:#x}, size={}, rkey={:#x}, usage={:#x}",
             region.addr,

@@ -10,13 +10,13 @@ use crate::config::{self, NativeOps};
 use crate::error::{Error, Result};
 use crate::log::Lossy;
 use crate::provider::handles::{ProtDomain, provider_error};
+use crate::provider::metered;
 use crate::provider::{self, Api};
 
 /// A peer: a protection domain of a device, from which all other objects are created.
 pub struct Peer {
     pd: ProtDomain,
-    abilities: Abilities,
-    native: NativeOps,
+    domain: Domain,
 }
 
 /// What objects created from a peer copy from it, so that they never access the peer again.
@@ -35,7 +35,7 @@ impl Peer {
     /// # Safety
     /// `ctx` must be a live context and outlive the peer.
     pub unsafe fn new(ctx: *mut ibv_context) -> Result<Box<Peer>> {
-        let api = provider::of_context(ctx)?;
+        let api = metered::chosen(provider::of_context(ctx)?);
         let wanted = config::native().map_err(|word| {
             log_error!(
                 "invalid word \"{}\" in RPMA_NATIVE; valid words: {}",
@@ -59,17 +59,12 @@ impl Peer {
                 missing
             );
         }
-        alloc::boxed(Peer { pd, abilities, native })
+        let domain = Domain { api, ctx, pd: pd.as_ptr(), abilities, native };
+        alloc::boxed(Peer { pd, domain })
     }
 
-    pub fn domain(&self) -> Domain {
-        Domain {
-            api: self.pd.api(),
-            ctx: self.pd.context(),
-            pd: self.pd.as_ptr(),
-            abilities: self.abilities,
-            native: self.native,
-        }
+    pub fn domain(&self) -> &Domain {
+        &self.domain
     }
 
     pub fn close(self) -> Result<()> {

@@ -20,7 +20,11 @@ pub struct PeerCfg {
 
 impl PeerCfg {
     pub fn new() -> Result<Box<PeerCfg>> {
-        alloc::boxed(PeerCfg { direct_write_to_pmem: AtomicU8::new(0) })
+        PeerCfg::with(false)
+    }
+
+    fn with(direct_write_to_pmem: bool) -> Result<Box<PeerCfg>> {
+        alloc::boxed(PeerCfg { direct_write_to_pmem: AtomicU8::new(direct_write_to_pmem.into()) })
     }
 
     pub fn set_direct_write_to_pmem(&self, supported: bool) {
@@ -31,12 +35,13 @@ impl PeerCfg {
         self.direct_write_to_pmem.load(Ordering::SeqCst) != 0
     }
 
-    /// The form that an application sends to the other end.
+    /// The form that an application sends to the other end: a `bool` of C.
     pub fn descriptor(&self) -> [u8; DESCRIPTOR_SIZE] {
         [self.direct_write_to_pmem.load(Ordering::SeqCst)]
     }
 
     /// Any byte but 0 declares direct write; bytes after the first are not looked at.
+    #[inline]
     pub fn from_descriptor(descriptor: &[u8]) -> Result<Box<PeerCfg>> {
         let Some(&declared) = descriptor.first() else {
             log_error!(
@@ -44,8 +49,7 @@ impl PeerCfg {
             );
             return Err(Error::Inval);
         };
-        let cfg = PeerCfg::new()?;
-        cfg.set_direct_write_to_pmem(declared != 0);
+        let cfg = PeerCfg::with(declared != 0)?;
         log_info!(
             "direct write to persistent memory declared by the remote peer: {}",
             if declared != 0 { "yes" } else { "no" }

@@ -14,13 +14,15 @@ use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_sr
 use super::conn::{AtomicWrite, Conn};
 use super::conn_req::ConnReq;
 use super::mr::{MrLocal, MrRemote};
+use super::native::NativeFlush;
 use super::srq::Srq;
 use crate::abi::arg::FlushTypeArg;
 use crate::abi::*;
 use crate::error::{Error, Result};
+use crate::metrics::Kind;
 use crate::not_posted;
-use crate::provider::hot;
 use crate::provider::native::{FlushKind, NativeQp};
+use crate::provider::{hot, metered};
 
 /// The bit of `RPMA_F_COMPLETION_ALWAYS` that requests a completion also on success.
 const COMPLETION_ON_SUCCESS: c_int = RPMA_F_COMPLETION_ALWAYS & !RPMA_F_COMPLETION_ON_ERROR;
@@ -237,40 +239,75 @@ pub unsafe fn atomic_write(
 ) -> Result<()> {
     let flags = send_flags(flags)? | FENCE;
     let remote = atomic_target(dst, dst_offset)?;
-    let post = |flags, range| {
-        let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-        post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
-    };
-    match conn.atomic_write() {
+    if let AtomicWrite::Inline = conn.atomic_write() {
         // The provider copies inline data before the post returns, and needs no key for it.
-        AtomicWrite::Inline => {
-            post(flags | INLINE, ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 })
-        }
+        let range = ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 };
+        post_write(conn, flags | INLINE, range, remote, op_context)?;
+    } else {
+        // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
+        unsafe { atomic_write_otherwise(conn, dst, dst_offset, src, flags, op_context) }?;
+    }
+    Ok(())
+}
+
+/// Posts an atomic write on a connection whose queue pair has native atomic write, or no inline data. The arguments are those of
+/// `atomic_write`, where they are, after its checks.
+///
+/// # Safety
+/// `src` must be readable for 8 bytes.
+#[inline(never)]
+unsafe fn atomic_write_otherwise(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    src: *const u8,
+    flags: u32,
+    op_context: *const c_void,
+) -> Result<()> {
+    let remote = atomic_target(dst, dst_offset)?;
+    match conn.atomic_write() {
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes, and the connection keeps its queue
         // pair alive.
-        AtomicWrite::Native(qp) => unsafe { native_atomic_write(*qp, remote, src, flags, op_context) },
-        AtomicWrite::Bounce(bounce) => {
-            let post_copy: &dyn Fn(ibv_sge) -> Result<()> = &|range| post(flags, range);
-            // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
-            unsafe { bounce.post(src, post_copy) }
-        }
+        AtomicWrite::Native(qp) => unsafe { native_atomic_write(conn, *qp, remote, src, flags, op_context) },
+        // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
+        AtomicWrite::Bounce(bounce) => unsafe {
+            bounce.post(src, |range| post_write(conn, flags, range, remote, op_context))
+        },
+        AtomicWrite::Inline => unreachable!("posted by atomic_write"),
     }
+}
+
+#[inline(always)]
+fn post_write(
+    conn: &Conn,
+    flags: u32,
+    range: ibv_sge,
+    remote: Remote,
+    op_context: *const c_void,
+) -> Result<()> {
+    let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
 }
 
 /// Posts a native atomic write. It is fenced like the others, because a flush by a read may precede it.
 ///
 /// # Safety
 /// `src` must be readable for 8 bytes, and the queue pair must be alive and support the operation.
-#[inline(never)]
 unsafe fn native_atomic_write(
+    conn: &Conn,
     qp: NativeQp,
     remote: Remote,
     src: *const u8,
     flags: u32,
     op_context: *const c_void,
 ) -> Result<()> {
-    // SAFETY: the caller guarantees a live queue pair with atomic write, and 8 readable bytes at `src`.
-    match unsafe { qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src) } {
+    // SAFETY: the caller guarantees a live queue pair with atomic write, which is the connection's, and 8 readable bytes at `src`.
+    let ret = unsafe {
+        metered::native(conn.counted(), Kind::AtomicWrite, flags, || {
+            qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src)
+        })
+    };
+    match ret {
         0 => Ok(()),
         ret => Err(not_posted::native("ibv_wr_atomic_write", ret)),
     }
@@ -289,9 +326,7 @@ pub fn write_atomic(
 ) -> Result<()> {
     let flags = send_flags(flags)? | FENCE;
     let remote = atomic_target(dst, dst_offset)?;
-    let range = src.range(src_offset, ATOMIC_SIZE);
-    let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+    post_write(conn, flags, src.range(src_offset, ATOMIC_SIZE), remote, op_context)
 }
 
 /// Posts a flush of the data previously written to remote memory.
@@ -329,13 +364,14 @@ pub fn flush(
         if let Some(kind) = kind {
             // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair with
             // native flush.
-            return unsafe { native_flush(native.qp, remote, len, kind, flags, op_context as u64) };
+            return unsafe { native_flush(conn, remote, len, kind, flags, op_context as u64) };
         }
     }
-    // A read stands for any length.
+    // A read stands for any length. No provider reads immediate data of one; there is the type for who counts.
     let range = conn.flush().target();
     let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
-    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+    let kind = Some(u32::from_be(kind));
+    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), kind, op_context)
 }
 
 /// Posts a native flush.
@@ -344,7 +380,7 @@ pub fn flush(
 /// The queue pair must be alive and support the operation.
 #[inline(never)]
 unsafe fn native_flush(
-    qp: NativeQp,
+    conn: &Conn,
     remote: Remote,
     len: usize,
     kind: FlushKind,
@@ -352,8 +388,18 @@ unsafe fn native_flush(
     wr_id: u64,
 ) -> Result<()> {
     let len = request_len(len)?;
-    // SAFETY: the caller guarantees a live queue pair with native flush.
-    match unsafe { qp.flush(wr_id, flags, remote.rkey, remote.addr, len, kind) } {
+    let Some(NativeFlush { qp, .. }) = conn.native_flush() else { unreachable!("seen by flush") };
+    let counted_as = match kind {
+        FlushKind::Visibility => Kind::FlushVisibility,
+        FlushKind::Persistent => Kind::FlushPersistent,
+    };
+    // SAFETY: the caller guarantees a live queue pair with native flush, which is the connection's.
+    let ret = unsafe {
+        metered::native(conn.counted(), counted_as, flags, || {
+            qp.flush(wr_id, flags, remote.rkey, remote.addr, len, kind)
+        })
+    };
+    match ret {
         0 => Ok(()),
         ret => Err(not_posted::native("ibv_wr_flush", ret)),
     }

@@ -1,49 +1,124 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Private data received from the remote peer.
+//!
+//! They may come, and be lost again, while another thread asks for them. So a copy is complete before it can be seen and stays where it is
+//! until its connection ends: who asks needs no lock.
 
 use std::ffi::c_void;
-use std::ptr::{self, NonNull};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::rpma_conn_private_data;
 use crate::alloc;
 use crate::error::Result;
 
-/// A copy of received private data. Its address is passed to C, which may write there, so it is kept as a raw
-/// pointer and never read again.
+/// The private data of a connection or of its request, if there are any.
 pub struct PrivateData {
-    bytes: NonNull<[u8]>,
-    len: u8,
+    /// What is told of them: the view of one of the copies, or [`NOTHING`].
+    view: AtomicPtr<rpma_conn_private_data>,
+    /// All copies that were ever told of, which are freed at the end.
+    copies: AtomicPtr<Copied>,
+}
+
+/// A copy. C may write to its bytes, so they are not read again.
+struct Copied {
+    view: rpma_conn_private_data,
+    next: *mut Copied,
+    bytes: [MaybeUninit<u8>; u8::MAX as usize],
+}
+
+/// Is never written to, although its address is that of something mutable.
+struct Nothing(rpma_conn_private_data);
+
+// SAFETY: it is constant, and its pointer is NULL.
+unsafe impl Sync for Nothing {}
+
+static NOTHING: Nothing = Nothing(rpma_conn_private_data { ptr: ptr::null_mut(), len: 0 });
+
+fn nothing() -> *mut rpma_conn_private_data {
+    (&raw const NOTHING.0).cast_mut()
 }
 
 impl PrivateData {
-    /// A copy of `len` bytes; None if there are none.
+    pub fn none() -> PrivateData {
+        PrivateData { view: AtomicPtr::new(nothing()), copies: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// A copy of `len` bytes; nothing if there are none.
     ///
     /// # Safety
     /// `data` must be NULL or point to `len` readable bytes.
-    pub unsafe fn copy((data, len): (*const c_void, u8)) -> Result<Option<PrivateData>> {
-        if data.is_null() || len == 0 {
-            return Ok(None);
+    pub unsafe fn copy(data: (*const c_void, u8)) -> Result<PrivateData> {
+        let this = PrivateData::none();
+        // SAFETY: the caller guarantees `len` readable bytes.
+        unsafe { this.receive(data) }?;
+        Ok(this)
+    }
+
+    /// Copies `len` bytes, unless there are data already or none come.
+    ///
+    /// # Safety
+    /// `data` must be NULL or point to `len` readable bytes.
+    #[inline]
+    pub unsafe fn receive(&self, (data, len): (*const c_void, u8)) -> Result<()> {
+        if data.is_null() || len == 0 || self.view.load(Ordering::Relaxed) != nothing() {
+            return Ok(());
         }
-        let mut copy = alloc::bytes(len.into())?.into_boxed_slice();
-        // SAFETY: the caller guarantees `len` readable bytes at `data`, which is not NULL here; the copy is fresh
-        // and as long.
-        unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), copy.as_mut_ptr(), len.into()) };
-        Ok(Some(PrivateData { bytes: NonNull::from(Box::leak(copy)), len }))
+        // SAFETY: the caller guarantees `len` readable bytes at `data`, which is not NULL here.
+        unsafe { self.keep(data, len) }
+    }
+
+    /// # Safety
+    /// `data` must point to `len` readable bytes.
+    #[inline(never)]
+    unsafe fn keep(&self, data: *const c_void, len: u8) -> Result<()> {
+        let copy = Box::into_raw(alloc::boxed(Copied {
+            view: NOTHING.0,
+            next: ptr::null_mut(),
+            bytes: [const { MaybeUninit::uninit() }; u8::MAX as usize],
+        })?);
+        // SAFETY: the copy is fresh and nobody else's, with room for every `len`; the caller guarantees `len` readable bytes at `data`.
+        let view = unsafe {
+            let bytes = (&raw mut (*copy).bytes).cast::<u8>();
+            ptr::copy_nonoverlapping(data.cast::<u8>(), bytes, len.into());
+            (*copy).view = rpma_conn_private_data { ptr: bytes.cast(), len };
+            &raw mut (*copy).view
+        };
+        if self.view.compare_exchange(nothing(), view, Ordering::Release, Ordering::Relaxed).is_err() {
+            // SAFETY: from `into_raw` above, and not told of: another thread has been faster.
+            drop(unsafe { Box::from_raw(copy) });
+            return Ok(());
+        }
+        let link = |first| {
+            // SAFETY: the copy lives until the end, and only this thread, which has put it in, touches its link until it is in the list.
+            unsafe { (*copy).next = first };
+            Some(copy)
+        };
+        let _ = self.copies.fetch_update(Ordering::Release, Ordering::Relaxed, link);
+        Ok(())
+    }
+
+    /// There are none any more.
+    pub fn lose(&self) {
+        self.view.store(nothing(), Ordering::Relaxed);
     }
 
     /// The C view of the private data; NULL and 0 if there are none.
-    pub fn view(this: Option<&PrivateData>) -> rpma_conn_private_data {
-        match this {
-            Some(data) => rpma_conn_private_data { ptr: data.bytes.as_ptr().cast(), len: data.len },
-            None => rpma_conn_private_data { ptr: ptr::null_mut(), len: 0 },
-        }
+    #[inline]
+    pub fn view(&self) -> &rpma_conn_private_data {
+        // SAFETY: NOTHING, or the view of a copy, which was complete before it could be seen here, is not changed and lives until the end.
+        unsafe { &*self.view.load(Ordering::Acquire) }
     }
 }
 
 impl Drop for PrivateData {
     fn drop(&mut self) {
-        // SAFETY: leaked from a box in `copy`, and taken back once.
-        drop(unsafe { Box::from_raw(self.bytes.as_ptr()) });
+        let mut copy = *self.copies.get_mut();
+        while !copy.is_null() {
+            // SAFETY: each copy of the list is from `into_raw` in `receive`, and taken out here, once.
+            copy = unsafe { Box::from_raw(copy) }.next;
+        }
     }
 }
 
@@ -51,25 +126,62 @@ impl Drop for PrivateData {
 mod tests {
     use super::*;
 
+    fn bytes(view: &rpma_conn_private_data) -> &'static [u8] {
+        // SAFETY: the view of a copy that is still there.
+        unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }
+    }
+
     #[test]
     fn copies_what_there_is() {
         let source = *b"hello";
         // SAFETY: as many readable bytes as the length says.
         let copy = unsafe { PrivateData::copy((source.as_ptr().cast(), 5)) }.unwrap();
-        let view = PrivateData::view(copy.as_ref());
-        assert_ne!(view.ptr.cast_const(), source.as_ptr().cast());
-        // SAFETY: the view of a copy that is still there.
-        assert_eq!(unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }, b"hello");
+        assert_ne!(copy.view().ptr.cast_const(), source.as_ptr().cast());
+        assert_eq!(bytes(copy.view()), b"hello");
     }
 
     #[test]
     fn nothing_is_null_and_zero() {
         // SAFETY: no bytes are read.
-        let (none, empty) = unsafe {
+        let (null, empty) = unsafe {
             (PrivateData::copy((ptr::null(), 5)).unwrap(), PrivateData::copy((c"x".as_ptr().cast(), 0)))
         };
-        assert!(none.is_none() && empty.unwrap().is_none());
-        let view = PrivateData::view(None);
-        assert!(view.ptr.is_null() && view.len == 0);
+        for none in [null, empty.unwrap(), PrivateData::none()] {
+            assert!(none.view().ptr.is_null() && none.view().len == 0);
+        }
+    }
+
+    #[test]
+    fn what_came_first_stays_until_it_is_lost_and_its_bytes_until_the_end() {
+        let data = PrivateData::none();
+        // SAFETY: as many readable bytes as the length says.
+        let receive = |text: &[u8]| unsafe { data.receive((text.as_ptr().cast(), text.len() as u8)) };
+        receive(b"first").unwrap();
+        receive(b"second").unwrap();
+        let first = data.view();
+        assert_eq!(bytes(first), b"first");
+        data.lose();
+        assert!(data.view().ptr.is_null());
+        receive(&[7; 255]).unwrap();
+        assert_eq!(bytes(data.view()), [7; 255]);
+        assert_eq!(bytes(first), b"first");
+    }
+
+    #[test]
+    fn threads_see_all_of_it_or_nothing() {
+        let data = PrivateData::none();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        // SAFETY: as many readable bytes as the length says.
+                        unsafe { data.receive((c"all of it".as_ptr().cast(), 9)) }.unwrap();
+                        let view = data.view();
+                        assert!(view.len == 0 || bytes(view) == b"all of it");
+                        data.lose();
+                    }
+                });
+            }
+        });
     }
 }

@@ -42,7 +42,7 @@ pub fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
 
 /// Says which provider serves an address, and why.
 fn served(api: Api, addr: &CStr, why: impl std::fmt::Display) {
-    log_notice!("provider {} serves {}: {why}", api.name(), Lossy(addr.to_bytes()));
+    log_notice!("provider {} serves {}: {why}", api.name, Lossy(addr.to_bytes()));
 }
 
 fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context> {

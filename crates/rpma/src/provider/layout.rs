@@ -71,7 +71,7 @@ const _: () = {
     assert!(offset_of!(ibv_context, ops) == 8);
     // 32 operations of 8 bytes each.
     assert!(size_of::<ibv_context_ops>() == 256);
-    assert!(offset_of!(ibv_context, abi_compat) == 8 + 256 + 16 + 40);
+    assert!(offset_of!(ibv_context, abi_compat) == 8 + 256 + 16 + size_of::<libc::pthread_mutex_t>());
     // The context ends the extended context: container_of needs nothing else.
     assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
     assert!(offset_of!(verbs_context, sz) + size_of::<usize>() == offset_of!(verbs_context, context));

@@ -12,6 +12,7 @@
 pub mod handles;
 pub mod hot;
 mod layout;
+pub mod metered;
 pub mod native;
 #[cfg(feature = "rdma-core")]
 mod rdma_core;
@@ -29,7 +30,7 @@ pub use find::find_context;
 
 use crate::error::Result;
 
-/// The control path, once: the trait and both forwarding implementations are made from this list. `ibv_advise_mr` has the
+/// The control path, once: the table of a provider and both its instances are made from this list. `ibv_advise_mr` has the
 /// domain's context in addition, because the domain itself is not looked into.
 macro_rules! control_path {
     ($make:ident $($arguments:tt)*) => {
@@ -90,32 +91,54 @@ macro_rules! control_path {
     };
 }
 
-macro_rules! provider_trait {
+macro_rules! provider_table {
     ([] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
-        /// An implementation of verbs and connection management, as thread safe as verbs.
-        ///
-        /// # Safety
-        /// The methods have the contracts of the verbs man pages; objects must come from the same provider.
-        pub trait Provider: Sync {
+        /// An implementation of verbs and connection management, as thread safe as verbs: a C function for each call, so that one of
+        /// libibverbs or librdmacm is called as from C.
+        #[derive(Clone, Copy)]
+        pub struct Provider {
             /// The name that `RPMA_PROVIDER` selects it by.
-            fn name(&self) -> &'static str;
+            pub name: &'static str,
             /// Whether registrations accept the FLUSH access flags regardless of the device attributes.
-            fn has_flush_access(&self) -> bool;
+            pub has_flush_access: bool,
             /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
-            fn pins_memory(&self) -> bool;
-            /// The probable reason why a connection was not established, for the log, if the event and its status indicate it.
-            fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>;
-            $( unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)?; )*
+            pub pins_memory: bool,
+            /// The probable reason why a connection was not established, for the log, if the event and its status indicate it. Not asked for one
+            /// that is established, or closed.
+            pub likely_reason: fn(event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>,
+            /// The provider whose calls this one passes on, if it counts them ([`metered`]).
+            pub plain: Option<Api>,
+            $( $call: unsafe extern "C" fn($($ty),*) $(-> $ret)?, )*
+        }
+
+        impl Provider {
+            $(
+                /// # Safety
+                /// The contract is that of the verbs man page; objects must come from the same provider.
+                #[inline(always)]
+                pub unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)? {
+                    // SAFETY: the caller meets the requirements of this call, which are those of the function behind it.
+                    unsafe { (self.$call)($($arg),*) }
+                }
+            )*
         }
     };
 }
-control_path!(provider_trait);
+control_path!(provider_table);
 
-/// Generates the forwarding methods of a [`Provider`] implementation from the functions of a module.
-macro_rules! forward {
+/// A [`Provider`] whose calls are the C functions of a module, with what else is known of it.
+macro_rules! provider {
+    ([$module:ident $($known:tt)*] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
+        Provider { $($known)* plain: None, $( $call: $module::$call, )* }
+    };
+}
+
+/// C functions for calls that are Rust functions of a module.
+#[cfg(feature = "soft")]
+macro_rules! c_functions {
     ([$module:ident] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
         $(
-            unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)? {
+            pub unsafe extern "C" fn $call($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the caller meets the requirements of this call, which are those of the function it is
                 // passed to.
                 unsafe { $module::$call($($arg),*) }
@@ -123,10 +146,12 @@ macro_rules! forward {
         )*
     };
 }
-use {control_path, forward};
+#[cfg(feature = "soft")]
+use c_functions;
+use {control_path, provider};
 
 /// A provider. Providers live as long as the process.
-pub type Api = &'static dyn Provider;
+pub type Api = &'static Provider;
 
 /// The provider of a context, determined by the address of the context alone.
 pub fn of_context(ctx: *mut ibv_context) -> Result<Api> {

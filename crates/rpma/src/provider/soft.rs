@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The provider for machines without an RDMA device: the softverbs crate.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use libc::sockaddr;
-use rdma_sys::*;
-
-use super::{Api, Provider, control_path, forward};
+use super::{Api, Provider, control_path, provider};
 use crate::abi::rpma_log_level;
 use crate::log as rpma_log;
-
-struct Soft;
 
 /// This provider. The first call connects softverbs' messages to this library's log.
 pub fn api() -> Api {
@@ -22,11 +16,31 @@ pub fn api() -> Api {
     if !LOG_CONNECTED.swap(true, Ordering::Relaxed) && log::set_logger(&ForwardLog).is_ok() {
         log::set_max_level(log::LevelFilter::Debug);
     }
-    &Soft
+    static SOFT: Provider = control_path!(provider calls
+        name: "soft",
+        has_flush_access: true,
+        pins_memory: false,
+        // softverbs has logged it, with what only it knows.
+        likely_reason: |_, _| None,
+    );
+    &SOFT
+}
+
+/// The calls of the list as C functions.
+mod calls {
+    use std::ffi::{c_char, c_int, c_uint, c_void};
+
+    use libc::sockaddr;
+    use rdma_sys::*;
+
+    use super::super::{c_functions, control_path};
+    use super::functions;
+
+    control_path!(c_functions functions);
 }
 
 /// The calls of the list by name: softverbs' own, but for two.
-mod calls {
+mod functions {
     use std::ffi::{c_int, c_uint};
 
     use rdma_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_ex, ibv_sge};
@@ -52,37 +66,16 @@ mod calls {
     }
 }
 
-impl Provider for Soft {
-    fn name(&self) -> &'static str {
-        "soft"
-    }
-
-    fn has_flush_access(&self) -> bool {
-        true
-    }
-
-    fn pins_memory(&self) -> bool {
-        false
-    }
-
-    /// softverbs has logged it, with what only it knows.
-    fn likely_reason(&self, _event: rdma_cm_event_type::Type, _status: c_int) -> Option<&'static str> {
-        None
-    }
-
-    control_path!(forward calls);
-}
-
 /// Hands what softverbs logs to this library's log function and thresholds.
 struct ForwardLog;
 
 impl log::Log for ForwardLog {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        rpma_log::enabled(level(metadata.level()))
+        rpma_log::enabled(level(metadata))
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        let level = level(record.level());
+        let level = level(record.metadata());
         if rpma_log::enabled(level) {
             let mut file = rpma_log::Text::<128>::new();
             // Text never fails; what does not fit is cut.
@@ -101,10 +94,11 @@ impl log::Log for ForwardLog {
     fn flush(&self) {}
 }
 
-fn level(level: log::Level) -> rpma_log_level {
-    match level {
+fn level(of: &log::Metadata<'_>) -> rpma_log_level {
+    match of.level() {
         log::Level::Error => rpma_log_level::RPMA_LOG_LEVEL_ERROR,
         log::Level::Warn => rpma_log_level::RPMA_LOG_LEVEL_WARNING,
+        log::Level::Info if of.target() == softverbs::NOTICE => rpma_log_level::RPMA_LOG_LEVEL_NOTICE,
         log::Level::Info => rpma_log_level::RPMA_LOG_LEVEL_INFO,
         log::Level::Debug | log::Level::Trace => rpma_log_level::RPMA_LOG_LEVEL_DEBUG,
     }

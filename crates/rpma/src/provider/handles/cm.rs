@@ -10,10 +10,10 @@ use libc::sockaddr;
 use rdma_sys::*;
 
 use super::{Failed, Why, by_errno, by_pointer, released};
-use crate::cancel::permitted;
+use crate::cancel;
 use crate::error::Errno;
-use crate::provider::Api;
 use crate::provider::native::NativeQp;
+use crate::provider::{Api, metered};
 
 /// `RAI_PASSIVE` of `rdma/rdma_cma.h`.
 const RAI_PASSIVE: c_int = 1;
@@ -124,13 +124,17 @@ impl EventChannel {
         unsafe { (*self.channel).fd }
     }
 
-    /// The next event; blocks unless the descriptor was made non-blocking. The thread may be cancelled meanwhile.
-    pub fn next_event(&self) -> Result<CmEvent, Failed> {
-        let mut event = ptr::null_mut();
+    /// Calls `then` with the next event; blocks unless the descriptor was made non-blocking. The thread may be cancelled while it waits, so
+    /// the caller owns nothing, and not any more in `then`.
+    #[inline]
+    pub fn next_event<T>(&self, then: impl FnOnce(CmEvent) -> T) -> Result<T, Failed> {
+        let mut event = MaybeUninit::uninit();
         // SAFETY: the channel is alive; the pointer outlives the call.
-        let ret = permitted(|| unsafe { self.api.rdma_get_cm_event(self.channel, &mut event) });
+        let ret = unsafe { self.api.rdma_get_cm_event(self.channel, event.as_mut_ptr()) };
         by_errno("rdma_get_cm_event", ret)?;
-        Ok(CmEvent { api: self.api, event })
+        // SAFETY: the call has succeeded, so it has written the event.
+        let event = CmEvent { api: self.api, event: unsafe { event.assume_init() } };
+        Ok(cancel::whole(|| then(event)))
     }
 }
 
@@ -239,20 +243,14 @@ impl CmId {
         unsafe { (*self.id).verbs }
     }
 
-    /// The queue pair, once created.
-    pub fn queue_pair(&self) -> *mut ibv_qp {
-        // SAFETY: the identifier is readable until destroyed.
-        unsafe { (*self.id).qp }
-    }
-
     /// The queue pair for native operations, with those of `ops` that it has. It must have been created with them.
     ///
     /// # Safety
     /// There must be a queue pair, and `ops` be what it was created with.
     pub unsafe fn native_queue_pair(&self, ops: u64) -> Option<(NativeQp, u64)> {
-        // SAFETY: the caller guarantees a queue pair created with `ops`; its extended form is the same object and
-        // lives as long.
-        unsafe { NativeQp::with(self.api.ibv_qp_to_qp_ex(self.queue_pair()), ops) }
+        // SAFETY: the identifier is readable until destroyed. The caller guarantees a queue pair created with `ops`; its extended form is
+        // the same object and lives as long.
+        unsafe { NativeQp::with(self.api.ibv_qp_to_qp_ex((*self.id).qp), ops) }
     }
 
     pub fn bind(&self, to: &AddrInfo) -> Result<(), Failed> {
@@ -350,7 +348,10 @@ impl CmId {
         by_errno("rdma_create_qp_ex", ret)?;
         caps.max_send_wr = cap.max_send_wr;
         caps.max_recv_wr = cap.max_recv_wr;
-        Ok(QueuePair { api: self.api, id: self.id })
+        // SAFETY: the identifier is alive and has a queue pair.
+        let posts =
+            unsafe { if self.api.plain.is_none() { (*self.id).qp } else { metered::stand_in(self.id) } };
+        Ok(QueuePair { posts, api: self.api, id: self.id })
     }
 
     /// Answers an unanswered request with no, and destroys the identifier. Both are attempted.
@@ -385,8 +386,17 @@ impl Drop for CmId {
 
 /// The queue pair of an identifier; destroyed when dropped. Its identifier must be declared after it.
 pub struct QueuePair {
+    posts: *mut ibv_qp,
     api: Api,
     id: *mut rdma_cm_id,
+}
+
+impl QueuePair {
+    /// Where its requests are posted.
+    #[inline(always)]
+    pub fn as_ptr(&self) -> *mut ibv_qp {
+        self.posts
+    }
 }
 
 impl Drop for QueuePair {

@@ -8,7 +8,7 @@ use std::ptr;
 use rdma_sys::*;
 
 use super::{Failed, by_code, by_pointer, released};
-use crate::cancel::permitted;
+use crate::cancel;
 use crate::provider::{Api, hot};
 
 /// Asks a device for its attributes.
@@ -27,7 +27,6 @@ pub unsafe fn query_device(api: Api, ctx: *mut ibv_context) -> Result<ibv_device
 /// A protection domain.
 pub struct ProtDomain {
     api: Api,
-    ctx: *mut ibv_context,
     pd: *mut ibv_pd,
 }
 
@@ -41,15 +40,7 @@ impl ProtDomain {
             *libc::__errno_location() = 0;
             by_pointer("ibv_alloc_pd", api.ibv_alloc_pd(ctx))?
         };
-        Ok(ProtDomain { api, ctx, pd })
-    }
-
-    pub fn api(&self) -> Api {
-        self.api
-    }
-
-    pub fn context(&self) -> *mut ibv_context {
-        self.ctx
+        Ok(ProtDomain { api, pd })
     }
 
     pub fn as_ptr(&self) -> *mut ibv_pd {
@@ -91,6 +82,10 @@ impl MemRegion {
         // SAFETY: the caller guarantees a live `pd` and memory that it may register.
         let mr = by_pointer("ibv_reg_mr", unsafe { api.ibv_reg_mr(pd, addr, length, access) })?;
         Ok(MemRegion { mr, api })
+    }
+
+    pub fn api(&self) -> Api {
+        self.api
     }
 
     /// The region's base address.
@@ -181,17 +176,26 @@ pub unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
     unsafe { (*channel).fd }
 }
 
-/// The queue of the next completion event; blocks unless the descriptor was made non-blocking. There is nothing
-/// to tell a caller apart by when there is none.
+/// Calls `then` with the queue of the next completion event; blocks unless the descriptor was made non-blocking. There is nothing to tell a
+/// caller apart by when there is none. The thread may be cancelled while it waits, so the caller owns nothing, and not any more in `then`.
 ///
 /// # Safety
 /// `channel` must be a live completion channel of `api`.
-pub unsafe fn next_cq_event(api: Api, channel: *mut ibv_comp_channel) -> Option<*mut ibv_cq> {
-    let mut cq = ptr::null_mut();
-    let mut cq_context = ptr::null_mut();
-    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call.
-    let ret = permitted(|| unsafe { api.ibv_get_cq_event(channel, &mut cq, &mut cq_context) });
-    (ret == 0).then_some(cq)
+#[inline]
+pub unsafe fn next_cq_event<T>(
+    api: Api,
+    channel: *mut ibv_comp_channel,
+    then: impl FnOnce(*mut ibv_cq) -> T,
+) -> Option<T> {
+    let mut cq = MaybeUninit::uninit();
+    let mut cq_context = MaybeUninit::uninit();
+    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call. 0 means that they are written.
+    unsafe {
+        if api.ibv_get_cq_event(channel, cq.as_mut_ptr(), cq_context.as_mut_ptr()) != 0 {
+            return None;
+        }
+        Some(cancel::whole(|| then(cq.assume_init())))
+    }
 }
 
 /// A completion queue.

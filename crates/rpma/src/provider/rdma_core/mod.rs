@@ -5,19 +5,18 @@ mod devices;
 mod ext;
 mod refused;
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
-
-use libc::sockaddr;
-use rdma_sys::*;
-
-use super::{Api, Provider, control_path, forward};
+use super::{Api, Provider, control_path, provider};
 pub use devices::{Missing, missing};
-
-struct RdmaCore;
 
 /// This provider.
 pub fn api() -> Api {
-    &RdmaCore
+    static RDMA_CORE: Provider = control_path!(provider calls
+        name: "rdma-core",
+        has_flush_access: false,
+        pins_memory: true,
+        likely_reason: refused::likely_reason,
+    );
+    &RDMA_CORE
 }
 
 /// The calls of the list by name: the libraries' own, and ours where theirs is inline.
@@ -32,24 +31,4 @@ mod calls {
         rdma_get_cm_event, rdma_getaddrinfo, rdma_listen, rdma_migrate_id, rdma_reject, rdma_resolve_addr,
         rdma_resolve_route,
     };
-}
-
-impl Provider for RdmaCore {
-    fn name(&self) -> &'static str {
-        "rdma-core"
-    }
-
-    fn has_flush_access(&self) -> bool {
-        false
-    }
-
-    fn pins_memory(&self) -> bool {
-        true
-    }
-
-    fn likely_reason(&self, event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str> {
-        refused::likely_reason(event, status)
-    }
-
-    control_path!(forward calls);
 }

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is counted. A connection has counters of its own, so that threads with different connections write different memory; they are summed
+//! when somebody asks, and added to those of earlier connections when the connection is deleted.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::rpma_conn_event;
+
+/// What is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Kind {
+    Write,
+    Read,
+    Send,
+    Recv,
+    AtomicWrite,
+    FlushVisibility,
+    FlushPersistent,
+}
+
+/// The kinds as they are shown.
+pub const KINDS: [&str; 7] =
+    ["write", "read", "send", "recv", "atomic_write", "flush_visibility", "flush_persistent"];
+
+/// `enum ibv_wc_status` as it is shown, and at the end whatever else a provider says.
+pub const STATUSES: [&str; 25] = [
+    "success",
+    "loc_len_err",
+    "loc_qp_op_err",
+    "loc_eec_op_err",
+    "loc_prot_err",
+    "wr_flush_err",
+    "mw_bind_err",
+    "bad_resp_err",
+    "loc_access_err",
+    "rem_inv_req_err",
+    "rem_access_err",
+    "rem_op_err",
+    "retry_exc_err",
+    "rnr_retry_exc_err",
+    "loc_rdd_viol_err",
+    "rem_inv_rd_req_err",
+    "rem_abort_err",
+    "inv_eecn_err",
+    "inv_eec_state_err",
+    "fatal_err",
+    "resp_timeout_err",
+    "general_err",
+    "tm_err",
+    "tm_rndv_incomplete",
+    "other",
+];
+
+/// How a connection has ended, as it is shown.
+pub const REASONS: [&str; 5] = ["closed", "lost", "rejected", "unreachable", "deleted"];
+
+/// Upper limits of the latencies, in nanoseconds; the last one has none.
+pub const BOUNDS: [u64; 43] = bounds();
+
+const fn bounds() -> [u64; 43] {
+    let mut bounds = [0; 43];
+    let steps = [1000, 1500, 2000, 3000, 5000, 7000];
+    let (mut at, mut scale) = (0, 1);
+    while at < bounds.len() {
+        bounds[at] = steps[at % steps.len()] * scale;
+        at += 1;
+        if at % steps.len() == 0 {
+            scale *= 10;
+        }
+    }
+    bounds
+}
+
+const BUCKETS: usize = BOUNDS.len() + 1;
+
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    [const { AtomicU64::new(0) }; N]
+}
+
+/// Latencies of one kind.
+struct Latencies {
+    buckets: [AtomicU64; BUCKETS],
+    nanos: AtomicU64,
+}
+
+/// Counters that are written.
+pub struct Counts {
+    operations: [AtomicU64; KINDS.len()],
+    bytes: [AtomicU64; KINDS.len()],
+    statuses: [AtomicU64; STATUSES.len()],
+    latencies: [Latencies; KINDS.len()],
+}
+
+impl Counts {
+    pub fn new() -> Counts {
+        Counts {
+            operations: zeros(),
+            bytes: zeros(),
+            statuses: zeros(),
+            latencies: std::array::from_fn(|_| Latencies { buckets: zeros(), nanos: AtomicU64::new(0) }),
+        }
+    }
+
+    /// A request was posted.
+    pub fn posted(&self, kind: Kind, bytes: u64) {
+        self.operations[kind as usize].fetch_add(1, Relaxed);
+        self.moved(kind, bytes);
+    }
+
+    pub fn moved(&self, kind: Kind, bytes: u64) {
+        self.bytes[kind as usize].fetch_add(bytes, Relaxed);
+    }
+
+    /// A completion was taken.
+    pub fn completed(&self, status: u32) {
+        let at = usize::try_from(status).unwrap_or(usize::MAX).min(STATUSES.len() - 1);
+        self.statuses[at].fetch_add(1, Relaxed);
+    }
+
+    fn took(&self, kind: Kind, nanos: u64) {
+        let latencies = &self.latencies[kind as usize];
+        latencies.buckets[BOUNDS.partition_point(|bound| *bound < nanos)].fetch_add(1, Relaxed);
+        latencies.nanos.fetch_add(nanos, Relaxed);
+    }
+}
+
+/// Counters as they were when somebody asked.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    pub operations: [u64; KINDS.len()],
+    pub bytes: [u64; KINDS.len()],
+    pub statuses: [u64; STATUSES.len()],
+    pub latencies: [([u64; BUCKETS], u64); KINDS.len()],
+}
+
+impl Sums {
+    pub const fn new() -> Sums {
+        Sums {
+            operations: [0; KINDS.len()],
+            bytes: [0; KINDS.len()],
+            statuses: [0; STATUSES.len()],
+            latencies: [([0; BUCKETS], 0); KINDS.len()],
+        }
+    }
+
+    pub fn add(&mut self, counts: &Counts) {
+        let each = |sums: &mut [u64], counts: &[AtomicU64]| {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count.load(Relaxed);
+            }
+        };
+        each(&mut self.operations, &counts.operations);
+        each(&mut self.bytes, &counts.bytes);
+        each(&mut self.statuses, &counts.statuses);
+        for ((buckets, nanos), latencies) in self.latencies.iter_mut().zip(&counts.latencies) {
+            each(buckets, &latencies.buckets);
+            *nanos += latencies.nanos.load(Relaxed);
+        }
+    }
+}
+
+/// Requests that will have a completion if they succeed, in the order of the send queue, in which they complete.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(u64, Kind)>,
+    /// A request has failed, or there is no memory: what completes next is not known any more.
+    is_lost: bool,
+}
+
+const REQUESTED: u8 = 0;
+const OPEN: u8 = 1;
+const ENDED: u8 = 2;
+
+/// A connection, or the request for one.
+pub struct Connection {
+    pub number: u64,
+    pub peer: Option<SocketAddr>,
+    pub qp_num: u32,
+    pub counts: Counts,
+    phase: AtomicU8,
+    /// Where the reads go by which it flushes.
+    flush_target: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+impl Connection {
+    pub fn is_open(&self) -> bool {
+        self.phase.load(Relaxed) == OPEN
+    }
+
+    pub fn flushes_by(&self, target: u64) {
+        self.flush_target.store(target, Relaxed);
+    }
+
+    pub fn is_flush(&self, target: u64) -> bool {
+        self.flush_target.load(Relaxed) == target
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Posts a request by `post`, which returns 0 if it was taken. Two that have completions are posted one after the other, so that they
+    /// are in the order of the send queue: the provider does the same.
+    pub fn post(&self, kind: Kind, bytes: u64, signaled: bool, post: impl FnOnce() -> i32) -> i32 {
+        let ret = if signaled {
+            let mut queue = self.queue();
+            if !queue.is_lost && queue.waiting.try_reserve(1).is_err() {
+                *queue = Queue { waiting: VecDeque::new(), is_lost: true };
+            }
+            let is_waiting = !queue.is_lost;
+            if is_waiting {
+                queue.waiting.push_back((now(), kind));
+            }
+            let ret = post();
+            if ret != 0 && is_waiting {
+                queue.waiting.pop_back();
+            }
+            ret
+        } else {
+            post()
+        };
+        if ret == 0 {
+            self.counts.posted(kind, bytes);
+        }
+        ret
+    }
+
+    /// The completion of a request of the send queue that has succeeded.
+    pub fn succeeded(&self) {
+        let oldest = self.queue().waiting.pop_front();
+        if let Some((began, kind)) = oldest {
+            self.counts.took(kind, now().saturating_sub(began));
+        }
+    }
+
+    /// A completion of a request that has failed, whether it asked for one or not.
+    pub fn failed(&self) {
+        *self.queue() = Queue { waiting: VecDeque::new(), is_lost: true };
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is writable. The clock is always there (clock_gettime(2)).
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+struct Connections {
+    /// Those that are not deleted.
+    present: Vec<Arc<Connection>>,
+    past: Sums,
+    created: u64,
+    opened: u64,
+    ended: [u64; REASONS.len()],
+}
+
+/// The counters of a process.
+pub struct Counters {
+    connections: Mutex<Connections>,
+    /// What belongs to no connection alone: shared receive queues.
+    pub shared: Counts,
+    regions: AtomicU64,
+    region_bytes: AtomicU64,
+}
+
+/// All counters as they were when somebody asked.
+pub struct Snapshot {
+    pub sums: Sums,
+    pub requested: u64,
+    pub open: u64,
+    pub opened: u64,
+    pub ended: [u64; REASONS.len()],
+    pub regions: u64,
+    pub region_bytes: u64,
+    /// The open connections, those first that exist longest, not more than were asked for.
+    pub connections: Vec<(Arc<Connection>, Sums)>,
+}
+
+impl Counters {
+    pub fn new() -> Counters {
+        Counters {
+            connections: Mutex::new(Connections {
+                present: Vec::new(),
+                past: Sums::new(),
+                created: 0,
+                opened: 0,
+                ended: [0; REASONS.len()],
+            }),
+            shared: Counts::new(),
+            regions: AtomicU64::new(0),
+            region_bytes: AtomicU64::new(0),
+        }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection request was created, or has come.
+    pub fn connection(&self, peer: Option<SocketAddr>, qp_num: u32) -> Arc<Connection> {
+        let mut connections = self.connections();
+        connections.created += 1;
+        let connection = Arc::new(Connection {
+            number: connections.created,
+            peer,
+            qp_num,
+            counts: Counts::new(),
+            phase: AtomicU8::new(REQUESTED),
+            flush_target: AtomicU64::new(0),
+            queue: Mutex::default(),
+        });
+        connections.present.push(connection.clone());
+        connection
+    }
+
+    /// The program was told of an event of the connection.
+    pub fn event(&self, connection: &Connection, event: rpma_conn_event) {
+        use rpma_conn_event::*;
+        let reason = match event {
+            RPMA_CONN_ESTABLISHED => {
+                if connection.phase.swap(OPEN, Relaxed) == REQUESTED {
+                    self.connections().opened += 1;
+                }
+                return;
+            }
+            RPMA_CONN_CLOSED => 0,
+            RPMA_CONN_LOST => 1,
+            RPMA_CONN_REJECTED => 2,
+            RPMA_CONN_UNREACHABLE => 3,
+            _ => return,
+        };
+        if connection.phase.swap(ENDED, Relaxed) != ENDED {
+            self.connections().ended[reason] += 1;
+        }
+    }
+
+    /// The connection, or the request for it, is deleted.
+    pub fn deleted(&self, connection: &Arc<Connection>) {
+        let mut connections = self.connections();
+        // A child of fork(2) has no connections of its parent.
+        let Some(at) = connections.present.iter().position(|other| Arc::ptr_eq(other, connection)) else {
+            return;
+        };
+        connections.present.swap_remove(at);
+        connections.past.add(&connection.counts);
+        if connection.phase.swap(ENDED, Relaxed) == OPEN {
+            connections.ended[REASONS.len() - 1] += 1;
+        }
+    }
+
+    pub fn registered(&self, bytes: usize) {
+        self.regions.fetch_add(1, Relaxed);
+        self.region_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub fn deregistered(&self, bytes: usize) {
+        self.regions.fetch_sub(1, Relaxed);
+        self.region_bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+
+    /// With so many connections by themselves.
+    pub fn snapshot(&self, connections: usize) -> Snapshot {
+        let all = self.connections();
+        let mut sums = all.past.clone();
+        sums.add(&self.shared);
+        let mut phases = [0; 3];
+        let mut open = Vec::new();
+        for connection in &all.present {
+            sums.add(&connection.counts);
+            phases[usize::from(connection.phase.load(Relaxed))] += 1;
+            if connection.is_open() {
+                open.push(connection.clone());
+            }
+        }
+        let (opened, ended) = (all.opened, all.ended);
+        drop(all);
+        open.sort_unstable_by_key(|connection| connection.number);
+        open.truncate(connections);
+        let alone = |connection: Arc<Connection>| {
+            let mut sums = Sums::new();
+            sums.add(&connection.counts);
+            (connection, sums)
+        };
+        Snapshot {
+            sums,
+            requested: phases[usize::from(REQUESTED)],
+            open: phases[usize::from(OPEN)],
+            opened,
+            ended,
+            regions: self.regions.load(Relaxed),
+            region_bytes: self.region_bytes.load(Relaxed),
+            connections: open.into_iter().map(alone).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_rise_to_ten_seconds_and_every_latency_has_a_bucket() {
+        assert!(BOUNDS.is_sorted() && BOUNDS[0] == 1000 && BOUNDS[42] == 10_000_000_000);
+        let counts = Counts::new();
+        for nanos in [0, 1000, 1001, u64::from(u32::MAX), u64::MAX / 8] {
+            counts.took(Kind::Read, nanos);
+        }
+        let mut sums = Sums::new();
+        sums.add(&counts);
+        let (buckets, _) = &sums.latencies[Kind::Read as usize];
+        assert_eq!((buckets[0], buckets[1], buckets[43], buckets.iter().sum()), (2, 1, 1, 5));
+    }
+
+    #[test]
+    fn what_a_connection_has_done_stays_when_it_is_deleted() {
+        let counters = Counters::new();
+        let connection = counters.connection(None, 7);
+        assert_eq!((counters.snapshot(9).requested, counters.snapshot(9).open), (1, 0));
+        for _ in 0..2 {
+            counters.event(&connection, rpma_conn_event::RPMA_CONN_ESTABLISHED);
+        }
+        assert_eq!(connection.post(Kind::Write, 64, true, || 0), 0);
+        assert_eq!(connection.post(Kind::Read, 8, true, || 12), 12);
+        assert_eq!(connection.post(Kind::Read, 8, false, || 0), 0);
+        connection.succeeded();
+        connection.counts.completed(0);
+        connection.counts.completed(99);
+        let check = |open, ended| {
+            let now = counters.snapshot(9);
+            assert_eq!(
+                (now.open, now.connections.len() as u64, now.opened, now.ended),
+                (open, open, 1, ended)
+            );
+            assert_eq!(now.sums.operations, [1, 1, 0, 0, 0, 0, 0]);
+            assert_eq!(now.sums.bytes, [64, 8, 0, 0, 0, 0, 0]);
+            assert_eq!((now.sums.statuses[0], now.sums.statuses[24]), (1, 1));
+            assert_eq!(now.sums.latencies[0].0.iter().sum::<u64>(), 1);
+            assert_eq!(now.sums.latencies[1].0.iter().sum::<u64>(), 0);
+        };
+        check(1, [0; 5]);
+        counters.deleted(&connection);
+        check(0, [0, 0, 0, 0, 1]);
+        counters.deleted(&connection);
+        check(0, [0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn each_end_has_its_reason_and_counts_once() {
+        use rpma_conn_event::*;
+        let counters = Counters::new();
+        for event in [RPMA_CONN_CLOSED, RPMA_CONN_LOST, RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE] {
+            let connection = counters.connection(None, 0);
+            counters.event(&connection, event);
+            counters.event(&connection, RPMA_CONN_CLOSED);
+            counters.deleted(&connection);
+        }
+        assert_eq!(counters.snapshot(0).ended, [1, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn after_a_failure_latencies_are_not_guessed() {
+        let connection = Counters::new().connection(None, 0);
+        for _ in 0..3 {
+            connection.post(Kind::Send, 1, true, || 0);
+        }
+        connection.succeeded();
+        connection.failed();
+        connection.succeeded();
+        connection.post(Kind::Send, 1, true, || 0);
+        connection.succeeded();
+        let mut sums = Sums::new();
+        sums.add(&connection.counts);
+        assert_eq!(sums.latencies[Kind::Send as usize].0.iter().sum::<u64>(), 1);
+        assert_eq!(sums.operations[Kind::Send as usize], 4);
+    }
+
+    #[test]
+    fn regions_come_and_go() {
+        let counters = Counters::new();
+        counters.registered(10);
+        counters.registered(4096);
+        counters.deregistered(10);
+        let now = counters.snapshot(0);
+        assert_eq!((now.regions, now.region_bytes), (1, 4096));
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Serving the counters: a file that is replaced again and again, or a socket. Nothing that fails here is an error of the program: it is one
+//! warning, and another one only after it has worked again.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::setting::Setting;
+use super::{Process, socket, text, thread};
+
+/// How often, and after how long, the end of the process looks whether the thread has finished writing.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The file is being written.
+static WRITING: AtomicBool = AtomicBool::new(false);
+/// Writing has failed, and this was said.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Starts serving.
+pub fn start(process: &'static Process) {
+    #[cfg(feature = "soft")]
+    softverbs::metrics::watch();
+    // That of the parent may be set, by a thread that this process does not have.
+    WRITING.store(false, Ordering::Relaxed);
+    let run: Box<dyn FnOnce() + Send> = match &process.setting {
+        Setting::File(path, every) => Box::new(move || {
+            loop {
+                replace(process, path);
+                sleep(*every);
+            }
+        }),
+        Setting::Unix(path) => {
+            let path = path.clone().unwrap_or_else(|| found_by_itself(process.pid));
+            let parent = path.parent().filter(|parent| {
+                matches!(process.setting, Setting::Unix(None)) && !parent.as_os_str().is_empty()
+            });
+            let listener = match parent.map_or(Ok(()), socket::prepare).and_then(|()| socket::listen(&path)) {
+                Ok(listener) => listener,
+                Err(why) => {
+                    log_warning!(
+                        "RPMA_METRICS: cannot listen at {}: {why}. Nobody can ask for the counters",
+                        path.display()
+                    );
+                    return;
+                }
+            };
+            // Nobody else sets it in this process.
+            let _ = process.socket.set(Box::new(path));
+            Box::new(move || {
+                loop {
+                    match listener.accept() {
+                        // A client that goes away, or does not read, has lost its answer only.
+                        Ok((stream, _)) => drop(socket::answer(stream, || text::of(process))),
+                        // No descriptors, or no memory: there may be some later.
+                        Err(_) => sleep(PAUSE * TRIES),
+                    }
+                }
+            })
+        }
+    };
+    if let Err(why) = thread::spawn(run) {
+        log_warning!("RPMA_METRICS: the thread that serves the counters cannot be started: {why}");
+    }
+}
+
+/// The process exits: what was counted until now is what remains.
+pub fn finish(process: &'static Process) {
+    match &process.setting {
+        // The limit for the size of a file sends a signal that would end the process otherwise.
+        Setting::File(path, _) => thread::without_signals(|| replace(process, path)),
+        Setting::Unix(_) => {
+            if let Some(path) = process.socket.get() {
+                // There is nobody left to tell of a failure.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// The socket that `rpma top` finds by itself.
+fn found_by_itself(pid: u32) -> PathBuf {
+    socket::directory().join(format!("{pid}.sock"))
+}
+
+fn sleep(time: Duration) {
+    let seconds = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
+    let left = libc::timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: the time is ours. No signal handler interrupts it, since the thread has all signals blocked.
+    unsafe { libc::nanosleep(&left, std::ptr::null_mut()) };
+}
+
+/// Replaces the file, unless another thread of the process is at it for long.
+fn replace(process: &'static Process, path: &Path) {
+    for _ in 0..TRIES {
+        if !WRITING.swap(true, Ordering::Acquire) {
+            if let Some(text) = text::of(process) {
+                say(path, write(path, process.pid, text.as_bytes()));
+            }
+            WRITING.store(false, Ordering::Release);
+            return;
+        }
+        sleep(PAUSE);
+    }
+}
+
+fn say(path: &Path, result: io::Result<()>) {
+    match result {
+        Ok(()) => FAILED.store(false, Ordering::Relaxed),
+        Err(why) => {
+            if !FAILED.swap(true, Ordering::Relaxed) {
+                log_warning!("RPMA_METRICS: {} cannot be written: {why}", path.display());
+            }
+        }
+    }
+}
+
+/// Whoever reads the file sees the former text or the new one.
+fn write(path: &Path, pid: u32, text: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{pid}.tmp"));
+    let beside = Path::new(&beside);
+    let create = || {
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(beside)
+    };
+    let file = match create() {
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+            // Of a process with this number that was killed.
+            fs::remove_file(beside)?;
+            create()
+        }
+        created => created,
+    };
+    let written = file?.write_all(text).and_then(|()| fs::rename(beside, path));
+    if written.is_err() {
+        // It is the first failure that is told.
+        let _ = fs::remove_file(beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_nothing_is_left_beside_it() {
+        let directory = std::env::temp_dir().join(format!("rpma-metrics-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("counters");
+        fs::write(directory.join("counters.7.tmp"), "of a process that was killed").unwrap();
+        for text in ["first\n", "second\n"] {
+            write(&path, 7, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        let missing = directory.join("missing").join("counters");
+        assert_eq!(write(&missing, 7, b"x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`.
+
+use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is expected, for messages.
+pub const EXPECTED: &str =
+    "unix:PATH, unix: alone, or file:PATH,SECONDS with a number of seconds from 0.1 to 86400";
+
+const SHORTEST: f64 = 0.1;
+const LONGEST: f64 = 86400.0;
+
+/// Where the counters are served.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setting {
+    /// Whoever connects to this socket gets them; None: the one that `rpma top` finds by itself.
+    Unix(Option<PathBuf>),
+    /// The file is replaced whenever the time has passed.
+    File(PathBuf, Duration),
+}
+
+unsafe extern "C" {
+    /// Of the C library; not declared by the libc crate.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+/// The value of a variable. A program with more rights than who started it does not listen: it would write any file for them.
+pub fn variable(name: &CStr) -> Option<OsString> {
+    // SAFETY: the name is a C string. The value, a C string too, stays as it is until someone changes the environment, which a program
+    // with several threads must not do while this library looks at it (environ(7)).
+    let value = unsafe {
+        let value = secure_getenv(name.as_ptr());
+        if value.is_null() {
+            return None;
+        }
+        CStr::from_ptr(value).to_bytes()
+    };
+    (!value.is_empty()).then(|| OsStr::from_bytes(value).to_owned())
+}
+
+/// None: the value is none of what is expected. `%p` in a path is the process id.
+pub fn parse(value: &OsStr, pid: u32) -> Option<Setting> {
+    let value = value.as_bytes();
+    let path = |bytes: &[u8]| {
+        let mut path = Vec::with_capacity(bytes.len());
+        let mut rest = bytes;
+        while let Some(at) = rest.windows(2).position(|two| two == b"%p") {
+            path.extend_from_slice(&rest[..at]);
+            path.extend_from_slice(pid.to_string().as_bytes());
+            rest = &rest[at + 2..];
+        }
+        path.extend_from_slice(rest);
+        PathBuf::from(OsString::from_vec(path))
+    };
+    if let Some(name) = value.strip_prefix(b"unix:") {
+        return Some(Setting::Unix((!name.is_empty()).then(|| path(name))));
+    }
+    let rest = value.strip_prefix(b"file:")?;
+    // The path may have commas.
+    let comma = rest.iter().rposition(|byte| *byte == b',')?;
+    let seconds: f64 = std::str::from_utf8(&rest[comma + 1..]).ok()?.parse().ok()?;
+    let is_possible = comma > 0 && (SHORTEST..=LONGEST).contains(&seconds);
+    is_possible.then(|| Setting::File(path(&rest[..comma]), Duration::from_secs_f64(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        let unix = |path: &str| Some(Setting::Unix(Some(path.into())));
+        let file = |path: &str, ms| Some(Setting::File(path.into(), Duration::from_millis(ms)));
+        for (value, expected) in [
+            ("unix:/run/a.sock", unix("/run/a.sock")),
+            ("unix:a-%p-%p.sock", unix("a-42-42.sock")),
+            ("unix:%", unix("%")),
+            ("unix:", Some(Setting::Unix(None))),
+            ("file:/run/a.prom,10", file("/run/a.prom", 10_000)),
+            ("file:a,b%p,0.5", file("a,b42", 500)),
+            ("file:a,86400", file("a", 86_400_000)),
+            ("", None),
+            ("unix", None),
+            ("Unix:/run/a", None),
+            ("/run/a.sock", None),
+            ("file:/run/a.prom", None),
+            ("file:/run/a.prom,", None),
+            ("file:,1", None),
+            ("file:a,0", None),
+            ("file:a,0.05", None),
+            ("file:a,-1", None),
+            ("file:a,1s", None),
+            ("file:a,nan", None),
+            ("file:a,86401", None),
+            ("http://localhost:9100", None),
+        ] {
+            assert_eq!(parse(OsStr::new(value), 42), expected, "{value}");
+        }
+    }
+}

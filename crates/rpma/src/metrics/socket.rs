@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The socket: whoever connects to it gets the counters, as an answer of HTTP if the request is one.
+
+use std::ffi::c_int;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::setting;
+
+/// How long a client may take to begin its request; one that says nothing is given the text alone.
+const REQUEST: Duration = Duration::from_millis(100);
+/// How long it may take for the whole request, and for each part of the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest request that is looked at.
+const REQUEST_SIZE: usize = 8192;
+/// What the text is (OpenMetrics 1.0, which Prometheus reads).
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const BACKLOG: c_int = 16;
+
+/// The descriptor that a child of fork(2) must not keep open: it would listen for a parent that is gone.
+static LISTENER: AtomicI32 = AtomicI32::new(-1);
+
+type Handler = Option<unsafe extern "C" fn()>;
+
+unsafe extern "C" {
+    fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
+}
+
+extern "C" fn in_child() {
+    let fd = LISTENER.swap(-1, Ordering::Relaxed);
+    if fd >= 0 {
+        // SAFETY: the descriptor is this process's copy of the parent's, which nothing in this process uses. Not by close(3), which is a
+        // cancellation point.
+        unsafe { libc::syscall(libc::SYS_close, fd) };
+    }
+}
+
+/// Where the sockets are that `rpma top` finds by itself: `rpma` in `XDG_RUNTIME_DIR`, or a directory of the user in `/tmp`.
+pub fn directory() -> PathBuf {
+    match setting::variable(c"XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
+        Some(path) => path.join("rpma"),
+        // SAFETY: no arguments, and it never fails (geteuid(2)).
+        None => PathBuf::from(format!("/tmp/rpma-{}", unsafe { libc::geteuid() })),
+    }
+}
+
+/// Creates that directory, or refuses one in which others may have put something.
+pub fn prepare(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(directory)?;
+    // SAFETY: no arguments, and it never fails (geteuid(2)).
+    let user = unsafe { libc::geteuid() };
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let why = format!("{} is not a directory of this user alone", directory.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+fn check(ret: c_int) -> io::Result<c_int> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+fn address(path: &Path) -> io::Result<libc::sockaddr_un> {
+    // SAFETY: all zero is a value of that type.
+    let mut address = unsafe { MaybeUninit::<libc::sockaddr_un>::zeroed().assume_init() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = path.as_os_str().as_bytes();
+    if name.len() >= address.sun_path.len() {
+        let most = address.sun_path.len() - 1;
+        let why = format!("the path of a socket has {most} bytes at most");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(name) {
+        *to = *from as _;
+    }
+    Ok(address)
+}
+
+const ADDRESS_SIZE: libc::socklen_t = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+
+fn socket(flags: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the descriptor is new and nobody else's.
+    unsafe {
+        let fd = check(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn bind(address: &libc::sockaddr_un) -> io::Result<UnixListener> {
+    let fd = socket(0)?;
+    // SAFETY: the descriptor is ours, and the address as long as it says. The mode of the socket becomes that of the file, as far as the
+    // umask lets it (unix(7)): nobody else can connect in between.
+    unsafe {
+        check(libc::fchmod(fd.as_raw_fd(), 0o600))?;
+        check(libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE))?;
+        check(libc::listen(fd.as_raw_fd(), BACKLOG))?;
+    }
+    Ok(UnixListener::from(fd))
+}
+
+/// Whether it is a socket at which nobody listens.
+fn is_stale(path: &Path, address: &libc::sockaddr_un) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    // If the queue of who listens is full, it does not wait.
+    let fd = socket(libc::SOCK_NONBLOCK)?;
+    // SAFETY: the descriptor is ours, and the address as long as it says.
+    let ret = unsafe { libc::connect(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE) };
+    Ok(check(ret).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused))
+}
+
+/// Listens at `path`, in place of a process that is gone.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    let address = address(path)?;
+    let listener = match bind(&address) {
+        Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_stale(path, &address)? => {
+            fs::remove_file(path)?;
+            bind(&address)?
+        }
+        bound => bound?,
+    };
+    static HANDLERS: AtomicBool = AtomicBool::new(false);
+    if !HANDLERS.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handler is a function of this library; if it is unloaded, the C library removes it.
+        unsafe { pthread_atfork(None, None, Some(in_child)) };
+    }
+    LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
+    Ok(listener)
+}
+
+/// What a client wants.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    /// It has not asked, or not by HTTP.
+    Text,
+    Get,
+    Head,
+    /// HTTP, but nothing that is there.
+    Other,
+}
+
+fn wish(request: &[u8]) -> Wish {
+    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    match (words.next(), words.nth(1)) {
+        (Some(method), Some(version)) if version.starts_with(b"HTTP/") => match method {
+            b"GET" => Wish::Get,
+            b"HEAD" => Wish::Head,
+            _ => Wish::Other,
+        },
+        _ => Wish::Text,
+    }
+}
+
+/// Reads to the end of the request's head: a client that finds unread bytes behind it sees a connection that was reset, and no answer.
+fn request(stream: &mut UnixStream) -> io::Result<Wish> {
+    let until = Instant::now() + PATIENCE;
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    stream.set_read_timeout(Some(REQUEST))?;
+    while request.len() < REQUEST_SIZE && Instant::now() < until {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(len) => request.extend_from_slice(&part[..len]),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+        if [&b"\r\n\r\n"[..], b"\n\n"].iter().any(|end| request.windows(end.len()).any(|here| here == *end)) {
+            break;
+        }
+    }
+    Ok(wish(&request))
+}
+
+/// Answers one client. The text is asked for when the request is there.
+pub fn answer(mut stream: UnixStream, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let wish = request(&mut stream)?;
+    let (status, text) = match (&wish, text()) {
+        (Wish::Other, _) => ("405 Method Not Allowed", String::new()),
+        (_, Some(text)) => ("200 OK", text),
+        (_, None) => ("503 Service Unavailable", String::new()),
+    };
+    if wish != Wish::Text {
+        let len = text.len();
+        let head = format!(
+            "HTTP/1.0 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes())?;
+    }
+    if wish != Wish::Head {
+        stream.write_all(text.as_bytes())?;
+    }
+    // Also if a child of fork(2) has a copy of the descriptor.
+    stream.shutdown(Shutdown::Both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn requests() {
+        for (request, expected) in [
+            (&b""[..], Wish::Text),
+            (b"\n", Wish::Text),
+            (b"hello there", Wish::Text),
+            (b"GET /metrics", Wish::Text),
+            (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", Wish::Get),
+            (b"GET / HTTP/1.0\r\n\r\n", Wish::Get),
+            (b"HEAD / HTTP/1.1\r\n\r\n", Wish::Head),
+            (b"POST / HTTP/1.1\r\n\r\n", Wish::Other),
+            (&[0xff; 100], Wish::Text),
+        ] {
+            assert_eq!(wish(request), expected, "{request:?}");
+        }
+    }
+
+    fn answered(request: &[u8]) -> String {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        client.write_all(request).unwrap();
+        let serving = std::thread::spawn(move || answer(server, || Some("rpma_regions 1\n".to_owned())));
+        let mut got = String::new();
+        client.read_to_string(&mut got).unwrap();
+        serving.join().unwrap().unwrap();
+        got
+    }
+
+    #[test]
+    fn the_text_alone_or_behind_a_head() {
+        assert_eq!(answered(b""), "rpma_regions 1\n");
+        let got = answered(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(
+            got.starts_with("HTTP/1.0 200 OK\r\n") && got.contains("\r\nContent-Length: 15\r\n"),
+            "{got}"
+        );
+        assert!(got.ends_with("\r\n\r\nrpma_regions 1\n"), "{got}");
+        assert!(answered(b"HEAD / HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
+        assert!(answered(b"PUT / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 405 "));
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_at_is_replaced_and_nothing_else() {
+        let directory = std::env::temp_dir().join(format!("rpma-socket-{}", std::process::id()));
+        prepare(&directory).unwrap();
+        prepare(&directory).unwrap();
+        let path = directory.join("a.sock");
+        let first = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        drop(listen(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "a file").unwrap();
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a file");
+        let long = directory.join("x".repeat(200));
+        assert_eq!(listen(&long).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(prepare(&directory).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The counters as text that Prometheus reads. librpma_providers(7) lists the names.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::Process;
+use super::counters::{BOUNDS, KINDS, Kind, REASONS, STATUSES, Snapshot};
+
+/// Connections that have counters of their own in the text; the sums are those of all.
+const CONNECTIONS: usize = 256;
+
+/// The text; None if there is no memory for it.
+pub fn of(process: &'static Process) -> Option<String> {
+    crate::alloc::ready().ok()?;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Counted(process)));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).ok()?;
+    Some(text)
+}
+
+struct Counted(&'static Process);
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counted")
+    }
+}
+
+fn counter(mut into: MetricEncoder<'_>, value: u64) -> fmt::Result {
+    into.encode_counter::<NoLabelSet, u64, u64>(&value, None)
+}
+
+impl Collector for Counted {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let Counted(process) = self;
+        let now = process.counters.snapshot(CONNECTIONS);
+        let pid = process.pid.to_string();
+        let labels = [("pid", pid.as_str()), ("version", env!("CARGO_PKG_VERSION"))];
+        to.encode_descriptor("rpma", "The process and its librpma", None, MetricType::Info)?
+            .encode_info(&labels)?;
+        connections(&mut to, &now)?;
+        let mut family =
+            to.encode_descriptor("rpma_operations", "Requests posted", None, MetricType::Counter)?;
+        for (kind, count) in KINDS.iter().zip(now.sums.operations) {
+            counter(family.encode_family(&[("op", *kind)])?, count)?;
+        }
+        let help = "Bytes of the requests posted, and for recv of the messages received";
+        let mut family = to.encode_descriptor("rpma_bytes", help, None, MetricType::Counter)?;
+        for (kind, count) in KINDS.iter().zip(now.sums.bytes).take(Kind::FlushVisibility as usize) {
+            counter(family.encode_family(&[("op", *kind)])?, count)?;
+        }
+        let mut family =
+            to.encode_descriptor("rpma_completions", "Completions taken", None, MetricType::Counter)?;
+        for (status, count) in STATUSES.iter().zip(now.sums.statuses) {
+            if count > 0 || *status == STATUSES[0] {
+                counter(family.encode_family(&[("status", *status)])?, count)?;
+            }
+        }
+        latencies(&mut to, &now)?;
+        let mut gauge = |name, help, value: u64| {
+            to.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+        };
+        gauge("rpma_regions", "Registered memory regions", now.regions)?;
+        gauge("rpma_region_bytes", "Bytes of the registered memory regions", now.region_bytes)?;
+        each_connection(&mut to, &now)?;
+        durable(&mut to)
+    }
+}
+
+fn connections(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    let help = "Connections, and requests for connections, by their state";
+    let mut family = to.encode_descriptor("rpma_connections", help, None, MetricType::Gauge)?;
+    for (state, count) in [("open", now.open), ("requested", now.requested)] {
+        family.encode_family(&[("state", state)])?.encode_gauge(&count)?;
+    }
+    let help = "Connections that were established";
+    let opened = to.encode_descriptor("rpma_connections_opened", help, None, MetricType::Counter)?;
+    counter(opened, now.opened)?;
+    let help = "Connections and requests that have ended, by reason";
+    let mut family = to.encode_descriptor("rpma_connections_ended", help, None, MetricType::Counter)?;
+    for (reason, count) in REASONS.iter().zip(now.ended) {
+        counter(family.encode_family(&[("reason", *reason)])?, count)?;
+    }
+    Ok(())
+}
+
+fn latencies(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    const SECOND: f64 = 1e9;
+    let help = "Seconds from posting a request that asks for a completion to taking it";
+    let mut family = to.encode_descriptor("rpma_operation_seconds", help, None, MetricType::Histogram)?;
+    for (kind, (counts, nanos)) in KINDS.iter().zip(&now.sums.latencies) {
+        let count = counts.iter().sum();
+        if count > 0 {
+            let bounds = BOUNDS.iter().map(|bound| *bound as f64 / SECOND).chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+            let sum = *nanos as f64 / SECOND;
+            family
+                .encode_family(&[("op", *kind)])?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn each_connection(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    let named: Vec<_> = now
+        .connections
+        .iter()
+        .map(|(connection, sums)| {
+            let peer = connection.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+            (connection.number.to_string(), peer, sums)
+        })
+        .collect();
+    let help = "Requests posted on each open connection";
+    let mut family = to.encode_descriptor("rpma_connection_operations", help, None, MetricType::Counter)?;
+    for (number, peer, sums) in &named {
+        for (kind, count) in KINDS.iter().zip(sums.operations).filter(|(_, count)| *count > 0) {
+            let labels = [("conn", number.as_str()), ("peer", peer), ("op", kind)];
+            counter(family.encode_family(&labels)?, count)?;
+        }
+    }
+    let help = "Bytes of each open connection";
+    let mut family = to.encode_descriptor("rpma_connection_bytes", help, None, MetricType::Counter)?;
+    for (number, peer, sums) in &named {
+        for (kind, count) in KINDS.iter().zip(sums.bytes).filter(|(_, count)| *count > 0) {
+            let labels = [("conn", number.as_str()), ("peer", peer), ("op", kind)];
+            counter(family.encode_family(&labels)?, count)?;
+        }
+    }
+    Ok(())
+}
+
+/// What only the soft provider does by itself: making the memory of others durable.
+#[cfg(feature = "soft")]
+fn durable(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let now = softverbs::metrics::flushes();
+    let help = "Flushes to persistence that were carried out for remote peers, by result";
+    let mut family = to.encode_descriptor("rpma_flushes_served", help, None, MetricType::Counter)?;
+    for (result, count) in [("ok", now.done), ("failed", now.failed)] {
+        counter(family.encode_family(&[("result", result)])?, count)?;
+    }
+    let help = "Calls of msync, or of what stands for it, for these flushes";
+    let syncs = to.encode_descriptor("rpma_msyncs", help, None, MetricType::Counter)?;
+    counter(syncs, now.syncs)?;
+    let help = "Seconds that these calls took";
+    let mut seconds = to.encode_descriptor("rpma_msync_seconds", help, None, MetricType::Counter)?;
+    seconds.encode_counter::<NoLabelSet, f64, u64>(&now.time.as_secs_f64(), None)
+}
+
+#[cfg(not(feature = "soft"))]
+fn durable(_: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::rpma_conn_event;
+    use crate::metrics::counters::Counters;
+    use crate::metrics::setting::Setting;
+    use once_cell::race::OnceBox;
+
+    #[test]
+    fn the_text_has_each_counter_with_its_labels() {
+        let setting = Setting::Unix(None);
+        let process: &'static Process = Box::leak(Box::new(Process {
+            pid: 42,
+            counters: Counters::new(),
+            setting,
+            socket: OnceBox::new(),
+        }));
+        let counters = &process.counters;
+        counters.registered(4096);
+        let connection = counters.connection(Some("[::1]:7204".parse().unwrap()), 1);
+        counters.event(&connection, rpma_conn_event::RPMA_CONN_ESTABLISHED);
+        for _ in 0..3 {
+            connection.post(Kind::Write, 64, true, || 0);
+            connection.succeeded();
+            connection.counts.completed(0);
+        }
+        connection.counts.completed(10);
+        let text = of(process).unwrap();
+        for line in [
+            "rpma_info{pid=\"42\",version=\"1.4.0\"} 1",
+            "# TYPE rpma_connections gauge",
+            "rpma_connections{state=\"open\"} 1",
+            "rpma_connections{state=\"requested\"} 0",
+            "rpma_connections_opened_total 1",
+            "rpma_connections_ended_total{reason=\"deleted\"} 0",
+            "rpma_operations_total{op=\"write\"} 3",
+            "rpma_operations_total{op=\"flush_persistent\"} 0",
+            "rpma_bytes_total{op=\"write\"} 192",
+            "rpma_completions_total{status=\"success\"} 3",
+            "rpma_completions_total{status=\"rem_access_err\"} 1",
+            "rpma_operation_seconds_count{op=\"write\"} 3",
+            "rpma_operation_seconds_bucket{le=\"+Inf\",op=\"write\"} 3",
+            "rpma_regions 1",
+            "rpma_region_bytes 4096",
+            "rpma_connection_operations_total{conn=\"1\",peer=\"[::1]:7204\",op=\"write\"} 3",
+            "rpma_connection_bytes_total{conn=\"1\",peer=\"[::1]:7204\",op=\"write\"} 192",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

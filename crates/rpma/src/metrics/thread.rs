@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The thread that serves.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use crate::error::Errno;
+
+const STACK: usize = 256 * 1024;
+
+/// Starts a thread that nobody waits for. It runs no signal handler of the program.
+///
+/// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the process when it has no memory
+/// to note one.
+pub fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+    extern "C" fn start(arg: *mut c_void) -> *mut c_void {
+        // SAFETY: `arg` is the box that `spawn` has given to this thread alone. The name is a C string of less than 16 bytes.
+        let body = unsafe {
+            libc::prctl(libc::PR_SET_NAME, c"rpma-metrics".as_ptr());
+            *Box::from_raw(arg.cast::<Box<dyn FnOnce() + Send>>())
+        };
+        body();
+        ptr::null_mut()
+    }
+    let arg = Box::into_raw(Box::new(body));
+    let failed = without_signals(|| {
+        let mut attr = MaybeUninit::uninit();
+        let mut thread = MaybeUninit::uninit();
+        // SAFETY: the attributes are used between their initialisation and their end only. `start` takes over `arg`, unless no thread was
+        // created.
+        unsafe {
+            let mut failed = libc::pthread_attr_init(attr.as_mut_ptr());
+            if failed == 0 {
+                libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+                libc::pthread_attr_setstacksize(attr.as_mut_ptr(), STACK);
+                failed = libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), start, arg.cast());
+                libc::pthread_attr_destroy(attr.as_mut_ptr());
+            }
+            failed
+        }
+    });
+    if failed == 0 {
+        return Ok(());
+    }
+    // SAFETY: no thread was created, so the box is still this function's.
+    drop(unsafe { Box::from_raw(arg) });
+    Err(Errno(failed))
+}
+
+/// Runs `body` with all signals blocked, and without one of a file that is too large pending afterwards.
+pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: sigfillset and pthread_sigmask initialise the sets that they are given, and neither fails with these arguments.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = body();
+    // SAFETY: `before` was written above; the time and the set are ours.
+    unsafe {
+        if libc::sigismember(before.as_ptr(), libc::SIGXFSZ) == 0 {
+            let mut one = MaybeUninit::uninit();
+            libc::sigemptyset(one.as_mut_ptr());
+            libc::sigaddset(one.as_mut_ptr(), libc::SIGXFSZ);
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(one.as_ptr(), ptr::null_mut(), &at_once);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+    }
+    result
+}

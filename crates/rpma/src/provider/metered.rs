@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A provider that counts what another one does, for [`crate::metrics`].
+//!
+//! Its table passes every call on. Where something is counted, the call goes through a function of this file first; all others are those of
+//! the provider behind it. Queue pairs, completion queues and shared receive queues get a stand-in each, whose context has operations of
+//! this file: the data path ([`super::hot`]) goes through the context of the object that it is given, so that it finds them without asking.
+//! The stand-ins are seen by this library only. Those of queue pairs are in the `context` of their identifier, which is otherwise unused.
+//!
+//! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in it is zero.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::ENOMEM;
+use once_cell::race::OnceBox;
+use rdma_sys::*;
+
+use super::{Api, Provider, hot};
+use crate::alloc;
+use crate::conn::translate;
+use crate::metrics::{self, Connection, Kind, Process};
+
+/// A provider behind this one.
+trait Behind: 'static {
+    fn api() -> Api;
+}
+
+#[cfg(feature = "soft")]
+struct Soft;
+
+#[cfg(feature = "soft")]
+impl Behind for Soft {
+    fn api() -> Api {
+        super::soft::api()
+    }
+}
+
+#[cfg(feature = "rdma-core")]
+struct RdmaCore;
+
+#[cfg(feature = "rdma-core")]
+impl Behind for RdmaCore {
+    fn api() -> Api {
+        super::rdma_core::api()
+    }
+}
+
+/// The provider for the objects of a peer: the given one, or one that counts what that does.
+#[inline]
+pub fn chosen(api: Api) -> Api {
+    if metrics::process().is_none() { api } else { counting(api) }
+}
+
+#[cold]
+fn counting(api: Api) -> Api {
+    #[cfg(feature = "soft")]
+    if ptr::eq(api, Soft::api()) {
+        static SOFT: OnceBox<Provider> = OnceBox::new();
+        return SOFT.get_or_init(|| Box::new(table::<Soft>()));
+    }
+    #[cfg(feature = "rdma-core")]
+    if ptr::eq(api, RdmaCore::api()) {
+        static RDMA_CORE: OnceBox<Provider> = OnceBox::new();
+        return RDMA_CORE.get_or_init(|| Box::new(table::<RdmaCore>()));
+    }
+    api
+}
+
+fn table<P: Behind>() -> Provider {
+    Provider {
+        plain: Some(P::api()),
+        ibv_reg_mr: ibv_reg_mr::<P>,
+        ibv_dereg_mr: ibv_dereg_mr::<P>,
+        ibv_create_cq: ibv_create_cq::<P>,
+        ibv_destroy_cq: ibv_destroy_cq::<P>,
+        ibv_get_cq_event: ibv_get_cq_event::<P>,
+        ibv_ack_cq_events: ibv_ack_cq_events::<P>,
+        ibv_create_srq: ibv_create_srq::<P>,
+        ibv_destroy_srq: ibv_destroy_srq::<P>,
+        rdma_create_qp_ex: rdma_create_qp_ex::<P>,
+        rdma_destroy_qp: rdma_destroy_qp::<P>,
+        rdma_get_cm_event: rdma_get_cm_event::<P>,
+        ..*P::api()
+    }
+}
+
+/// The context of all stand-ins.
+fn context() -> *mut ibv_context {
+    struct Shared(ibv_context);
+    // SAFETY: nothing writes to it once it is made, and its pointers are NULL or functions.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+    static CONTEXT: OnceBox<Shared> = OnceBox::new();
+    let shared = CONTEXT.get_or_init(|| {
+        // SAFETY: all zero is a context without a device and without operations.
+        let mut context = unsafe { MaybeUninit::<ibv_context>::zeroed().assume_init() };
+        context.ops.post_send = Some(post_send);
+        context.ops.post_recv = Some(post_recv);
+        context.ops.post_srq_recv = Some(post_srq_recv);
+        context.ops.poll_cq = Some(poll_cq);
+        context.ops.req_notify_cq = Some(req_notify_cq);
+        Box::new(Shared(context))
+    });
+    (&raw const shared.0).cast_mut()
+}
+
+/// The stand-in of a queue pair.
+#[repr(C)]
+struct Qp {
+    shown: ibv_qp,
+    real: *mut ibv_qp,
+    process: &'static Process,
+    connection: Arc<Connection>,
+    /// The completion queues that know the connection.
+    cqs: [*mut Cq; 2],
+}
+
+/// The stand-in of a completion queue.
+#[repr(C)]
+struct Cq {
+    shown: ibv_cq,
+    real: *mut ibv_cq,
+    process: &'static Process,
+    /// The connection that it is of, as long as this has a queue pair; NULL for that of a shared receive queue.
+    connection: AtomicPtr<Connection>,
+}
+
+/// The stand-in of a shared receive queue.
+#[repr(C)]
+struct Srq {
+    shown: ibv_srq,
+    real: *mut ibv_srq,
+    process: &'static Process,
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: gives the calling thread's errno, which always exists.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+// ---- memory regions ------------------------------------------------------------------------------------------------------------------------
+
+unsafe extern "C" fn ibv_reg_mr<P: Behind>(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller meets the requirements of ibv_reg_mr(3).
+    let mr = unsafe { P::api().ibv_reg_mr(pd, addr, length, access) };
+    if let Some(process) = metrics::process().filter(|_| !mr.is_null()) {
+        process.counters.registered(length);
+    }
+    mr
+}
+
+unsafe extern "C" fn ibv_dereg_mr<P: Behind>(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: the caller guarantees a region that ibv_reg_mr(3) returned and that has not been deregistered; the first call reads a field
+    // that does not change.
+    let (length, ret) = unsafe { ((&raw const (*mr).length).read(), P::api().ibv_dereg_mr(mr)) };
+    if let Some(process) = metrics::process().filter(|_| ret == 0) {
+        process.counters.deregistered(length);
+    }
+    ret
+}
+
+// ---- completion queues ---------------------------------------------------------------------------------------------------------------------
+
+unsafe extern "C" fn ibv_create_cq<P: Behind>(
+    ctx: *mut ibv_context,
+    cqe: c_int,
+    _: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    let room = alloc::Slot::<Cq>::new();
+    let (Some(process), Ok(room)) = (metrics::process(), room) else {
+        set_errno(ENOMEM);
+        return ptr::null_mut();
+    };
+    // SAFETY: all zero is a value of the public part, of which the context is set.
+    let mut shown = unsafe { MaybeUninit::<ibv_cq>::zeroed().assume_init() };
+    shown.context = context();
+    let connection = AtomicPtr::new(ptr::null_mut());
+    let this = Box::into_raw(room.fill(Cq { shown, real: ptr::null_mut(), process, connection }));
+    // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, nobody else has the stand-in, which is the
+    // queue's cq_context, given back by ibv_get_cq_event(3).
+    unsafe {
+        let real = P::api().ibv_create_cq(ctx, cqe, this.cast(), channel, comp_vector);
+        if real.is_null() {
+            free(this);
+            return ptr::null_mut();
+        }
+        (*this).real = real;
+    }
+    this.cast()
+}
+
+unsafe extern "C" fn ibv_destroy_cq<P: Behind>(cq: *mut ibv_cq) -> c_int {
+    let this = cq.cast::<Cq>();
+    // SAFETY: the caller guarantees a queue of `ibv_create_cq` that is not in use and not destroyed again (ibv_destroy_cq(3)).
+    unsafe {
+        let ret = P::api().ibv_destroy_cq((*this).real);
+        if ret == 0 {
+            free(this);
+        }
+        ret
+    }
+}
+
+unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller guarantees a live channel, of queues of `ibv_create_cq` alone, whose cq_context is their stand-in, and two
+    // writable places (ibv_get_cq_event(3)).
+    unsafe {
+        let ret = P::api().ibv_get_cq_event(channel, cq, cq_context);
+        if ret == 0 {
+            cq.write(cq_context.read().cast());
+        }
+        ret
+    }
+}
+
+unsafe extern "C" fn ibv_ack_cq_events<P: Behind>(cq: *mut ibv_cq, nevents: c_uint) {
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken (ibv_ack_cq_events(3)).
+    unsafe { P::api().ibv_ack_cq_events((*cq.cast::<Cq>()).real, nevents) };
+}
+
+unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq` (ibv_req_notify_cq(3)).
+    unsafe { hot::req_notify_cq((*cq.cast::<Cq>()).real, solicited_only) }
+}
+
+unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, and room for `num_entries` completions (ibv_poll_cq(3)). The
+    // connection of a queue lives until the program deletes both, which it must not do while it polls. As many completions as the
+    // provider says are written, and of one that has failed the status and the number of the queue pair at least.
+    unsafe {
+        let this = cq.cast::<Cq>();
+        let got = hot::poll_cq((*this).real, num_entries, wc);
+        if got > 0 && got <= num_entries {
+            let connection = (*this).connection.load(Ordering::Acquire).as_ref();
+            for at in 0..got as usize {
+                taken((*this).process, connection, wc.add(at));
+            }
+        }
+        got
+    }
+}
+
+/// Counts a completion.
+///
+/// # Safety
+/// `wc` must be a completion that the provider has written.
+unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: *const ibv_wc) {
+    /// Of the opcodes of receives.
+    const RECV: ibv_wc_opcode::Type = ibv_wc_opcode::IBV_WC_RECV;
+    // SAFETY: the caller guarantees a written completion, in which these two are defined whatever its status is (ibv_poll_cq(3)).
+    let (status, qp_num) = unsafe { ((&raw const (*wc).status).read(), (&raw const (*wc).qp_num).read()) };
+    let connection = connection.filter(|connection| connection.qp_num == qp_num);
+    let counts = connection.map_or(&process.counters.shared, |connection| &connection.counts);
+    counts.completed(status);
+    if status != ibv_wc_status::IBV_WC_SUCCESS {
+        if let Some(connection) = connection {
+            connection.failed();
+        }
+        return;
+    }
+    // SAFETY: of a request that has succeeded the opcode is defined, and of a receive the length.
+    let (opcode, len) = unsafe { ((&raw const (*wc).opcode).read(), (&raw const (*wc).byte_len).read()) };
+    if opcode & RECV != 0 {
+        counts.moved(Kind::Recv, len.into());
+    } else if let Some(connection) = connection {
+        connection.succeeded();
+    }
+}
+
+// ---- receive queues ------------------------------------------------------------------------------------------------------------------------
+
+unsafe extern "C" fn ibv_create_srq<P: Behind>(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    let room = alloc::Slot::<Srq>::new();
+    let (Some(process), Ok(room)) = (metrics::process(), room) else {
+        set_errno(ENOMEM);
+        return ptr::null_mut();
+    };
+    // SAFETY: the caller meets the requirements of ibv_create_srq(3).
+    let real = unsafe { P::api().ibv_create_srq(pd, attr) };
+    if real.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: all zero is a value of the public part, of which the context is set.
+    let mut shown = unsafe { MaybeUninit::<ibv_srq>::zeroed().assume_init() };
+    shown.context = context();
+    Box::into_raw(room.fill(Srq { shown, real, process })).cast()
+}
+
+unsafe extern "C" fn ibv_destroy_srq<P: Behind>(srq: *mut ibv_srq) -> c_int {
+    let this = srq.cast::<Srq>();
+    // SAFETY: the caller guarantees a queue of `ibv_create_srq` that is not in use and not destroyed again (ibv_destroy_srq(3)).
+    unsafe {
+        let ret = P::api().ibv_destroy_srq((*this).real);
+        if ret == 0 {
+            free(this);
+        }
+        ret
+    }
+}
+
+unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let this = srq.cast::<Srq>();
+    // SAFETY: the caller guarantees a live queue of `ibv_create_srq`, a complete request and a writable `bad_wr`.
+    unsafe {
+        let ret = hot::post_srq_recv((*this).real, wr, bad_wr);
+        if ret == 0 {
+            (*this).process.counters.shared.posted(Kind::Recv, 0);
+        }
+        ret
+    }
+}
+
+// ---- connections ---------------------------------------------------------------------------------------------------------------------------
+
+/// The stand-in of an identifier's queue pair; NULL if it has none.
+///
+/// # Safety
+/// `id` must be a live identifier of a provider of this file, or one that it has received.
+pub unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
+    // SAFETY: the caller guarantees a live identifier, whose context is NULL or what `rdma_create_qp_ex` has put there.
+    unsafe { (&raw const (*id).context).read().cast() }
+}
+
+/// The address of the remote peer.
+///
+/// # Safety
+/// `id` must be a live identifier.
+unsafe fn peer_of(id: *mut rdma_cm_id) -> Option<SocketAddr> {
+    // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, whose other members are read
+    // only as that of which its first member says it is.
+    unsafe {
+        let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<libc::sockaddr>();
+        match c_int::from((&raw const (*to).sa_family).read()) {
+            libc::AF_INET => {
+                let to = to.cast::<libc::sockaddr_in>().read();
+                let addr = u32::from_be(to.sin_addr.s_addr).to_be_bytes();
+                Some(SocketAddr::new(IpAddr::from(addr), u16::from_be(to.sin_port)))
+            }
+            libc::AF_INET6 => {
+                let to = to.cast::<libc::sockaddr_in6>().read();
+                Some(SocketAddr::new(IpAddr::from(to.sin6_addr.s6_addr), u16::from_be(to.sin6_port)))
+            }
+            _ => None,
+        }
+    }
+}
+
+unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    let room = alloc::Slot::<Qp>::new();
+    let (Some(process), Ok(room)) = (metrics::process(), room) else {
+        set_errno(ENOMEM);
+        return -1;
+    };
+    // SAFETY: the caller meets the requirements of rdma_create_qp_ex, with completion queues and a shared receive queue (or NULL) of this
+    // file, and attributes of its own. A queue pair that was created is in its identifier.
+    unsafe {
+        let send_cq = (&raw const (*attr).send_cq).read().cast::<Cq>();
+        let recv_cq = (&raw const (*attr).recv_cq).read().cast::<Cq>();
+        let srq = (&raw const (*attr).srq).read().cast::<Srq>();
+        (&raw mut (*attr).send_cq).write((*send_cq).real);
+        (&raw mut (*attr).recv_cq).write((*recv_cq).real);
+        if !srq.is_null() {
+            (&raw mut (*attr).srq).write((*srq).real);
+        }
+        let ret = P::api().rdma_create_qp_ex(id, attr);
+        if ret != 0 {
+            return ret;
+        }
+        let real = (&raw const (*id).qp).read();
+        let mut shown = MaybeUninit::<ibv_qp>::zeroed().assume_init();
+        shown.context = context();
+        shown.qp_num = (&raw const (*real).qp_num).read();
+        let connection = process.counters.connection(peer_of(id), shown.qp_num);
+        // The completion queue of a shared receive queue is that of several connections.
+        let cqs = [send_cq, if srq.is_null() { recv_cq } else { send_cq }];
+        for cq in cqs {
+            (*cq).connection.store(Arc::as_ptr(&connection).cast_mut(), Ordering::Release);
+        }
+        let this = Box::into_raw(room.fill(Qp { shown, real, process, connection, cqs }));
+        (&raw mut (*id).context).write(this.cast());
+        ret
+    }
+}
+
+unsafe extern "C" fn rdma_destroy_qp<P: Behind>(id: *mut rdma_cm_id) {
+    // SAFETY: the caller guarantees a live identifier with a queue pair of `rdma_create_qp_ex` that is not in use, whose completion queues
+    // are destroyed after it (ibv_destroy_cq(3)).
+    unsafe {
+        P::api().rdma_destroy_qp(id);
+        let this = (&raw const (*id).context).read().cast::<Qp>();
+        (&raw mut (*id).context).write(ptr::null_mut());
+        for cq in (*this).cqs {
+            (*cq).connection.store(ptr::null_mut(), Ordering::Release);
+        }
+        (*this).process.counters.deleted(&(*this).connection);
+        free(this);
+    }
+}
+
+unsafe extern "C" fn rdma_get_cm_event<P: Behind>(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: the caller guarantees a live channel and a writable `event` (rdma_get_cm_event(3)). An event is readable until it is
+    // acknowledged; its identifier lives as long, and has a context of `rdma_create_qp_ex` or NULL: a listener's, which that of a request
+    // inherits.
+    unsafe {
+        let ret = P::api().rdma_get_cm_event(channel, event);
+        if ret == 0 {
+            let event = event.read();
+            let id = (&raw const (*event).id).read();
+            let this = if id.is_null() { ptr::null() } else { stand_in(id).cast::<Qp>() };
+            let kind = translate((&raw const (*event).event).read());
+            if let (Some(this), Some(kind)) = (this.as_ref(), kind) {
+                this.process.counters.event(&this.connection, kind);
+            }
+        }
+        ret
+    }
+}
+
+unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let this = qp.cast::<Qp>();
+    // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a complete request and a writable `bad_wr`.
+    unsafe {
+        let ret = hot::post_recv((*this).real, wr, bad_wr);
+        if ret == 0 {
+            let connection = &(*this).connection;
+            connection.counts.posted(Kind::Recv, 0);
+        }
+        ret
+    }
+}
+
+unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    use ibv_wr_opcode::*;
+    const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
+    let this = qp.cast::<Qp>();
+    // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a request whose fields that its opcode reads are set, of one
+    // range at most, and a writable `bad_wr`. The request of a flush has its type where others have immediate data ([`crate::post`]).
+    unsafe {
+        let connection = &(*this).connection;
+        let flags = (&raw const (*wr).send_flags).read();
+        let range = (&raw const (*wr).sg_list).read().as_ref().copied();
+        let len = range.map_or(0, |range| range.length.into());
+        let (kind, len) = match (&raw const (*wr).opcode).read() {
+            // Only those that are atomic are fenced.
+            IBV_WR_RDMA_WRITE if flags & FENCE != 0 => (Kind::AtomicWrite, len),
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => (Kind::Write, len),
+            IBV_WR_RDMA_READ if range.is_some_and(|range| connection.is_flush(range.addr)) => {
+                let kind = (&raw const (*wr).__bindgen_anon_1.imm_data).read();
+                (if kind == 0 { Kind::FlushPersistent } else { Kind::FlushVisibility }, 0)
+            }
+            IBV_WR_RDMA_READ => (Kind::Read, len),
+            _ => (Kind::Send, len),
+        };
+        let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
+        connection.post(kind, len, is_signaled, || hot::post_send((*this).real, wr, bad_wr))
+    }
+}
+
+/// Posts a native request by `post`, and counts it if there is something that counts.
+///
+/// # Safety
+/// `counted` must be NULL or a live queue pair of this file.
+pub unsafe fn native(counted: *mut ibv_qp, kind: Kind, flags: u32, post: impl FnOnce() -> c_int) -> c_int {
+    let len = if kind == Kind::AtomicWrite { 8 } else { 0 };
+    let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
+    // SAFETY: the caller guarantees NULL or a live stand-in.
+    match unsafe { counted.cast::<Qp>().as_ref() } {
+        Some(this) => this.connection.post(kind, len, is_signaled, post),
+        None => post(),
+    }
+}
+
+/// Says where the reads go by which a connection flushes.
+///
+/// # Safety
+/// `qp` must be a live queue pair of this file.
+pub unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
+    // SAFETY: the caller guarantees a live stand-in.
+    unsafe { (*qp.cast::<Qp>()).connection.flushes_by(target) };
+}
+
+/// Frees a stand-in.
+///
+/// # Safety
+/// It must be one of this file, and not be used any more.
+unsafe fn free<T>(this: *mut T) {
+    // SAFETY: the caller guarantees an object that `Box::into_raw` made of a slot, and that this is its end.
+    unsafe { alloc::end(Box::from_raw(this), drop) };
+}
