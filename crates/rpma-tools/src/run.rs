@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! `rpma run`: a program with `libsoftverbs.so` preloaded.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::env;
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::elf;
+use crate::{elf, prefix};
 
 const LIBRARY: &str = "libsoftverbs.so";
 /// Makes dlsym(3) and dlvsym(3) find its functions as well.
@@ -19,6 +19,24 @@ const AUDIT: &str = "libsoftverbs-dl.so";
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+/// What becomes of a program that does what an adapter refuses: the values of SOFTVERBS_STRICT.
+#[derive(Clone, Copy, ValueEnum)]
+enum Strict {
+    Off,
+    Warn,
+    Adapter,
+}
+
+impl Strict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Warn => "warn",
+            Self::Adapter => "adapter",
+        }
+    }
+}
 
 /// Run a program with the software RDMA device soft0
 ///
@@ -32,7 +50,13 @@ pub(crate) struct Run {
     verbose: bool,
     /// Make soft0 the only device: those of adapters are not listed
     #[arg(long)]
-    strict: bool,
+    only: bool,
+    /// Refuse what an RDMA adapter refuses, instead of permitting it; with "warn" log it once a place
+    #[arg(long, value_name = "MODE", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "adapter")]
+    strict: Option<Strict>,
+    /// Inject these faults, for example "seed=7; peer:kill@op=1000"; softverbs(7) has the rules
+    #[arg(long, value_name = "RULES")]
+    faults: Option<String>,
     /// Let dlsym and dlvsym find soft0 in libibverbs and librdmacm, for programs that load these with dlopen
     #[arg(long)]
     dlsym: bool,
@@ -82,9 +106,17 @@ impl Run {
             self.say(&format!("{variable}={}", value.to_string_lossy()));
             command.env(variable, value);
         }
-        if self.strict {
+        if self.only {
             self.say("soft0 is the only device");
-            command.env("SOFTVERBS_STRICT", "1");
+            command.env("SOFTVERBS_ONLY", "1");
+        }
+        if let Some(mode) = self.strict {
+            self.say(&format!("SOFTVERBS_STRICT={}", mode.word()));
+            command.env("SOFTVERBS_STRICT", mode.word());
+        }
+        if let Some(rules) = &self.faults {
+            self.say(&format!("SOFTVERBS_FAULTS={rules}"));
+            command.env("SOFTVERBS_FAULTS", rules);
         }
         if self.verbose && env::var_os("SOFTVERBS_LOG").is_none() {
             command.env("SOFTVERBS_LOG", "info");
@@ -106,56 +138,14 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(is_program)
 }
 
-/// Where the library of a prefix may be: installed it has a directory of its own, which the dynamic linker does not search; in the prefix that
-/// `make` builds it has none.
-fn places(prefix: &Path, file: &str) -> impl Iterator<Item = PathBuf> {
-    let arch = match env::consts::ARCH {
-        "powerpc64" => "powerpc64le",
-        arch => arch,
-    };
-    let dirs = [prefix.join("lib"), prefix.join(format!("lib/{arch}-linux-gnu")), prefix.join("lib64")];
-    dirs.into_iter().flat_map(move |dir| [dir.join("softverbs").join(file), dir.join(file)])
-}
-
-/// The path that this program was executed by; std's needs /proc, which a chroot may lack.
-fn executed() -> Option<PathBuf> {
-    // SAFETY: getauxval only looks at what the kernel gave the process.
-    let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: the value of AT_EXECFN is the address of a C string that lives as long as the process (getauxval(3)).
-    let name = unsafe { CStr::from_ptr(name) };
-    Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
-}
-
 /// A library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
 /// linker would run the program without it.
 fn library(file: &str) -> Result<PathBuf, String> {
-    let exe = env::current_exe().ok().or_else(executed);
-    let prefix = exe.and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
-    let own = prefix.as_deref().and_then(|prefix| places(prefix, file).find(|path| path.exists()));
-    let library = own.unwrap_or_else(|| file.into());
+    let library = prefix::library(file).unwrap_or_else(|| file.into());
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
     // SAFETY: `name` is a C string. Loading the library runs nothing.
     if unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
         return Err(format!("{} cannot be loaded; is the package softverbs installed?", library.display()));
     }
     Ok(library)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `make install`, the packages of Debian and of others, and the prefix that `make` leaves.
-    #[test]
-    fn a_library_is_looked_for_where_it_is_installed() {
-        let places: Vec<PathBuf> = places(Path::new("/usr"), LIBRARY).collect();
-        for place in ["lib/softverbs", "lib64/softverbs", "lib"] {
-            assert!(places.contains(&Path::new("/usr").join(place).join(LIBRARY)), "{place}: {places:?}");
-        }
-        #[cfg(target_arch = "x86_64")]
-        assert!(places.contains(&"/usr/lib/x86_64-linux-gnu/softverbs/libsoftverbs.so".into()), "{places:?}");
-    }
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Data Direct I/O: whether what an adapter writes goes to the processor's caches, as the root port above it is set.
+//!
+//! On Xeon Scalable of the first two generations the register perfctrlsts_0 (offset 180h of a root port's configuration space) has the bit
+//! Use_Allocating_Flow_Wr (7): set, writes allocate in the last-level cache. Others have no documented register, so nothing is said of them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::devices::Devices;
+use super::report::Report;
+use super::system::System;
+
+const PERFCTRLSTS_0: u64 = 0x180;
+const USE_ALLOCATING_FLOW_WR: u32 = 1 << 7;
+/// The root ports that have it.
+const ROOT_PORTS: [&str; 4] = ["0x2030", "0x2031", "0x2032", "0x2033"];
+const OFF: &str = "switch it off in the firmware's set-up before a flush to persistence is relied on";
+
+enum State {
+    /// With the address of the root port.
+    On(String),
+    Off,
+    /// Why nobody knows.
+    Unknown(String),
+}
+
+pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
+    let vendor = vendor(system);
+    let intel = vendor.as_deref() == Some("GenuineIntel");
+    if devices.all.is_empty() {
+        return report
+            .ok("ddio", "does not matter without an adapter: the soft provider writes with the processor");
+    }
+    if !intel {
+        let vendor = vendor.unwrap_or("unknown".to_owned());
+        return report
+            .ok("ddio", format!("the processor ({vendor}) is not one of Intel, whose feature it is"));
+    }
+    for device in &devices.all {
+        let name = &device.name;
+        match state(system, name) {
+            State::Off => report.ok("ddio", format!("{name}: off, what it writes goes to memory")),
+            State::On(port) => report.warn(
+                "ddio",
+                format!("{name}: on, what it writes stays in the processor's caches"),
+                format!("setpci -s {port} 180.b=00:80    (as root, after each start: clears Use_Allocating_Flow_Wr)"),
+            ),
+            State::Unknown(why) => report.warn("ddio", format!("{name}: state unknown ({why})"), OFF),
+        }
+    }
+}
+
+fn vendor(system: &System) -> Option<String> {
+    let text = system.read("/proc/cpuinfo")?;
+    let line = text.lines().find(|line| line.starts_with("vendor_id"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// As the root port above a device is set.
+fn state(system: &System, device: &str) -> State {
+    let unknown = |why: &str| State::Unknown(why.to_owned());
+    let link = system.path(format!("/sys/class/infiniband/{device}/device"));
+    let Ok(place) = link.canonicalize() else { return unknown("it is no device of a PCI bus") };
+    let Some(port) = root_port(&place) else {
+        return unknown("there is no root port of a kind whose register is known above it");
+    };
+    match register(&port) {
+        Ok(Some(value)) if value & USE_ALLOCATING_FLOW_WR == 0 => State::Off,
+        Ok(Some(_)) => {
+            State::On(port.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned()))
+        }
+        Ok(None) => unknown("the configuration space of its root port is shown to root only"),
+        Err(why) => State::Unknown(format!("the configuration space of its root port cannot be read: {why}")),
+    }
+}
+
+/// The directory of the first port above a device that has the register.
+fn root_port(place: &Path) -> Option<PathBuf> {
+    let read = |dir: &Path, file: &str| Some(std::fs::read_to_string(dir.join(file)).ok()?.trim().to_owned());
+    let has_it = |dir: &&Path| {
+        read(dir, "vendor").as_deref() == Some("0x8086")
+            && read(dir, "device").is_some_and(|id| ROOT_PORTS.contains(&id.as_str()))
+    };
+    place.ancestors().skip(1).find(has_it).map(Path::to_owned)
+}
+
+/// `None`: the kernel shows the first bytes only.
+fn register(port: &Path) -> std::io::Result<Option<u32>> {
+    let mut bytes = [0; 4];
+    let file = File::open(port.join("config"))?;
+    let read = file.read_at(&mut bytes, PERFCTRLSTS_0)?;
+    Ok((read == bytes.len()).then(|| u32::from_le_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::devices::tests::ADAPTER;
+    use super::super::report::told;
+    use super::super::system::Fake;
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_register_of_the_root_port_decides() {
+        let fake = Fake::new("ddio", ADAPTER);
+        let say = || told(|report| check(&fake.system, &Devices::find(&fake.system), report));
+        assert!(say().contains("unknown"), "{}", say());
+        fake.add(&[("/proc/cpuinfo", "processor : 0\nvendor_id\t: AuthenticAMD\n")]);
+        assert!(say().starts_with("ok    ddio        the processor (AuthenticAMD)"));
+        fake.add(&[("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n")]);
+        assert!(say().contains("warn  ddio        mlx5_0: state unknown (it is no device of a PCI bus)"));
+        let port = "/sys/devices/pci0000:3a/0000:3a:00.0";
+        fake.add(&[
+            (&format!("{port}/vendor"), "0x8086\n"),
+            (&format!("{port}/device"), "0x2030\n"),
+            (&format!("{port}/config"), "short"),
+            (&format!("{port}/0000:3b:00.0/vendor"), "0x15b3\n"),
+        ]);
+        let link = fake.system.path("/sys/class/infiniband/mlx5_0/device");
+        symlink(fake.system.path(format!("{port}/0000:3b:00.0")), link).unwrap();
+        assert!(say().contains("shown to root only"));
+        let mut space = vec![0u8; 0x1000];
+        for (value, expected) in
+            [(0x80, "warn  ddio        mlx5_0: on"), (0x7f, "ok    ddio        mlx5_0: off")]
+        {
+            space[0x180] = value;
+            fs::write(fake.system.path(format!("{port}/config")), &space).unwrap();
+            assert!(say().starts_with(expected), "{}", say());
+            assert_eq!(say().contains("setpci -s 0000:3a:00.0 180.b=00:80"), value == 0x80);
+        }
+        let none = told(|report| check(&fake.system, &Devices::default(), report));
+        assert!(none.starts_with("ok    ddio        does not matter"));
+    }
+}

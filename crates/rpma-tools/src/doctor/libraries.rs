@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which librpma a program gets, which others are installed, and which one programs are built with.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::report::Report;
+use super::system::System;
+use crate::library::{Library, SONAME};
+use crate::prefix;
+
+/// The library that the other checks ask: what a program gets, or that of this prefix if it cannot answer.
+pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Library> {
+    let linkers = Library::load(SONAME);
+    let own = prefix::library(SONAME).and_then(|path| path.canonicalize().ok());
+    let used = match &linkers {
+        Ok(library) => {
+            let found = name(library.path(), library.version());
+            match &own {
+                Some(own) if own != library.path() => report.warn(
+                    "library",
+                    format!("programs run with {found}, not with {}", name_of(own)),
+                    where_to_look(system, own),
+                ),
+                _ if library.version().is_none() => report.warn(
+                    "library",
+                    format!("{found}: older than 1.4, no soft provider, tells no reasons"),
+                    "install the package librpma0 of this release",
+                ),
+                _ => report.ok("library", found),
+            }
+            Some(library.path().to_owned())
+        }
+        Err(why) => {
+            match &own {
+                Some(own) => report.warn(
+                    "library",
+                    format!("programs find no {SONAME} ({why}), but there is {}", name_of(own)),
+                    where_to_look(system, own),
+                ),
+                None => report.fail(
+                    "library",
+                    format!("there is no {SONAME}: {why}"),
+                    "apt-get install librpma0, or make install && ldconfig",
+                ),
+            }
+            None
+        }
+    };
+    let others: Vec<String> = installed(own.as_deref())
+        .into_iter()
+        .filter(|path| Some(path) != used.as_ref() && Some(path) != own.as_ref())
+        .map(|path| name_of(&path))
+        .collect();
+    if !others.is_empty() {
+        report.ok("libraries", format!("also installed: {}", others.join(", ")));
+    }
+    built_with(used.as_deref(), report);
+    let newest = |library: &&Library| library.version().is_some();
+    let linkers = linkers.ok();
+    match own.filter(|_| !linkers.as_ref().is_some_and(newest)).and_then(|own| Library::load(own).ok()) {
+        Some(own) => Some(own),
+        None => linkers,
+    }
+}
+
+/// What makes the dynamic linker find this file.
+fn where_to_look(system: &System, library: &Path) -> String {
+    let dir = library.parent().unwrap_or(Path::new("/"));
+    if is_configured(system, dir) {
+        return "ldconfig    (as root: the directory is among those of ld.so.conf)".to_owned();
+    }
+    let dir = dir.display();
+    format!("export LD_LIBRARY_PATH={dir}    or build programs with -Wl,-rpath,{dir}")
+}
+
+/// Whether /etc/ld.so.conf names a directory.
+fn is_configured(system: &System, dir: &Path) -> bool {
+    let has = |path: &Path| {
+        system.read(path).is_some_and(|text| text.lines().any(|line| Path::new(line.trim()) == dir))
+    };
+    has(Path::new("/etc/ld.so.conf"))
+        || system
+            .names("/etc/ld.so.conf.d")
+            .iter()
+            .any(|name| has(&Path::new("/etc/ld.so.conf.d").join(name)))
+}
+
+fn name(path: &Path, version: Option<String>) -> String {
+    let path_shown = path.display();
+    match (version, package(path)) {
+        (Some(version), _) => format!("librpma {version}, {path_shown}"),
+        (None, Some(package)) => format!("{package}, {path_shown}"),
+        (None, None) => format!("librpma of a release before 1.4, {path_shown}"),
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    match Library::load(path) {
+        Ok(library) => name(path, library.version()),
+        Err(why) => format!("{} (cannot be loaded: {why})", path.display()),
+    }
+}
+
+/// What a program prints, if it runs well.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The package that has a file, with its version, as the package managers know it.
+fn package(path: &Path) -> Option<String> {
+    let by_dpkg = |path: &str| {
+        let owner = output("dpkg-query", &["-S", path])?;
+        let package = owner.split_once(": ")?.0.split(',').next()?.to_owned();
+        Some(format!("{package} {}", output("dpkg-query", &["-W", "-f", "${Version}", &package])?))
+    };
+    let path = path.to_str()?;
+    // dpkg has the path from before /lib became a link to /usr/lib.
+    by_dpkg(path)
+        .or_else(|| by_dpkg(path.strip_prefix("/usr")?))
+        .or_else(|| output("rpm", &["-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE}", path]))
+}
+
+/// The files of the name that the dynamic linker knows, that LD_LIBRARY_PATH names, or that are in the usual places.
+fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
+    let cache = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
+        .iter()
+        .find_map(|program| output(program, &["-p"]));
+    let cached = cache.unwrap_or_default();
+    let cached = cached.lines().filter(|line| line.trim_start().starts_with(SONAME));
+    let cached = cached.filter_map(|line| Some(PathBuf::from(line.split_once(" => ")?.1)));
+    let search = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual =
+        ["/usr", "/usr/local", "/"].into_iter().flat_map(|prefix| prefix::lib_dirs(Path::new(prefix)));
+    let dirs = env::split_paths(&search).filter(|dir| !dir.as_os_str().is_empty()).chain(usual);
+    let in_dirs = dirs.map(|dir| dir.join(SONAME));
+    cached.chain(in_dirs).chain(own.map(Path::to_owned)).filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// pkg-config may lead a build to another library than the dynamic linker leads the program to.
+fn built_with(used: Option<&Path>, report: &mut Report) {
+    let Some(version) = output("pkg-config", &["--modversion", "librpma"]) else { return };
+    let Some(dir) = output("pkg-config", &["--variable=libdir", "librpma"]) else { return };
+    let found = Path::new(dir.trim()).join(SONAME).canonicalize();
+    let text = format!("pkg-config builds with librpma {} of {}", version.trim(), dir.trim());
+    match (found.ok(), used) {
+        (Some(found), Some(used)) if found == used => report.ok("build", text),
+        (_, Some(used)) => {
+            let dir = used.parent().unwrap_or(Path::new("/")).join("pkgconfig");
+            let text = format!("{text}, but programs run with {}", used.display());
+            if dir.join("librpma.pc").exists() {
+                report.warn("build", text, format!("export PKG_CONFIG_PATH={}", dir.display()));
+            } else {
+                report.warn("build", text, "build with -Wl,-rpath,$(pkg-config --variable=libdir librpma)");
+            }
+        }
+        (_, None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::system::Fake;
+    use super::*;
+
+    #[test]
+    fn the_fix_depends_on_where_the_dynamic_linker_looks() {
+        let fake = Fake::new(
+            "libraries",
+            &[
+                ("/etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n"),
+                ("/etc/ld.so.conf.d/libc.conf", "# libc\n/usr/local/lib\n"),
+            ],
+        );
+        let fix = |path| where_to_look(&fake.system, Path::new(path));
+        assert!(fix("/usr/local/lib/librpma.so.0").starts_with("ldconfig"));
+        assert!(fix("/opt/rpma/lib/librpma.so.0").starts_with("export LD_LIBRARY_PATH=/opt/rpma/lib "));
+    }
+
+    #[test]
+    fn a_library_without_a_version_is_an_old_one() {
+        let path = Path::new("/there/is/no/librpma.so.0");
+        assert!(name(path, Some("1.4.0".into())).starts_with("librpma 1.4.0, /there"));
+        assert!(name(path, None).contains("before 1.4"));
+        assert!(name_of(path).contains("cannot be loaded"));
+    }
+}

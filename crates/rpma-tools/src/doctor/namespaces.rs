@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What of the host this process is kept from: namespaces, containers.
+
+use std::fs;
+
+use super::devices::Devices;
+use super::report::Report;
+use super::system::System;
+
+/// The number of a namespace, as the link names it.
+fn namespace(system: &System, process: &str, kind: &str) -> Option<String> {
+    let link = fs::read_link(system.path(format!("/proc/{process}/ns/{kind}"))).ok()?;
+    Some(link.to_string_lossy().into_owned())
+}
+
+/// What started this process in a container, as far as it left a sign.
+fn container(system: &System) -> Option<String> {
+    if let Some(name) = system.read("/run/systemd/container").filter(|name| !name.is_empty()) {
+        return Some(name);
+    }
+    let signs = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    signs.into_iter().find(|(sign, _)| system.exists(sign)).map(|(_, name)| name.to_owned())
+}
+
+/// The network interfaces of this process. A /sys that was mounted in another network has those of that one.
+fn interfaces(system: &System) -> Vec<String> {
+    let text = system.read("/proc/self/net/dev").unwrap_or_default();
+    let mut names: Vec<String> =
+        text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect();
+    names.sort();
+    names
+}
+
+pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
+    let mut said = Vec::new();
+    said.extend(container(system).map(|name| format!("a container of {name}")));
+    let initial = system.read("/proc/self/uid_map").map(|map| {
+        let words: Vec<&str> = map.split_whitespace().collect();
+        words == ["0", "0", "4294967295"]
+    });
+    said.push(match initial {
+        Some(true) => "the initial user namespace".to_owned(),
+        Some(false) => "a user namespace of its own".to_owned(),
+        None => "an unknown user namespace (no /proc)".to_owned(),
+    });
+    // Process 1 may be that of a container, and is not shown to everybody.
+    said.push(match (namespace(system, "self", "net"), namespace(system, "1", "net")) {
+        (Some(own), Some(first)) if own == first => "the network of process 1".to_owned(),
+        (Some(_), Some(_)) => "a network of its own".to_owned(),
+        _ => "an unknown network".to_owned(),
+    });
+    said.push(format!("interfaces: {}", interfaces(system).join(", ")));
+    let text = said.join("; ");
+    // Without sharing, the devices of the host belong to its first network alone.
+    match system.read("/sys/module/ib_core/parameters/netns_mode").as_deref() {
+        Some("N") if devices.all.is_empty() => report.warn(
+            "namespaces",
+            format!("{text}; RDMA devices are not shared between networks"),
+            "rdma system set netns shared    or: rdma dev set DEVICE netns NAME",
+        ),
+        Some("N") => report.ok("namespaces", format!("{text}; RDMA devices belong to one network each")),
+        Some(_) => report.ok("namespaces", format!("{text}; RDMA devices are shared between networks")),
+        None => report.ok("namespaces", text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::told;
+    use super::super::system::Fake;
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_container_is_told_by_what_is_there() {
+        let fake = Fake::new(
+            "namespaces",
+            &[
+                ("/proc/self/uid_map", "         0       1000          1\n"),
+                ("/proc/self/ns/x", ""),
+                ("/proc/1/ns/x", ""),
+                ("/proc/self/net/dev", "Inter-|   Receive\n face |bytes\n    lo: 5 0\n  eth0: 7 0\n"),
+                ("/.dockerenv", ""),
+            ],
+        );
+        let say = || told(|report| check(&fake.system, &Devices::default(), report));
+        assert!(say().contains(
+            "a container of docker; a user namespace of its own; an unknown network; interfaces: eth0, lo"
+        ));
+        symlink("net:[1]", fake.system.path("/proc/self/ns/net")).unwrap();
+        symlink("net:[2]", fake.system.path("/proc/1/ns/net")).unwrap();
+        assert!(say().contains("a network of its own"));
+        fake.add(&[
+            ("/proc/self/uid_map", "0 0 4294967295"),
+            ("/sys/module/ib_core/parameters/netns_mode", "N\n"),
+        ]);
+        let text = say();
+        assert!(text.starts_with("warn") && text.contains("the initial user namespace"), "{text}");
+        assert!(text.contains("rdma system set netns shared"), "{text}");
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which provider serves an address, as the library itself says, and the settings that have a say in it.
+
+use std::env;
+
+use super::devices::Devices;
+use super::network::Route;
+use super::report::Report;
+use crate::library::{Library, Side};
+use crate::messages::Messages;
+
+/// What RPMA_PROVIDER asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Auto,
+    RdmaCore,
+    Soft,
+}
+
+/// The provider that serves the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chosen {
+    RdmaCore,
+    Soft,
+}
+
+/// The environment variables of the library and of soft0.
+const KNOWN: [&str; 16] = [
+    "RPMA_LOG",
+    "RPMA_METRICS",
+    "RPMA_NATIVE",
+    "RPMA_PROVIDER",
+    "SOFTVERBS_CRC",
+    "SOFTVERBS_FAULTS",
+    "SOFTVERBS_LOCAL",
+    "SOFTVERBS_LOG",
+    "SOFTVERBS_MAX_PENDING",
+    "SOFTVERBS_MAX_PENDING_ADDRESS",
+    "SOFTVERBS_MAX_PENDING_LISTENER",
+    "SOFTVERBS_ONLY",
+    "SOFTVERBS_PEER_TIMEOUT_MS",
+    "SOFTVERBS_REPLY_TIMEOUT_MS",
+    "SOFTVERBS_SPIN_US",
+    "SOFTVERBS_STRICT",
+];
+
+/// How many changes of a letter make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let here = (corner + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
+            corner = std::mem::replace(&mut row[j + 1], here);
+        }
+    }
+    row[b.len()]
+}
+
+fn nearest<'a>(word: &str, known: &[&'a str]) -> &'a str {
+    known.iter().copied().min_by_key(|known| distance(word, known)).unwrap_or("")
+}
+
+/// What RPMA_PROVIDER says; an unknown value or variable is a finding.
+pub(super) fn wanted(report: &mut Report) -> Wanted {
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if (name.starts_with("RPMA_") || name.starts_with("SOFTVERBS_")) && !KNOWN.contains(&name.as_ref()) {
+            let meant = nearest(&name, &KNOWN);
+            report.warn(
+                "settings",
+                format!("nothing reads the variable {name}; the nearest known one is {meant}"),
+                format!("unset {name}"),
+            );
+        }
+    }
+    if let Some(value) = env::var_os("SOFTVERBS_STRICT") {
+        let value = value.to_string_lossy();
+        if let Some(meant) = not_strict(&value) {
+            report.warn(
+                "settings",
+                format!("SOFTVERBS_STRICT is \"{value}\", which is taken as off; it must be one of off, warn, adapter"),
+                format!("export SOFTVERBS_STRICT={meant}"),
+            );
+        }
+    }
+    if let Some(rules) = env::var_os("SOFTVERBS_FAULTS").filter(|rules| !rules.is_empty()) {
+        let rules = rules.to_string_lossy();
+        report.warn(
+            "settings",
+            format!("software RDMA injects faults, or says what is wrong with the rules: SOFTVERBS_FAULTS is \"{rules}\""),
+            "unset SOFTVERBS_FAULTS",
+        );
+    }
+    let value = env::var_os("RPMA_PROVIDER").unwrap_or_default();
+    let (wanted, wrong) = parse(&value.to_string_lossy());
+    if let Some(meant) = wrong {
+        let value = value.to_string_lossy();
+        report.fail(
+            "settings",
+            format!("RPMA_PROVIDER is \"{value}\"; it must be one of auto, rdma-core, soft"),
+            format!("export RPMA_PROVIDER={meant}"),
+        );
+    }
+    wanted
+}
+
+/// The mode that was probably meant, if SOFTVERBS_STRICT names none.
+fn not_strict(value: &str) -> Option<&'static str> {
+    const MODES: [&str; 3] = ["adapter", "warn", "off"];
+    (!MODES.contains(&value.trim())).then(|| nearest(value, &MODES))
+}
+
+/// With the value that was probably meant if it is none.
+fn parse(value: &str) -> (Wanted, Option<&'static str>) {
+    match value {
+        "" | "auto" => (Wanted::Auto, None),
+        "rdma-core" => (Wanted::RdmaCore, None),
+        "soft" => (Wanted::Soft, None),
+        other => (Wanted::Auto, Some(nearest(other, &["auto", "rdma-core", "soft"]))),
+    }
+}
+
+/// The provider and the reason from what the library logs: "provider NAME serves ADDRESS: REASON".
+fn choice(messages: &[String]) -> Option<(Chosen, &str)> {
+    messages.iter().rev().find_map(|message| {
+        let rest = message.strip_prefix("provider ")?;
+        let chosen = match rest.split_once(' ')?.0 {
+            "soft" => Chosen::Soft,
+            "rdma-core" => Chosen::RdmaCore,
+            _ => return None,
+        };
+        Some((chosen, rest))
+    })
+}
+
+/// Asks the library for the device that leads to the other side or, without one, for that of an address of this host.
+pub(super) fn check(
+    library: &Library,
+    messages: &Messages,
+    route: Option<&Route>,
+    devices: &Devices,
+    report: &mut Report,
+) -> Option<Chosen> {
+    let of_device = || {
+        let gids = devices.all.iter().flat_map(|device| &device.ports).flat_map(|port| &port.gids);
+        gids.filter_map(|gid| gid.value.to_ipv4_mapped()).map(|addr| addr.to_string()).next()
+    };
+    let (addr, side) = match route {
+        Some(route) => (route.target.ip().to_string(), Side::Remote),
+        None => (of_device().unwrap_or_else(|| "127.0.0.1".to_owned()), Side::Local),
+    };
+    messages.new_ones();
+    let context = library.context(&addr, side);
+    let said = messages.new_ones();
+    let context = match context {
+        Ok(context) => context,
+        Err(why) => {
+            let fix = match parse(&env::var("RPMA_PROVIDER").unwrap_or_default()) {
+                (Wanted::RdmaCore, _) => "export RPMA_PROVIDER=auto",
+                (_, Some(_)) => "set RPMA_PROVIDER as said above",
+                _ if library.version().is_none() => "install the package librpma0 of this release",
+                _ => "mend what the other lines say",
+            };
+            report.fail("provider", format!("none for {addr}: {why}"), fix);
+            return None;
+        }
+    };
+    let chosen = choice(&said);
+    match chosen {
+        Some((Chosen::Soft, text)) if devices.usable => report.warn(
+            "provider",
+            format!("{text}, although there is a device"),
+            format!(
+                "give a device an address of the network of {addr}, or export RPMA_PROVIDER=soft to mean it"
+            ),
+        ),
+        Some((_, text)) => report.ok("provider", text),
+        None => report.ok("provider", format!("a device has {addr}")),
+    }
+    // A library that tells nothing is one before 1.4, which has devices only.
+    let chosen = chosen.map_or(Chosen::RdmaCore, |(chosen, _)| chosen);
+    match (library.is_odp_capable(context), chosen) {
+        (Ok(true), _) => report.ok("odp", "supported: memory is registered on demand where it cannot be pinned"),
+        (Ok(false), Chosen::Soft) => report.ok("odp", "not needed: the soft provider pins no memory"),
+        (Ok(false), Chosen::RdmaCore) => report.warn(
+            "odp",
+            "not supported by the device: memory that cannot be pinned, such as a file on a file system with DAX, cannot be registered",
+            "register device DAX (/dev/dax*) or ordinary memory",
+        ),
+        (Err(why), _) => report.warn("odp", format!("the device does not tell: {why}"), "ibv_devinfo -v"),
+    }
+    Some(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variables_are_those_of_the_sources() {
+        let softverbs = include_str!("../../../softverbs/src/config.rs");
+        let quoted = |line: &'static str| line.trim().strip_prefix("name: \"")?.strip_suffix("\",");
+        let names: Vec<&str> = softverbs.lines().filter_map(quoted).collect();
+        assert!(names.len() >= 8, "{names:?}");
+        let rpma = include_str!("../../../rpma/src/config.rs");
+        let names = names.into_iter().chain(
+            rpma.split("c\"")
+                .filter_map(|rest| rest.split_once('"'))
+                .map(|(name, _)| name)
+                .filter(|name| name.starts_with("RPMA_")),
+        );
+        for name in names {
+            assert!(KNOWN.contains(&name), "{name}");
+        }
+        assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn a_value_that_is_none_is_near_to_one() {
+        assert_eq!(parse("auto"), (Wanted::Auto, None));
+        assert_eq!(parse("soft"), (Wanted::Soft, None));
+        assert_eq!(parse("sofd").1, Some("soft"));
+        assert_eq!(parse("rdmacore").1, Some("rdma-core"));
+        assert_eq!((not_strict("adapter"), not_strict(" warn "), not_strict("off")), (None, None, None));
+        assert_eq!((not_strict("adaptor"), not_strict("warning")), (Some("adapter"), Some("warn")));
+        assert_eq!(nearest("RPMA_PROVDER", &KNOWN), "RPMA_PROVIDER");
+        assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
+    }
+
+    #[test]
+    fn the_choice_is_the_librarys() {
+        let of =
+            |message: &str| choice(&[message.to_owned()]).map(|(chosen, text)| (chosen, text.to_owned()));
+        let soft = of("provider soft serves 10.0.0.2: there is no /dev/infiniband").unwrap();
+        assert_eq!(soft, (Chosen::Soft, "soft serves 10.0.0.2: there is no /dev/infiniband".to_owned()));
+        assert_eq!(of("provider rdma-core serves 10.0.0.2: x").unwrap().0, Chosen::RdmaCore);
+        assert_eq!(of("librpma 1.4.0 (/usr/lib/librpma.so.0)"), None);
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What two processes of one host share memory with, and what the soft provider places bytes with: each call is tried. The rings are handed over
+//! as a file, so that Yama's ptrace_scope does not matter; a filter of system calls (seccomp) does.
+
+use std::env;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use super::report::Report;
+use super::system::System;
+
+/// The result of a system call.
+fn checked(ret: isize) -> io::Result<isize> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+/// A file in memory that can be sealed, and written to by pwritev(2).
+fn memory() -> io::Result<()> {
+    const PAGE: i64 = 4096;
+    // SAFETY: the name is a C string; the descriptor is new and nobody else's; the part points to a byte that outlives the call.
+    unsafe {
+        let fd = checked(libc::memfd_create(
+            c"rpma doctor".as_ptr(),
+            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+        ) as isize)?;
+        let file = OwnedFd::from_raw_fd(fd as i32);
+        checked(libc::ftruncate(file.as_raw_fd(), PAGE) as isize)?;
+        checked(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
+            as isize)?;
+        let mut byte = 7u8;
+        let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        checked(libc::pwritev(file.as_raw_fd(), &part, 1, 0)).map(drop)
+    }
+}
+
+/// A connection over an abstract name, whose other end the kernel tells the user of.
+fn socket() -> io::Result<()> {
+    let name = SocketAddr::from_abstract_name(format!("rpma doctor {}", std::process::id()))?;
+    let listener = UnixListener::bind_addr(&name)?;
+    let stream = UnixStream::connect_addr(&name)?;
+    let _other = listener.accept()?;
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer is ours and `len` is its size.
+    let ret = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &mut len,
+        )
+    };
+    checked(ret as isize).map(drop)
+}
+
+/// A copy within this process through the kernel.
+fn copy() -> io::Result<()> {
+    let (from, mut to) = (7u8, 0u8);
+    let source = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };
+    let target = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: 1 };
+    // SAFETY: both parts point to a byte of this function; getpid takes nothing.
+    checked(unsafe { libc::process_vm_readv(libc::getpid(), &target, 1, &source, 1, 0) }).map(drop)
+}
+
+pub(super) fn check(system: &System, report: &mut Report) {
+    let filter = match system.status("Seccomp").as_deref() {
+        Some("0") => "no seccomp filter",
+        Some(_) => "a seccomp filter",
+        None => "/proc does not tell of seccomp",
+    };
+    let yama = system.read("/proc/sys/kernel/yama/ptrace_scope");
+    let yama = yama.map_or("no Yama".to_owned(), |scope| format!("Yama {scope}, which does not matter here"));
+    let around = format!("{filter}, {yama}");
+    match copy() {
+        Ok(()) => report.ok("placement", format!("process_vm_readv works ({around})")),
+        Err(why) => report.warn(
+            "placement",
+            format!("process_vm_readv: {why} ({around}): the soft provider copies itself, and memory that is unmapped while registered ends the process"),
+            "docker run --cap-add=SYS_PTRACE    or a seccomp profile with process_vm_readv",
+        ),
+    }
+    let setting = env::var("SOFTVERBS_LOCAL").unwrap_or_default();
+    // On unless it is switched off, as softverbs(7) says.
+    let is_on = setting != "0";
+    let failed = [("memfd_create and pwritev", memory()), ("abstract Unix sockets", socket())]
+        .into_iter()
+        .find_map(|(name, result)| Some((name, result.err()?)));
+    match failed {
+        Some((name, why)) if is_on => report.warn(
+            "same-host",
+            format!("{name}: {why} ({around}): connections on this host use TCP"),
+            "docker run --security-opt seccomp=PROFILE    with a profile that has these calls; or export SOFTVERBS_LOCAL=0 to mean it",
+        ),
+        Some((name, why)) => report.ok(
+            "same-host",
+            format!("connections on this host use TCP, as SOFTVERBS_LOCAL=0 says; shared memory is not possible: {name}: {why}"),
+        ),
+        None if is_on => report.ok("same-host", "two processes of one user on this host can share memory instead of using TCP"),
+        None => report.ok("same-host", "connections on this host use TCP, as SOFTVERBS_LOCAL=0 says"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::told;
+    use super::super::system::Fake;
+    use super::*;
+
+    #[test]
+    fn what_is_tried_works_or_is_said() {
+        let fake = Fake::new(
+            "same-host",
+            &[("/proc/self/status", "Seccomp:\t2\n"), ("/proc/sys/kernel/yama/ptrace_scope", "1\n")],
+        );
+        let text = told(|report| check(&fake.system, report));
+        assert!(text.contains("a seccomp filter, Yama 1") && text.contains("same-host"), "{text}");
+        assert_eq!(copy().is_ok(), text.starts_with("ok    placement"), "{text}");
+        assert_eq!(memory().and_then(|()| socket()).is_ok(), text.contains("can share memory"), "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The files that the kernel tells about itself with.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// This host, or a tree of files that looks like one.
+pub(super) struct System {
+    root: PathBuf,
+}
+
+impl System {
+    pub(super) fn this() -> Self {
+        Self { root: "/".into() }
+    }
+
+    /// A file by its absolute path.
+    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The text of a file without blanks around it.
+    pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
+        let bytes = fs::read(self.path(path)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    pub(super) fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.path(path).exists()
+    }
+
+    /// The names in a directory, sorted; none if it cannot be read.
+    pub(super) fn names(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Whether a device can be opened as a program would open it. It is closed at once.
+    pub(super) fn open(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        OpenOptions::new().read(true).write(true).open(self.path(path)).map(drop)
+    }
+
+    /// A line of /proc/self/status.
+    pub(super) fn status(&self, name: &str) -> Option<String> {
+        let text = self.read("/proc/self/status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned())
+    }
+
+    /// Whether a capability is among the effective ones of this process; `None`: /proc does not tell.
+    pub(super) fn has_capability(&self, number: u32) -> Option<bool> {
+        let effective = u64::from_str_radix(&self.status("CapEff")?, 16).ok()?;
+        Some(effective >> number & 1 == 1)
+    }
+
+    /// Whether the kernel's modules have one of this name that could be loaded.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        let Some(release) = self.read("/proc/sys/kernel/osrelease") else { return false };
+        let is_it = |line: &str| {
+            let file = line.split(':').next().unwrap_or("").rsplit('/').next().unwrap_or("");
+            file.split('.').next() == Some(name)
+        };
+        ["modules.dep", "modules.builtin"].iter().any(|list| {
+            self.read(Path::new("/lib/modules").join(&release).join(list))
+                .is_some_and(|text| text.lines().any(is_it))
+        })
+    }
+}
+
+/// A tree for tests, removed when it is dropped.
+#[cfg(test)]
+pub(super) struct Fake {
+    pub(super) system: System,
+}
+
+#[cfg(test)]
+impl Fake {
+    pub(super) fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let root = std::env::temp_dir().join(format!("rpma-doctor-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        let fake = Self { system: System { root } };
+        fake.add(files);
+        fake
+    }
+
+    pub(super) fn add(&self, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = self.system.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+}
+
+#[cfg(test)]
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.system.root);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_tree() {
+        let fake = Fake::new(
+            "system",
+            &[
+                ("/proc/self/status", "Name:\tcat\nCapEff:\t0000000000004000\n"),
+                ("/proc/sys/kernel/osrelease", "6.1\n"),
+                (
+                    "/lib/modules/6.1/modules.dep",
+                    "kernel/drivers/infiniband/core/rdma_ucm.ko.xz: kernel/a.ko\n",
+                ),
+                ("/lib/modules/6.1/modules.builtin", "kernel/lib/crc32c.ko\n"),
+            ],
+        );
+        let system = &fake.system;
+        assert_eq!(system.status("Name").as_deref(), Some("cat"));
+        assert_eq!(system.has_capability(14), Some(true));
+        assert_eq!(system.has_capability(21), Some(false));
+        assert!(system.has_module("rdma_ucm") && system.has_module("crc32c") && !system.has_module("a"));
+        assert_eq!(system.names("/lib/modules/6.1"), ["modules.builtin", "modules.dep"]);
+        assert!(system.open("/dev/none").is_err() && !system.exists("/dev/none"));
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Registered memory, and that of the other side.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use super::{Failed, Library, Peer};
+
+/// What memory begins at.
+const ALIGNMENT: usize = 4096;
+
+/// What a region is for: `RPMA_MR_USAGE_*`, or some of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage(c_int);
+
+impl Usage {
+    pub(crate) const READ_SOURCE: Self = Self(1);
+    pub(crate) const READ_TARGET: Self = Self(2);
+    pub(crate) const WRITE_SOURCE: Self = Self(4);
+    pub(crate) const WRITE_TARGET: Self = Self(8);
+    pub(crate) const FLUSH_VISIBILITY: Self = Self(16);
+    pub(crate) const FLUSH_PERSISTENT: Self = Self(32);
+    pub(crate) const SEND: Self = Self(64);
+    pub(crate) const RECV: Self = Self(128);
+}
+
+impl std::ops::BitOr for Usage {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Bytes that are released when no region has them any more.
+struct Bytes {
+    ptr: *mut u8,
+    len: usize,
+    origin: Origin,
+}
+
+enum Origin {
+    Allocated(Layout),
+    /// A file, for mmap(2).
+    Mapped,
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: the memory was allocated or mapped as `origin` says, and nobody but this object has its address.
+        unsafe {
+            match self.origin {
+                Origin::Allocated(layout) => dealloc(self.ptr, layout),
+                Origin::Mapped => drop(libc::munmap(self.ptr.cast(), self.len)),
+            }
+        }
+    }
+}
+
+// SAFETY: nobody else has the address of the bytes, and they are reached through a region alone.
+unsafe impl Send for Bytes {}
+// SAFETY: what a shared reference permits are msync(2), and copies of bytes that a peer may change meanwhile anyway.
+unsafe impl Sync for Bytes {}
+
+/// Memory of this process that is registered. Adapters and peers write to it, so that no reference is made to it.
+pub(crate) struct Memory {
+    peer: Peer,
+    raw: *mut c_void,
+    bytes: Arc<Bytes>,
+}
+
+// SAFETY: a region may be used and deregistered by another thread than the one that made it (THREADS of librpma.h).
+unsafe impl Send for Memory {}
+// SAFETY: what a shared reference permits are calls that are thread safe (THREADS of librpma.h), and what the bytes permit.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: `raw` was returned by rpma_mr_reg and is deregistered here alone, before its bytes are released.
+        unsafe { (self.peer.0.library.functions.rpma_mr_dereg)(&mut self.raw) };
+    }
+}
+
+impl Memory {
+    /// rpma_mr_reg(3) of new memory, `len` bytes.
+    pub(crate) fn new(peer: &Peer, len: usize, usage: Usage) -> Result<Self, Failed> {
+        let layout = Layout::from_size_align(len.max(1), ALIGNMENT).map_err(|why| why.to_string())?;
+        // SAFETY: the size is not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        if ptr.is_null() {
+            return Err(format!("{len} bytes of memory: {}", io::Error::from_raw_os_error(libc::ENOMEM)));
+        }
+        Self::registered(peer, Bytes { ptr, len, origin: Origin::Allocated(layout) }.into(), usage)
+    }
+
+    /// rpma_mr_reg(3) of the first `len` bytes of a file, which has them.
+    pub(crate) fn of_file(peer: &Peer, file: &File, len: usize, usage: Usage) -> Result<Self, Failed> {
+        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: the kernel chooses an address where nothing is.
+        let ptr = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
+        if ptr == libc::MAP_FAILED {
+            return Err(format!("mmap: {}", io::Error::last_os_error()));
+        }
+        Self::registered(peer, Bytes { ptr: ptr.cast(), len, origin: Origin::Mapped }.into(), usage)
+    }
+
+    /// rpma_mr_reg(3) of the same bytes once more, for another usage.
+    pub(crate) fn again(&self, usage: Usage) -> Result<Self, Failed> {
+        Self::registered(&self.peer, self.bytes.clone(), usage)
+    }
+
+    fn registered(peer: &Peer, bytes: Arc<Bytes>, usage: Usage) -> Result<Self, Failed> {
+        let library = peer.0.library;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the peer is alive, the memory is as large as said and lives as long as the region, and `raw` is written to.
+        library.check(unsafe {
+            (library.functions.rpma_mr_reg)(peer.0.raw, bytes.ptr.cast(), bytes.len, usage.0, &mut raw)
+        })?;
+        Ok(Self { peer: peer.clone(), raw, bytes })
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len
+    }
+
+    /// Makes bytes durable, if they are those of a file: msync(2).
+    pub(crate) fn persist(&self, offset: usize, len: usize) -> io::Result<()> {
+        let Origin::Mapped = self.bytes.origin else { return Ok(()) };
+        // SAFETY: sysconf only looks at a constant of the system.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ALIGNMENT);
+        let begin = offset.min(self.bytes.len) / page * page;
+        let end = offset.saturating_add(len).min(self.bytes.len);
+        // SAFETY: the range is part of the mapping, which begins at a page.
+        match unsafe { libc::msync(self.bytes.ptr.add(begin).cast(), end - begin, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut c_void {
+        self.raw
+    }
+
+    /// Copies bytes to its beginning.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        self.put(0, bytes);
+    }
+
+    /// Copies bytes to it; those behind its end are left out.
+    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
+        let offset = offset.min(self.bytes.len);
+        let len = bytes.len().min(self.bytes.len - offset);
+        // SAFETY: so many bytes are there at both places, which are not the same.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.ptr.add(offset), len) };
+    }
+
+    /// A copy of its first bytes.
+    pub(crate) fn first(&self, len: usize) -> Vec<u8> {
+        let mut copy = vec![0; len.min(self.bytes.len)];
+        self.get(0, &mut copy);
+        copy
+    }
+
+    /// Copies bytes from it; behind its end there are none.
+    pub(crate) fn get(&self, offset: usize, bytes: &mut [u8]) {
+        let offset = offset.min(self.bytes.len);
+        let len = bytes.len().min(self.bytes.len - offset);
+        // SAFETY: so many bytes are there at both places, which are not the same.
+        unsafe { ptr::copy_nonoverlapping(self.bytes.ptr.add(offset), bytes.as_mut_ptr(), len) };
+    }
+
+    /// What the other side needs to reach it.
+    pub(crate) fn descriptor(&self) -> Result<Vec<u8>, Failed> {
+        let library = self.peer.0.library;
+        let mut size = 0;
+        // SAFETY: the region is alive; the size and then so many bytes are written.
+        unsafe {
+            library.check((library.functions.rpma_mr_get_descriptor_size)(self.raw, &mut size))?;
+            let mut descriptor = vec![0u8; size];
+            library.check((library.functions.rpma_mr_get_descriptor)(
+                self.raw,
+                descriptor.as_mut_ptr().cast(),
+            ))?;
+            Ok(descriptor)
+        }
+    }
+}
+
+/// Memory of the other side, as its descriptor tells.
+pub(crate) struct RemoteMemory {
+    library: &'static Library,
+    raw: *mut c_void,
+}
+
+// SAFETY: the object may be used and deleted by another thread than the one that made it (THREADS of librpma.h).
+unsafe impl Send for RemoteMemory {}
+
+impl Drop for RemoteMemory {
+    fn drop(&mut self) {
+        // SAFETY: `raw` was returned by rpma_mr_remote_from_descriptor and is deleted here alone.
+        unsafe { (self.library.functions.rpma_mr_remote_delete)(&mut self.raw) };
+    }
+}
+
+impl RemoteMemory {
+    /// rpma_mr_remote_from_descriptor(3).
+    pub(crate) fn new(library: &'static Library, descriptor: &[u8]) -> Result<Self, Failed> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the descriptor is as long as said; `raw` is written to.
+        let ret = unsafe {
+            (library.functions.rpma_mr_remote_from_descriptor)(
+                descriptor.as_ptr().cast(),
+                descriptor.len(),
+                &mut raw,
+            )
+        };
+        library.check(ret)?;
+        Ok(Self { library, raw })
+    }
+
+    pub(super) fn raw(&self) -> *mut c_void {
+        self.raw
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn size(&self) -> Result<usize, Failed> {
+        let mut size = 0;
+        // SAFETY: the object is alive, and `size` is written to.
+        let ret = unsafe { (self.library.functions.rpma_mr_remote_get_size)(self.raw, &mut size) };
+        self.library.check(ret)?;
+        Ok(size)
+    }
+}

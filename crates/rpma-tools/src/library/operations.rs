@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is posted to a connection, and its completions.
+//!
+//! Local memory that is posted must live until the completion, or the connection's end.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr;
+
+use super::connection::{RPMA_E_NO_COMPLETION, RPMA_F_COMPLETION_ALWAYS, status_name};
+use super::{Completion, Connection, Failed, Library, Memory, RemoteMemory};
+
+const RPMA_F_COMPLETION_ON_ERROR: c_int = 1;
+/// A receive has this bit in its opcode.
+const IBV_WC_RECV: u32 = 1 << 7;
+/// The most that one poll takes.
+const BATCH: usize = 16;
+
+/// Part of a region.
+#[derive(Clone, Copy)]
+pub(crate) struct Range<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+/// Whether a request that succeeds has a completion; one that fails always has. Its number is that of the completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notify {
+    Always(u64),
+    OnError,
+}
+
+impl Notify {
+    fn parts(self) -> (c_int, *const c_void) {
+        match self {
+            Notify::Always(number) => (RPMA_F_COMPLETION_ALWAYS, context(number)),
+            Notify::OnError => (RPMA_F_COMPLETION_ON_ERROR, ptr::null()),
+        }
+    }
+}
+
+/// A number as op_context, which comes back as wr_id.
+fn context(number: u64) -> *const c_void {
+    ptr::without_provenance(number as usize)
+}
+
+/// `enum rpma_flush_type`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flush {
+    Persistent = 0,
+    Visibility = 1,
+}
+
+/// A request that is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) number: u64,
+    /// The length of a message that was received; `None` for what was sent.
+    pub(crate) received: Option<usize>,
+}
+
+impl Connection {
+    /// rpma_write(3).
+    pub(crate) fn write(
+        &self,
+        to: &RemoteMemory,
+        to_offset: usize,
+        from: Range<'_>,
+        notify: Notify,
+    ) -> Result<(), Failed> {
+        let (flags, context) = notify.parts();
+        // SAFETY: the connection and both regions are alive; the local range is checked by the device, and the remote one by its owner.
+        self.library().check(unsafe {
+            (self.library().functions.rpma_write)(
+                self.raw,
+                to.raw(),
+                to_offset,
+                from.memory.raw(),
+                from.offset,
+                from.len,
+                flags,
+                context,
+            )
+        })
+    }
+
+    /// rpma_read(3).
+    pub(crate) fn read(
+        &self,
+        to: Range<'_>,
+        from: &RemoteMemory,
+        from_offset: usize,
+        notify: Notify,
+    ) -> Result<(), Failed> {
+        let (flags, context) = notify.parts();
+        // SAFETY: as for a write.
+        self.library().check(unsafe {
+            (self.library().functions.rpma_read)(
+                self.raw,
+                to.memory.raw(),
+                to.offset,
+                from.raw(),
+                from_offset,
+                to.len,
+                flags,
+                context,
+            )
+        })
+    }
+
+    /// rpma_atomic_write(3).
+    pub(crate) fn atomic_write(
+        &self,
+        to: &RemoteMemory,
+        to_offset: usize,
+        bytes: [u8; 8],
+        notify: Notify,
+    ) -> Result<(), Failed> {
+        let (flags, context) = notify.parts();
+        // SAFETY: the connection and the region are alive; the 8 bytes are copied before the call returns.
+        self.library().check(unsafe {
+            (self.library().functions.rpma_atomic_write)(
+                self.raw,
+                to.raw(),
+                to_offset,
+                bytes.as_ptr().cast(),
+                flags,
+                context,
+            )
+        })
+    }
+
+    /// rpma_flush(3).
+    pub(crate) fn flush(
+        &self,
+        of: &RemoteMemory,
+        offset: usize,
+        len: usize,
+        kind: Flush,
+        notify: Notify,
+    ) -> Result<(), Failed> {
+        let (flags, context) = notify.parts();
+        // SAFETY: the connection and the region are alive.
+        self.library().check(unsafe {
+            (self.library().functions.rpma_flush)(
+                self.raw,
+                of.raw(),
+                offset,
+                len,
+                kind as c_int,
+                flags,
+                context,
+            )
+        })
+    }
+
+    /// rpma_send(3).
+    pub(crate) fn send(&self, message: Range<'_>, notify: Notify) -> Result<(), Failed> {
+        let (flags, context) = notify.parts();
+        let Range { memory, offset, len } = message;
+        // SAFETY: the connection and the region are alive; the range is checked by the device.
+        self.library().check(unsafe {
+            (self.library().functions.rpma_send)(self.raw, memory.raw(), offset, len, flags, context)
+        })
+    }
+
+    /// rpma_recv(3).
+    pub(crate) fn receive(&self, to: Range<'_>, number: u64) -> Result<(), Failed> {
+        let Range { memory, offset, len } = to;
+        // SAFETY: the connection and the region are alive; the range is checked by the device.
+        self.library().check(unsafe {
+            (self.library().functions.rpma_recv)(self.raw, memory.raw(), offset, len, context(number))
+        })
+    }
+
+    /// The queue of its completions.
+    pub(crate) fn queue(&self) -> Result<Queue<'_>, Failed> {
+        let library = self.library();
+        let (mut raw, mut fd) = (ptr::null_mut(), -1);
+        // SAFETY: the connection is alive, and so is its queue; both arguments are written to.
+        unsafe {
+            library.check((library.functions.rpma_conn_get_cq)(self.raw, &mut raw))?;
+            library.check((library.functions.rpma_cq_get_fd)(raw, &mut fd))?;
+        }
+        Ok(Queue { connection: self, library, raw, fd })
+    }
+}
+
+/// A `struct rpma_cq`, which lives as long as its connection.
+pub(crate) struct Queue<'a> {
+    #[expect(dead_code, reason = "it keeps the connection from being deleted")]
+    connection: &'a Connection,
+    library: &'static Library,
+    raw: *mut c_void,
+    fd: RawFd,
+}
+
+impl Queue<'_> {
+    /// Readable when there is a completion, once `rearm` has been called since the last one.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// rpma_cq_get_wc(3): appends what is done; fails with the status if a request has failed.
+    pub(crate) fn poll(&self, done: &mut Vec<Done>) -> Result<(), Failed> {
+        let mut completions = [Completion::default(); BATCH];
+        let mut got: c_int = 0;
+        // SAFETY: the queue is alive, and there is room for so many completions.
+        let ret = unsafe {
+            (self.library.functions.rpma_cq_get_wc)(
+                self.raw,
+                BATCH as c_int,
+                completions.as_mut_ptr(),
+                &mut got,
+            )
+        };
+        if ret == RPMA_E_NO_COMPLETION {
+            return Ok(());
+        }
+        self.library.check(ret)?;
+        for completion in &completions[..usize::try_from(got).unwrap_or(0).min(BATCH)] {
+            if completion.status != 0 {
+                return Err(format!("a request failed: {}", status_name(completion.status)));
+            }
+            let is_receive = completion.opcode & IBV_WC_RECV != 0;
+            done.push(Done {
+                number: completion.wr_id,
+                received: is_receive.then_some(completion.byte_len as usize),
+            });
+        }
+        Ok(())
+    }
+
+    /// rpma_cq_wait(3), when the descriptor is readable: takes the event and asks for the next one. A poll must follow.
+    pub(crate) fn rearm(&self) -> Result<(), Failed> {
+        // SAFETY: the queue is alive. There is an event, so the call does not block.
+        self.library.check(unsafe { (self.library.functions.rpma_cq_wait)(self.raw) })
+    }
+}

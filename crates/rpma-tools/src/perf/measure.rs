@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! One case from its beginning to its end: its threads, and the processor time meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Failure;
+use super::options::Case;
+use super::protocol::Cpu;
+use super::report::Row;
+use super::session::Session;
+use super::workload::{Channel, Clock, Tally};
+use crate::cpu;
+use crate::interrupt::{self, Wake};
+
+/// How often the progress is told.
+const TICK: Duration = Duration::from_millis(100);
+/// The part of a case that is not counted, at its beginning.
+const WARM_UP: u32 = 10;
+const LONGEST_WARM_UP: Duration = Duration::from_millis(300);
+
+/// How each case is measured.
+pub(super) struct Plan {
+    pub(super) duration: Duration,
+    pub(super) timeout: Duration,
+    pub(super) poll: bool,
+}
+
+/// The processors of both ends at one moment.
+struct Sample {
+    client: Cpu,
+    server: Cpu,
+}
+
+impl Sample {
+    fn take(session: &mut Session, began: Instant) -> Result<Self, Failure> {
+        let server = session.server_cpu()?;
+        let (used, at) = (cpu::used().as_nanos() as u64, began.elapsed().as_nanos() as u64);
+        Ok(Self { client: Cpu { used, at }, server })
+    }
+}
+
+/// Measures one case. The row is there if there is anything to say, and the failure if it was not measured to the end.
+pub(super) fn measure(
+    session: &mut Session,
+    case: &Case,
+    plan: &Plan,
+    tell: &dyn Fn(Duration),
+) -> (Option<Row>, Option<Failure>) {
+    let channels: Result<Vec<Channel>, Failure> =
+        (0..case.threads).map(|index| session.channel(case, index)).collect();
+    let mut channels = match channels {
+        Ok(channels) => channels,
+        Err(why) => return (None, Some(why)),
+    };
+    let stop = AtomicBool::new(false);
+    let began = Instant::now();
+    let start = began + (plan.duration / WARM_UP).min(LONGEST_WARM_UP);
+    let clock =
+        Clock { start, end: start + plan.duration, stop: &stop, timeout: plan.timeout, poll: plan.poll };
+
+    let (results, watched) = thread::scope(|scope| {
+        let threads: Result<Vec<_>, _> = channels
+            .iter_mut()
+            .map(|channel| thread::Builder::new().spawn_scoped(scope, || channel.run(&clock)))
+            .collect();
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(why) => {
+                stop.store(true, Ordering::Relaxed);
+                return (Vec::new(), Err(Failure::Own(format!("a thread cannot be started: {why}"))));
+            }
+        };
+        let watched = watch(session, &clock, tell, || threads.iter().any(|thread| thread.is_finished()));
+        if watched.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        let results = threads.into_iter().map(|thread| thread.join()).collect();
+        (results, watched)
+    });
+
+    let (mut tally, mut failure) = (Tally::new(), None);
+    for result in results {
+        match result {
+            Ok((one, result)) => {
+                tally.add(&one);
+                failure = failure.or(result.err().map(Failure::Peer));
+            }
+            Err(_) => failure = failure.or(Some(Failure::Own("a thread has panicked".to_owned()))),
+        }
+    }
+    // A thread that has failed says more than what came of that.
+    let (samples, failure) = match (watched, failure) {
+        (Ok(samples), failure) => (Some(samples), failure),
+        (Err(Failure::Interrupted), _) => (None, Some(Failure::Interrupted)),
+        (Err(why), failure) => (None, failure.or(Some(why))),
+    };
+    let cpu =
+        samples.map(|[first, last]| (last.client.since(&first.client), last.server.since(&first.server)));
+    let row = Row::new(case, &tally, cpu.unwrap_or_default(), failure.is_none());
+    (Some(row).filter(|row| failure.is_none() || row.operations > 0), failure)
+}
+
+/// Tells the progress and takes samples at the beginning and at the end. Returns early on Ctrl-C, or when a thread has ended before its time.
+fn watch(
+    session: &mut Session,
+    clock: &Clock<'_>,
+    tell: &dyn Fn(Duration),
+    ended: impl Fn() -> bool,
+) -> Result<[Sample; 2], Failure> {
+    let began = Instant::now();
+    let sleep = |until: Instant| {
+        while Instant::now() < until {
+            if interrupt::wait(&[], Some(until.min(Instant::now() + TICK))).map_err(|why| why.to_string())?
+                == Wake::Interrupted
+            {
+                return Err(Failure::Interrupted);
+            }
+            tell(began.elapsed());
+            if Instant::now() < clock.end && ended() {
+                return Err(Failure::Peer("a thread has ended too early".to_owned()));
+            }
+        }
+        Ok(())
+    };
+    sleep(clock.start)?;
+    let first = Sample::take(session, began)?;
+    sleep(clock.end)?;
+    Ok([first, Sample::take(session, began)?])
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The server's part in one connection: nothing, to take messages, or to answer them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::options::{MAX_DEPTH, Operation};
+use super::protocol::{ASK, Cpu, Persist, Persisted};
+use super::server::Lent;
+use crate::cpu;
+use crate::interrupt::{self, Wake};
+use crate::library::{Connection, Event, Memory, Notify, Peer, Range, Request, Usage};
+
+/// How long to poll for the next message before sleeping, as the client does for the answer.
+const SPIN: Duration = Duration::from_micros(100);
+/// How long a client has to read why it is refused, and the end of a connection to be told after its requests failed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It is as long as the session, and asks for processor times.
+    Control,
+    /// Reads and writes, which the program has no part in.
+    OneSided,
+    /// Messages of this size are taken, so many at a time.
+    Sink { size: usize, depth: usize },
+    /// Messages ask for data to be made durable, so many at a time.
+    Persist { depth: usize },
+    /// The client has been told why; the server waits for it to go.
+    Refused,
+}
+
+impl Role {
+    pub(super) fn of(operation: Operation, size: usize, depth: usize) -> Self {
+        match operation {
+            Operation::Send => Role::Sink { size, depth },
+            Operation::Gpspm => Role::Persist { depth },
+            _ => Role::OneSided,
+        }
+    }
+
+    /// The length of a message, and how many are expected at a time. Twice as many receives are posted, since a client may send the next message
+    /// before the receive of the one before it is posted again.
+    fn messages(self) -> Option<(usize, usize)> {
+        match self {
+            Role::Control => Some((ASK.len(), 1)),
+            Role::Sink { size, depth } => Some((size, depth)),
+            Role::Persist { depth } => Some((Persist::LEN, depth)),
+            Role::OneSided | Role::Refused => None,
+        }
+    }
+}
+
+/// What is long enough for every answer.
+const ANSWER: usize = 16;
+
+/// Messages and answers of a connection.
+struct Mailbox {
+    received: Memory,
+    len: usize,
+    /// Whether all messages are received to the same bytes, since nobody looks at them.
+    ignored: bool,
+    receives: usize,
+    /// A ring. An answer has been delivered before its place is used again, as the client waits for it; one that does not wait spoils its own
+    /// answers.
+    answers: Memory,
+    answered: usize,
+}
+
+impl Mailbox {
+    fn new(peer: &Peer, role: Role) -> Result<Option<Self>, String> {
+        let Some((len, depth)) = role.messages() else { return Ok(None) };
+        let receives = 2 * depth.min(MAX_DEPTH);
+        let ignored = matches!(role, Role::Sink { .. });
+        let places = if ignored { 1 } else { receives };
+        let received = Memory::new(peer, len * places, Usage::RECV)?;
+        let answers = Memory::new(peer, ANSWER * receives, Usage::SEND)?;
+        Ok(Some(Self { received, len, ignored, receives, answers, answered: 0 }))
+    }
+
+    fn place(&self, number: usize) -> Range<'_> {
+        let offset = if self.ignored { 0 } else { number * self.len };
+        Range { memory: &self.received, offset, len: self.len }
+    }
+}
+
+/// One connection. It ends before its memory.
+pub(super) struct Responder {
+    connection: Connection,
+    mailbox: Option<Mailbox>,
+    role: Role,
+    lent: Arc<Lent>,
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if self.role == Role::Control {
+            self.lent.end_session();
+        }
+        self.connection.disconnect();
+    }
+}
+
+impl Responder {
+    /// Accepts a request, with receives posted for the first messages.
+    pub(super) fn new(
+        peer: &Peer,
+        request: Request,
+        role: Role,
+        answer: &[u8],
+        lent: Arc<Lent>,
+    ) -> Result<Self, String> {
+        let prepared = Mailbox::new(peer, role).and_then(|mailbox| {
+            for number in 0..mailbox.as_ref().map_or(0, |m| m.receives) {
+                let Some(mailbox) = &mailbox else { continue };
+                request.receive(mailbox.place(number), number as u64)?;
+            }
+            Ok((mailbox, request.accept(answer)?))
+        });
+        match prepared {
+            Ok((mailbox, connection)) => Ok(Self { connection, mailbox, role, lent }),
+            Err(why) => {
+                if role == Role::Control {
+                    lent.end_session();
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// Until the client is gone.
+    pub(super) fn run(mut self) {
+        if let Err(why) = self.respond() {
+            eprintln!("rpma perf: a connection has failed: {why}");
+        }
+    }
+
+    fn respond(&mut self) -> Result<(), String> {
+        let Self { connection, mailbox, role, lent } = self;
+        let (queue, events) = (connection.queue()?, connection.event_fd()?);
+        let until = (*role == Role::Refused).then(|| Instant::now() + PATIENCE);
+        let (mut done, mut last) = (Vec::new(), Instant::now());
+        loop {
+            done.clear();
+            if let Err(why) = queue.poll(&mut done) {
+                // When a client goes, the receives fail that were posted for it.
+                return if has_ended(connection, Instant::now() + PATIENCE)? { Ok(()) } else { Err(why) };
+            }
+            if let (Some(mailbox), false) = (mailbox.as_mut(), done.is_empty()) {
+                for done in &done {
+                    let Some(len) = done.received else { continue };
+                    answer(connection, mailbox, *role, lent, done.number as usize, len)?;
+                }
+                last = Instant::now();
+                continue;
+            }
+            if mailbox.is_some() && *role != Role::Control && last.elapsed() < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            match interrupt::wait(&[queue.fd(), events], until).map_err(|why| why.to_string())? {
+                Wake::Ready if has_ended(connection, Instant::now())? => return Ok(()),
+                Wake::Ready => {
+                    let ready = interrupt::wait(&[queue.fd()], Some(Instant::now()));
+                    if ready.is_ok_and(|wake| wake == Wake::Ready) {
+                        queue.rearm()?;
+                    }
+                }
+                Wake::Timeout | Wake::Interrupted => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Whether an event says so until then.
+fn has_ended(connection: &Connection, until: Instant) -> Result<bool, String> {
+    loop {
+        match connection.next_event(until)? {
+            Some(Event::Established) => {}
+            other => return Ok(other.is_some()),
+        }
+    }
+}
+
+/// Takes a message, posts its receive again, and answers it.
+fn answer(
+    connection: &Connection,
+    mailbox: &mut Mailbox,
+    role: Role,
+    lent: &Lent,
+    number: usize,
+    len: usize,
+) -> Result<(), String> {
+    let mut message = [0; Persist::LEN];
+    let place = mailbox.place(number);
+    if !mailbox.ignored {
+        place.memory.get(place.offset, &mut message[..mailbox.len.min(Persist::LEN)]);
+    }
+    connection.receive(place, number as u64)?;
+    let mut reply = [0; ANSWER];
+    let reply: &[u8] = match role {
+        Role::Control => {
+            let (used, at) = (cpu::used().as_nanos() as u64, lent.began.elapsed().as_nanos() as u64);
+            reply = Cpu { used, at }.encode();
+            &reply
+        }
+        Role::Persist { .. } => {
+            let persist = Persist::decode(&message[..len.min(Persist::LEN)]);
+            let persist = persist.ok_or("a message is too short")?;
+            reply[..Persisted::LEN].copy_from_slice(&make_durable(lent, persist)?.encode());
+            &reply[..Persisted::LEN]
+        }
+        Role::OneSided | Role::Sink { .. } | Role::Refused => return Ok(()),
+    };
+    let offset = mailbox.answered % mailbox.receives * ANSWER;
+    mailbox.answered += 1;
+    mailbox.answers.put(offset, reply);
+    connection.send(Range { memory: &mailbox.answers, offset, len: reply.len() }, Notify::Always(0))
+}
+
+/// Fails if the range is not one of the memory: it is no client of ours.
+fn make_durable(lent: &Lent, persist: Persist) -> Result<Persisted, String> {
+    let range = persist.range(lent.memory.len());
+    let (offset, len) = range.ok_or("a message names bytes behind the end of the memory")?;
+    let result = lent.memory.persist(offset, len);
+    let errno = result.err().map_or(0, |why| why.raw_os_error().unwrap_or(libc::EIO));
+    Ok(Persisted { number: persist.number, errno: errno.unsigned_abs() })
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! `rpma perf serve`: memory that others may use, and who is let in.
+
+use clap::Args;
+use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::options::Operation;
+use super::protocol::{Answer, Nonsense, Wish};
+use super::responder::{Responder, Role};
+use super::{INTERRUPTED, PORT, options, print};
+use crate::address::Address;
+use crate::interrupt::{self, Wake};
+use crate::library::{self, Config, Library, Listener, Memory, Peer, Request, Side, Usage};
+
+/// More connections are refused: those of a client with the most threads, and some to be told that it is busy.
+const MAX_CONNECTIONS: usize = 80;
+/// The places of each queue: two for each operation of the greatest depth.
+const QUEUE: u32 = 2 * options::MAX_DEPTH as u32;
+/// The time without a look at requests after one that failed, such as for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections are set up within this time.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Be the other side of measurements, until Ctrl-C
+///
+/// Lends memory to clients, one client at a time, and answers the messages of gpspm. The exit status is 2: the arguments are wrong, or the
+/// server cannot listen, 130: Ctrl-C.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The address of this host, and port, to listen at
+    #[arg(value_name = "ADDR[:PORT]", default_value = "0.0.0.0")]
+    address: Address,
+    /// The size of the memory, for a file that of the file if it is smaller
+    #[arg(short, long, value_name = "BYTES", default_value = "64M", value_parser = options::memory)]
+    memory: usize,
+    /// Lend the memory of this file, which is overwritten, for durable data: on persistent memory (DAX) or any other
+    #[arg(short, long, value_name = "FILE")]
+    pmem: Option<PathBuf>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What all connections use.
+pub(super) struct Lent {
+    pub(super) memory: Memory,
+    /// The same bytes for flushes to persistence, and nothing else: on the soft provider each read of such a region makes writes durable.
+    durable: Memory,
+    /// The number of the session, or 0.
+    session: AtomicU32,
+    pub(super) began: Instant,
+}
+
+impl Lent {
+    /// The session is over.
+    pub(super) fn end_session(&self) {
+        self.session.store(0, Ordering::Release);
+    }
+}
+
+struct Server {
+    library: &'static Library,
+    peer: Peer,
+    lent: Arc<Lent>,
+    is_file: bool,
+    sessions: u32,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Serve {
+    pub(super) fn run(&self) -> Result<u8, String> {
+        let port = self.address.port.unwrap_or(PORT);
+        let ip = self.address.resolve().map_err(|why| format!("{}: {why}", self.address.host))?.ip();
+        let library = library::for_tools()?;
+        let peer = Peer::new(library, library.context(&ip.to_string(), Side::Local)?)?;
+        let memory = self.memory(&peer)?;
+        let durable = memory.again(Usage::WRITE_TARGET | Usage::FLUSH_PERSISTENT)?;
+        let config = Config::new(library, TIMEOUT)?.queues(QUEUE, QUEUE)?;
+        let listener = Listener::new(&peer, &ip.to_string(), port)?;
+        self.say(port, memory.len())?;
+
+        let lent = Lent { memory, durable, session: AtomicU32::new(0), began: Instant::now() };
+        let is_file = self.pmem.is_some();
+        let mut server =
+            Server { library, peer, lent: Arc::new(lent), is_file, sessions: 0, threads: Vec::new() };
+        let requests = listener.fd()?;
+        while interrupt::wait(&[requests], None).map_err(|why| why.to_string())? == Wake::Ready {
+            let taken =
+                listener.next(Some(&config)).and_then(|request| request.map_or(Ok(()), |r| server.take(r)));
+            if let Err(why) = taken {
+                eprintln!("rpma perf: a connection was not accepted: {why}");
+                let _ = interrupt::wait(&[], Some(Instant::now() + PAUSE));
+            }
+        }
+        // They have been woken, too.
+        for thread in server.threads {
+            let _ = thread.join();
+        }
+        Ok(INTERRUPTED)
+    }
+
+    fn memory(&self, peer: &Peer) -> Result<Memory, String> {
+        let usage = Usage::READ_SOURCE | Usage::WRITE_TARGET | Usage::FLUSH_VISIBILITY;
+        let Some(path) = &self.pmem else { return Memory::new(peer, self.memory, usage) };
+        let named = |why: String| format!("{}: {why}", path.display());
+        let file: File =
+            OpenOptions::new().read(true).write(true).open(path).map_err(|why| named(why.to_string()))?;
+        let len = file.metadata().map_err(|why| named(why.to_string()))?.len();
+        let len = self.memory.min(usize::try_from(len).unwrap_or(usize::MAX));
+        if len < 4096 {
+            return Err(named("it must be a file of 4096 bytes or more".to_owned()));
+        }
+        Memory::of_file(peer, &file, len, usage).map_err(named)
+    }
+
+    fn say(&self, port: u16, len: usize) -> Result<(), String> {
+        let address = Address { host: self.address.host.clone(), port: Some(port) }.to_string();
+        if self.json {
+            let line = serde_json::json!({
+                "type": "listening", "address": address, "memory": len, "file": self.pmem,
+            });
+            return print(&line.to_string());
+        }
+        let of = self.pmem.as_ref().map_or("memory".to_owned(), |path| path.display().to_string());
+        print(&format!("listening on {address}, {len} bytes of {of}"))
+    }
+}
+
+impl Server {
+    /// Lets somebody in, or not.
+    fn take(&mut self, request: Request) -> Result<(), String> {
+        self.threads.retain(|thread| !thread.is_finished());
+        if self.threads.len() >= MAX_CONNECTIONS {
+            return Err("there are too many".to_owned());
+        }
+        let wish = Wish::decode(&request.private_data()?);
+        let is_durable = matches!(wish, Ok(Wish::Measure { operation: Operation::Apm, .. }));
+        let answer = match wish {
+            Ok(Wish::Control) => self.begin_session().map(|session| (session, Role::Control)),
+            Ok(Wish::Measure { session, operation, size, depth }) => {
+                if session != 0 && session == self.lent.session.load(Ordering::Acquire) {
+                    Ok((session, Role::of(operation, size, depth)))
+                } else {
+                    Err("its session is over".to_owned())
+                }
+            }
+            Err(Nonsense::Refused(why)) => Err(why),
+            // It is rejected, since nobody would read why.
+            Err(Nonsense::Foreign) => return Err("it is not from rpma perf".to_owned()),
+        };
+        let (role, answer) = match answer {
+            Ok((session, role)) => {
+                let region = if is_durable { &self.lent.durable } else { &self.lent.memory };
+                let (peer, memory) = (library::direct_write(self.library)?, region.descriptor()?);
+                (role, Answer::Welcome { session, is_file: self.is_file, peer, memory })
+            }
+            Err(why) => (Role::Refused, Answer::Refused(why)),
+        };
+        let responder = Responder::new(&self.peer, request, role, &answer.encode(), self.lent.clone())?;
+        let thread = Builder::new().name("perf".to_owned()).spawn(move || responder.run());
+        self.threads.push(thread.map_err(|why| format!("no thread for it: {why}"))?);
+        Ok(())
+    }
+
+    fn begin_session(&mut self) -> Result<u32, String> {
+        let next = self.sessions.wrapping_add(1).max(1);
+        match self.lent.session.compare_exchange(0, next, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                self.sessions = next;
+                Ok(next)
+            }
+            Err(_) => Err("another client is measuring".to_owned()),
+        }
+    }
+}

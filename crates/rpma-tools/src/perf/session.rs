@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The side that measures: its connections to the server.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Failure;
+use super::options::{Case, MAX_SIZE, Operation};
+use super::protocol::{ASK, Answer, Cpu, Persisted, Wish};
+use super::workload::{Channel, Mail, Work};
+use crate::interrupt;
+use crate::library::{
+    self, Config, Connection, Event, Library, Memory, Notify, Peer, Range, RemoteMemory, Side, Usage,
+};
+use crate::messages::Messages;
+
+/// The most memory of a connection on each side: the places of its operations are used again then.
+const WINDOW: usize = MAX_SIZE;
+/// Parts of the memory begin at cache lines.
+const LINE: usize = 64;
+
+/// The control connection, and what others are made from.
+pub(super) struct Session {
+    control: Control,
+    peer: Peer,
+    pub(super) library: &'static Library,
+    /// As the library names it; a library before 1.4 does not.
+    pub(super) provider: Option<String>,
+    target: SocketAddr,
+    timeout: Duration,
+    number: u32,
+    /// The server's memory is a file.
+    pub(super) is_file: bool,
+    messages: Option<Messages>,
+}
+
+/// The connection ends before its memory.
+struct Control {
+    connection: Connection,
+    ask: Memory,
+    answer: Memory,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.connection.disconnect();
+    }
+}
+
+/// A connection that the server has let in.
+struct Welcome {
+    connection: Connection,
+    session: u32,
+    is_file: bool,
+    peer: Vec<u8>,
+    memory: Vec<u8>,
+}
+
+impl Session {
+    /// Fails for a server that is busy, or none at all.
+    pub(super) fn new(target: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+        // Whoever asks for messages gets them.
+        let messages = std::env::var_os("RPMA_LOG").is_none().then(Messages::divert);
+        let library = library::for_tools().map_err(Failure::Own)?;
+        let context = library.context(&target.ip().to_string(), Side::Remote).map_err(Failure::Own)?;
+        let said = messages.as_ref().map(Messages::new_ones).unwrap_or_default();
+        let provider =
+            said.iter().find_map(|line| line.strip_prefix("provider ")?.split(' ').next()).map(str::to_owned);
+        let peer = Peer::new(library, context).map_err(Failure::Own)?;
+        let config = Config::new(library, timeout)?.queues(2, 2)?;
+        let welcome = connect(&peer, &config, target, timeout, Wish::Control, messages.as_ref())?;
+        let control = Control {
+            connection: welcome.connection,
+            ask: Memory::new(&peer, ASK.len(), Usage::SEND)?,
+            answer: Memory::new(&peer, Cpu::LEN, Usage::RECV)?,
+        };
+        let (number, is_file) = (welcome.session, welcome.is_file);
+        Ok(Self { control, peer, library, provider, target, timeout, number, is_file, messages })
+    }
+
+    /// The processor time of the server.
+    pub(super) fn server_cpu(&mut self) -> Result<Cpu, Failure> {
+        let Control { connection, ask, answer } = &mut self.control;
+        if let Some(event) = connection.next_event(Instant::now())? {
+            return Err(Failure::Peer(event.to_string()));
+        }
+        ask.fill(&ASK);
+        connection.receive(Range { memory: answer, offset: 0, len: Cpu::LEN }, 0)?;
+        connection.send(Range { memory: ask, offset: 0, len: ASK.len() }, Notify::Always(0))?;
+        let until = Instant::now() + self.timeout;
+        // The message, and its answer.
+        for _ in 0..2 {
+            match connection.completion(until)? {
+                Some(()) => {}
+                None if interrupt::is_pending() => return Err(Failure::Interrupted),
+                None => return Err(Failure::Peer(silent(self.timeout))),
+            }
+        }
+        Cpu::decode(&answer.first(Cpu::LEN))
+            .ok_or_else(|| Failure::Peer("its answer cannot be understood".to_owned()))
+    }
+
+    /// A connection for one thread of a case.
+    pub(super) fn channel(&self, case: &Case, index: usize) -> Result<Channel, Failure> {
+        let &Case { operation, size, depth, threads } = case;
+        let wish = Wish::Measure { session: self.number, operation, size, depth };
+        let has_messages = operation == Operation::Gpspm;
+        // Two requests an operation at most; a receive for each answer.
+        let (sends, receives) = (2 * depth as u32, if has_messages { depth as u32 } else { 1 });
+        let config = Config::new(self.library, self.timeout)?.queues(sends, receives)?;
+        let Welcome { connection, peer, memory, .. } =
+            connect(&self.peer, &config, self.target, self.timeout, wish, self.messages.as_ref())?;
+        if operation == Operation::Apm {
+            connection.apply(&peer)?;
+        }
+        let remote = RemoteMemory::new(self.library, &memory)?;
+        let share = (remote.size()? / threads).min(WINDOW);
+        let stride = size.next_multiple_of(LINE);
+        let slots = depth.min(share / stride);
+        if slots == 0 {
+            return Err(Failure::Own(format!(
+                "the server lends {} bytes, and {threads} x {stride} are needed: see --memory of rpma perf serve",
+                remote.size()?
+            )));
+        }
+        let usage = Usage::READ_TARGET | Usage::WRITE_SOURCE | Usage::SEND;
+        let mut local = Memory::new(&self.peer, slots * stride, usage)?;
+        local.fill(&(0..slots * stride).map(|i| (i ^ (i >> 8)) as u8).collect::<Vec<_>>());
+        let mail = has_messages.then(|| self.mail(&connection, depth)).transpose()?;
+        let first = index * slots * stride;
+        Ok(Channel { connection, work: Work { remote, local, mail, case: *case, slots, stride, first } })
+    }
+
+    fn mail(&self, connection: &Connection, depth: usize) -> Result<Mail, Failure> {
+        let requests = Memory::new(&self.peer, depth * Mail::REQUEST, Usage::SEND)?;
+        let answers = Memory::new(&self.peer, depth * Persisted::LEN, Usage::RECV)?;
+        let mail = Mail { requests, answers };
+        for number in 0..depth {
+            connection.receive(mail.answer(number), number as u64)?;
+        }
+        Ok(mail)
+    }
+}
+
+/// What is said when a time is over.
+pub(super) fn silent(timeout: Duration) -> String {
+    format!("nothing came for {} s", timeout.as_secs_f64())
+}
+
+fn connect(
+    peer: &Peer,
+    config: &Config,
+    target: SocketAddr,
+    timeout: Duration,
+    wish: Wish,
+    messages: Option<&Messages>,
+) -> Result<Welcome, Failure> {
+    // What was said before is not about this attempt.
+    let _ = messages.map(Messages::new_ones);
+    let until = Instant::now() + timeout;
+    let connection = peer.connect_with(config, &target.ip().to_string(), target.port(), &wish.encode())?;
+    match connection.next_event(until)? {
+        Some(Event::Established) => {}
+        Some(event) => {
+            let why = messages.and_then(Messages::reason).map(|why| format!(": {why}"));
+            return Err(Failure::Peer(format!("{event}{}", why.unwrap_or_default())));
+        }
+        None if interrupt::is_pending() => return Err(Failure::Interrupted),
+        None => return Err(Failure::Peer(format!("no connection within {} s", timeout.as_secs_f64()))),
+    }
+    match Answer::decode(&connection.private_data()?) {
+        Some(Answer::Welcome { session, is_file, peer, memory }) => {
+            Ok(Welcome { connection, session, is_file, peer, memory })
+        }
+        Some(Answer::Refused(why)) => {
+            connection.disconnect();
+            Err(Failure::Peer(format!("the server refuses: {why}")))
+        }
+        None => {
+            connection.disconnect();
+            Err(Failure::Peer("it accepts connections, but is not rpma perf serve".to_owned()))
+        }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! `rpma ping`: RDMA reads of memory of another host, one an interval, told as ping(8) tells its packets.
+
+mod serve;
+mod session;
+mod summary;
+
+use clap::Args;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::address::Address;
+use crate::interrupt::{self, Wake};
+use session::Host;
+use summary::Summary;
+
+/// The port if none is given.
+const PORT: u16 = 7204;
+/// The most that can be read at once; so large is the memory of the server.
+const MAX_SIZE: usize = 1 << 20;
+/// All requests were answered, not all were, anything else; and Ctrl-C, as a shell has it.
+const ANSWERED: u8 = 0;
+const LOST: u8 = 1;
+const FAILED: u8 = 2;
+const INTERRUPTED: u8 = 130;
+
+/// Read memory of another host over RDMA, once a second, and say how long that takes
+///
+/// The other side is `rpma ping --serve`. Each read goes to its registered memory, and its data are compared; its program has no part in it. The
+/// lines are those of ping(8), and so is the summary at the end and on Ctrl-C. After a failure the connection is made anew. The exit status is
+/// 0: each read was answered, 1: at least one was not, 2: the arguments are wrong, or nothing could be tried, 130: Ctrl-C.
+#[derive(Args)]
+pub(crate) struct Ping {
+    /// The other side
+    #[arg(value_name = "HOST[:PORT]", required_unless_present = "serve", conflicts_with = "serve")]
+    address: Option<Address>,
+    /// Stop after so many reads
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// The time between two reads
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// The bytes of a read, up to 1048576
+    #[arg(short, long, value_name = "BYTES", default_value_t = 64, value_parser = size)]
+    size: usize,
+    /// How long to wait for a connection, and for an answer
+    #[arg(short = 'W', long, value_name = "SECONDS", default_value = "1", value_parser = timeout)]
+    timeout: Duration,
+    /// Print the first line and the summary only
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print a JSON object in each line
+    #[arg(long)]
+    json: bool,
+    /// Be the other side, at this address of the host and port, until Ctrl-C
+    #[arg(long, value_name = "ADDR[:PORT]", num_args = 0..=1, default_missing_value = "0.0.0.0",
+        conflicts_with_all = ["count", "interval", "size", "timeout"])]
+    serve: Option<Address>,
+}
+
+/// A time of up to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const DAY: f64 = 86400.0;
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=DAY).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it must be a number from 0 to 86400".to_owned()),
+    }
+}
+
+/// At least a millisecond.
+fn timeout(text: &str) -> Result<Duration, String> {
+    let time = seconds(text)?;
+    if time < Duration::from_millis(1) { Err("it must be at least 0.001".to_owned()) } else { Ok(time) }
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(size) if (1..=MAX_SIZE).contains(&size) => Ok(size),
+        _ => Err(format!("it must be a number from 1 to {MAX_SIZE}")),
+    }
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line<'a> {
+    Start { host: &'a str, address: String, size: usize, library: &'a str, provider: Option<&'a str> },
+    Reply { seq: u64, bytes: usize, time_ms: f64 },
+    Lost { seq: u64, reason: &'a str },
+    Summary(&'a Summary),
+}
+
+/// A time in milliseconds, with three digits after the point.
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+impl Ping {
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.try_run() {
+            Ok(code) => ExitCode::from(code),
+            Err(why) => {
+                eprintln!("rpma ping: {why}");
+                ExitCode::from(FAILED)
+            }
+        }
+    }
+
+    fn try_run(&self) -> Result<u8, String> {
+        // Before the library is loaded, whose threads then have the signals blocked, too.
+        interrupt::catch().map_err(|why| format!("signals cannot be caught: {why}"))?;
+        if let Some(address) = &self.serve {
+            return serve::serve(address, self.json);
+        }
+        let Some(address) = &self.address else { return Err("there is no host".to_owned()) };
+        let address = Address { port: address.port.or(Some(PORT)), ..address.clone() };
+        let target = address.resolve().map_err(|why| format!("{}: {why}", address.host))?;
+        let mut host = Host::new(target, self.size, self.timeout)?;
+        self.say(&host.library.version().unwrap_or("before 1.4".to_owned()), &address, &host)?;
+        let summary = self.measure(&address, &mut host)?;
+        self.print(&Line::Summary(&summary), || summary.lines(&address.to_string()))?;
+        Ok(match (summary.interrupted, summary.answered == summary.sent) {
+            (true, _) => INTERRUPTED,
+            (false, true) => ANSWERED,
+            (false, false) => LOST,
+        })
+    }
+
+    fn say(&self, version: &str, address: &Address, host: &Host) -> Result<(), String> {
+        let (provider, size) = (host.provider.as_deref(), self.size);
+        let start = Line::Start {
+            host: &address.host,
+            address: host.target.to_string(),
+            size,
+            library: version,
+            provider,
+        };
+        self.print(&start, || {
+            let provider = provider.map(|name| format!(", provider {name}")).unwrap_or_default();
+            format!("PING {address} ({}) {size} bytes by RDMA read, librpma {version}{provider}", host.target)
+        })
+    }
+
+    fn measure(&self, address: &Address, host: &mut Host) -> Result<Summary, String> {
+        let began = Instant::now();
+        let mut summary = Summary::default();
+        let mut next = began;
+        for seq in 1..=self.count.unwrap_or(u64::MAX) {
+            match host.read() {
+                Ok(Some(time)) => {
+                    summary.add(time);
+                    let time_ms = millis(time);
+                    let bytes = self.size;
+                    self.print_one(&Line::Reply { seq, bytes, time_ms }, || {
+                        format!("{bytes} bytes from {address}: seq={seq} time={time_ms:.3} ms")
+                    })?;
+                }
+                // interrupted: nothing is known of this one
+                Ok(None) => {
+                    summary.interrupted = true;
+                    break;
+                }
+                Err(why) => {
+                    summary.sent += 1;
+                    self.print_one(&Line::Lost { seq, reason: &why }, || {
+                        format!("no answer from {address}: seq={seq} {why}")
+                    })?;
+                }
+            }
+            if self.count == Some(seq) {
+                break;
+            }
+            next += self.interval;
+            let fds: Vec<_> = host.event_fd().into_iter().collect();
+            let woken = interrupt::wait(&fds, Some(next)).map_err(|why| why.to_string())?;
+            let woken = match woken {
+                // The connection ended meanwhile: the next read will say so, at its time.
+                Wake::Ready => interrupt::wait(&[], Some(next)).map_err(|why| why.to_string())?,
+                other => other,
+            };
+            if woken == Wake::Interrupted {
+                summary.interrupted = true;
+                break;
+            }
+            // What took longer than an interval is not caught up on.
+            next = next.max(Instant::now());
+        }
+        summary.time_ms = millis(began.elapsed());
+        Ok(summary)
+    }
+
+    fn print_one(&self, line: &Line<'_>, text: impl FnOnce() -> String) -> Result<(), String> {
+        if self.quiet { Ok(()) } else { self.print(line, text) }
+    }
+
+    /// At once, so that who reads it through a pipe sees it, and so that it is there should the process be killed.
+    fn print(&self, line: &Line<'_>, text: impl FnOnce() -> String) -> Result<(), String> {
+        let text =
+            if self.json { serde_json::to_string(line).map_err(|why| why.to_string())? } else { text() };
+        print(&text)
+    }
+}
+
+fn print(line: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(|why| format!("the output cannot be written: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_limits() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for text in ["", "-1", "nan", "inf", "86401", "1s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert!(timeout("0").is_err() && timeout("0.001").is_ok());
+        assert!(size("0").is_err() && size("1048577").is_err() && size("x").is_err());
+        assert_eq!(size("1048576"), Ok(MAX_SIZE));
+    }
+
+    #[test]
+    fn lines_of_json() {
+        let line = serde_json::to_string(&Line::Reply {
+            seq: 3,
+            bytes: 64,
+            time_ms: millis(Duration::from_nanos(41_400)),
+        });
+        assert_eq!(line.unwrap(), r#"{"type":"reply","seq":3,"bytes":64,"time_ms":0.041}"#);
+        let line = serde_json::to_string(&Line::Summary(&Summary::default())).unwrap();
+        assert!(line.starts_with(r#"{"type":"summary","sent":0,"#), "{line}");
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! `rpma top`: what the processes do that serve their counters.
+
+mod process;
+mod source;
+mod table;
+mod text;
+
+use clap::Args;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::interrupt::{self, Wake};
+use process::{Counters, Row};
+
+/// A table was printed, no process serves its counters, anything else; and Ctrl-C, as a shell has it.
+const PRINTED: u8 = 0;
+const NONE: u8 = 1;
+const FAILED: u8 = 2;
+const INTERRUPTED: u8 = 130;
+
+/// Show connections, operations, latencies and memory regions of processes that use librpma
+///
+/// A process allows it with RPMA_METRICS=unix: in its environment. Rates and latencies are those since the table before. The exit status is 0:
+/// a table was printed, 1: no process serves its counters, 2: the arguments are wrong, or the output cannot be written, 130: Ctrl-C, after a
+/// last table.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Sockets and files of RPMA_METRICS, and directories with such sockets; without one, where RPMA_METRICS=unix: puts them
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The time between two tables
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Print one table, after one interval
+    #[arg(short = '1', long)]
+    once: bool,
+    /// Print a JSON object in each line instead
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=86400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("it must be a number from 0.05 to 86400".to_owned()),
+    }
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Seconds since the epoch.
+    time: f64,
+    processes: &'a [Row],
+}
+
+/// The counters by where they are.
+type Moment = BTreeMap<PathBuf, Counters>;
+
+impl Top {
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.try_run() {
+            Ok(code) => ExitCode::from(code),
+            Err(why) => {
+                eprintln!("rpma top: {why}");
+                ExitCode::from(FAILED)
+            }
+        }
+    }
+
+    fn try_run(&self) -> Result<u8, String> {
+        interrupt::catch().map_err(|why| format!("signals cannot be caught: {why}"))?;
+        let (mut before, failures) = self.look();
+        if before.is_empty() {
+            for why in &failures {
+                eprintln!("rpma top: {why}");
+            }
+            eprintln!(
+                "rpma top: no process serves its counters; start it with RPMA_METRICS=unix: in its environment, or name its socket or file"
+            );
+            return Ok(NONE);
+        }
+        let mut next = Instant::now();
+        loop {
+            // What took longer than an interval is not caught up on.
+            next = (next + self.interval).max(Instant::now());
+            let woken = interrupt::wait(&[], Some(next)).map_err(|why| why.to_string())?;
+            let (now, _) = self.look();
+            let rows: Vec<Row> =
+                now.iter().map(|(path, counters)| counters.row(path, before.get(path))).collect();
+            self.print(&rows)?;
+            if woken == Wake::Interrupted {
+                return Ok(INTERRUPTED);
+            }
+            if self.once {
+                return Ok(PRINTED);
+            }
+            before = now;
+        }
+    }
+
+    /// What all processes have counted, and which of those that were named cannot be asked.
+    fn look(&self) -> (Moment, Vec<String>) {
+        let mut moment = Moment::new();
+        let mut failures = Vec::new();
+        let is_named = !self.paths.is_empty();
+        let places = if is_named { self.paths.clone() } else { source::directories() };
+        for place in places {
+            let paths = if !is_named || place.is_dir() { source::sockets(&place) } else { vec![place] };
+            for path in paths {
+                let read = source::read(&path).map_err(|why| why.to_string());
+                match read.and_then(|text| Counters::of(&text, Instant::now())) {
+                    Ok(counters) => {
+                        moment.insert(path, counters);
+                    }
+                    Err(why) if is_named => failures.push(format!("{}: {why}", path.display())),
+                    // Of a process that is gone.
+                    Err(_) => {}
+                }
+            }
+        }
+        (moment, failures)
+    }
+
+    /// In one piece, so that Ctrl-C leaves whole tables only.
+    fn print(&self, rows: &[Row]) -> Result<(), String> {
+        let text = if self.json {
+            let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let time = (time.as_secs_f64() * 1e3).round() / 1e3;
+            serde_json::to_string(&Line { time, processes: rows }).map_err(|why| why.to_string())? + "\n"
+        } else if io::stdout().is_terminal() && !self.once {
+            // To the upper left corner of an empty screen.
+            format!("\x1b[H\x1b[2J{}", table::of(rows))
+        } else {
+            format!("{}{}", table::of(rows), if self.once { "" } else { "\n" })
+        };
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|why| format!("the output cannot be written: {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_limits() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for text in ["", "0", "0.01", "-1", "nan", "86401", "1s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}
