@@ -295,6 +295,8 @@ RALLY(sleeping_engine, .rounds = 10000, .sleeps = 1, .spin_us = "0")
 RALLY(busy, .rounds = 4000, .sleeps = 1, .busy = true)
 
 #define TEST(name, id) {name, id##_target, id##_initiator}
+/* two processes that poll on processors that others want, too, give way to those for milliseconds a message */
+#define SLOW_TEST(name, id) {name, id##_target, id##_initiator, .seconds = 60}
 
 const struct test deliver_tests[] = {
 	TEST("sent-then-disconnected", small),
@@ -304,10 +306,10 @@ const struct test deliver_tests[] = {
 	TEST("sent-then-killed", small_killed),
 	TEST("sent-then-killed-8-kib", large_killed),
 	TEST("sent-then-killed-srq", srq_killed),
-	TEST("answer-behind-send-polling", polling),
-	TEST("answer-behind-send-sleeping", sleeping),
-	TEST("answer-behind-send-sleeping-no-spin", sleeping_engine),
-	TEST("answer-behind-send-both", both),
-	TEST("answer-behind-send-busy", busy),
+	SLOW_TEST("answer-behind-send-polling", polling),
+	SLOW_TEST("answer-behind-send-sleeping", sleeping),
+	SLOW_TEST("answer-behind-send-sleeping-no-spin", sleeping_engine),
+	SLOW_TEST("answer-behind-send-both", both),
+	SLOW_TEST("answer-behind-send-busy", busy),
 	{.name = NULL},
 };

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,6 +107,14 @@ forking_initiator(struct side *side)
 	close_node(&node);
 }
 
+/* Strict mode has tables of its own. */
+static void
+strict_initiator(struct side *side)
+{
+	setenv("SOFTVERBS_STRICT", "adapter", 1);
+	forking_initiator(side);
+}
+
 static void
 no_target(struct side *side)
 {
@@ -114,5 +123,6 @@ no_target(struct side *side)
 
 const struct test forks_tests[] = {
 	{"fork-while-threads-register", no_target, forking_initiator, .seconds = 120},
+	{"fork-while-threads-register-strict", no_target, strict_initiator, .seconds = 120},
 	{.name = NULL},
 };

@@ -30,6 +30,7 @@ struct test {
 	int target_ends_by; /* the signal that is to end the target, 0: it exits */
 	const char *needs; /* runs only where this variable is set: the test is then part of something else */
 	bool raw_env; /* leave RPMA_PROVIDER as it was given to the harness */
+	const char *(*missing)(void); /* why this machine cannot run it; NULL, or returns NULL: it can; "": no part of this run */
 };
 
 /* The tables of tests, up to NULL; each ends with an entry that has no name. */
@@ -69,6 +70,12 @@ uint64_t now_ms(void);
 unsigned count_fds(void);
 unsigned count_sockets(void);
 unsigned count_threads(void);
+
+/* Mappings of this process that it shares with the peer of a connection: none where all connections use TCP. */
+unsigned count_shared(void);
+
+/* A sandbox: a system call of this process fails from now on, with an error number that containers use. */
+void forbid_call(long number);
 
 /* Stops a process, and waits until it has really stopped: a signal sent is not a signal that has arrived. */
 void stop_process(pid_t pid);

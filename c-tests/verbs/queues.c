@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 
 #define SIZE 4096
 #define FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
@@ -115,6 +116,175 @@ fatal_i(struct side *side)
 	EXPECT(transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, 0x12345) == IBV_WC_REM_ACCESS_ERR, "");
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
 	say(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+/* "": this run is about a real device. */
+static const char *
+not_soft(void)
+{
+	const char *provider = getenv("PAIRS_PROVIDER");
+
+	return provider != NULL && strcmp(provider, "soft") != 0 ? "" : NULL;
+}
+
+/* In strict mode a completion queue that is overrun is in error: once, with the queue pair, and the other side sees the connection end. */
+#define ENTRIES 4
+#define WRITES 16
+
+static void
+overrun_t(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+
+	accept_end(&end, side);
+	mr = offer(&end, side, memory, SIZE, FULL);
+	hear(side, 'd');
+	DONE(ibv_dereg_mr(mr));
+	close_end(&end);
+}
+
+/* Writes without a poll, into a queue with too few entries; says how many of the completions were successful. */
+static unsigned
+overrun(struct side *side, bool ignored, struct end *end, struct ibv_cq **cq)
+{
+	struct ibv_cq_init_attr_ex asked = {.cqe = ENTRIES, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = ignored ? IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN : 0};
+	struct ibv_qp_init_attr attr = {.cap = {WRITES, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+	char *memory = pages(SIZE);
+	struct rdma_cm_id *id;
+	struct ibv_cq_ex *queue;
+	struct place place;
+	struct ibv_mr *mr;
+	unsigned good = 0;
+
+	queue = ibv_create_cq_ex(device_of(side, &id), &asked);
+	MADE(queue);
+	*cq = ibv_cq_ex_to_cq(queue);
+	attr.send_cq = attr.recv_cq = *cq;
+	connect_end_with(end, side, NULL, &attr);
+	learn(side, &place, sizeof(place));
+	mr = ibv_reg_mr(end->pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	for (unsigned i = 0; i < WRITES; i++) {
+		struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
+		struct ibv_send_wr *bad, wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+			.wr.rdma = {place.addr, place.rkey}};
+
+		DONE(ibv_post_send(end->id->qp, &wr, &bad));
+	}
+	sleep_ms(50);
+	for (unsigned i = 0; i < WRITES;) {
+		struct ibv_wc wc;
+		int n = ibv_poll_cq(*cq, 1, &wc);
+
+		EXPECT(n >= 0 && (n == 0 || wc.wr_id == i), "%d", n);
+		good += n == 1 && wc.status == IBV_WC_SUCCESS;
+		EXPECT(n == 0 || wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
+		i += (unsigned)n;
+	}
+	rdma_destroy_id(id);
+	DONE(ibv_dereg_mr(mr));
+	return good;
+}
+
+static void
+overrun_i(struct side *side)
+{
+	struct ibv_async_event event;
+	struct ibv_cq *cq;
+	struct end end;
+	struct pollfd fd = {.events = POLLIN};
+
+	setenv("SOFTVERBS_STRICT", "adapter", 1);
+	EXPECT(overrun(side, false, &end, &cq) >= ENTRIES, "");
+	fd.fd = end.id->verbs->async_fd;
+	EXPECT(poll(&fd, 1, 5000) == 1, "no event");
+	DONE(ibv_get_async_event(end.id->verbs, &event));
+	EXPECT(event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == cq, "%s", ibv_event_type_str(event.event_type));
+	ibv_ack_async_event(&event);
+	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
+	EXPECT(poll(&fd, 1, 0) == 0, "a third event");
+	say(side, 'd');
+	close_end(&end);
+	DONE(ibv_destroy_cq(cq));
+}
+
+/* Without strict mode, and where the program says that it does not mind, every completion comes when there is room. */
+static void
+roomy(struct side *side, bool ignored)
+{
+	struct ibv_cq *cq;
+	struct end end;
+	struct pollfd fd = {.events = POLLIN};
+
+	EXPECT(overrun(side, ignored, &end, &cq) == WRITES, "");
+	fd.fd = end.id->verbs->async_fd;
+	EXPECT(poll(&fd, 1, 0) == 0, "an event");
+	say(side, 'd');
+	close_end(&end);
+	DONE(ibv_destroy_cq(cq));
+}
+
+static void
+warned_overrun_i(struct side *side)
+{
+	setenv("SOFTVERBS_STRICT", "warn", 1);
+	roomy(side, false);
+}
+
+static void
+ignored_overrun_i(struct side *side)
+{
+	setenv("SOFTVERBS_STRICT", "adapter", 1);
+	roomy(side, true);
+}
+
+/* A message that finds no receive is repeated as often as the connection permits, here once; in strict mode with the time between that it has. */
+static void
+unreceived_t(struct side *side)
+{
+	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *found;
+	struct ibv_qp_init_attr attr = {.cap = {8, 8, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 1};
+	struct rdma_cm_id *listener, *id;
+	struct pollfd fd = {.events = POLLIN};
+
+	setenv("SOFTVERBS_STRICT", "adapter", 1);
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	DONE(rdma_create_ep(&listener, found, NULL, &attr));
+	rdma_freeaddrinfo(found);
+	DONE(rdma_listen(listener, 1));
+	say(side, 'L');
+	DONE(rdma_get_request(listener, &id));
+	DONE(rdma_accept(id, &param));
+	fd.fd = id->verbs->async_fd;
+	say(side, 'A');
+	hear(side, 'C');
+	hear(side, 's');
+	EXPECT(poll(&fd, 1, 400) == 0, "it was not repeated");
+	expect_event(id->verbs, IBV_EVENT_QP_FATAL, id->qp);
+	rdma_disconnect(id);
+	rdma_destroy_ep(id);
+	rdma_destroy_ep(listener);
+}
+
+static void
+unreceived_i(struct side *side)
+{
+	struct end end;
+	char *memory = pages(SIZE);
+	struct ibv_mr *mr;
+
+	connect_end(&end, side);
+	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	MADE(mr);
+	EXPECT(transfer(&end, IBV_WR_SEND, mr, memory, 8, 0, 0) == IBV_WC_SUCCESS, "");
+	say(side, 's');
+	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
 	DONE(ibv_dereg_mr(mr));
 	close_end(&end);
 }
@@ -420,6 +590,10 @@ const struct test queues[] = {
 	{.name = "device-and-port", .target = nothing, .initiator = attributes_i},
 	{.name = "srq-limit-event", .target = nothing, .initiator = limit_i},
 	{.name = "qp-fatal-event", .target = fatal_t, .initiator = fatal_i},
+	{.name = "cq-overrun-strict", .target = overrun_t, .initiator = overrun_i, .missing = not_soft},
+	{.name = "cq-overrun-warn", .target = overrun_t, .initiator = warned_overrun_i, .missing = not_soft},
+	{.name = "cq-overrun-ignored", .target = overrun_t, .initiator = ignored_overrun_i, .missing = not_soft},
+	{.name = "rnr-retries-strict", .target = unreceived_t, .initiator = unreceived_i, .missing = not_soft},
 	{.name = "last-wqe-reached-event", .target = last_wqe_t, .initiator = last_wqe_i},
 	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
 	{.name = "requests-in-order", .target = order_t, .initiator = order_i},

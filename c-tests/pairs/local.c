@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * local.c -- two processes of one host: which connections use memory that both share, and that each that must not, or
+ * cannot, uses TCP, works as any other, and says why at level NOTICE.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE 65536
+#define SEED_T 11
+#define SEED_I 12
+#define OTHER_UID 65533
+
+static atomic_uint notices; /* about links */
+static char notice[512]; /* the last one */
+
+static void
+take_notice(enum rpma_log_level level, const char *file, int line, const char *function, const char *format, ...)
+{
+	char text[sizeof(notice)];
+	va_list ap;
+
+	(void)file, (void)line, (void)function;
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	if (level != RPMA_LOG_LEVEL_NOTICE || strstr(text, "TCP") == NULL)
+		return;
+	memcpy(notice, text, sizeof(text));
+	notices++;
+}
+
+static void
+listen_to_log(void)
+{
+	OK(rpma_log_set_function(take_notice));
+	OK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_NOTICE));
+}
+
+/* A connection that is written to and read from, with so many mappings at this side. */
+static void
+target(struct side *side, unsigned shared)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	listen_to_log();
+	open_target(&node, side);
+	region_new(&node, &region, SIZE, USAGE_ALL);
+	fill_pattern(region.ptr, SIZE, SEED_T);
+	accept_link(&node, &link, NULL, &region);
+	EXPECT(count_shared() == shared, "%u mappings", count_shared());
+	say(side, 'C');
+	await_end(&link);
+	check_pattern(region.ptr, SIZE / 2, SEED_I, "what was written");
+	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+initiator(struct side *side, unsigned shared, const char *why)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	listen_to_log();
+	open_initiator(&node, side);
+	region_new(&node, &region, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	hear(side, 'C');
+	EXPECT(count_shared() == shared, "%u mappings", count_shared());
+	EXPECT(notices == (why != NULL), "%u notices, the last one: %s", notices, notice);
+	EXPECT(why == NULL || strstr(notice, why) != NULL, "the notice is: %s", notice);
+	read_part(&link, &region, 0, 0, SIZE);
+	check_pattern(region.ptr, SIZE, SEED_T, "what was read");
+	fill_pattern(region.ptr, SIZE, SEED_I);
+	write_part(&link, 0, &region, 0, SIZE / 2);
+	end_link(&link);
+	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
+	region_free(&region);
+	close_node(&node);
+}
+
+/* "": these tests are not of this run, which is about a device, two hosts or TCP. */
+static const char *
+elsewhere(void)
+{
+	static const char *const others[] = {"PAIRS_PROVIDER", "PAIRS_TARGET_PROVIDER", "PAIRS_INITIATOR_PROVIDER",
+		"PAIRS_TARGET_NETNS", "PAIRS_INITIATOR_NETNS"};
+	const char *setting = getenv("SOFTVERBS_LOCAL");
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (getenv(others[i]) != NULL)
+			return "";
+	return setting != NULL && strcmp(setting, "0") == 0 ? "" : NULL;
+}
+
+static void
+tcp_target(struct side *side)
+{
+	target(side, 0);
+}
+
+/* ---- nothing is in the way ---- */
+
+static void
+sharing_target(struct side *side)
+{
+	target(side, 1);
+}
+
+static void
+sharing_initiator(struct side *side)
+{
+	initiator(side, 1, NULL);
+}
+
+/* ---- one side does not want to ---- */
+
+static void
+unwilling_target(struct side *side)
+{
+	setenv("SOFTVERBS_LOCAL", "0", 1);
+	target(side, 0);
+}
+
+static void
+unwilling_initiator(struct side *side)
+{
+	setenv("SOFTVERBS_LOCAL", "0", 1);
+	initiator(side, 0, NULL);
+}
+
+static void
+told_of_nothing(struct side *side)
+{
+	initiator(side, 0, NULL);
+}
+
+/* ---- another user, another user namespace, another pid namespace ---- */
+
+#define STRANGER "another user"
+
+static const char *
+not_root(void)
+{
+	return geteuid() == 0 ? elsewhere() : "only root can become another user";
+}
+
+static void
+become_another_user(void)
+{
+	EXPECT(setresuid(OTHER_UID, OTHER_UID, OTHER_UID) == 0, "%s", strerror(errno));
+	/* else /proc/self belongs to root */
+	EXPECT(prctl(PR_SET_DUMPABLE, 1) == 0);
+}
+
+static void
+foreign_initiator(struct side *side)
+{
+	become_another_user();
+	initiator(side, 0, STRANGER);
+}
+
+static void
+foreign_target(struct side *side)
+{
+	become_another_user();
+	target(side, 0);
+}
+
+static void
+stranger_initiator(struct side *side)
+{
+	initiator(side, 0, STRANGER);
+}
+
+static const char *
+no_user_namespace(void)
+{
+	return unshare(CLONE_NEWUSER) == 0 ? elsewhere() : "this machine forbids user namespaces";
+}
+
+static void
+namespaced_initiator(struct side *side)
+{
+	EXPECT(unshare(CLONE_NEWUSER) == 0, "%s", strerror(errno));
+	initiator(side, 0, STRANGER);
+}
+
+static const char *
+no_pid_namespace(void)
+{
+	return unshare(CLONE_NEWPID) == 0 ? elsewhere() : "only root can make a pid namespace";
+}
+
+static void
+unseeing_initiator(struct side *side)
+{
+	int status;
+	pid_t pid;
+
+	EXPECT(unshare(CLONE_NEWPID) == 0, "%s", strerror(errno));
+	pid = fork();
+	EXPECT(pid >= 0, "%s", strerror(errno));
+	if (pid == 0) {
+		/* it cannot see the listener's process */
+		initiator(side, 0, STRANGER);
+		_exit(0);
+	}
+	EXPECT(waitpid(pid, &status, 0) == pid && status == 0, "status 0x%x", status);
+}
+
+/* ---- no memory, no descriptors, a limit on files ---- */
+
+static void
+sandboxed_initiator(struct side *side)
+{
+	forbid_call(SYS_memfd_create);
+	initiator(side, 0, "no memory to share");
+}
+
+static void
+limit(int resource, rlim_t to)
+{
+	struct rlimit limit = {to, RLIM_INFINITY};
+
+	EXPECT(getrlimit(resource, &limit) == 0);
+	limit.rlim_cur = to;
+	EXPECT(setrlimit(resource, &limit) == 0, "%s", strerror(errno));
+}
+
+static void
+short_of_descriptors(struct side *side)
+{
+	limit(RLIMIT_NOFILE, 24);
+	for (int fd = 0; fd < 12;) {
+		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		EXPECT(fd >= 0, "%s", strerror(errno));
+	}
+	initiator(side, 0, "few descriptors");
+}
+
+static void
+limited_initiator(struct side *side)
+{
+	limit(RLIMIT_FSIZE, 4096);
+	initiator(side, 0, "no memory to share");
+}
+
+static void
+limited_target(struct side *side)
+{
+	limit(RLIMIT_FSIZE, 4096);
+	target(side, 0);
+	EXPECT(notices == 1, "%u notices", notices);
+	EXPECT(strstr(notice, "cannot use the offered memory") != NULL, "the notice is: %s", notice);
+}
+
+static void
+declined_initiator(struct side *side)
+{
+	initiator(side, 0, "has not taken the shared memory");
+}
+
+#define LOCAL .missing = elsewhere
+
+const struct test local_tests[] = {
+	{"local-shared-memory", sharing_target, sharing_initiator, LOCAL},
+	{"local-shared-memory-ipv6", sharing_target, sharing_initiator, .addr = "::1", LOCAL},
+	{"local-off-at-target", unwilling_target, told_of_nothing, LOCAL},
+	{"local-off-at-initiator", tcp_target, unwilling_initiator, LOCAL},
+	{"local-other-user", tcp_target, foreign_initiator, .missing = not_root},
+	{"local-other-user-listens", foreign_target, stranger_initiator, .missing = not_root},
+	{"local-user-namespace", tcp_target, namespaced_initiator, .missing = no_user_namespace},
+	{"local-pid-namespace", tcp_target, unseeing_initiator, .missing = no_pid_namespace},
+	{"local-sandbox", tcp_target, sandboxed_initiator, LOCAL},
+	{"local-few-descriptors", tcp_target, short_of_descriptors, LOCAL},
+	{"local-file-limit", tcp_target, limited_initiator, LOCAL},
+	{"local-file-limit-at-target", limited_target, declined_initiator, LOCAL},
+	{.name = NULL},
+};

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * past.c -- one-sided operations between two processes of a host, which the initiator carries out by itself where the kernel permits
+ * that: without the target, in order with everything else, and never to memory that was withdrawn.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define KIB 1024
+#define LEN (64 * KIB)
+#define SIZE (16 * LEN)
+#define ROUNDS 25
+
+/* Whether this process may access the other one, and is to do so: else the target takes part in everything. */
+static bool
+goes_past(pid_t other)
+{
+	static char here;
+	const char *local = getenv("SOFTVERBS_LOCAL");
+	char byte;
+	struct iovec to = {&byte, 1}, from = {&here, 1};
+
+	if (on_device() || (local != NULL && strcmp(local, "1") != 0 && strcmp(local, "auto") != 0))
+		return false;
+	return process_vm_readv(other, &to, 1, &from, 1, 0) == 1;
+}
+
+/* Operations that the target has taken part in, so that it has lent the key for both kinds. */
+static void
+introduce(struct link *link, struct region *region)
+{
+	write_part(link, 0, region, 0, LEN);
+	read_part(link, region, 0, 0, LEN);
+	/* and it has said that nothing is left to do */
+	sleep_ms(100);
+}
+
+/* ---- without the target -------------------------------------------------------------------------------------------------------------- */
+
+/* A region that is to be durable is read by its owner, so this one is not. */
+#define USAGE_PLAIN (RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST)
+
+static void
+idle_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, SIZE, USAGE_PLAIN);
+	accept_link(&node, &link, NULL, &region);
+	await_end(&link);
+	check_pattern(region.ptr, SIZE, 2, "the target's region at the end");
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+busy_initiator(struct side *side)
+{
+	struct region src, dst;
+	struct node node;
+	struct link link;
+	bool stop = goes_past(*side->target_pid);
+
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+	region_new(&node, &dst, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	fill_pattern(src.ptr, SIZE, 1);
+	introduce(&link, &src);
+	fill_pattern(src.ptr, SIZE, 2);
+	if (stop)
+		stop_process(*side->target_pid);
+	for (unsigned i = 0; i < 5000; i++) {
+		size_t at = i * 7919 % (SIZE / 64) * 64, len = 64 + i % 8 * 1000;
+
+		if (at + len > SIZE)
+			at = SIZE - len;
+		memset(dst.ptr + at, 0, len);
+		write_part(&link, at, &src, at, len);
+		read_part(&link, &dst, at, at, len);
+		EXPECT(memcmp(src.ptr + at, dst.ptr + at, len) == 0, "round %u", i);
+	}
+	/* in pieces, and all at once */
+	write_part(&link, 0, &src, 0, SIZE);
+	memset(dst.ptr, 0, SIZE);
+	read_part(&link, &dst, 0, 0, SIZE);
+	check_pattern(dst.ptr, SIZE, 2, "what was read");
+	if (stop)
+		EXPECT(kill(*side->target_pid, SIGCONT) == 0, "%s", strerror(errno));
+	end_link(&link);
+	region_free(&src);
+	region_free(&dst);
+	close_node(&node);
+}
+
+/* ---- memory that is withdrawn -------------------------------------------------------------------------------------------------------- */
+
+static void
+withdrawing_target(struct side *side)
+{
+	struct node node;
+
+	open_target(&node, side);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct region region;
+		struct link link;
+		uint64_t until;
+
+		region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
+		accept_link(&node, &link, NULL, &region);
+		hear(side, 'w');
+		until = now_ms() + i % 5;
+		while (now_ms() < until)
+			;
+		OK(rpma_mr_dereg(&region.mr));
+		memset(region.ptr, 0xee, SIZE);
+		for (unsigned n = 0; n < 5; n++) {
+			sleep_ms(2);
+			check_bytes(region.ptr, SIZE, 0xee, "memory after rpma_mr_dereg()");
+		}
+		expect_broken(&link);
+		check_bytes(region.ptr, SIZE, 0xee, "memory after the end");
+		delete_link(&link);
+		EXPECT(munmap(region.ptr, SIZE) == 0, "%s", strerror(errno));
+	}
+	close_node(&node);
+}
+
+/* Writes until one fails. */
+static void
+write_on(struct side *side, struct link *link, struct region *src, char point)
+{
+	for (unsigned n = 0;; n++) {
+		struct ibv_wc wc;
+
+		if (rpma_write(link->conn, link->remote, n % (SIZE / LEN) * LEN, src->mr, 0, LEN,
+			    RPMA_F_COMPLETION_ALWAYS, NULL) != 0)
+			return;
+		next_wc(link->cq, &wc);
+		if (wc.status != IBV_WC_SUCCESS)
+			return;
+		if (n == 100)
+			say(side, point);
+	}
+}
+
+static void
+writing_initiator(struct side *side)
+{
+	struct region src;
+	struct node node;
+
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	fill_pattern(src.ptr, SIZE, 3);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct link link;
+
+		connect_link(&node, &link, NULL, NULL);
+		write_on(side, &link, &src, 'w');
+		end_broken(&link);
+		delete_link(&link);
+	}
+	region_free(&src);
+	close_node(&node);
+}
+
+/* ---- a process that is killed while it copies ---------------------------------------------------------------------------------------- */
+
+/* Here it is the target that writes. */
+static void
+killed_target(struct side *side)
+{
+	struct region src;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &src, SIZE, RPMA_MR_USAGE_WRITE_SRC);
+	accept_link(&node, &link, NULL, NULL);
+	write_on(side, &link, &src, 'w');
+	fail(__FILE__, __LINE__, "the process is killed", "it was not");
+}
+
+static void
+killing_initiator(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
+	connect_link(&node, &link, NULL, &region);
+	hear(side, 'w');
+	sleep_ms(5);
+	EXPECT(kill(*side->target_pid, SIGKILL) == 0, "%s", strerror(errno));
+	OK(rpma_mr_dereg(&region.mr));
+	memset(region.ptr, 0xee, SIZE);
+	expect_broken(&link);
+	check_bytes(region.ptr, SIZE, 0xee, "memory after rpma_mr_dereg()");
+	delete_link(&link);
+	EXPECT(munmap(region.ptr, SIZE) == 0, "%s", strerror(errno));
+	close_node(&node);
+}
+
+/* ---- where the kernel does not permit it --------------------------------------------------------------------------------------------- */
+
+static void
+unaware_initiator(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &region, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	for (unsigned i = 0; i < 50; i++) {
+		fill_pattern(region.ptr, SIZE, 2);
+		write_part(&link, 0, &region, 0, SIZE);
+		memset(region.ptr, 0, SIZE);
+		read_part(&link, &region, 0, 0, SIZE);
+		check_pattern(region.ptr, SIZE, 2, "what was read");
+	}
+	end_link(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+forbidden_initiator(struct side *side)
+{
+	forbid_call(SYS_process_vm_readv);
+	forbid_call(SYS_process_vm_writev);
+	unaware_initiator(side);
+}
+
+/* The process that is written to may not be accessed: only root may still do so. */
+static void
+secretive_target(struct side *side)
+{
+	EXPECT(prctl(PR_SET_DUMPABLE, 0) == 0, "%s", strerror(errno));
+	serve(side, SIZE, 1, 2);
+}
+
+/* ---- order --------------------------------------------------------------------------------------------------------------------------- */
+
+static void
+await_message(struct link *link)
+{
+	struct ibv_wc wc;
+
+	next_wc(link->cq, &wc);
+	EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV, "status %d, opcode %d", wc.status, wc.opcode);
+}
+
+static void
+receiving_target(struct side *side)
+{
+	struct region region, messages;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, LEN, USAGE_ALL);
+	region_new(&node, &messages, 64, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	hear(side, 'i');
+	for (unsigned i = 0; i < 200; i++) {
+		OK(rpma_recv(link.conn, messages.mr, 0, 8, NULL));
+		OK(rpma_recv(link.conn, messages.mr, 8, 8, NULL));
+		say(side, 'r');
+		await_message(&link);
+		await_message(&link);
+		check_pattern(region.ptr, LEN, 100 + i, "what was written before the second message");
+	}
+	/* a message that waits for its receive is not passed */
+	fill_pattern(region.ptr, LEN, 5);
+	say(side, 'r');
+	hear(side, 'p');
+	for (unsigned i = 0; i < 10; i++) {
+		check_pattern(region.ptr, LEN, 5, "memory behind a message that waits");
+		sleep_ms(10);
+	}
+	OK(rpma_recv(link.conn, messages.mr, 0, 8, NULL));
+	await_message(&link);
+	hear(side, 'd');
+	check_pattern(region.ptr, LEN, 6, "memory behind a message");
+	await_end(&link);
+	region_free(&region);
+	region_free(&messages);
+	close_node(&node);
+}
+
+static void
+ordering_initiator(struct side *side)
+{
+	struct region src, message;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &src, LEN, USAGE_ALL);
+	region_new(&node, &message, 64, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	introduce(&link, &src);
+	say(side, 'i');
+	for (unsigned i = 0; i < 200; i++) {
+		hear(side, 'r');
+		fill_pattern(src.ptr, LEN, 100 + i);
+		OK(rpma_send(link.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
+		if (i % 2 == 0)
+			sleep_ms(1);
+		OK(rpma_write(link.conn, link.remote, 0, src.mr, 0, LEN, RPMA_F_COMPLETION_ON_ERROR, NULL));
+		OK(rpma_send(link.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)1));
+		expect_wc(link.cq, 1, IBV_WC_SEND);
+	}
+	hear(side, 'r');
+	fill_pattern(src.ptr, LEN, 6);
+	OK(rpma_send(link.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ON_ERROR, NULL));
+	sleep_ms(20);
+	OK(rpma_write(link.conn, link.remote, 0, src.mr, 0, LEN, RPMA_F_COMPLETION_ALWAYS, (void *)2));
+	say(side, 'p');
+	expect_wc(link.cq, 2, IBV_WC_RDMA_WRITE);
+	/* answered when the write is there */
+	read_part(&link, &src, 0, 0, LEN);
+	check_pattern(src.ptr, LEN, 6, "what was read behind a message that has waited");
+	say(side, 'd');
+	end_link(&link);
+	region_free(&src);
+	region_free(&message);
+	close_node(&node);
+}
+
+const struct test past_tests[] = {
+	{"past-stopped-target", idle_target, busy_initiator, .seconds = 60},
+	{"past-withdrawn-memory", withdrawing_target, writing_initiator, .seconds = 60},
+	{"past-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
+	{"past-forbidden", idle_target, forbidden_initiator},
+	{"past-not-dumpable", secretive_target, unaware_initiator},
+	{"past-order", receiving_target, ordering_initiator, .seconds = 60},
+	{.name = NULL},
+};

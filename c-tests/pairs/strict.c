@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * strict.c -- SOFTVERBS_STRICT: what software RDMA permits and an adapter does not is refused with "adapter" and goes on with "warn";
+ * either way the log says once a place which call mends it.
+ */
+#include "link.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_IN_REQUEST 56
+#define MOST_IN_REPLY 196
+#define MOST_ON_SOFT 251
+
+static atomic_uint reports; /* lines about strict mode */
+static char last_report[512];
+
+static void
+take_report(enum rpma_log_level level, const char *file, int line, const char *function, const char *format, ...)
+{
+	char text[sizeof(last_report)];
+	va_list ap;
+
+	(void)file, (void)line, (void)function;
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	if (level > RPMA_LOG_LEVEL_WARNING || strstr(text, "SOFTVERBS_STRICT") == NULL)
+		return;
+	memcpy(last_report, text, sizeof(text));
+	reports++;
+}
+
+/* Before the first call of the library. */
+static void
+be(const char *mode)
+{
+	setenv("SOFTVERBS_STRICT", mode, 1);
+	OK(rpma_log_set_function(take_report));
+	OK(rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_WARNING));
+}
+
+/* So many reports in all, the last one with both of these texts. */
+static void
+expect_reports(unsigned count, const char *what, const char *mends)
+{
+	EXPECT(reports == count, "%u reports, the last one: %s", reports, last_report);
+	EXPECT(count == 0 || (strstr(last_report, what) != NULL && strstr(last_report, mends) != NULL),
+		"the last report: %s", last_report);
+}
+
+/* ---- private data ---- */
+
+static int
+try_private(struct link *link, struct rpma_conn_req *req, uint8_t len)
+{
+	static char bytes[MOST_ON_SOFT];
+	struct rpma_conn_private_data pdata = {bytes, len};
+	int ret;
+
+	*link = (struct link){0};
+	ret = rpma_conn_req_connect(&req, &pdata, &link->conn);
+	EXPECT(req == NULL);
+	return ret;
+}
+
+static void
+established(struct link *link, uint8_t len)
+{
+	struct rpma_conn_private_data pdata;
+
+	expect_event(link, RPMA_CONN_ESTABLISHED);
+	OK(rpma_conn_get_private_data(link->conn, &pdata));
+	EXPECT(pdata.len == len, "%u", pdata.len);
+}
+
+static void
+private_target(struct side *side)
+{
+	struct node node;
+	struct link link;
+
+	be("adapter");
+	open_target(&node, side);
+	RETURNS(RPMA_E_PROVIDER, try_private(&link, next_req(&node, NULL), MOST_IN_REPLY + 1));
+	expect_reports(1, "197 bytes of private data", "rdma_accept (rpma_conn_req_connect) at most 196");
+	OK(try_private(&link, next_req(&node, NULL), MOST_IN_REPLY));
+	established(&link, MOST_IN_REQUEST);
+	await_end(&link);
+	close_node(&node);
+	expect_reports(1, "", "");
+}
+
+static void
+private_initiator(struct side *side)
+{
+	struct node node;
+	struct link link;
+
+	be("adapter");
+	open_initiator(&node, side);
+	for (unsigned i = 0; i < 3; i++) {
+		RETURNS(RPMA_E_PROVIDER, try_private(&link, new_req(&node, NULL), MOST_IN_REQUEST + 1));
+		expect_reports(1, "57 bytes of private data", "rdma_connect (rpma_conn_req_connect) at most 56");
+	}
+	OK(try_private(&link, new_req(&node, NULL), MOST_IN_REQUEST));
+	expect_event(&link, RPMA_CONN_REJECTED);
+	OK(rpma_conn_delete(&link.conn));
+	OK(try_private(&link, new_req(&node, NULL), MOST_IN_REQUEST));
+	established(&link, MOST_IN_REPLY);
+	end_link(&link);
+	close_node(&node);
+	expect_reports(1, "", "");
+}
+
+/* Twice as much as goes, and `count` lines about it. */
+static void
+large_target(struct side *side, const char *mode, unsigned count, const char *what, const char *mends)
+{
+	struct node node;
+	struct link link;
+
+	be(mode);
+	open_target(&node, side);
+	for (unsigned i = 0; i < 2; i++) {
+		OK(try_private(&link, next_req(&node, NULL), MOST_ON_SOFT));
+		established(&link, MOST_ON_SOFT);
+		await_end(&link);
+	}
+	expect_reports(count, what, mends);
+	close_node(&node);
+}
+
+static void
+large_initiator(struct side *side, const char *mode, unsigned count, const char *what, const char *mends)
+{
+	struct node node;
+	struct link link;
+
+	be(mode);
+	open_initiator(&node, side);
+	for (unsigned i = 0; i < 2; i++) {
+		OK(try_private(&link, new_req(&node, NULL), MOST_ON_SOFT));
+		established(&link, MOST_ON_SOFT);
+		end_link(&link);
+	}
+	expect_reports(count, what, mends);
+	close_node(&node);
+}
+
+static void
+warned_target(struct side *side)
+{
+	large_target(side, "warn", 1, "an adapter would refuse this: 251 bytes", "at most 196");
+}
+
+static void
+warned_initiator(struct side *side)
+{
+	large_initiator(side, "warn", 1, "an adapter would refuse this: 251 bytes", "at most 56");
+}
+
+static void
+lenient_target(struct side *side)
+{
+	large_target(side, "off", 0, "", "");
+}
+
+/* What the variable had before it had words is no mode, as any other value. */
+static void
+mistaken_initiator(struct side *side)
+{
+	large_initiator(side, "1", 1, "SOFTVERBS_STRICT=\"1\" is none of off, warn, adapter; using off", "");
+}
+
+/* ---- places of the send queue ---- */
+
+#define SQ_SIZE 16
+#define SIZE 4096
+
+/* A region for as many connections, one after the other. */
+static void
+target_of(struct side *side, unsigned connections)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, SIZE, USAGE_ALL);
+	for (unsigned i = 0; i < connections; i++) {
+		accept_link(&node, &link, NULL, &region);
+		await_end(&link);
+	}
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+two_links_target(struct side *side)
+{
+	target_of(side, 2);
+}
+
+static int
+write_word(struct link *link, struct region *src, int flags)
+{
+	return rpma_write(link->conn, link->remote, 0, src->mr, 0, 8, flags, NULL);
+}
+
+static void
+places_initiator(struct side *side)
+{
+	struct rpma_conn_cfg *cfg = sizes(2 * SQ_SIZE, SQ_SIZE, 0, 0);
+	struct region src;
+	struct node node;
+	struct link link;
+
+	be("adapter");
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+
+	/* the last of each SQ_SIZE requests is signalled, and its completion taken: all as before */
+	connect_link(&node, &link, cfg, NULL);
+	for (unsigned i = 0; i < 100 * SQ_SIZE; i++) {
+		bool last = i % SQ_SIZE == SQ_SIZE - 1;
+
+		OK(write_word(&link, &src, last ? RPMA_F_COMPLETION_ALWAYS : RPMA_F_COMPLETION_ON_ERROR));
+		if (last)
+			expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
+	}
+	expect_reports(0, "", "");
+	/* a completion that is there but was not taken gives nothing back */
+	for (unsigned i = 0; i < SQ_SIZE; i++)
+		OK(write_word(&link, &src, i == 7 ? RPMA_F_COMPLETION_ALWAYS : RPMA_F_COMPLETION_ON_ERROR));
+	OK(rpma_cq_wait(link.cq));
+	sleep_ms(20);
+	RETURNS(RPMA_E_PROVIDER, write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+	expect_reports(1, "all 16 places of the send queue", "rpma_cq_get_wc");
+	/* and then it gives back those of the eight that it is for */
+	expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
+	for (unsigned i = 0; i < 8; i++)
+		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+	RETURNS(RPMA_E_PROVIDER, write_word(&link, &src, RPMA_F_COMPLETION_ALWAYS));
+	expect_reports(1, "", "");
+	end_link(&link);
+
+	/* another queue pair is another place */
+	connect_link(&node, &link, cfg, NULL);
+	for (unsigned i = 0; i < SQ_SIZE; i++)
+		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+	sleep_ms(20);
+	for (unsigned i = 0; i < 3; i++)
+		RETURNS(RPMA_E_PROVIDER, write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+	expect_reports(2, "post at least every 16th request", "RPMA_F_COMPLETION_ALWAYS");
+	end_link(&link);
+
+	OK(rpma_conn_cfg_delete(&cfg));
+	region_free(&src);
+	close_node(&node);
+}
+
+static void
+unpolled(struct side *side, const char *mode, unsigned count)
+{
+	struct rpma_conn_cfg *cfg = sizes(2 * SQ_SIZE, SQ_SIZE, 0, 0);
+	struct region src;
+	struct node node;
+	struct link link;
+
+	be(mode);
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+	for (unsigned n = 1; n <= 2; n++) {
+		connect_link(&node, &link, cfg, NULL);
+		for (unsigned i = 0; i < 20 * SQ_SIZE; i++)
+			OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+		expect_reports(n * count, "an adapter would refuse this: queue pair", "rpma_cq_get_wc");
+		end_link(&link);
+	}
+	OK(rpma_conn_cfg_delete(&cfg));
+	region_free(&src);
+	close_node(&node);
+}
+
+static void
+unpolled_warned(struct side *side)
+{
+	unpolled(side, "warn", 1);
+}
+
+static void
+unpolled_unnoticed(struct side *side)
+{
+	unpolled(side, "off", 0);
+}
+
+/* ---- entries of a completion queue ---- */
+
+#define CQ_SIZE 4
+
+static void
+overrun_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, SIZE, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	expect_broken(&link);
+	delete_link(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+overrun_initiator(struct side *side)
+{
+	struct rpma_conn_cfg *cfg = sizes(CQ_SIZE, SQ_SIZE, 0, 0);
+	unsigned good = 0;
+	struct region src;
+	struct node node;
+	struct link link;
+	struct ibv_wc wc;
+
+	be("adapter");
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+	connect_link(&node, &link, cfg, NULL);
+	/* as many as the queue has entries */
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < CQ_SIZE; i++)
+			OK(write_word(&link, &src, RPMA_F_COMPLETION_ALWAYS));
+		sleep_ms(20);
+		for (unsigned i = 0; i < CQ_SIZE; i++)
+			expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
+	}
+	expect_reports(0, "", "");
+	/* and more */
+	for (unsigned i = 0; i < SQ_SIZE; i++)
+		OK(write_word(&link, &src, RPMA_F_COMPLETION_ALWAYS));
+	expect_event(&link, RPMA_CONN_CLOSED);
+	expect_reports(1, "all 4 entries of its completion queue", "rpma_conn_cfg_set_cq_size");
+	for (unsigned i = 0; i < SQ_SIZE; i++) {
+		next_wc(link.cq, &wc);
+		EXPECT(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
+		good += wc.status == IBV_WC_SUCCESS;
+	}
+	EXPECT(good >= CQ_SIZE, "%u", good);
+	expect_no_wc(link.cq);
+	delete_link(&link);
+	OK(rpma_conn_cfg_delete(&cfg));
+	region_free(&src);
+	close_node(&node);
+}
+
+/* ---- messages without receives ---- */
+
+#define MESSAGE 64
+
+static void
+post_receive(struct link *link, struct rpma_srq *srq, struct region *in)
+{
+	if (srq != NULL)
+		OK(rpma_srq_recv(srq, in->mr, 0, MESSAGE, NULL));
+	else
+		OK(rpma_recv(link->conn, in->mr, 0, MESSAGE, NULL));
+}
+
+/*
+ * Three messages: one for which there is a receive in time, one for which there is none, and one as the first. The receives are in a
+ * queue of the connection, or in a shared one.
+ */
+static void
+late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms, uint64_t most_ms)
+{
+	struct rpma_conn_cfg *cfg = sizes(0, 0, 0, 0);
+	struct rpma_srq *srq = NULL;
+	struct region in;
+	struct node node;
+	struct link link;
+
+	be(mode);
+	open_target(&node, side);
+	region_new(&node, &in, MESSAGE, RPMA_MR_USAGE_RECV);
+	if (shared) {
+		struct rpma_srq_cfg *srq_cfg = NULL;
+
+		OK(rpma_srq_cfg_new(&srq_cfg));
+		OK(rpma_srq_cfg_set_rcq_size(srq_cfg, 0));
+		OK(rpma_srq_new(node.peer, srq_cfg, &srq));
+		OK(rpma_srq_cfg_delete(&srq_cfg));
+		OK(rpma_conn_cfg_set_srq(cfg, srq));
+	}
+	accept_link(&node, &link, cfg, NULL);
+	OK(rpma_conn_cfg_delete(&cfg));
+	for (unsigned i = 0; i < 3; i++) {
+		bool late = i == 1;
+		uint64_t began, took;
+
+		if (!late)
+			post_receive(&link, srq, &in);
+		say(side, 'g');
+		hear(side, 's');
+		began = now_ms();
+		if (late) {
+			sleep_ms(50);
+			post_receive(&link, srq, &in);
+		}
+		expect_wc(link.cq, 0, IBV_WC_RECV);
+		took = now_ms() - began;
+		check_pattern(in.ptr, MESSAGE, i, "the message");
+		/* the timer has run since a moment before the other side said so */
+		EXPECT(!late || (took >= least_ms && took < most_ms), "message %u took %u ms", i, (unsigned)took);
+		EXPECT(late || took < 400, "message %u took %u ms", i, (unsigned)took);
+		expect_reports(i > 0, "a message found no receive", "rpma_recv");
+		say(side, 'd');
+	}
+	/* one that is held when the connection ends is not lost; a shared one stays where it is */
+	say(side, 'g');
+	hear(side, 's');
+	sleep_ms(20);
+	post_receive(&link, srq, &in);
+	OK(rpma_conn_disconnect(link.conn));
+	if (srq == NULL) {
+		struct ibv_wc wc;
+
+		next_wc(link.cq, &wc);
+		EXPECT(wc.opcode == IBV_WC_RECV || wc.status == IBV_WC_WR_FLUSH_ERR, "status %d", wc.status);
+		expect_no_wc(link.cq);
+	}
+	expect_event(&link, RPMA_CONN_CLOSED);
+	delete_link(&link);
+	OK(rpma_srq_delete(&srq));
+	region_free(&in);
+	close_node(&node);
+}
+
+static void
+late_adapter_target(struct side *side)
+{
+	late_target(side, "adapter", false, 500, 5000);
+}
+
+static void
+late_shared_target(struct side *side)
+{
+	late_target(side, "adapter", true, 500, 5000);
+}
+
+static void
+late_warned_target(struct side *side)
+{
+	late_target(side, "warn", false, 50, 400);
+}
+
+static void
+late_initiator(struct side *side)
+{
+	struct region out;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
+	connect_link(&node, &link, NULL, NULL);
+	for (unsigned i = 0; i < 4; i++) {
+		hear(side, 'g');
+		fill_pattern(out.ptr, MESSAGE, i);
+		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, NULL));
+		expect_wc(link.cq, 0, IBV_WC_SEND);
+		say(side, 's');
+		if (i < 3)
+			hear(side, 'd');
+	}
+	expect_broken(&link);
+	delete_link(&link);
+	region_free(&out);
+	close_node(&node);
+}
+
+/* ---- memory of requests in flight ---- */
+
+static void
+one_link_target(struct side *side)
+{
+	target_of(side, 1);
+}
+
+static void
+changed_initiator(struct side *side)
+{
+	struct region src;
+	struct node node;
+	struct link link;
+
+	be("adapter");
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	/* after the completion of a later request, and where nothing is sent from */
+	for (unsigned i = 0; i < 3; i++) {
+		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+		src.ptr[8]++;
+		write_part(&link, 64, &src, 64, 64);
+		src.ptr[0]++;
+		read_part(&link, &src, 0, 0, 64);
+	}
+	expect_reports(0, "", "");
+	/* the same before it */
+	for (unsigned i = 0; i < 3; i++) {
+		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+		src.ptr[7]++;
+		write_part(&link, 64, &src, 64, 64);
+		expect_reports(1, "was changed before the program took its completion", "rpma_cq_get_wc");
+	}
+	/* what is in flight when the connection ends is over */
+	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+	src.ptr[7]++;
+	end_link(&link);
+	region_free(&src);
+	close_node(&node);
+	expect_reports(1, "", "");
+}
+
+static void
+withdrawn_initiator(struct side *side)
+{
+	struct region src, other;
+	struct node node;
+	struct link link;
+
+	be("warn");
+	open_initiator(&node, side);
+	region_new(&node, &src, SIZE, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	region_new(&node, &other, SIZE, USAGE_ALL);
+	OK(write_word(&link, &other, RPMA_F_COMPLETION_ON_ERROR));
+	write_part(&link, 0, &src, 0, 8);
+	region_free(&other);
+	expect_reports(0, "", "");
+	region_new(&node, &other, SIZE, USAGE_ALL);
+	OK(write_word(&link, &other, RPMA_F_COMPLETION_ON_ERROR));
+	region_free(&other);
+	expect_reports(1, "this may fail on an adapter: queue pair", "call ibv_dereg_mr (rpma_mr_dereg) after");
+	write_part(&link, 0, &src, 0, 8);
+	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
+	end_link(&link);
+	region_free(&src);
+	close_node(&node);
+	expect_reports(1, "", "");
+}
+
+/* "": a device takes part in this run. */
+static const char *
+not_soft(void)
+{
+	static const char *const providers[] = {"PAIRS_PROVIDER", "PAIRS_TARGET_PROVIDER", "PAIRS_INITIATOR_PROVIDER"};
+
+	for (size_t i = 0; i < sizeof(providers) / sizeof(providers[0]); i++)
+		if (getenv(providers[i]) != NULL && strcmp(getenv(providers[i]), "soft") != 0)
+			return "";
+	return NULL;
+}
+
+const struct test strict_tests[] = {
+	{"strict-private-data", private_target, private_initiator, .missing = not_soft},
+	{"strict-private-data-warn", warned_target, warned_initiator, .missing = not_soft},
+	{"strict-unknown-value", lenient_target, mistaken_initiator, .missing = not_soft},
+	{"strict-send-queue", two_links_target, places_initiator, .missing = not_soft},
+	{"strict-send-queue-warn", two_links_target, unpolled_warned, .missing = not_soft},
+	{"strict-send-queue-off", two_links_target, unpolled_unnoticed, .missing = not_soft},
+	{"strict-cq-overrun", overrun_target, overrun_initiator, .missing = not_soft},
+	{"strict-late-receive", late_adapter_target, late_initiator, .missing = not_soft},
+	{"strict-late-receive-srq", late_shared_target, late_initiator, .missing = not_soft},
+	{"strict-late-receive-warn", late_warned_target, late_initiator, .missing = not_soft},
+	{"strict-changed-in-flight", one_link_target, changed_initiator, .missing = not_soft},
+	{"strict-deregistered-in-flight", one_link_target, withdrawn_initiator, .missing = not_soft},
+	{.name = NULL},
+};
