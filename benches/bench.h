@@ -40,6 +40,8 @@ struct options {
 	unsigned count;	  /* operations of a measurement that has a fixed number of them */
 	unsigned conns;	  /* connections */
 	size_t size;	  /* bytes of an operation */
+	bool file;	  /* what the other side reads and writes is a mapped file */
+	unsigned depth;	  /* operations in flight */
 	const char *preload; /* a library for start-up */
 };
 
@@ -147,6 +149,10 @@ bool link_reap(struct link *link);
 void link_room(struct link *link);
 void link_drain(struct link *link);
 
+/* Whether an operation has completed, and well; waits, polling, until one has. For those that do without the accounting above. */
+bool has_completed(struct rpma_cq *cq);
+void await_completion(struct rpma_cq *cq);
+
 /* The 64-bit value at the start of memory that another process writes. */
 static inline uint64_t
 peek(const char *p)
@@ -166,6 +172,13 @@ poke(char *p, uint64_t value)
 /* A connected TCP socket between the sides. */
 int raw_open(struct side *side);
 
+/* Listens at a port that nobody has had before, and says which. */
+#define PORT_LEN 8
+struct rpma_ep *listen_anywhere(struct rpma_peer *peer, char port[PORT_LEN]);
+void expect_event(struct rpma_conn *conn, enum rpma_conn_event expected);
+/* Zeroed memory that has its pages; of a file without a name if the option says so. */
+char *map_pages(const struct side *side, size_t size);
+
 /* The measurements; each prints its line from the side that knows. */
 void raw_pingpong(struct side *side);
 void raw_rate(struct side *side);
@@ -181,5 +194,22 @@ void small_writes(struct side *side);
 void srq_pingpong(struct side *side);
 void idle(struct side *side);
 void start_up(struct side *side);
+void one_write(struct side *side);
+void one_read(struct side *side);
+void write_burst(struct side *side);
+void write_streams(struct side *side);
+void read_rate(struct side *side);
+void target_cpu(struct side *side);
+void connect_cycle(struct side *side);
+void first_write(struct side *side);
+void raw_connect(struct side *side);
+void vm_write(struct side *side);
+void vm_read(struct side *side);
+void vm_write_guarded(struct side *side);
+void vm_write_stream(struct side *side);
+void vm_read_stream(struct side *side);
+void memcpy_stream(struct side *side);
+void shm_pingpong(struct side *side);
+void eventfd_pingpong(struct side *side);
 
 #endif /* BENCH_H */

@@ -149,21 +149,13 @@ write_flush(struct side *side)
 		struct timer t;
 
 		for (timer_start(&t, side->opt.ms); timer_next(&t);) {
-			struct ibv_wc wc;
-			int ret;
-
 			n++;
 			poke(link.out + out_slot(n), n);
 			CHECK(rpma_write(conn, link.remote, 0, link.out_mr, out_slot(n), LEN,
 				RPMA_F_COMPLETION_ON_ERROR, NULL));
 			CHECK(rpma_flush(conn, link.remote, 0, LEN, RPMA_FLUSH_TYPE_VISIBILITY,
 				RPMA_F_COMPLETION_ALWAYS, NULL));
-			do
-				ret = rpma_cq_get_wc(link.cq[link.use], 1, &wc, NULL);
-			while (ret == RPMA_E_NO_COMPLETION);
-			CHECK(ret);
-			REQUIRE(wc.status == IBV_WC_SUCCESS, "a completion with enum ibv_wc_status %d",
-				wc.status);
+			await_completion(link.cq[link.use]);
 		}
 		timer_report(&t, 1);
 		ctl_send(side, &n, sizeof(n));

@@ -9,15 +9,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PORT_LEN 8
 #define LISTEN_TRIES 8
 
-static char *
-map_pages(size_t size)
+char *
+map_pages(const struct side *side, size_t size)
 {
-	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	int fd = side->opt.file ? memfd_create("bench", MFD_CLOEXEC) : -1;
+	char *p;
 
+	REQUIRE(!side->opt.file || (fd >= 0 && ftruncate(fd, (off_t)size) == 0), "memfd_create: %s", strerror(errno));
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		(fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_POPULATE, fd, 0);
+	if (fd >= 0)
+		close(fd);
 	REQUIRE(p != MAP_FAILED, "mmap of %zu bytes: %s", size, strerror(errno));
 	return p;
 }
@@ -37,7 +41,7 @@ free_port(char port[PORT_LEN])
 	snprintf(port, PORT_LEN, "%u", ntohs(sin.sin_port));
 }
 
-static void
+void
 expect_event(struct rpma_conn *conn, enum rpma_conn_event expected)
 {
 	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
@@ -80,18 +84,27 @@ post_receives(struct link *link, struct rpma_conn_req *req, uint32_t rq)
 		CHECK(rpma_conn_req_recv(req, link->in_mr, i * SLOT, SLOT, (void *)i));
 }
 
+struct rpma_ep *
+listen_anywhere(struct rpma_peer *peer, char port[PORT_LEN])
+{
+	struct rpma_ep *ep = NULL;
+	int ret, tries = 0;
+
+	do {
+		free_port(port);
+		ret = rpma_ep_listen(peer, ADDR, port, &ep);
+	} while (ret != 0 && ++tries < LISTEN_TRIES);
+	CHECK(ret);
+	return ep;
+}
+
 static void
 listen_and_accept(struct link *link, struct rpma_conn_cfg *cfg, uint32_t rq,
 	const struct rpma_conn_private_data *own)
 {
 	char port[PORT_LEN] = "";
-	int ret, tries = 0;
 
-	do {
-		free_port(port);
-		ret = rpma_ep_listen(link->peer, ADDR, port, &link->ep);
-	} while (ret != 0 && ++tries < LISTEN_TRIES);
-	CHECK(ret);
+	link->ep = listen_anywhere(link->peer, port);
 	ctl_send(link->side, port, sizeof(port));
 	for (unsigned i = 0; i < link->conns; i++) {
 		struct rpma_conn_req *req = NULL;
@@ -143,8 +156,8 @@ link_open(struct link *link, struct side *side, const struct link_sizes *sizes)
 
 	link->in_size = sizes->in > receives * SLOT ? sizes->in : receives * SLOT;
 	link->out_size = sizes->out;
-	link->in = map_pages(link->in_size);
-	link->out = map_pages(link->out_size);
+	link->in = map_pages(side, link->in_size);
+	link->out = map_pages(side, link->out_size);
 	CHECK(rpma_utils_get_ibv_context(ADDR, side->initiator ? RPMA_UTIL_IBV_CONTEXT_REMOTE
 		: RPMA_UTIL_IBV_CONTEXT_LOCAL, &dev));
 	CHECK(rpma_peer_new(dev, &link->peer));
@@ -200,6 +213,26 @@ link_close(struct link *link)
 	munmap(link->out, link->out_size);
 	free(link->conn);
 	free(link->cq);
+}
+
+bool
+has_completed(struct rpma_cq *cq)
+{
+	struct ibv_wc wc;
+	int ret = rpma_cq_get_wc(cq, 1, &wc, NULL);
+
+	if (ret == RPMA_E_NO_COMPLETION)
+		return false;
+	CHECK(ret);
+	REQUIRE(wc.status == IBV_WC_SUCCESS, "a completion with enum ibv_wc_status %d", wc.status);
+	return true;
+}
+
+void
+await_completion(struct rpma_cq *cq)
+{
+	while (!has_completed(cq))
+		;
 }
 
 int

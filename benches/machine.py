@@ -56,6 +56,10 @@ def cpu_time(pid):
     return int(fields[11]) + int(fields[12]), sum(int(read(f"/proc/{pid}/task/{t}/schedstat").split()[0]) for t in tasks)
 
 
+def resident_kib(pid):
+    return int(re.search(r"^VmRSS:\s+(\d+) kB", read(f"/proc/{pid}/status"), re.M).group(1))
+
+
 class Counter:
     """Counts the system calls of a process. perf, if it may, does not slow the process down; strace does."""
 

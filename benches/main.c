@@ -33,6 +33,23 @@ static const struct measurement {
 	{"read-stream", read_stream, "reads of --size, GB/s"},
 	{"small-writes", small_writes, "--count writes of --size for each line on stdin"},
 	{"idle", idle, "--conns connections without traffic until stdin ends"},
+	{"one-write", one_write, "a write of --size, its completion polled, us"},
+	{"one-read", one_read, "a read of --size, its completion polled, us"},
+	{"write-burst", write_burst, "--signal 8-byte writes, the last one signalled; us a write"},
+	{"write-streams", write_streams, "writes of --size on --conns connections, --depth in flight on each, GB/s in all"},
+	{"read-rate", read_rate, "reads of --size, --depth in flight, million/s"},
+	{"target-cpu", target_cpu, "CPU time of the target's process for each of --count reads and writes of --size, ns"},
+	{"connect-cycle", connect_cycle, "connect, established, disconnect, us"},
+	{"first-write", first_write, "a process's first connection until its first write has completed, us"},
+	{"raw-connect", raw_connect, "TCP connect, accept, a byte each way, close, us"},
+	{"vm-write", vm_write, "one process_vm_writev() of --size, us"},
+	{"vm-write-guarded", vm_write_guarded, "the same with a byte in another page before, us"},
+	{"vm-read", vm_read, "one process_vm_readv() of --size, us"},
+	{"vm-write-stream", vm_write_stream, "process_vm_writev() of --size, GB/s"},
+	{"vm-read-stream", vm_read_stream, "process_vm_readv() of --size, GB/s"},
+	{"memcpy", memcpy_stream, "memcpy() of --size, GB/s"},
+	{"shm-pingpong", shm_pingpong, "8 bytes in shared memory, both sides spin, round trip in us"},
+	{"eventfd-pingpong", eventfd_pingpong, "both sides asleep in read() of an eventfd, round trip in us"},
 	{"start-up", start_up, "start and end of /bin/true, with --preload if given, us"},
 };
 
@@ -56,6 +73,8 @@ usage(FILE *out)
 		"  --signal N    one write in N is signalled (16)\n"
 		"  --count N     writes of small-writes (15000)\n"
 		"  --conns N     connections (1)\n"
+		"  --depth N     operations in flight (1)\n"
+		"  --file        what the other side reads and writes is a mapped file (memfd)\n"
 		"  --preload LIB LD_PRELOAD of start-up\n");
 }
 
@@ -232,8 +251,8 @@ main(int argc, char *argv[])
 	static const struct option longs[] = {{"cpus", 1, 0, 'c'}, {"free", 0, 0, 'f'},
 		{"sleep", 0, 0, 's'}, {"ms", 1, 0, 'm'}, {"limit", 1, 0, 'l'}, {"size", 1, 0, 'z'},
 		{"signal", 1, 0, 'g'}, {"count", 1, 0, 'n'}, {"conns", 1, 0, 'k'},
-		{"preload", 1, 0, 'p'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
-	struct options opt = {.cpu = -1, .ms = 100, .signal = 16, .count = 15000, .conns = 1, .size = 8};
+		{"depth", 1, 0, 'd'}, {"file", 0, 0, 'F'}, {"preload", 1, 0, 'p'}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+	struct options opt = {.cpu = -1, .ms = 100, .signal = 16, .count = 15000, .conns = 1, .depth = 1, .size = 8};
 	const struct measurement *m = NULL;
 	int cpus[2] = {-1, -1};
 	unsigned limit = 10;
@@ -258,6 +277,8 @@ main(int argc, char *argv[])
 		case 'g': opt.signal = (unsigned)number(optarg, 1, 1 << 16); break;
 		case 'n': opt.count = (unsigned)number(optarg, 1, 1 << 30); break;
 		case 'k': opt.conns = (unsigned)number(optarg, 1, 1 << 16); break;
+		case 'd': opt.depth = (unsigned)number(optarg, 1, 64); break;
+		case 'F': opt.file = true; break;
 		case 'p': opt.preload = optarg; break;
 		case 'h': usage(stdout); return 0;
 		default: usage(stderr); return 2;

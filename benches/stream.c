@@ -26,18 +26,11 @@ post_small(struct link *link, uint64_t n)
 static void
 flush_all(struct link *link)
 {
-	struct ibv_wc wc;
-	int ret;
-
 	link_drain(link);
 	/* what is behind the last signalled one is unsignalled: the flush's completion stands for them, too */
 	CHECK(rpma_flush(link->conn[link->use], link->remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
-	do
-		ret = rpma_cq_get_wc(link->cq[link->use], 1, &wc, NULL);
-	while (ret == RPMA_E_NO_COMPLETION);
-	CHECK(ret);
-	REQUIRE(wc.status == IBV_WC_SUCCESS, "a completion with enum ibv_wc_status %d", wc.status);
+	await_completion(link->cq[link->use]);
 	link->posted = 0;
 	link->since = 0;
 }

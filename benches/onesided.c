@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* onesided.c -- reads and writes of every size, one at a time, in bursts and on several connections, while the target's program sleeps. */
+#include "bench.h"
+
+#define SQ 128
+
+static void
+post(struct link *link, unsigned conn, size_t at, bool reads, int flags)
+{
+	size_t size = link->side->opt.size;
+
+	if (reads)
+		CHECK(rpma_read(link->conn[conn], link->out_mr, at, link->remote, at, size, flags, NULL));
+	else
+		CHECK(rpma_write(link->conn[conn], link->remote, at, link->out_mr, at, size, flags, NULL));
+}
+
+static void
+open_link(struct link *link, struct side *side, size_t places)
+{
+	const struct link_sizes sizes = {.in = places * side->opt.size, .out = places * side->opt.size, .sq = SQ, .rq = 1};
+
+	side->opt.signal = 1;
+	link_open(link, side, &sizes);
+}
+
+/* The target's part: it sleeps until the initiator is done. */
+static void
+close_link(struct link *link)
+{
+	char done = 1;
+
+	if (link->side->initiator)
+		ctl_send(link->side, &done, sizeof(done));
+	else
+		ctl_recv(link->side, &done, sizeof(done));
+	link_close(link);
+}
+
+static void
+one(struct side *side, bool reads)
+{
+	struct link link;
+
+	open_link(&link, side, 1);
+	if (side->initiator) {
+		struct timer t;
+
+		for (timer_start(&t, side->opt.ms); timer_next(&t);) {
+			post(&link, 0, 0, reads, RPMA_F_COMPLETION_ALWAYS);
+			await_completion(link.cq[0]);
+		}
+		timer_report(&t, 1);
+	}
+	close_link(&link);
+}
+
+void
+one_write(struct side *side)
+{
+	one(side, false);
+}
+
+void
+one_read(struct side *side)
+{
+	one(side, true);
+}
+
+/* So many writes at once to places of their own, the last one signalled, then its completion; the time of one of them. */
+void
+write_burst(struct side *side)
+{
+	unsigned burst = side->opt.signal;
+	struct link link;
+
+	open_link(&link, side, burst);
+	if (side->initiator) {
+		struct timer t;
+
+		for (timer_start(&t, side->opt.ms); timer_next(&t);) {
+			for (unsigned i = 0; i < burst; i++)
+				post(&link, 0, i * side->opt.size, false,
+					i + 1 < burst ? RPMA_F_COMPLETION_ON_ERROR : RPMA_F_COMPLETION_ALWAYS);
+			await_completion(link.cq[0]);
+		}
+		timer_report(&t, burst);
+	}
+	close_link(&link);
+}
+
+/* As many as --depth in flight on each connection, all of them signalled; gives how many have completed in the time. */
+static uint64_t
+keep_in_flight(struct link *link, bool reads, uint64_t *ns)
+{
+	unsigned depth = link->side->opt.depth;
+	size_t size = link->side->opt.size;
+	uint64_t began = now_ns(), end = began + link->side->opt.ms * UINT64_C(1000000);
+	uint64_t n = 0;
+
+	for (unsigned c = 0; c < link->conns; c++)
+		for (unsigned i = 0; i < depth; i++)
+			post(link, c, (size_t)(c * depth + i) * size, reads, RPMA_F_COMPLETION_ALWAYS);
+	do {
+		for (unsigned c = 0; c < link->conns; c++)
+			for (unsigned i = 0; i < depth && has_completed(link->cq[c]); i++) {
+				post(link, c, (size_t)(c * depth + n % depth) * size, reads, RPMA_F_COMPLETION_ALWAYS);
+				n++;
+			}
+	} while (now_ns() < end);
+	*ns = now_ns() - began;
+	for (unsigned c = 0; c < link->conns; c++)
+		for (unsigned i = 0; i < depth; i++)
+			await_completion(link->cq[c]);
+	return n;
+}
+
+void
+read_rate(struct side *side)
+{
+	struct link link;
+	uint64_t n, ns;
+
+	open_link(&link, side, side->opt.depth);
+	if (side->initiator) {
+		n = keep_in_flight(&link, true, &ns);
+		printf("value=%.4f rounds=%" PRIu64 "\n", (double)n * 1e3 / (double)ns, n);
+	}
+	close_link(&link);
+}
+
+void
+write_streams(struct side *side)
+{
+	struct link link;
+	uint64_t n, ns;
+
+	open_link(&link, side, (size_t)side->opt.conns * side->opt.depth);
+	if (side->initiator) {
+		n = keep_in_flight(&link, false, &ns);
+		printf("value=%.4f rounds=%" PRIu64 "\n", (double)n * (double)side->opt.size / (double)ns, n);
+	}
+	close_link(&link);
+}
+
+static uint64_t
+own_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* What the target's process spends, all of its threads, on reads and writes that its program takes no part in. */
+void
+target_cpu(struct side *side)
+{
+	struct link link;
+	unsigned count = side->opt.count;
+	char done = 1;
+
+	open_link(&link, side, 1);
+	if (side->initiator) {
+		/* what is done once for a key is no cost of an operation */
+		for (unsigned i = 0; i < 2 * count; i++) {
+			if (i == count)
+				ctl_barrier(side);
+			post(&link, 0, 0, i % 2, RPMA_F_COMPLETION_ALWAYS);
+			await_completion(link.cq[0]);
+		}
+		ctl_send(side, &done, sizeof(done));
+	} else {
+		uint64_t before;
+
+		ctl_barrier(side);
+		before = own_cpu_ns();
+		ctl_recv(side, &done, sizeof(done));
+		printf("value=%.4f rounds=%u\n", (double)(own_cpu_ns() - before) / count, count);
+	}
+	close_link(&link);
+}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The rows of the table: what is measured, beside which reference, and the target."""
+
+import others
+
+SMALL_WRITES = 15000
+IDLE_WINDOW_S = 5
+
+TCP = {"SOFTVERBS_LOCAL": "0"}
+CRC = {"SOFTVERBS_CRC": "1"}
+
+RAW_BUSY = ("raw-pingpong",)
+HALF_BUSY = "half round trip of raw TCP, both busy"
+
+
+class Row:
+    """The settings are environment variables for value and reference; own_settings are those of the value alone."""
+
+    def __init__(self, name, what, unit, program, ref=None, ref_what="", scale=1.0, target=None, digits=2, settings=None,
+                 own_settings=None):
+        self.name, self.what, self.unit, self.program = name, what, unit, program
+        self.ref, self.ref_what, self.scale, self.target, self.digits = ref, ref_what, scale, target, digits
+        self.settings = settings or {}
+        self.own_settings = own_settings or {}
+
+
+def bandwidth(kind, label, size, target=None):
+    return Row(f"{kind}-{label}", f"{kind}s of {label}", "GB/s", (f"{kind}-stream", "--size", str(size)),
+               ("raw-stream", "--size", str(size)), "raw TCP, messages of this size", 1.0, target)
+
+
+def over_tcp(row):
+    """As between two hosts: without the memory that two processes of one host share."""
+    return Row(f"tcp-{row.name}", f"{row.what}; over TCP", row.unit, row.program, row.ref, row.ref_what, row.scale, row.target,
+               row.digits, TCP)
+
+
+def beside_kernel(kind, label, size):
+    """The one copy that two processes need, by the kernel."""
+    return Row(f"vm-{kind}-{label}", f"{kind}s of {label}", "GB/s", (f"{kind}-stream", "--size", str(size)),
+               (f"vm-{kind}-stream", "--size", str(size)), f"process_vm_{kind}v of this size", 1.0, (">=", 0.95))
+
+
+def beside_memcpy(label, size):
+    return Row(f"file-write-{label}", f"writes of {label} to a mapped file", "GB/s", ("write-stream", "--file", "--size", str(size)),
+               ("memcpy", "--size", str(size)), "memcpy of this size, of what the caches have", 1.0, (">=", 0.9))
+
+
+def as_original(name, what, unit, program, digits=2):
+    """Through ours and through the C library in turn. Ours is never slower than 0.9 of it."""
+    target = ("<=", 1.11) if unit == "us" else (">=", 0.9)
+    return Row(f"c-{name}", what, unit, program, (others.ORIGINAL, *program),
+               "the same program with the C librpma of this machine on libsoftverbs", 1.0, target, digits)
+
+
+def perftest(kind):
+    return Row(f"perftest-{kind}", f"{kind}s of 64 KiB, the average that ib_{kind}_bw -R prints on libsoftverbs", "GB/s",
+               (others.PERFTEST, f"ib_{kind}_bw", str(64 << 10)), ("raw-stream", "--size", str(64 << 10)),
+               "raw TCP, messages of this size", 1.0, (">=", 0.9))
+
+
+ON_ONE_HOST = [
+    Row("write-spin", "8 B unsignalled write seen by an application that spins on its memory; both applications spin, both"
+        " processes pinned; one way", "us", ("write-pingpong", "--signal", "32"), RAW_BUSY, HALF_BUSY, 0.5, ("<=", 2.5)),
+    Row("write-core-free", "the same with a core free: the initiator is blocked in rpma_cq_wait until it is answered, the"
+        " libraries' threads may use any CPU; one way", "us", ("write-oneway", "--free", "--signal", "32"), RAW_BUSY, HALF_BUSY,
+        0.5, ("<=", 1.5)),
+    Row("write-unsignalled", "write-spin against the same with every write signalled: not slower, 10 % left for noise", "us",
+        ("write-pingpong", "--signal", "32"), ("write-pingpong", "--signal", "1"), "every write signalled", 1.0, ("<=", 1.1)),
+    Row("send-sleep", "8 B send/recv, both asleep in rpma_cq_wait, half round trip", "us", ("send-pingpong", "--sleep"),
+        ("raw-pingpong", "--sleep"), "half round trip of raw TCP, both in blocking recv", 0.5, ("<=", 1.4)),
+    Row("write-rate", "8 B writes, one signalled in 16, until all are visible", "M/s", ("write-rate", "--signal", "16"),
+        ("raw-rate",), "raw TCP, one send() for each FPDU of such a write (28 B)", 1.0, (">=", 5), 3),
+    Row("write-rate-64", "8 B writes, one signalled in 64, until all are visible", "M/s", ("write-rate", "--signal", "64"),
+        ("raw-rate",), "raw TCP, one send() for each FPDU of such a write (28 B)", 1.0, (">=", 5), 3),
+    Row("write-flush", "8 B write and flush to visibility, polling", "us", ("write-flush",), RAW_BUSY,
+        "round trip of raw TCP, both busy", 1.0, ("<=", 1.25)),
+    Row("send-poll", "8 B send/recv, both polling, half round trip", "us", ("send-pingpong",), RAW_BUSY, HALF_BUSY, 0.5, ("<=", 1.2)),
+    Row("srq-64", "8 B send/recv round on one of 64 connections with one shared receive queue, both polling", "us",
+        ("srq-pingpong", "--conns", "64"), ("srq-pingpong", "--conns", "4"), "the same with 4 connections", 1.0, ("<=", 1.3)),
+    Row("syscalls", f"system calls of the target's process for each of {SMALL_WRITES} writes of 64 B, its application asleep",
+        "a write", None, target=("<=", 0.15), digits=4),
+    Row("idle-1000", f"CPU time (utime+stime) of both processes of 1,000 idle connections in {IDLE_WINDOW_S} s", "ticks", None,
+        target=("<=", 1), digits=0),
+    bandwidth("write", "4KiB", 4 << 10), bandwidth("write", "64KiB", 64 << 10), bandwidth("write", "1MiB", 1 << 20),
+    bandwidth("read", "4KiB", 4 << 10), bandwidth("read", "64KiB", 64 << 10), bandwidth("read", "1MiB", 1 << 20),
+]
+
+ROWS = [
+    *ON_ONE_HOST,
+    *(over_tcp(row) for row in ON_ONE_HOST
+      if row.name in ("write-spin", "write-core-free", "send-sleep", "write-rate", "write-rate-64", "write-flush", "send-poll", "syscalls")),
+    over_tcp(bandwidth("write", "4KiB", 4 << 10, (">=", 2))), over_tcp(bandwidth("write", "64KiB", 64 << 10, (">=", 1))),
+    over_tcp(bandwidth("write", "1MiB", 1 << 20, (">=", 0.95))), over_tcp(bandwidth("read", "4KiB", 4 << 10)),
+    over_tcp(bandwidth("read", "64KiB", 64 << 10, (">=", 0.9))), over_tcp(bandwidth("read", "1MiB", 1 << 20, (">=", 0.9))),
+    Row("tcp-read-depth", "8 B reads, 16 in flight; over TCP", "M/s", ("read-rate", "--depth", "16"), ("read-rate", "--depth", "1"),
+        "one at a time", 1.0, (">=", 4), 3, TCP),
+    Row("tcp-connect", "connect, established at both ends, disconnect; over TCP", "us", ("connect-cycle",), ("raw-connect",),
+        "TCP connect, accept, a byte each way, close", 1.0, ("<=", 2.5), 1, TCP),
+    Row("tcp-streams", "writes of 64KiB on 4 connections, 4 in flight on each; over TCP", "GB/s",
+        ("write-streams", "--conns", "4", "--depth", "4", "--size", str(64 << 10)),
+        ("write-streams", "--conns", "1", "--depth", "4", "--size", str(64 << 10)), "on one connection", 1.0, (">=", 0.9), 2, TCP),
+    Row("tcp-crc", "writes of 64KiB with SOFTVERBS_CRC=1; over TCP", "GB/s", ("write-stream", "--size", str(64 << 10)),
+        ("write-stream", "--size", str(64 << 10)), "without CRC", 1.0, (">=", 0.6), 2, TCP, CRC),
+    Row("vm-write-8", "8 B write, its completion polled", "us", ("one-write",), ("vm-write",), "one process_vm_writev of 8 B", 1.0,
+        ("<=", 1.2)),
+    Row("vm-read-8", "8 B read, its completion polled", "us", ("one-read",), ("vm-read",), "one process_vm_readv of 8 B", 1.0,
+        ("<=", 1.2)),
+    Row("vm-write-spin", "write-spin", "us", ("write-pingpong", "--signal", "32"), ("vm-write",), "one process_vm_writev of 8 B", 1.0,
+        ("<=", 1.5)),
+    Row("vm-write-burst", "one of 64 8 B writes that are posted together, until they have completed", "us",
+        ("write-burst", "--signal", "64"), ("vm-write",), "one process_vm_writev of 8 B", 1.0, ("<=", 0.45)),
+    beside_kernel("write", "64KiB", 64 << 10), beside_kernel("write", "1MiB", 1 << 20),
+    beside_kernel("read", "64KiB", 64 << 10), beside_kernel("read", "1MiB", 1 << 20),
+    Row("file-write-8", "8 B write to a mapped file, its completion polled", "us", ("one-write", "--file"), ("vm-write",),
+        "one process_vm_writev of 8 B", 1.0, ("<=", 0.1)),
+    beside_memcpy("64KiB", 64 << 10), beside_memcpy("1MiB", 1 << 20),
+    Row("shm-send-poll", "send-poll", "us", ("send-pingpong",), ("shm-pingpong",), "half a ping-pong in shared memory, both spin", 0.5,
+        ("<=", 2)),
+    Row("eventfd-send-sleep", "send-sleep", "us", ("send-pingpong", "--sleep"), ("eventfd-pingpong",),
+        "half a ping-pong of two eventfds, both asleep", 0.5, ("<=", 1.2)),
+    Row("target-cpu", "CPU time of the target's process for each read or write of 64 B that its program takes no part in", "ns",
+        ("target-cpu", "--size", "64"), target=("<=", 10), digits=0),
+    Row("first-write", "a process's first connection, from rpma_conn_req_new to the completion of its first write", "us",
+        ("first-write",), ("raw-connect",), "TCP connect, accept, a byte each way, close", 1.0, ("<=", 12), 0),
+    Row("conns-1000", "send-poll with 1,000 connections open", "us", ("send-pingpong", "--conns", "1000"), ("send-pingpong",),
+        "with one connection open", 1.0, ("<=", 1.2)),
+    Row("memory-1000", "resident memory of an idle connection, 1,000 of them, at the side that needs more", "KiB", None,
+        target=("<=", 64), digits=1),
+    as_original("write-spin", "write-spin, this library on soft", "us", ("write-pingpong", "--signal", "32")),
+    as_original("write-flush", "write-flush, this library on soft", "us", ("write-flush",)),
+    as_original("write-rate", "write-rate, this library on soft", "M/s", ("write-rate", "--signal", "16"), 3),
+    as_original("send-poll", "send-poll, this library on soft", "us", ("send-pingpong",)),
+    as_original("send-sleep", "send-sleep, this library on soft", "us", ("send-pingpong", "--sleep")),
+    as_original("write-64KiB", "write-64KiB, this library on soft", "GB/s", ("write-stream", "--size", str(64 << 10))),
+    as_original("read-64KiB", "read-64KiB, this library on soft", "GB/s", ("read-stream", "--size", str(64 << 10))),
+    perftest("write"), perftest("read"),
+    Row("start-up", "start and end of /bin/true with libsoftverbs.so preloaded", "us", ("start-up", "--preload", others.SOFTVERBS),
+        ("start-up",), "/bin/true alone", 1.0, ("<=", 3), 0),
+]
