@@ -7,42 +7,53 @@
 #                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), and all of check-threads and check-sanitizers; PARTS="simulation",
 #                   "stress", "threads" or "sanitizers" for one of them
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
+#   make bench-svg  draws what make bench has left in build/bench.json as docs/bench.svg
+#   make bench-calls  builds it, then counts the instructions of its calls beside those of Debian's librpma, by callgrind
 #   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
 #   make mutants    breaks iwarp, conn, memory and the CM's values in one place after the other, and says what no test notices; SHARD=K/N for a part
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
 #   make check-verbs  builds it, then runs other people's verbs programs on the software device: rping, perftest, the original librpma; TESTS="a b"
+#   make check-probes  builds it, then traces the examples with bpftrace, as root
+#   make fio FIO=DIR  builds the engines in fio/ with the headers of the configured fio source tree in DIR
+#   make check-fio  builds these with the Debian package's source, or that in FIO=DIR, and runs fio with them on software RDMA
 #   make check-rdma builds it, then runs examples and pairs on a real verbs device, in a virtual machine
 #   make check-rdma-newer  runs examples in a guest of Debian 13, whose device has native flush and native atomic write
 #   make check-siw  builds it, then runs software RDMA against the kernel's software iWARP, in a virtual machine
+#   make check-ready installs and builds what all of these targets need, so that several of them can run at a time;
+#                   check-newer-ready what check-rdma-newer needs besides, check-variants-ready what check-threads and check-sanitizers do
 #   make check-upstream UPSTREAM=DIR  builds it, then runs the examples and tests of the original's source trees in DIR on it
-#   make check-packaging  builds it, then tests install, the tarball and the packages, as root
-#   make install    installs it: prefix (/usr/local), bindir, libdir, includedir, mandir, DESTDIR
+#   make check-packaging  builds it, then tests install, the tarball and the packages, as root; TESTS="a b"
+#   make install    installs it: prefix (/usr/local), bindir, libdir, includedir, mandir, docdir, datadir, zshdir, DESTDIR
 #   make uninstall  removes exactly what install put there; give it the same settings
 #   make deb        builds the Debian packages librpma0, librpma-dev and softverbs in build/deb/
 #   make vendor     copies the crates that a build needs to vendor/; from then on none needs the network
-#   make dist       writes a source tarball with these crates to build/dist/
+#   make dist       writes a source tarball with the crates that are linked, and the manual pages, to build/dist/
 #   make header     makes include/librpma.h anew from the source
+#   make bindings   makes the Rust declarations of libibverbs and librdmacm anew from the installed headers, with libclang
 #   make clean      removes build/ and what cargo built
 #
-# demo, check and the other check targets install the Debian packages that they need and that are missing. All others install
+# demo, check, the other check targets and bench-calls install the Debian packages that they need and that are missing. All others install
 # nothing: they name what is missing, with the command that installs it, and stop.
 
 VERSION := 1.4.0
 SONAME := librpma.so.0
 
-BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libclang-dev libibverbs-dev librdmacm-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base
+BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
+TEST_PACKAGES := $(BUILD_PACKAGES) libclang-dev g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base python3 valgrind rdmacm-utils
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
+CALLS_PACKAGES := $(BUILD_PACKAGES) python3 valgrind librpma0
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
 SIW_PACKAGES := make binutils gcc-12 libelf1 xz-utils
 VERBS_PACKAGES := $(BUILD_PACKAGES) ibverbs-utils rdmacm-utils perftest librpma0 python3-pyverbs
+FIO_PACKAGES := $(BUILD_PACKAGES) fio dpkg-dev iproute2
+PROBES_PACKAGES := $(BUILD_PACKAGES) bpftrace
 UPSTREAM_PACKAGES := $(BUILD_PACKAGES) xz-utils libpmem-dev libpmem2-dev libprotobuf-c-dev
 DEB_PACKAGES := $(BUILD_PACKAGES) git xz-utils dpkg-dev debhelper
-PACKAGING_PACKAGES := $(DEB_PACKAGES) ibverbs-utils lintian cmake rpm mmdebstrap debian-archive-keyring util-linux
+PACKAGING_PACKAGES := $(DEB_PACKAGES) ibverbs-utils lintian blhc cmake rpm rpmlint mmdebstrap debian-archive-keyring util-linux
 
 CARGO ?= cargo
 CC ?= cc
@@ -54,10 +65,18 @@ STRIP ?= strip
 SETUP ?= tools/setup
 ASK := --ask
 # a target's own variables are those of what it depends on, too
-demo check check-%: ASK :=
+demo check check-% bench-calls: ASK :=
 # Passed to cargo, for example --no-default-features --features soft
 CARGO_FLAGS ?=
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# For another architecture: the name that Rust has for it, with CC, LD, AR, OBJCOPY, STRIP and PKG_CONFIG of that architecture in the
+# environment. What runs during the build is still for this one.
+RUST_TARGET ?=
+ifneq ($(RUST_TARGET),)
+FOR_TARGET := --target $(RUST_TARGET)
+export CARGO_TARGET_$(shell echo '$(RUST_TARGET)' | tr a-z- A-Z_)_LINKER := $(CC)
+endif
+BUILT := $(TARGET_DIR)/$(if $(RUST_TARGET),$(RUST_TARGET)/)release
 
 # With vendored crates the registry is not asked.
 ifneq ($(wildcard vendor/.),)
@@ -81,7 +100,11 @@ bindir ?= $(prefix)/bin
 libdir ?= $(prefix)/lib
 includedir ?= $(prefix)/include
 mandir ?= $(prefix)/share/man
-INSTALL_FILES = DESTDIR='$(DESTDIR)' prefix='$(prefix)' bindir='$(bindir)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' \
+docdir ?= $(prefix)/share/doc/librpma
+datadir ?= $(prefix)/share
+zshdir ?= $(datadir)/zsh/site-functions
+INSTALL_FILES = DESTDIR='$(DESTDIR)' prefix='$(prefix)' bindir='$(bindir)' libdir='$(libdir)' includedir='$(includedir)' mandir='$(mandir)' docdir='$(docdir)' \
+	datadir='$(datadir)' zshdir='$(zshdir)' \
 	VERSION=$(VERSION) STRIP='$(STRIP)' BUILD=build tools/install
 
 # The prefix to use in build/.
@@ -93,10 +116,10 @@ CMAKE_DIR := $(STAGE_LIB)/librpma/cmake
 TEMPLATE = DESTDIR= prefix='$(STAGE)' libdir='$(STAGE_LIB)' includedir='$(STAGE_INCLUDE)' VERSION=$(VERSION) tools/install template
 
 TARBALL := build/dist/librpma-$(VERSION).tar.xz
-CARGO_LIB := $(TARGET_DIR)/release/liblibrpma.a
+CARGO_LIB := $(BUILT)/liblibrpma.a
 WHOLE_LIB := build/obj/librpma-whole.a
 SOURCES := Cargo.toml Cargo.lock $(shell find src crates -type f)
-MAN_SOURCES := $(shell find man tools/man -type f)
+MAN_SOURCES := $(shell find man tools/man examples -type f)
 LIBRARY := $(STAGE_LIB)/$(SONAME) $(STAGE_LIB)/librpma.so $(STAGE_LIB)/librpma.a $(STAGE_INCLUDE)/librpma.h $(PC_DIR)/librpma.pc \
 	$(CMAKE_DIR)/librpma-config.cmake $(CMAKE_DIR)/librpma-config-version.cmake
 PRELOAD := $(STAGE_LIB)/libsoftverbs.so
@@ -105,17 +128,18 @@ AUDIT := $(STAGE_LIB)/libsoftverbs-dl.so
 AUDIT_ARCHIVE := build/obj/softverbs-dl.a
 PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
+COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-long check-threads check-sanitizers check-verbs bench check-rdma check-rdma-newer check-siw check-packaging install uninstall header setup-tests vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants
+.PHONY: all demo check check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bindings
 
-all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES)
+all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
 setup-tests:
 	@$(SETUP) $(TEST_PACKAGES)
 
 $(WHOLE_LIB): $(SOURCES)
 	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
-	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p librpma --lib $(CARGO_FLAGS)
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked $(FOR_TARGET) -p librpma --lib $(CARGO_FLAGS)
 	@mkdir -p $(@D)
 	cp $(CARGO_LIB) $@
 
@@ -125,7 +149,7 @@ $(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Make
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
 		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
-		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc
 
 # The library to preload: the names of libibverbs and librdmacm with their version nodes, from the tables in its source.
@@ -140,36 +164,36 @@ build/obj/softverbs.ld: $(PRELOAD_TABLES)
 
 $(PRELOAD_ARCHIVE): $(SOURCES)
 	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
-	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p softverbs-preload --lib
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked $(FOR_TARGET) -p softverbs-preload --lib
 	@mkdir -p $(@D)
-	cp $(TARGET_DIR)/release/libsoftverbs_preload.a $@
+	cp $(BUILT)/libsoftverbs_preload.a $@
 
 $(PRELOAD): $(PRELOAD_ARCHIVE) build/obj/softverbs.map build/obj/softverbs.ld
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ build/obj/softverbs.ld -Wl,-soname,$(@F) -Wl,--version-script,build/obj/softverbs.map \
 		-Wl,--whole-archive $(PRELOAD_ARCHIVE) -Wl,--no-whole-archive \
-		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -lgcc_s -lpthread -ldl -lm -lc
 
 $(AUDIT_ARCHIVE): $(SOURCES)
 	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
-	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p softverbs-dl --lib
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked $(FOR_TARGET) -p softverbs-dl --lib
 	@mkdir -p $(@D)
-	cp $(TARGET_DIR)/release/libsoftverbs_dl.a $@
+	cp $(BUILT)/libsoftverbs_dl.a $@
 
 # It is an audit library: the names of rtld-audit(7), what they need, and nothing else.
 $(AUDIT): $(AUDIT_ARCHIVE) crates/softverbs-dl/exports.map
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ -Wl,-soname,$(@F) -Wl,--version-script,crates/softverbs-dl/exports.map \
 		$$(sed -nE 's/^\t\t(la_[a-z0-9]+);$$/-Wl,-u,\1/p' crates/softverbs-dl/exports.map) $(AUDIT_ARCHIVE) \
-		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -lgcc_s -lpthread -ldl -lm -lc
 
 $(PROGRAM): $(SOURCES)
 	@CC="$(CC)" LD="$(LD)" AR="$(AR)" OBJCOPY="$(OBJCOPY)" $(SETUP) $(ASK) $(BUILD_PACKAGES)
-	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked -p rpma-tools
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) build --release --locked $(FOR_TARGET) -p rpma-tools
 	@mkdir -p $(@D)
-	cp $(TARGET_DIR)/release/rpma $@
+	cp $(BUILT)/rpma $@
 
 # The static library for others is one object in which only the public names are left: two Rust libraries in one
 # program must not meet in the names of Rust's runtime.
@@ -189,7 +213,7 @@ $(STAGE_INCLUDE)/librpma.h: include/librpma.h
 	@mkdir -p $(@D)
 	cp $< $@
 
-$(PC_DIR)/%: pkgconfig/%.in tools/install Makefile
+$(PC_DIR)/%: pkgconfig/%.in tools/install packaging/identity Makefile
 	@mkdir -p $(@D)
 	$(TEMPLATE) $< > $@
 
@@ -197,15 +221,44 @@ $(CMAKE_DIR)/%: cmake/%.in tools/install Makefile
 	@mkdir -p $(@D)
 	$(TEMPLATE) $< > $@
 
+# A source tarball has the pages, so that a build of it needs nothing that makes them.
+ifneq ($(wildcard man/made/.),)
+build/obj/man.made: $(shell find man/made -type f)
+	rm -rf build/share/man
+	@mkdir -p build/share build/obj
+	cp -r man/made build/share/man
+	@touch $@
+else
+# Of the crates of the libraries, as they are built for these; it runs too shortly for its own code to be optimised.
 build/obj/man.made: $(SOURCES) $(MAN_SOURCES)
 	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
 	rm -rf build/share/man
 	@mkdir -p build/share/man build/obj
-	$(CARGO_RUN) run --quiet --locked -p man -- build/share/man
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) rustc --release --locked -p man -- -C opt-level=0
+	$(TARGET_DIR)/release/man build/share/man
 	@touch $@
+endif
+
+# Likewise the completions.
+ifneq ($(wildcard completions/.),)
+$(COMPLETIONS): $(shell find completions -type f)
+	rm -rf build/share/completions
+	@mkdir -p build/share build/obj
+	cp -r completions build/share/completions
+	@touch $@
+else
+# For the host, on which it runs, whatever the target is.
+$(COMPLETIONS): $(SOURCES) $(shell find tools/completions -type f)
+	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
+	rm -rf build/share/completions
+	@mkdir -p build/share/completions build/obj
+	RUSTFLAGS="$(RUSTFLAGS) $(REMAP)" $(CARGO_RUN) rustc --release --locked -p completions -- -C opt-level=0
+	$(TARGET_DIR)/release/completions build/share/completions
+	@touch $@
+endif
 
 # Neither asks for anything but the files: what is current is not built again, least of all by root.
-install: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES)
+install: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 	@$(INSTALL_FILES) install
 
 uninstall:
@@ -229,6 +282,13 @@ check-threads: all
 	@$(SETUP) $(VALGRIND_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check-threads $(if $(SHORT),--short) $(STAGE)
 
+# What is missing for one of them, its check says.
+check-variants-ready:
+	@$(SETUP) $(BUILD_PACKAGES)
+	-@tools/variant visible $(STAGE)/threads/visible
+	-@tools/variant thread $(STAGE)/threads/thread
+	-@tools/variant address $(STAGE)/sanitizers/address
+
 check-sanitizers: all
 	@$(SETUP) $(VALGRIND_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check-sanitizers $(if $(SHORT),--short) $(STAGE)
@@ -238,11 +298,33 @@ check-verbs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/verbs loader OUT=$(STAGE)/c-tests-verbs
 	@TESTS="$(TESTS)" tools/check-verbs $(STAGE)
 
+check-probes: examples
+	-@$(SETUP) $(PROBES_PACKAGES)
+	@tools/check-probes $(STAGE)
+
+fio: all
+	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C fio FIO="$(abspath $(FIO))" OUT=$(STAGE)/fio
+
+check-fio: all
+	-@$(SETUP) $(FIO_PACKAGES)
+	@tools/check-fio $(STAGE) $(FIO)
+
 # Says what it measured and exits with 0, whatever that is.
 bench: all
 	@$(SETUP) $(ASK) $(BENCH_PACKAGES)
 	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C benches OUT=$(STAGE)/benches
 	@benches/run $(STAGE) $(ROWS)
+
+# Of its own, as the picture is part of the sources: a run on a busy machine, or of some rows, is not to replace it.
+bench-svg:
+	@[ -f $(STAGE)/bench.json ] || { echo "make bench-svg: there is no build/bench.json; make bench leaves it" >&2; exit 2; }
+	$(CARGO_RUN) run --quiet --locked -p bench-svg -- $(STAGE)/bench.json docs/bench.svg
+
+# Says what it counted and exits with 0, whatever that is.
+bench-calls: $(LIBRARY)
+	@$(SETUP) $(CALLS_PACKAGES)
+	@PKG_CONFIG_PATH=$(PC_DIR) $(MAKE) --no-print-directory -s -C benches/calls OUT=$(STAGE)/benches
+	@benches/calls/run $(STAGE)
 
 check-upstream: all
 	@[ -n "$(UPSTREAM)" ] || { echo "make check-upstream: UPSTREAM must be a directory with source trees of librpma" >&2; exit 2; }
@@ -266,7 +348,7 @@ mutants:
 
 check-packaging: all
 	@$(SETUP) $(PACKAGING_PACKAGES)
-	@tools/check-packaging $(VERSION)
+	@TESTS="$(TESTS)" tools/check-packaging $(VERSION)
 
 # The programs that run in a virtual machine, besides the examples.
 VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c)) \
@@ -278,6 +360,14 @@ vm-programs: examples
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/programs all PREFIX=$(STAGE) OUT=$(STAGE)/vm-programs
 	@$(MAKE) --no-print-directory -s -C c-tests/vm/hard all PREFIX=$(STAGE) PAIRS=$(STAGE)/pairs OUT=$(STAGE)/vm-hard
 
+setup-ready:
+	@$(SETUP) $(sort $(TEST_PACKAGES) $(VALGRIND_PACKAGES) $(CALLS_PACKAGES) $(VERBS_PACKAGES) \
+		$(PACKAGING_PACKAGES) $(NEWER_PACKAGES) $(SIW_PACKAGES))
+	-@$(SETUP) $(PROBES_PACKAGES)
+	-@$(SETUP) $(FIO_PACKAGES)
+
+check-ready: setup-ready vm-programs
+
 check-rdma: vm-programs
 	@$(SETUP) $(VM_PACKAGES)
 	@c-tests/vm/check $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm $(PARTS)
@@ -285,11 +375,19 @@ check-rdma: vm-programs
 # What the other kernel and libraries make a difference for; PARTS=pairs runs there, too.
 NEWER_PARTS := examples interoperation native registration
 
-check-rdma-newer: vm-programs
+NEWER_ROOT := $(STAGE)/vm-newer/cache/trixie
+NEWER_LIBRARY := $(STAGE)/vm-newer/built/lib/$(SONAME)
+
+$(NEWER_LIBRARY): $(SOURCES) include/librpma.map include/librpma.ld Makefile
 	@$(SETUP) $(NEWER_PACKAGES)
-	@c-tests/vm/make-root trixie $(STAGE)/vm-newer/cache/trixie
-	@c-tests/vm/build-in-root $(STAGE)/vm-newer/cache/trixie $(STAGE)/vm-newer/built
-	@c-tests/vm/check --root $(STAGE)/vm-newer/cache/trixie --built $(STAGE)/vm-newer/built/lib/librpma.so.0 $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(or $(PARTS),$(NEWER_PARTS))
+	@c-tests/vm/make-root trixie $(NEWER_ROOT)
+	@c-tests/vm/build-in-root $(NEWER_ROOT) $(STAGE)/vm-newer/built
+
+check-newer-ready: $(NEWER_LIBRARY)
+
+check-rdma-newer: vm-programs $(NEWER_LIBRARY)
+	@c-tests/vm/make-root trixie $(NEWER_ROOT)
+	@c-tests/vm/check --root $(NEWER_ROOT) --built $(NEWER_LIBRARY) $(VM_PROGRAMS) $(STAGE) $(STAGE)/pairs/pairs $(STAGE)/vm-newer $(or $(PARTS),$(NEWER_PARTS))
 
 check-siw: vm-programs
 	@$(SETUP) $(VM_PACKAGES) $(SIW_PACKAGES) rdmacm-utils
@@ -300,13 +398,18 @@ header:
 	@$(SETUP) $(ASK) $(BUILD_PACKAGES)
 	$(CARGO_RUN) run --quiet --locked -p header -- include/librpma.h
 
+bindings:
+	@$(SETUP) $(ASK) $(BUILD_PACKAGES) libclang-dev
+	CARGO="$(CARGO)" tools/bindings crates/rdma-sys/bindings/verbs.rs
+
 vendor:
 	@$(SETUP) $(ASK) git
 	CARGO="$(CARGO)" tools/vendor vendor
 
 dist:
 	@$(SETUP) $(ASK) git xz-utils
-	CARGO="$(CARGO)" tools/dist $(VERSION) $(TARBALL)
+	@$(MAKE) --no-print-directory $(MAN_PAGES) $(COMPLETIONS)
+	CARGO="$(CARGO)" tools/dist $(VERSION) build/share/man build/share/completions $(TARBALL)
 
 setup-deb:
 	@$(SETUP) $(ASK) $(DEB_PACKAGES)

@@ -16,7 +16,7 @@ pub struct Doc {
 }
 
 /// The headings that a comment may have.
-const HEADINGS: [&str; 4] = ["PARAMETERS", "RETURN VALUE", "ERRORS", "THREADS"];
+const HEADINGS: [&str; 5] = ["PARAMETERS", "RETURN VALUE", "ERRORS", "THREADS", "SECURITY"];
 
 impl Doc {
     /// Reads the lines of a comment, without the stars.

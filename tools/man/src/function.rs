@@ -7,6 +7,7 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::Release;
 use crate::doc::{Block, Doc};
+use crate::example::Example;
 use crate::groups::Group;
 use crate::header::{Function, Header, Named, Type};
 use crate::text::Names;
@@ -19,6 +20,7 @@ pub fn page(
     function: &Function,
     group: &Group<'_>,
     header: &Header,
+    example: Option<Example>,
     release: &Release,
 ) -> Result<String, String> {
     for heading in ["RETURN VALUE", "ERRORS", "THREADS"] {
@@ -52,6 +54,13 @@ pub fn page(
     page.blocks(function.doc.section("ERRORS"), &mut to);
     to.control("SH", ["THREAD SAFETY"]);
     page.blocks(function.doc.section("THREADS"), &mut to);
+    if !function.doc.section("SECURITY").is_empty() {
+        to.control("SH", ["SECURITY"]);
+        page.blocks(function.doc.section("SECURITY"), &mut to);
+    }
+    if let Some(example) = example {
+        example.write(&mut to);
+    }
     to.control("SH", ["SEE ALSO"]);
     page.see_also(group, &mut to);
     Ok(format!(".\\\" SPDX-License-Identifier: BSD-3-Clause\n{}", to.render()))

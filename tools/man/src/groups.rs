@@ -18,7 +18,21 @@ pub struct Group<'a> {
 const RELATED: [(&str, &[&str]); 12] = [
     ("utils", &["rpma_peer_new"]),
     ("peer", &["rpma_utils_get_ibv_context", "rpma_mr_reg", "rpma_ep_listen", "rpma_conn_req_new"]),
-    ("mr", &["rpma_peer_new", "rpma_read", "rpma_write", "rpma_flush"]),
+    (
+        "mr",
+        &[
+            "rpma_atomic_write",
+            "rpma_conn_req_recv",
+            "rpma_flush",
+            "rpma_peer_new",
+            "rpma_read",
+            "rpma_recv",
+            "rpma_send",
+            "rpma_srq_recv",
+            "rpma_write",
+            "rpma_write_atomic",
+        ],
+    ),
     ("peer_cfg", &["rpma_conn_apply_remote_peer_cfg", "rpma_flush"]),
     ("conn_cfg", &["rpma_conn_req_new", "rpma_ep_next_conn_req"]),
     ("srq", &["rpma_srq_recv", "rpma_conn_cfg_set_srq"]),

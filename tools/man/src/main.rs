@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Writes the manual pages: in section 3 one a function, from `include/librpma.h`; in sections 1 and 7 those in `man/`.
+//! Writes the manual pages: in section 3 one a function, from `include/librpma.h` and `examples/`; in sections 1 and 7 those in `man/`.
 //!
 //! `cargo run -p man -- DIR` writes `DIR/man1/*.1`, `DIR/man3/*.3` and `DIR/man7/*.7`. The same source gives the same bytes: the date of the
 //! pages is that of [`CHANGED`], or of `SOURCE_DATE_EPOCH` where that is set.
 
 mod doc;
+mod example;
 mod function;
 mod groups;
 mod header;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
+use example::Examples;
 use header::Header;
 
 /// The date of the pages, to be set with each release.
@@ -49,18 +51,27 @@ fn write(out: &Path) -> Result<(), String> {
     let include = root.join("include/librpma.h");
     let header = Header::parse(&read(&include)?).map_err(|why| format!("{}: {why}", include.display()))?;
     let groups = groups::read(&root.join("src/capi"), &header)?;
+    let examples = Examples::read(&root.join("examples"))?;
 
     for group in &groups {
         for function in &group.functions {
-            let page = function::page(function, group, &header, &release)?;
+            let page = function::page(function, group, &header, examples.of(&function.name)?, &release)?;
             save(out, "man3", &format!("{}.3", function.name), &page)?;
         }
     }
-    for (section, name) in
-        [("man1", "rpma.1"), ("man7", "librpma.7"), ("man7", "librpma_providers.7"), ("man7", "softverbs.7")]
-    {
+    let programs = read(&root.join("examples/README.md"))?;
+    for (section, name) in [
+        ("man1", "rpma.1"),
+        ("man1", "rpma-doctor.1"),
+        ("man1", "rpma-perf.1"),
+        ("man1", "rpma-ping.1"),
+        ("man1", "rpma-top.1"),
+        ("man7", "librpma.7"),
+        ("man7", "librpma_providers.7"),
+        ("man7", "softverbs.7"),
+    ] {
         let source = root.join(format!("man/{name}.in"));
-        let page = overview::page(&read(&source)?, &header, &groups, &release);
+        let page = overview::page(&read(&source)?, &header, &groups, &programs, &release);
         save(out, section, name, &page.map_err(|why| format!("{}: {why}", source.display()))?)?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The pages of sections 1 and 7: written by hand in `man/`, with the lists that the source knows better put in where a line names them.
+//! The pages of sections 1 and 7: written by hand in `man/`, with the lists that the source and the examples know better put in where a
+//! line names them.
 
 use roff::{Roff, bold, italic, roman};
 
@@ -11,11 +12,18 @@ use crate::header::Header;
 use crate::text::Names;
 
 /// A finished page from its text.
-pub fn page(text: &str, header: &Header, groups: &[Group<'_>], release: &Release) -> Result<String, String> {
+pub fn page(
+    text: &str,
+    header: &Header,
+    groups: &[Group<'_>],
+    examples: &str,
+    release: &Release,
+) -> Result<String, String> {
     let mut page = String::new();
     for line in text.lines() {
         match line {
             "@FUNCTIONS@" => page.push_str(&functions(header, groups)),
+            "@EXAMPLES@" => page.push_str(&programs(examples, header)?),
             "@ERRORS@" => page.push_str(&errors(header)),
             "@EVENTS@" => page.push_str(&values_of("enum rpma_conn_event", header)?),
             "@NOT_THREAD_SAFE@" => page.push_str(&threads(header, |class| class == "Not thread safe.")),
@@ -48,6 +56,18 @@ fn functions(header: &Header, groups: &[Group<'_>]) -> String {
         }
     }
     to.to_roff()
+}
+
+/// What each example demonstrates, from the table in `examples/README.md`.
+fn programs(readme: &str, header: &Header) -> Result<String, String> {
+    let rows =
+        readme.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
+    let rows: Vec<_> = rows.filter(|(name, _)| name.starts_with(|c: char| c.is_ascii_digit())).collect();
+    if rows.is_empty() {
+        Err("examples/README.md has no table".into())
+    } else {
+        Ok(list(header, rows.into_iter()))
+    }
 }
 
 fn errors(header: &Header) -> String {
@@ -90,8 +110,21 @@ fn soft_settings(header: &Header) -> String {
     let names = Names { header, own: "", parameters: Vec::new() };
     for knob in softverbs::config::KNOBS {
         to.control("TP", []);
-        to.text([bold(knob.name), roman("="), italic("number")]);
-        let range = format!("From {} to {}; default {}.", knob.min, knob.max, knob.default);
+        let mut heading = vec![bold(knob.name), roman("=")];
+        for (i, word) in knob.words.iter().enumerate() {
+            heading.extend((i > 0).then(|| roman("|")));
+            heading.push(bold(*word));
+        }
+        let range = if !knob.text.is_empty() {
+            heading.push(italic(knob.text));
+            "Default none.".to_owned()
+        } else if knob.words.is_empty() {
+            heading.push(italic("number"));
+            format!("From {} to {}; default {}.", knob.min, knob.max, knob.default)
+        } else {
+            format!("Default {}.", knob.shown_default())
+        };
+        to.text(heading);
         names.write(&format!("{}. {range}", knob.help), &mut to);
     }
     to.to_roff()
@@ -104,7 +137,7 @@ mod tests {
     fn the_readme_has_the_settings_as_they_are() {
         let readme = include_str!("../../../README.md");
         for knob in softverbs::config::KNOBS {
-            let row = format!("| `{}` | {} | {} |\n", knob.name, knob.default, knob.help);
+            let row = format!("| `{}` | {} | {} |\n", knob.name, knob.shown_default(), knob.help);
             assert!(readme.contains(&row), "README.md must have this row: {row}");
         }
         let rows = readme.lines().filter(|line| line.starts_with("| `SOFTVERBS_")).count();
