@@ -72,7 +72,7 @@ fn private_data(bytes: &[u8]) {
     let len = bytes.len().min(255) as u8;
     // SAFETY: as many bytes are readable.
     let copy = unsafe { PrivateData::copy((bytes.as_ptr().cast(), len)) }.expect("memory for 255 bytes");
-    let view = PrivateData::view(copy.as_ref());
+    let view = copy.view();
     assert_eq!(view.len, len);
     assert_eq!(view.ptr.is_null(), len == 0);
     if len > 0 {
