@@ -192,9 +192,9 @@ write_large(struct side *side)
 	end(&s);
 }
 
-/* Many small writes; one in ten asks for a completion, which stands for the nine before it. */
+/* Many small writes, none of which crosses a multiple of `unit`; one in ten asks for a completion, which stands for the nine before it. */
 static void
-write_small(struct side *side)
+write_pieces(struct side *side, size_t unit)
 {
 	struct rpma_conn_cfg *cfg = sizes(16, 64, 0, 0);
 	unsigned posted = 0;
@@ -208,8 +208,8 @@ write_small(struct side *side)
 		bool last;
 
 		len = 1 + posted % 61;
-		if (len > SIZE - at)
-			len = SIZE - at;
+		if (len > unit - at % unit)
+			len = unit - at % unit;
 		last = at + len == SIZE;
 		OK(rpma_write(s.link.conn, s.link.remote, at, s.local.mr, at, len,
 			posted % 10 == 9 || last ? RPMA_F_COMPLETION_ALWAYS : RPMA_F_COMPLETION_ON_ERROR,
@@ -227,6 +227,18 @@ write_small(struct side *side)
 	read_part(&s.link, &s.local, 0, 0, SIZE);
 	check_pattern(s.local.ptr, SIZE, SEED_I, "what many writes wrote");
 	end(&s);
+}
+
+static void
+write_small(struct side *side)
+{
+	write_pieces(side, 4096);
+}
+
+static void
+write_small_across_pages(struct side *side)
+{
+	write_pieces(side, SIZE);
 }
 
 /* A read posted after a write returns its data, without waiting in between; completions arrive in posting order. */
@@ -343,6 +355,7 @@ const struct test data_tests[] = {
 	{"read-64-mib", serve_large_unchanged, read_large, .seconds = 40},
 	{"write-64-mib", serve_large_rewritten, write_large, .seconds = 40},
 	{"write-small-unsignalled", serve_rewritten, write_small},
+	{"write-small-across-pages", serve_rewritten, write_small_across_pages},
 	{"read-behind-write", serve_unchanged, order},
 	{"reads-512-outstanding", serve_unchanged, outstanding_reads},
 	{"both-ways", both_ways_target, both_ways_initiator},
