@@ -136,8 +136,7 @@ impl Listener {
     }
 
     /// Accepts a connection; false if there is none, or no room for one.
-    fn accept(self: &Arc<Self>) -> bool {
-        let limits = Limits::now();
+    fn accept(self: &Arc<Self>, limits: Limits) -> bool {
         if !self.guests.has_room(self.token, self, limits) {
             self.rest();
             return false;
@@ -226,9 +225,11 @@ impl Waiting for Listener {
 
 impl Source for Listener {
     fn ready(self: Arc<Self>, _events: u32) {
+        // They hardly change while so few are accepted, and cost four system calls.
+        let limits = Limits::now();
         // A limited number, because established connections need the engine as well.
         for _ in 0..16 {
-            if !self.accept() {
+            if !self.accept(limits) {
                 return;
             }
         }
