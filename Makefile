@@ -7,6 +7,7 @@
 #                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), and all of check-threads and check-sanitizers; PARTS="simulation",
 #                   "stress", "threads" or "sanitizers" for one of them
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
+#   make bench-peers  installs UCX and libfabric, then measures beside their programs; from then on make bench does so, too
 #   make bench-svg  draws what make bench has left in build/bench.json as docs/bench.svg
 #   make bench-calls  builds it, then counts the instructions of its calls beside those of Debian's librpma, by callgrind
 #   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
@@ -34,7 +35,7 @@
 #   make bindings   makes the Rust declarations of libibverbs and librdmacm anew from the installed headers, with libclang
 #   make clean      removes build/ and what cargo built
 #
-# demo, check, the other check targets and bench-calls install the Debian packages that they need and that are missing. All others install
+# demo, check, the other check targets, bench-calls and bench-peers install the Debian packages that they need and that are missing. All others install
 # nothing: they name what is missing, with the command that installs it, and stop.
 
 VERSION := 1.4.0
@@ -44,6 +45,7 @@ BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmac
 TEST_PACKAGES := $(BUILD_PACKAGES) libclang-dev g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base python3 valgrind rdmacm-utils
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
+PEERS_PACKAGES := $(BENCH_PACKAGES) ucx-utils libfabric-bin
 CALLS_PACKAGES := $(BUILD_PACKAGES) python3 valgrind librpma0
 VM_PACKAGES := qemu-system-x86 cpio kmod iproute2 ibverbs-providers
 NEWER_PACKAGES := $(VM_PACKAGES) mmdebstrap debian-archive-keyring xz-utils util-linux git
@@ -130,7 +132,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bindings
+.PHONY: all demo check check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -316,6 +318,12 @@ bench: all
 	@benches/run $(STAGE) $(ROWS)
 
 # Of its own, as the picture is part of the sources: a run on a busy machine, or of some rows, is not to replace it.
+PEERS_ROWS := $(foreach row,write-spin send-poll write-64KiB read-64KiB,ucx-$(row) ucx-tcp-$(row)) fabric-send-poll fabric-tcp-send-poll
+bench-peers: ASK :=
+bench-peers: all
+	@$(SETUP) $(PEERS_PACKAGES)
+	@$(MAKE) --no-print-directory bench ROWS="$(PEERS_ROWS)"
+
 bench-svg:
 	@[ -f $(STAGE)/bench.json ] || { echo "make bench-svg: there is no build/bench.json; make bench leaves it" >&2; exit 2; }
 	$(CARGO_RUN) run --quiet --locked -p bench-svg -- $(STAGE)/bench.json docs/bench.svg

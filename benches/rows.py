@@ -2,6 +2,7 @@
 """The rows of the table: what is measured, beside which reference, and the target."""
 
 import others
+import peers
 
 SMALL_WRITES = 15000
 IDLE_WINDOW_S = 5
@@ -59,6 +60,19 @@ def perftest(kind):
                "raw TCP, messages of this size", 1.0, (">=", 0.9))
 
 
+def beside_ucx(row, test, size=8):
+    """Ahead of UCX, over what the row uses."""
+    transports, path = (peers.TCP, "tcp") if row.settings == TCP else (peers.SHARED, "shared memory")
+    return Row(f"ucx-{row.name}", row.what, row.unit, row.program, (peers.UCX, test, str(size), transports),
+               f"UCX over {path}, {test} of ucx_perftest", 1.0, ("<=" if row.unit == "us" else ">=", 1), row.digits, row.settings)
+
+
+def beside_fabric(row):
+    provider = "tcp" if row.settings == TCP else "shm"
+    return Row(f"fabric-{row.name}", row.what, row.unit, row.program, (peers.FABRIC, "8", provider),
+               f"libfabric, provider {provider}, fi_pingpong", 1.0, ("<=", 1), row.digits, row.settings)
+
+
 ON_ONE_HOST = [
     Row("write-spin", "8 B unsignalled write seen by an application that spins on its memory; both applications spin, both"
         " processes pinned; one way", "us", ("write-pingpong", "--signal", "32"), RAW_BUSY, HALF_BUSY, 0.5, ("<=", 2.5)),
@@ -85,6 +99,13 @@ ON_ONE_HOST = [
     bandwidth("write", "4KiB", 4 << 10), bandwidth("write", "64KiB", 64 << 10), bandwidth("write", "1MiB", 1 << 20),
     bandwidth("read", "4KiB", 4 << 10), bandwidth("read", "64KiB", 64 << 10), bandwidth("read", "1MiB", 1 << 20),
 ]
+
+def beside_peers(link):
+    """The peers have their data in shared memory of their own, where they copy by themselves; here it may be any memory."""
+    row = {row.name: link(row) for row in ON_ONE_HOST}
+    return [beside_ucx(row["write-spin"], "ucp_put_lat"), beside_ucx(row["send-poll"], "tag_lat"), beside_fabric(row["send-poll"]),
+            beside_ucx(row["write-64KiB"], "ucp_put_bw", 64 << 10), beside_ucx(row["read-64KiB"], "ucp_get", 64 << 10)]
+
 
 ROWS = [
     *ON_ONE_HOST,
@@ -137,4 +158,5 @@ ROWS = [
     perftest("write"), perftest("read"),
     Row("start-up", "start and end of /bin/true with libsoftverbs.so preloaded", "us", ("start-up", "--preload", others.SOFTVERBS),
         ("start-up",), "/bin/true alone", 1.0, ("<=", 3), 0),
+    *beside_peers(lambda row: row), *beside_peers(over_tcp),
 ]
