@@ -2,7 +2,7 @@
 //! The fault lab: failures that a program seldom meets, injected by rules that the environment has.
 //!
 //! A rule names an event, what becomes of it, and which one of these events is meant ([`spec`]). Where such an event happens, the plan of
-//! the process is asked ([`plan`]) and says what is to fail; whoever asks does it, and says so in the log. A process without rules has no
+//! the process is asked ([`plan()`]) and says what is to fail; whoever asks does it, and says so in the log. A process without rules has no
 //! plan, and what has none asks nobody.
 #![forbid(unsafe_code)]
 
