@@ -59,6 +59,10 @@ fn finish(raw: &str) -> Result<String, String> {
     let mut extern_c = false;
     let mut version = Vec::new();
     while let Some(line) = lines.next() {
+        if line.is_empty() && out.ends_with("\n\n") {
+            // cbindgen leaves a line behind for a constant that C has no form for.
+            continue;
+        }
         let indent = &line[..line.len() - line.trim_start().len()];
         if line.trim() == "/**" {
             let text = lines.by_ref().take_while(|line| line.trim() != "*/");

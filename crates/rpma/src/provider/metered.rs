@@ -111,18 +111,18 @@ fn context() -> *mut ibv_context {
 
 /// The stand-in of a queue pair.
 #[repr(C)]
-struct Qp {
+struct MeteredQp {
     shown: ibv_qp,
     real: *mut ibv_qp,
     process: &'static Process,
     connection: Arc<Connection>,
     /// The completion queues that know the connection.
-    cqs: [*mut Cq; 2],
+    cqs: [*mut MeteredCq; 2],
 }
 
 /// The stand-in of a completion queue.
 #[repr(C)]
-struct Cq {
+struct MeteredCq {
     shown: ibv_cq,
     real: *mut ibv_cq,
     process: &'static Process,
@@ -132,7 +132,7 @@ struct Cq {
 
 /// The stand-in of a shared receive queue.
 #[repr(C)]
-struct Srq {
+struct MeteredSrq {
     shown: ibv_srq,
     real: *mut ibv_srq,
     process: &'static Process,
@@ -178,7 +178,7 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    let room = alloc::Slot::<Cq>::new();
+    let room = alloc::Slot::<MeteredCq>::new();
     let (Some(process), Ok(room)) = (metrics::process(), room) else {
         set_errno(ENOMEM);
         return ptr::null_mut();
@@ -187,7 +187,7 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
     let mut shown = unsafe { MaybeUninit::<ibv_cq>::zeroed().assume_init() };
     shown.context = context();
     let connection = AtomicPtr::new(ptr::null_mut());
-    let this = Box::into_raw(room.fill(Cq { shown, real: ptr::null_mut(), process, connection }));
+    let this = Box::into_raw(room.fill(MeteredCq { shown, real: ptr::null_mut(), process, connection }));
     // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, nobody else has the stand-in, which is the
     // queue's cq_context, given back by ibv_get_cq_event(3).
     unsafe {
@@ -202,7 +202,7 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
 }
 
 unsafe extern "C" fn ibv_destroy_cq<P: Behind>(cq: *mut ibv_cq) -> c_int {
-    let this = cq.cast::<Cq>();
+    let this = cq.cast::<MeteredCq>();
     // SAFETY: the caller guarantees a queue of `ibv_create_cq` that is not in use and not destroyed again (ibv_destroy_cq(3)).
     unsafe {
         let ret = P::api().ibv_destroy_cq((*this).real);
@@ -231,12 +231,12 @@ unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
 
 unsafe extern "C" fn ibv_ack_cq_events<P: Behind>(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken (ibv_ack_cq_events(3)).
-    unsafe { P::api().ibv_ack_cq_events((*cq.cast::<Cq>()).real, nevents) };
+    unsafe { P::api().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
 }
 
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq` (ibv_req_notify_cq(3)).
-    unsafe { hot::req_notify_cq((*cq.cast::<Cq>()).real, solicited_only) }
+    unsafe { hot::req_notify_cq((*cq.cast::<MeteredCq>()).real, solicited_only) }
 }
 
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
@@ -244,7 +244,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
     // connection of a queue lives until the program deletes both, which it must not do while it polls. As many completions as the
     // provider says are written, and of one that has failed the status and the number of the queue pair at least.
     unsafe {
-        let this = cq.cast::<Cq>();
+        let this = cq.cast::<MeteredCq>();
         let got = hot::poll_cq((*this).real, num_entries, wc);
         if got > 0 && got <= num_entries {
             let connection = (*this).connection.load(Ordering::Acquire).as_ref();
@@ -289,7 +289,7 @@ unsafe extern "C" fn ibv_create_srq<P: Behind>(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    let room = alloc::Slot::<Srq>::new();
+    let room = alloc::Slot::<MeteredSrq>::new();
     let (Some(process), Ok(room)) = (metrics::process(), room) else {
         set_errno(ENOMEM);
         return ptr::null_mut();
@@ -302,11 +302,11 @@ unsafe extern "C" fn ibv_create_srq<P: Behind>(
     // SAFETY: all zero is a value of the public part, of which the context is set.
     let mut shown = unsafe { MaybeUninit::<ibv_srq>::zeroed().assume_init() };
     shown.context = context();
-    Box::into_raw(room.fill(Srq { shown, real, process })).cast()
+    Box::into_raw(room.fill(MeteredSrq { shown, real, process })).cast()
 }
 
 unsafe extern "C" fn ibv_destroy_srq<P: Behind>(srq: *mut ibv_srq) -> c_int {
-    let this = srq.cast::<Srq>();
+    let this = srq.cast::<MeteredSrq>();
     // SAFETY: the caller guarantees a queue of `ibv_create_srq` that is not in use and not destroyed again (ibv_destroy_srq(3)).
     unsafe {
         let ret = P::api().ibv_destroy_srq((*this).real);
@@ -322,7 +322,7 @@ unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let this = srq.cast::<Srq>();
+    let this = srq.cast::<MeteredSrq>();
     // SAFETY: the caller guarantees a live queue of `ibv_create_srq`, a complete request and a writable `bad_wr`.
     unsafe {
         let ret = hot::post_srq_recv((*this).real, wr, bad_wr);
@@ -372,7 +372,7 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    let room = alloc::Slot::<Qp>::new();
+    let room = alloc::Slot::<MeteredQp>::new();
     let (Some(process), Ok(room)) = (metrics::process(), room) else {
         set_errno(ENOMEM);
         return -1;
@@ -380,9 +380,9 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
     // SAFETY: the caller meets the requirements of rdma_create_qp_ex, with completion queues and a shared receive queue (or NULL) of this
     // file, and attributes of its own. A queue pair that was created is in its identifier.
     unsafe {
-        let send_cq = (&raw const (*attr).send_cq).read().cast::<Cq>();
-        let recv_cq = (&raw const (*attr).recv_cq).read().cast::<Cq>();
-        let srq = (&raw const (*attr).srq).read().cast::<Srq>();
+        let send_cq = (&raw const (*attr).send_cq).read().cast::<MeteredCq>();
+        let recv_cq = (&raw const (*attr).recv_cq).read().cast::<MeteredCq>();
+        let srq = (&raw const (*attr).srq).read().cast::<MeteredSrq>();
         (&raw mut (*attr).send_cq).write((*send_cq).real);
         (&raw mut (*attr).recv_cq).write((*recv_cq).real);
         if !srq.is_null() {
@@ -402,7 +402,7 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
         for cq in cqs {
             (*cq).connection.store(Arc::as_ptr(&connection).cast_mut(), Ordering::Release);
         }
-        let this = Box::into_raw(room.fill(Qp { shown, real, process, connection, cqs }));
+        let this = Box::into_raw(room.fill(MeteredQp { shown, real, process, connection, cqs }));
         (&raw mut (*id).context).write(this.cast());
         ret
     }
@@ -413,7 +413,7 @@ unsafe extern "C" fn rdma_destroy_qp<P: Behind>(id: *mut rdma_cm_id) {
     // are destroyed after it (ibv_destroy_cq(3)).
     unsafe {
         P::api().rdma_destroy_qp(id);
-        let this = (&raw const (*id).context).read().cast::<Qp>();
+        let this = (&raw const (*id).context).read().cast::<MeteredQp>();
         (&raw mut (*id).context).write(ptr::null_mut());
         for cq in (*this).cqs {
             (*cq).connection.store(ptr::null_mut(), Ordering::Release);
@@ -435,7 +435,7 @@ unsafe extern "C" fn rdma_get_cm_event<P: Behind>(
         if ret == 0 {
             let event = event.read();
             let id = (&raw const (*event).id).read();
-            let this = if id.is_null() { ptr::null() } else { stand_in(id).cast::<Qp>() };
+            let this = if id.is_null() { ptr::null() } else { stand_in(id).cast::<MeteredQp>() };
             let kind = translate((&raw const (*event).event).read());
             if let (Some(this), Some(kind)) = (this.as_ref(), kind) {
                 this.process.counters.event(&this.connection, kind);
@@ -450,7 +450,7 @@ unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    let this = qp.cast::<Qp>();
+    let this = qp.cast::<MeteredQp>();
     // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a complete request and a writable `bad_wr`.
     unsafe {
         let ret = hot::post_recv((*this).real, wr, bad_wr);
@@ -469,7 +469,7 @@ unsafe extern "C" fn post_send(
 ) -> c_int {
     use ibv_wr_opcode::*;
     const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
-    let this = qp.cast::<Qp>();
+    let this = qp.cast::<MeteredQp>();
     // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a request whose fields that its opcode reads are set, of one
     // range at most, and a writable `bad_wr`. The request of a flush has its type where others have immediate data ([`crate::post`]).
     unsafe {
@@ -501,7 +501,7 @@ pub unsafe fn native(counted: *mut ibv_qp, kind: Kind, flags: u32, post: impl Fn
     let len = if kind == Kind::AtomicWrite { 8 } else { 0 };
     let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
     // SAFETY: the caller guarantees NULL or a live stand-in.
-    match unsafe { counted.cast::<Qp>().as_ref() } {
+    match unsafe { counted.cast::<MeteredQp>().as_ref() } {
         Some(this) => this.connection.post(kind, len, is_signaled, post),
         None => post(),
     }
@@ -513,7 +513,7 @@ pub unsafe fn native(counted: *mut ibv_qp, kind: Kind, flags: u32, post: impl Fn
 /// `qp` must be a live queue pair of this file.
 pub unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
     // SAFETY: the caller guarantees a live stand-in.
-    unsafe { (*qp.cast::<Qp>()).connection.flushes_by(target) };
+    unsafe { (*qp.cast::<MeteredQp>()).connection.flushes_by(target) };
 }
 
 /// Frees a stand-in.
