@@ -238,7 +238,7 @@ impl Host for At<'_> {
         let all = remote.iter().map(|access| access.len).sum::<usize>();
         let mut n = all;
         if n > 1 && self.sim.fault(self.sim.plan.short_transfer) {
-            n = self.sim.draw.between(1, n);
+            n = whole_words(remote, self.sim.draw.between(1, n));
         }
         if self.sim.fault(self.sim.plan.untransferred) {
             return 0;
@@ -482,12 +482,25 @@ impl At<'_> {
         let region = self.sim.memories[peer].check(remote).ok()?;
         let there = self.sim.memories[peer].regions[region] == Region::There;
         let lent = self.sim.sides[peer].lent[region] & remote.rights == remote.rights;
-        // That must be one store.
-        let word = remote.rights == REMOTE_WRITE && remote.len == 8 && remote.addr % 8 == 0;
-        (there && lent && !word).then_some(region)
+        (there && lent).then_some(region)
     }
 
     fn sim_one_cq(&self) -> bool {
         self.sim.plan.sides[self.me].one_cq
     }
+}
+
+/// The first `n` bytes of ranges, without a part of an aligned word at the end: a copy by the kernel stops where a page begins. None of
+/// them: all.
+fn whole_words(ranges: &[Access], n: usize) -> usize {
+    let mut before = 0;
+    for range in ranges {
+        if n < before + range.len {
+            let cut = (range.addr as usize + n - before) % 8;
+            let first = n.saturating_sub(cut).max(before);
+            return if first == 0 { ranges.iter().map(|range| range.len).sum() } else { first };
+        }
+        before += range.len;
+    }
+    before
 }
