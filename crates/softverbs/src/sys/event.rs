@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Descriptors that wake somebody: eventfds, timers, epoll.
+
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use super::{Errno, again, check, check_len, errno, owned};
+use crate::cancel::whole;
+
+/// An eventfd that counts events: each read takes one, and the descriptor is readable while any are left.
+pub(crate) fn event_counter() -> Result<OwnedFd, Errno> {
+    // SAFETY: eventfd takes no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) })
+}
+
+/// An eventfd that wakes a sleeping epoll; reading it clears it.
+pub(crate) fn event_flag() -> Result<OwnedFd, Errno> {
+    // SAFETY: eventfd takes no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+thread_local! {
+    static RAISED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Number of events that this thread has raised: if it changes, the thread may have woken another one.
+pub(crate) fn events_raised() -> u32 {
+    RAISED.get()
+}
+
+/// A timer as a descriptor.
+pub(crate) fn timer() -> Result<OwnedFd, Errno> {
+    // SAFETY: timerfd_create takes no pointers.
+    owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) })
+}
+
+/// Has a timer expire once, so long from now.
+pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) -> Result<(), Errno> {
+    let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let it_value = libc::timespec {
+        tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: after.subsec_nanos().into(),
+    };
+    let time = libc::itimerspec { it_interval: never, it_value };
+    // SAFETY: the time is a valid itimerspec; the previous one is not asked for.
+    check(again(|| unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &time, std::ptr::null_mut()) }))
+        .map(drop)
+}
+
+/// Adds one to an eventfd.
+pub(crate) fn event_raise(fd: &OwnedFd) {
+    RAISED.set(RAISED.get().wrapping_add(1));
+    let one = 1u64;
+    // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does not block.
+    whole(|| again(|| unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) }));
+}
+
+/// Reads an eventfd; blocks unless the descriptor has O_NONBLOCK.
+pub(crate) fn event_take(fd: &OwnedFd) -> Result<(), Errno> {
+    let mut count = 0u64;
+    // SAFETY: the buffer is eight writable bytes.
+    check_len(unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) }).map(drop)
+}
+
+/// Reads an eventfd if its count is not zero. Never blocks, whatever the flags of the descriptor.
+pub(crate) fn event_try_take(fd: &OwnedFd) {
+    let mut count = 0u64;
+    let iov = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
+    // SAFETY: one iovec of eight writable bytes; offset -1 means "no position", as for read.
+    whole(|| again(|| unsafe { libc::preadv2(fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) }));
+}
+
+/// An epoll instance; each descriptor is registered with a 64-bit token.
+pub(crate) struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        // SAFETY: epoll_create1 takes no pointers.
+        owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(Self)
+    }
+
+    fn ctl(&self, op: libc::c_int, fd: RawFd, events: u32, token: u64) -> Result<(), Errno> {
+        let mut event = libc::epoll_event { events, u64: token };
+        // SAFETY: `event` is a valid epoll_event for the duration of the call.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &mut event) }).map(drop)
+    }
+
+    pub(crate) fn add(&self, fd: RawFd, events: u32, token: u64) -> Result<(), Errno> {
+        self.ctl(libc::EPOLL_CTL_ADD, fd, events, token)
+    }
+
+    pub(crate) fn modify(&self, fd: RawFd, events: u32, token: u64) -> Result<(), Errno> {
+        self.ctl(libc::EPOLL_CTL_MOD, fd, events, token)
+    }
+
+    pub(crate) fn remove(&self, fd: RawFd) {
+        // An error means that the descriptor is not registered, which is the purpose of the call.
+        let _ = self.ctl(libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
+    /// The descriptor of the epoll instance, readable while a registered descriptor is ready.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Waits up to `timeout` (`None`: without limit) and returns the number of `events` filled in.
+    pub(crate) fn wait(&self, events: &mut [libc::epoll_event], timeout: Option<Duration>) -> usize {
+        let (fd, len) = (self.0.as_raw_fd(), events.len() as i32);
+        if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) {
+            let time = libc::timespec {
+                tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            let no_mask: *const libc::sigset_t = std::ptr::null();
+            // SAFETY: the kernel writes at most `len` entries, the length of the slice; `time` is a valid timespec that outlives the call,
+            // and the signal mask is NULL.
+            let n = unsafe {
+                libc::syscall(
+                    libc::SYS_epoll_pwait2,
+                    fd,
+                    events.as_mut_ptr(),
+                    len,
+                    &raw const time,
+                    no_mask,
+                    8usize,
+                )
+            };
+            if n >= 0 || errno() != libc::ENOSYS {
+                return usize::try_from(n).unwrap_or(0);
+            }
+        }
+        // Before Linux 5.11: milliseconds, rounded up, so that the wait does not end before the deadline.
+        let timeout = timeout
+            .map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
+        // SAFETY: the kernel writes at most `len` entries, the length of the slice.
+        let n = whole(|| unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), len, timeout) });
+        usize::try_from(n).unwrap_or(0)
+    }
+}
+
+/// Whether a read of the descriptor, or a wait for it, would find something.
+pub(crate) fn is_readable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd, which outlives the call.
+    whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents & libc::POLLIN != 0
+}
+
+/// Whether a write to the descriptor would not block, and would not fail either as far as is known: a socket is connected.
+pub(crate) fn is_writable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one pollfd, which outlives the call.
+    whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents == libc::POLLOUT
+}
+
+/// Waits until one of the descriptors is ready. EINTR.
+pub(crate) fn wait_readable(fds: &mut [libc::pollfd]) -> Result<(), Errno> {
+    // SAFETY: the pointer and the count are those of the slice, which is writable.
+    check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) }).map(drop)
+}
+
+/// Whether a descriptor has O_NONBLOCK.
+pub(crate) fn is_non_blocking(fd: RawFd) -> bool {
+    // SAFETY: F_GETFL takes no further argument.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}

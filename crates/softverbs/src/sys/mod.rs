@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The system calls of softverbs, each in a function with a contract that its callers can meet.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+mod event;
+mod memory;
+mod socket;
+#[cfg(test)]
+pub(crate) mod tests;
+mod thread;
+
+pub(crate) use event::*;
+pub(crate) use memory::*;
+pub(crate) use socket::*;
+pub(crate) use thread::*;
+
+/// A positive error number.
+pub(crate) type Errno = i32;
+
+/// The calling thread's `errno`.
+pub(crate) fn errno() -> Errno {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Stores `e` in the calling thread's `errno`, as a C function does before it returns NULL or -1.
+pub(crate) fn set_errno(e: Errno) {
+    // SAFETY: __errno_location returns the address of this thread's own errno, valid for the life of the thread.
+    unsafe { *libc::__errno_location() = e }
+}
+
+fn check(ret: libc::c_int) -> Result<libc::c_int, Errno> {
+    if ret < 0 { Err(errno()) } else { Ok(ret) }
+}
+
+fn check_len(ret: isize) -> Result<usize, Errno> {
+    usize::try_from(ret).map_err(|_| errno())
+}
+
+/// Makes a system call that does not wait for events, until no signal interrupts it.
+pub(crate) fn again<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
+    loop {
+        let ret = call();
+        if ret >= T::default() || errno() != libc::EINTR {
+            return ret;
+        }
+    }
+}
+
+fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
+    let fd = check(fd)?;
+    // SAFETY: every caller passes a descriptor that the kernel has just created, so it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// How many descriptors this process may have open: RLIMIT_NOFILE.
+pub(crate) fn max_descriptors() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// The lowest number that a new descriptor can have; `None` if there is none left.
+pub(crate) fn lowest_descriptor() -> Option<usize> {
+    event_flag().ok().and_then(|fd| usize::try_from(fd.as_raw_fd()).ok())
+}

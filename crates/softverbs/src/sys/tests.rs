@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::memory::{modify_nothing, pages};
+use super::*;
+
+/// Anonymous memory of whole pages.
+pub(crate) struct Mapping {
+    addr: u64,
+    len: usize,
+}
+
+impl Mapping {
+    pub(crate) fn new(len: usize) -> Self {
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses.
+        let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
+        assert_ne!(addr, libc::MAP_FAILED);
+        Self { addr: addr as u64, len }
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Unmaps some of its pages.
+    pub(crate) fn unmap(&self, at: usize, len: usize) {
+        assert!(at + len <= self.len);
+        // SAFETY: the range is part of this mapping, to which there are no references.
+        unsafe { libc::munmap((self.addr as *mut libc::c_void).byte_add(at), len) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping is not used any more; pages that are already unmapped are skipped.
+        unsafe { libc::munmap(self.addr as *mut libc::c_void, self.len) };
+    }
+}
+
+/// Memory that can be taken away while it is used, and come back.
+pub(crate) struct Vanishing {
+    map: Mapping,
+    /// A file without a name, of the length of the mapping.
+    file: OwnedFd,
+    way: Way,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    Unmapped,
+    ReadOnly,
+    Inaccessible,
+    Truncated,
+}
+
+impl Vanishing {
+    pub(crate) const ALL: [Way; 4] = [Way::Unmapped, Way::ReadOnly, Way::Inaccessible, Way::Truncated];
+
+    pub(crate) fn new(len: usize, way: Way) -> Self {
+        // SAFETY: the name is a C string.
+        let file = owned(unsafe { libc::memfd_create(c"vanishing".as_ptr(), libc::MFD_CLOEXEC) }).unwrap();
+        let this = Self { map: Mapping::new(len), file, way };
+        this.resize(len);
+        this.come_back();
+        this
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.map.addr()
+    }
+
+    fn resize(&self, len: usize) {
+        // SAFETY: ftruncate takes no pointers.
+        assert_eq!(unsafe { libc::ftruncate(self.file.as_raw_fd(), len as libc::off_t) }, 0);
+    }
+
+    fn replace(&self, prot: i32, flags: i32, fd: RawFd) {
+        let flags = flags | libc::MAP_FIXED;
+        // SAFETY: the range is that of this mapping, to which there are no references.
+        let addr =
+            unsafe { libc::mmap(self.map.addr as *mut libc::c_void, self.map.len, prot, flags, fd, 0) };
+        assert_eq!(addr as u64, self.map.addr);
+    }
+
+    fn protect(&self, prot: i32) {
+        // SAFETY: the range is that of this mapping, to which there are no references.
+        assert_eq!(unsafe { libc::mprotect(self.map.addr as *mut libc::c_void, self.map.len, prot) }, 0);
+    }
+
+    pub(crate) fn vanish(&self) {
+        match self.way {
+            // Replaced at once, so that nobody else's memory comes there.
+            Way::Unmapped => {
+                self.replace(libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+            }
+            Way::ReadOnly => self.protect(libc::PROT_READ),
+            Way::Inaccessible => self.protect(libc::PROT_NONE),
+            Way::Truncated => self.resize(0),
+        }
+    }
+
+    pub(crate) fn come_back(&self) {
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        match self.way {
+            Way::Unmapped => self.replace(both, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+            Way::ReadOnly | Way::Inaccessible => self.protect(both),
+            Way::Truncated => {
+                self.resize(self.map.len);
+                self.replace(both, libc::MAP_SHARED, self.file.as_raw_fd());
+            }
+        }
+    }
+}
+
+#[test]
+fn both_ways_to_ask_for_a_writable_word_agree() {
+    let page = page_size();
+    let map = Mapping::new(2 * page as usize);
+    map.unmap(page as usize, page as usize);
+    for ask in [make_writable, modify_nothing] {
+        assert_eq!(ask(map.addr() + 8), Ok(()));
+        assert!(ask(map.addr() + page).is_err());
+    }
+    // SAFETY: the page belongs to `map`, to which there are no references.
+    unsafe { libc::mprotect(map.addr() as *mut libc::c_void, page as usize, libc::PROT_READ) };
+    for ask in [make_writable, modify_nothing] {
+        assert!(ask(map.addr()).is_err());
+    }
+}
+
+#[test]
+fn pages_cover_the_range() {
+    let p = page_size();
+    assert_eq!(pages(0, 1), (0, p));
+    assert_eq!(pages(p - 1, 2), (0, 2 * p));
+    assert_eq!(pages(p, p), (p, p));
+}
+
+#[test]
+fn an_event_counter_gives_each_event_once() {
+    let fd = event_counter().unwrap();
+    event_raise(&fd);
+    event_raise(&fd);
+    event_take(&fd).unwrap();
+    event_try_take(&fd);
+    // SAFETY: F_SETFL takes an int.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    assert_eq!(event_take(&fd), Err(libc::EAGAIN));
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error_and_not_a_signal() {
+    assert!(!is_mapped(page_size(), page_size()));
+    assert!(populate(page_size(), 1, true).is_err());
+    let own = Process::own();
+    // SAFETY: no memory is mapped at that address, so none can be overwritten.
+    let copied = unsafe { copy_to(own, &[], [(&[1u8, 2, 3][..], page_size())].into_iter()) };
+    assert_eq!(copied, Err(libc::EFAULT));
+    assert_eq!(copy_from(own, page_size(), &mut [0; 3]), Err(libc::EFAULT));
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What the kernel knows of a thread: signals, processors, time slices.
+
+/// Whether a read(2) would be restarted after any signal that the program handles, because all its handlers have SA_RESTART. poll(2), which
+/// softverbs calls instead, is never restarted by the kernel.
+pub(crate) fn handlers_restart() -> bool {
+    (1..=64).filter(|signal| !(32..=33).contains(signal)).all(|signal| {
+        // SAFETY: all-zero is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: with a NULL `act` the call only writes the current action to `action`.
+        let known = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } == 0;
+        let handled = known && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        !handled || action.sa_flags & libc::SA_RESTART != 0
+    })
+}
+
+/// How often other threads of this process had to leave their processor to another thread.
+pub(crate) fn preemptions() -> i64 {
+    let of = |whom| {
+        // SAFETY: an all-zero rusage is a valid object to fill, and the call is given just that.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(whom, &mut usage);
+            usage.ru_nivcsw
+        }
+    };
+    of(libc::RUSAGE_SELF) - of(libc::RUSAGE_THREAD)
+}
+
+/// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may be pinned.
+pub(crate) fn run_where_the_process_may() {
+    // SAFETY: all-zero is a valid cpu_set_t; both calls get the address and the size of `set`.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &mut set) == 0 {
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+        }
+    }
+}
+
+/// Requests the shortest time slices for a SCHED_OTHER thread (Linux 6.12; without effect before).
+pub(crate) fn ask_for_short_slices() {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SHORTEST_NS: u64 = 100_000;
+    let size = size_of::<Attr>() as u32;
+    let mut attr = Attr::default();
+    // SAFETY: the kernel writes at most `size` bytes to `attr`, and reads as many from it. Thread 0 is the calling thread. Only the slice
+    // differs from the attributes that were read; if the kernel rejects them, nothing changes.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
+            attr.runtime = SHORTEST_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+        }
+    }
+}
+
+/// Runs `f` with all signals blocked in this thread, so that a thread that it creates never runs signal handlers of the program.
+pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: all-zero is a valid sigset_t.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: all-zero is a valid sigset_t.
+    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both calls get the addresses of the sets above, which are writable.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+    }
+    let result = f();
+    // SAFETY: `before` holds the mask that pthread_sigmask stored above; the third argument may be NULL.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    result
+}
