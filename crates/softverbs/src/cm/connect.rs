@@ -15,6 +15,7 @@ use super::offers::Offered;
 use crate::faults::{Action, Fault};
 use crate::limits::{MAX_READS, REFUSALS, REFUSED_MS};
 use crate::progress::engine::{Engine, Source};
+use crate::progress::timers::Timer;
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -63,6 +64,10 @@ struct State {
     refusals: u32,
     /// Memory that was offered to the peer, if it is on this host.
     offered: Option<Offered>,
+    /// The end of the time for the TCP connection, then of that for the reply.
+    timer: Option<Timer>,
+    /// The time of the next try.
+    next_try: Option<Timer>,
 }
 
 /// A connection attempt.
@@ -112,6 +117,8 @@ impl Outgoing {
             received: Vec::new(),
             refusals: 0,
             offered: None,
+            timer: None,
+            next_try: None,
         };
         Ok(Arc::new(Self {
             id: Arc::downgrade(id),
@@ -160,7 +167,9 @@ impl Outgoing {
             },
             Ok(()) | Err(libc::EINPROGRESS) => {
                 engine.add(outgoing.token, fd, WRITE, source.clone())?;
-                engine.schedule(timeout, &source);
+                if let Some(state) = &mut *lock(&outgoing.state) {
+                    state.timer = Some(engine.schedule(timeout, &source));
+                }
             }
             // Reported as an event, like every other outcome of an attempt.
             Err(e) => {
@@ -181,7 +190,7 @@ impl Outgoing {
         let limit = config::get().reply_timeout;
         state.deadline = Instant::now() + limit;
         let source: Arc<dyn Source> = self.clone();
-        self.engine.schedule(limit, &source);
+        state.timer = Some(self.engine.schedule(limit, &source));
         Ok(())
     }
 
@@ -213,21 +222,18 @@ impl Outgoing {
     /// Tries once more, a moment later, if the TCP connection was refused: with a device a connect request takes so long that a program that
     /// closes a listener and opens the next one at the same port, as perftest does, is ready for it. False if that was the last time.
     fn tries_again(self: &Arc<Self>, errno: Errno) -> bool {
-        let wait = {
-            let mut guard = lock(&self.state);
-            let Some(state) = &mut *guard else { return false };
-            let before_request = !matches!(state.stage, Stage::AwaitingReply | Stage::Doomed);
-            if errno != libc::ECONNREFUSED || !before_request || state.refusals == REFUSALS {
-                return false;
-            }
-            let wait = Duration::from_millis(REFUSED_MS << state.refusals);
-            state.refusals += 1;
-            state.stage = Stage::Refused(Instant::now() + wait);
-            self.engine.remove(self.token, state.socket.as_raw_fd());
-            wait
-        };
+        let mut guard = lock(&self.state);
+        let Some(state) = &mut *guard else { return false };
+        let before_request = !matches!(state.stage, Stage::AwaitingReply | Stage::Doomed);
+        if errno != libc::ECONNREFUSED || !before_request || state.refusals == REFUSALS {
+            return false;
+        }
+        let wait = Duration::from_millis(REFUSED_MS << state.refusals);
+        state.refusals += 1;
+        state.stage = Stage::Refused(Instant::now() + wait);
+        self.engine.remove(self.token, state.socket.as_raw_fd());
         let source: Arc<dyn Source> = self.clone();
-        self.engine.schedule(wait, &source);
+        state.next_try = Some(self.engine.schedule(wait, &source));
         true
     }
 

@@ -18,6 +18,7 @@ use crate::faults::{self, Event, Fault};
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
 use crate::progress::engine::Source;
+use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
@@ -34,6 +35,8 @@ struct State {
     requested: bool,
     /// Memory that the peer offers to share.
     offer: Option<Offer>,
+    /// The end of the time that there is for the request.
+    timer: Option<Timer>,
 }
 
 pub(super) struct Incoming {
@@ -112,6 +115,7 @@ impl Incoming {
                 received: Vec::with_capacity(64),
                 requested: false,
                 offer: None,
+                timer: None,
             });
             place.stalls(Arc::downgrade(&incoming) as _);
         }
@@ -133,8 +137,8 @@ impl Incoming {
         if !incoming.is_requested() {
             listener.expect(&incoming);
         }
-        if lock(&incoming.state).as_ref().is_some_and(|state| !state.requested) {
-            engine.schedule(Duration::from_secs(REQUEST_TIMEOUT_S), &source);
+        if let Some(state) = lock(&incoming.state).as_mut().filter(|state| !state.requested) {
+            state.timer = Some(engine.schedule(Duration::from_secs(REQUEST_TIMEOUT_S), &source));
         }
     }
 
@@ -205,6 +209,7 @@ impl Incoming {
             state.requested = true;
             state.offer = self.listener.offer(&state.socket);
             state.received = Vec::new();
+            state.timer = None;
             state.place.stalls_no_more();
             // Before the program can take the socket away. Fails only if there is no memory, and then nobody learns of a peer that goes.
             let _ = self.listener.engine.watch(self.token, state.socket.as_raw_fd(), END);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::limits::LINGER_MS;
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
+use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;
 
@@ -22,6 +23,8 @@ struct State {
     socket: Socket,
     unsent: Vec<u8>,
     sent: usize,
+    /// The end of its time.
+    timer: Option<Timer>,
 }
 
 struct Linger {
@@ -37,7 +40,7 @@ pub(super) fn start(engine: &Arc<Engine>, socket: Socket, last: &[u8]) {
     if unsent.try_reserve_exact(last.len()).is_ok() {
         unsent.extend_from_slice(last);
     }
-    let mut state = State { socket, unsent, sent: 0 };
+    let mut state = State { socket, unsent, sent: 0, timer: None };
     if state.step() {
         return;
     }
@@ -47,7 +50,10 @@ pub(super) fn start(engine: &Arc<Engine>, socket: Socket, last: &[u8]) {
         Arc::new(Linger { engine: engine.clone(), token: engine.token(), state: Mutex::new(Some(state)) });
     let source: Arc<dyn Source> = linger.clone();
     if engine.add(linger.token, fd, events, source.clone()).is_ok() {
-        engine.schedule(Duration::from_millis(LINGER_MS), &source);
+        let timer = engine.schedule(Duration::from_millis(LINGER_MS), &source);
+        if let Some(state) = &mut *lock(&linger.state) {
+            state.timer = Some(timer);
+        }
     }
 }
 

@@ -14,17 +14,17 @@
 //!
 //! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a source.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::Driven;
 use super::attention::Tick;
 use super::doorbell::Doorbell;
 use super::spin::Spin;
+use super::timers::{Timer, Timers};
 use super::vigil::Vigil;
 use super::watch::Watch;
 use crate::limits::TICK_US;
@@ -43,13 +43,6 @@ pub(crate) trait Source: Send + Sync {
 const WAKE: u64 = 0;
 const LATER: u64 = 1;
 const TICK: Duration = Duration::from_micros(TICK_US);
-
-/// Sources to be called at a time, by that time and a number of their own.
-#[derive(Default)]
-struct Timers {
-    queue: BinaryHeap<Reverse<(Instant, u64)>>,
-    sources: HashMap<u64, Weak<dyn Source>>,
-}
 
 /// Connections that are driven a moment later.
 #[derive(Default)]
@@ -76,7 +69,7 @@ pub(crate) struct Engine {
     doorbell: Doorbell,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
     next_token: AtomicU64,
-    timers: Mutex<Timers>,
+    timers: Arc<Timers>,
     kicked: Mutex<Vec<Arc<dyn Source>>>,
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
     later: Mutex<Later>,
@@ -113,7 +106,7 @@ impl Engine {
             doorbell: Doorbell::new(),
             sources: Mutex::default(),
             next_token: AtomicU64::new(LATER + 1),
-            timers: Mutex::default(),
+            timers: Arc::default(),
             kicked: Mutex::default(),
             listed: Mutex::default(),
             later: Mutex::default(),
@@ -214,14 +207,14 @@ impl Engine {
         self.wake();
     }
 
-    /// Has `source.timeout()` called after `delay`, if the source still lives then.
-    pub(crate) fn schedule(&self, delay: Duration, source: &Arc<dyn Source>) {
-        let id = self.token();
-        let mut timers = lock(&self.timers);
-        timers.queue.push(Reverse((Instant::now() + delay, id)));
-        timers.sources.insert(id, Arc::downgrade(source));
-        drop(timers);
-        self.wake();
+    /// Has `source.timeout()` called after `delay`, if the source still lives then, and the timer with it.
+    pub(crate) fn schedule(&self, delay: Duration, source: &Arc<dyn Source>) -> Timer {
+        let (timer, is_first) = self.timers.add(Instant::now() + delay, Arc::downgrade(source));
+        // Otherwise it wakes up in time.
+        if is_first {
+            self.wake();
+        }
+        timer
     }
 
     fn run(&self) {
@@ -274,7 +267,7 @@ impl Engine {
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
             return Some(Duration::ZERO);
         }
-        let timer = lock(&self.timers).queue.peek().map(|Reverse((at, _))| at.saturating_duration_since(now));
+        let timer = self.timers.next().map(|at| at.saturating_duration_since(now));
         let tick =
             (!lock(&self.ticking).is_empty()).then(|| (last_tick + TICK).saturating_duration_since(now));
         match (timer, tick) {
@@ -310,17 +303,8 @@ impl Engine {
     }
 
     fn run_timers(&self, now: Instant) {
-        loop {
-            let source = {
-                let mut timers = lock(&self.timers);
-                match timers.queue.peek() {
-                    Some(Reverse((at, _))) if *at <= now => {}
-                    _ => return,
-                }
-                let Some(Reverse((_, id))) = timers.queue.pop() else { return };
-                timers.sources.remove(&id)
-            };
-            if let Some(source) = source.and_then(|weak| weak.upgrade()) {
+        while let Some(source) = self.timers.due(now) {
+            if let Some(source) = source.upgrade() {
                 source.timeout();
             }
         }

@@ -27,6 +27,7 @@ pub(crate) mod ring;
 pub(crate) mod sleep;
 mod spin;
 mod sync;
+pub(crate) mod timers;
 pub(crate) mod turn;
 pub(crate) mod vigil;
 pub(crate) mod watch;

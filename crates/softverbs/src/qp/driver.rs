@@ -146,7 +146,7 @@ impl Qp {
                     (timer, self.engine.get(), self.this.upgrade())
                 {
                     let source: Arc<dyn Source> = source;
-                    engine.schedule(Duration::from_micros(timer), &source);
+                    engine.schedule(Duration::from_micros(timer), &source).stands();
                 }
                 // Until then a receive changes nothing.
                 Stepped { awaits: Awaits::Nothing, ..stepped }
@@ -170,7 +170,7 @@ impl Qp {
             Due::Wait(delay) => {
                 if let (Some(engine), Some(source)) = (self.engine.get(), self.this.upgrade()) {
                     let source: Arc<dyn Source> = source;
-                    engine.schedule(delay, &source);
+                    engine.schedule(delay, &source).stands();
                 }
                 return stepped;
             }
@@ -214,14 +214,16 @@ impl Qp {
         let conn = &session.conn;
         if let Some(deadline) = conn.deadline() {
             let time = now();
-            let known = session.timer.is_some_and(|timer| time < timer && timer <= deadline);
+            let known = session.timer.as_ref().is_some_and(|(at, _)| time < *at && *at <= deadline);
             if let (false, Some(engine)) = (known, self.engine.get()) {
-                session.timer = Some(deadline);
                 if let Some(source) = self.this.upgrade() {
                     let source: Arc<dyn Source> = source;
-                    engine.schedule(Duration::from_micros(deadline.saturating_sub(time)), &source);
+                    let delay = Duration::from_micros(deadline.saturating_sub(time));
+                    session.timer = Some((deadline, engine.schedule(delay, &source)));
                 }
             }
+        } else {
+            session.timer = None;
         }
         stepped
     }

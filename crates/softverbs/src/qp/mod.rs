@@ -27,6 +27,7 @@ use crate::link::{Link, Rings};
 use crate::memory::Batch;
 use crate::progress::engine::{Engine, Source};
 use crate::progress::ring::Ring;
+use crate::progress::timers::Timer;
 use crate::progress::turn::{REASONS, Turn};
 use crate::progress::watch::{Ringed, Watch};
 use crate::progress::{By, Driven};
@@ -141,8 +142,8 @@ struct Session {
     link: Option<Link>,
     batch: Batch,
     process: Process,
-    /// When the engine was asked to look at the time.
-    timer: Option<Micros>,
+    /// When the engine looks at the time for the connection.
+    timer: Option<(Micros, Timer)>,
     rnr: Rnr,
 }
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What the engine is to do at a time. Most of it never comes to that: the time of a connection that is established in time, or whose peer
+//! answers, is taken back by whoever holds the [`Timer`]. What it is for is let go of then and not when its time has come, which
+//! matters where a thousand connections a second come and go.
+#![forbid(unsafe_code)]
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use super::engine::Source;
+use crate::lock;
+
+/// Sources to be called at a time, by that time and a number of their own.
+#[derive(Default)]
+struct Queue {
+    /// Also what was taken back, until it comes to the front.
+    times: BinaryHeap<Reverse<(Instant, u64)>>,
+    sources: HashMap<u64, Weak<dyn Source>>,
+    next: u64,
+}
+
+impl Queue {
+    /// The first time of a source that is still to be called.
+    fn front(&mut self) -> Option<Instant> {
+        loop {
+            let Reverse((at, number)) = self.times.peek()?;
+            if self.sources.contains_key(number) {
+                return Some(*at);
+            }
+            self.times.pop();
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Timers(Mutex<Queue>);
+
+/// A time at which a source is called, which is taken back when this is dropped.
+#[must_use]
+pub(crate) struct Timer {
+    timers: Arc<Timers>,
+    /// `None`: it stands.
+    number: Option<u64>,
+}
+
+impl Timer {
+    /// The time will come, if the source still lives then.
+    pub(crate) fn stands(mut self) {
+        self.number = None;
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            // Nothing but memory is freed with it: a source that is alive is held by others.
+            lock(&self.timers.0).sources.remove(&number);
+        }
+    }
+}
+
+impl Timers {
+    /// Adds a time; says whether it is the first one now.
+    pub(super) fn add(self: &Arc<Self>, at: Instant, source: Weak<dyn Source>) -> (Timer, bool) {
+        let mut queue = lock(&self.0);
+        let is_first = queue.front().is_none_or(|first| at < first);
+        queue.next += 1;
+        let number = queue.next;
+        queue.times.push(Reverse((at, number)));
+        queue.sources.insert(number, source);
+        (Timer { timers: self.clone(), number: Some(number) }, is_first)
+    }
+
+    /// When the next source is to be called.
+    pub(super) fn next(&self) -> Option<Instant> {
+        lock(&self.0).front()
+    }
+
+    /// Takes out a source whose time has come.
+    pub(super) fn due(&self, now: Instant) -> Option<Weak<dyn Source>> {
+        let mut queue = lock(&self.0);
+        queue.front().filter(|at| *at <= now)?;
+        let Reverse((_, number)) = queue.times.pop()?;
+        queue.sources.remove(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    struct Nobody;
+
+    impl Source for Nobody {
+        fn ready(self: Arc<Self>, _events: u32) {}
+    }
+
+    fn nobody() -> (Arc<Nobody>, Weak<dyn Source>) {
+        let source = Arc::new(Nobody);
+        let weak: Weak<dyn Source> = Arc::downgrade(&(source.clone() as Arc<dyn Source>));
+        (source, weak)
+    }
+
+    #[test]
+    fn times_come_in_order_unless_they_were_taken_back() {
+        let (timers, begin) = (Arc::new(Timers::default()), Instant::now());
+        let at = |ms| begin + Duration::from_millis(ms);
+        let (source, weak) = nobody();
+        let (second, is_first) = timers.add(at(20), weak.clone());
+        assert!(is_first);
+        let (first, is_first) = timers.add(at(10), weak.clone());
+        assert!(is_first);
+        let (third, is_first) = timers.add(at(30), weak);
+        assert!(!is_first, "the engine sleeps until an earlier one");
+        assert_eq!(timers.next(), Some(at(10)));
+        assert!(timers.due(at(9)).is_none());
+        drop(first);
+        assert_eq!(timers.next(), Some(at(20)), "the first was taken back");
+        assert!(timers.due(at(10)).is_none());
+        assert!(timers.due(at(20)).is_some_and(|source| source.upgrade().is_some()));
+        drop(second);
+        third.stands();
+        assert!(timers.due(at(25)).is_none());
+        assert!(timers.due(at(30)).is_some());
+        assert_eq!(timers.next(), None);
+        assert_eq!(Arc::weak_count(&source), 0, "nothing of it is left");
+    }
+
+    #[test]
+    fn what_it_was_for_is_let_go_of_when_it_is_taken_back() {
+        let timers = Arc::new(Timers::default());
+        let (source, weak) = nobody();
+        let (timer, _) = timers.add(Instant::now() + Duration::from_secs(3600), weak);
+        assert_eq!(Arc::weak_count(&source), 1);
+        drop(timer);
+        assert_eq!(Arc::weak_count(&source), 0);
+    }
+}
