@@ -168,9 +168,14 @@ post_one(struct user *user, struct rng *rng, unsigned i)
 		at = at / 8 * 8;
 		len = 8;
 	}
+	/* a flush reads eight bytes, however many it is asked for */
+	if ((request->kind == FLUSH_VISIBILITY || request->kind == FLUSH_PERSISTENT) && at > SIZE - 8)
+		at = SIZE - 8;
 	if ((request->kind == WRITE || request->kind == WRITE_UNSIGNALLED || request->kind == ATOMIC_WRITE) &&
-		being_read(user, i, at, len))
+		being_read(user, i, at, len)) {
 		request->kind = FLUSH_VISIBILITY;
+		at = at > SIZE - 8 ? SIZE - 8 : at;
+	}
 	request->pending = request->kind != WRITE_UNSIGNALLED;
 	request->answered = request->kind != SEND;
 	switch (request->kind) {
