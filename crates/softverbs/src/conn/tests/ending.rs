@@ -157,6 +157,58 @@ fn a_request_is_made_to_fail_when_those_before_it_are_over() {
     assert!(!bench.conn.is_over());
 }
 
+#[test]
+fn no_request_is_made_to_fail_before_the_beginning_or_after_the_end() {
+    let mut bench = Bench::ready();
+    bench.step(reason::DISCONNECT);
+    bench.calls();
+    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    assert_eq!(bench.host.sends.len(), 1, "it stays with the host");
+    bench.step(reason::POSTED);
+    assert_eq!(bench.sends_done(), [(1, FLUSHED)]);
+    bench.conn = Conn::new(QP, 8, true, Sizes::default()).unwrap();
+    bench.host.sends.push_back(wr(2, Op::Write, 8));
+    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    assert_eq!(bench.calls(), []);
+    assert!(!bench.conn.is_over());
+}
+
+#[test]
+fn the_host_is_told_whether_one_side_has_closed_the_connection() {
+    let closed: [fn(&mut Bench); 2] = [
+        |bench| {
+            bench.step(reason::DISCONNECT);
+        },
+        |bench| {
+            bench.hang_up();
+        },
+    ];
+    let failed: [fn(&mut Bench); 4] = [
+        |bench| {
+            bench.host.receive_error = Some(broken(libc::ECONNRESET));
+            bench.step(reason::READABLE);
+        },
+        |bench| {
+            bench.hear(&terminate_fpdu(&Terminate::new(TermCode::RDMAP_PROT_BOUNDS)));
+        },
+        |bench| {
+            bench.hear(&write(0xbad, 0, b"refused"));
+        },
+        |bench| {
+            bench.host.mapped_to = BASE;
+            bench.post(wr(3, Op::Send, 8));
+        },
+    ];
+    let told = |end: &fn(&mut Bench)| {
+        let mut bench = busy();
+        end(&mut bench);
+        bench.host.failed
+    };
+    assert_eq!(closed.each_ref().map(told), [Some(false); 2]);
+    assert_eq!(failed.each_ref().map(told), [Some(true); 4]);
+}
+
 // ---- the peer's end while messages wait for receives -----------------------------------------------------------------------------------
 
 #[test]

@@ -63,6 +63,8 @@ pub(super) struct Recorder {
     pub may_transfer: bool,
     /// How often it was told that everything was acted on.
     pub acted: usize,
+    /// What it was told at the end: that neither side has closed the connection.
+    pub failed: Option<bool>,
     pub input: VecDeque<u8>,
     pub input_ends: bool,
     pub memory: Vec<u8>,
@@ -90,6 +92,7 @@ impl Recorder {
             transfers: VecDeque::new(),
             may_transfer: false,
             acted: 0,
+            failed: None,
             input: VecDeque::new(),
             input_ends: false,
             memory: (0..SIZE).map(|i| (i % 251) as u8).collect(),
@@ -311,7 +314,8 @@ impl Host for Recorder {
         self.calls.push(Call::Established);
     }
 
-    fn ended(&mut self, _failed: bool) {
+    fn ended(&mut self, failed: bool) {
+        self.failed = Some(failed);
         self.calls.push(Call::Ended);
     }
 }

@@ -132,6 +132,21 @@ fn what_is_there_when_these_are_over_has_come_in_time() {
     assert_eq!(bench.calls(), [Call::Closed(None), Call::Ended], "a part of one is none");
 }
 
+/// A step for another reason does not look at the link, which may have what has come in time.
+#[test]
+fn the_ten_seconds_end_in_a_step_that_is_about_time() {
+    let mut bench = opened(Role::RESPONDER_TOLD);
+    bench.host.now = bench.conn.deadline().unwrap();
+    bench.host.input.extend(&empty_write());
+    for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::AGAIN] {
+        bench.step(why);
+        assert_eq!(bench.calls(), [], "reason {why:#x}");
+        assert_eq!(bench.host.input.len(), empty_write().len(), "the link is asked in vain, reason {why:#x}");
+    }
+    bench.step(reason::TIME);
+    assert_eq!(bench.calls()[0], Call::Established);
+}
+
 #[test]
 fn another_responder_lets_a_moment_pass_before_it_speaks() {
     let mut bench = opened(Role::RESPONDER);

@@ -148,6 +148,23 @@ fn what_the_link_has_taken_completes_before_what_arrived_later_is_looked_at() {
     assert_eq!(bench.calls().iter().filter_map(done).collect::<Vec<_>>(), [2, 1]);
 }
 
+/// Without a CRC it says nothing.
+#[test]
+fn a_message_does_not_wait_for_its_trailer() {
+    let mut bench = Bench::ready();
+    bench.post_receive(1, 100);
+    bench.post_receive(2, 100);
+    let trailer = 4;
+    let message = send(1, b"8 bytes.");
+    let (body, rest) = message.split_at(message.len() - trailer);
+    bench.hear(body);
+    assert_eq!(bench.receives_done(), [(1, 0)]);
+    let empty = send(2, b"");
+    let (body, _) = empty.split_at(empty.len() - trailer);
+    bench.hear(&[rest, body].concat());
+    assert_eq!(bench.receives_done(), [(2, 0)]);
+}
+
 /// All kinds of messages.
 fn conversation() -> Vec<u8> {
     let body: Vec<u8> = (0..200).collect();
@@ -207,6 +224,33 @@ fn the_buffer_grows_when_it_is_filled_and_not_before() {
     bench.hear(&write(STAG, BASE, &[8; 60]).repeat(100));
     assert_eq!(bench.conn.recv.buffer_len(), 1000);
     assert_eq!(bench.host.bytes(BASE, 60), [8; 60]);
+}
+
+/// However little memory a connection may use: a payload that is placed in one piece must fit.
+#[test]
+fn the_buffer_is_never_too_small_for_what_is_looked_at_as_a_whole() {
+    let mut bench = Bench::with(terms(), Sizes { first: 0, buffer: 0, ..Sizes::default() });
+    let message = fpdu(&untagged(Opcode::Send, true, 1, 0), &[7; 64]);
+    bench.post_receive(1, 64);
+    bench.hear(&message);
+    let placed = Call::Placed(at(receive_addr(1), 64, LOCAL_WRITE));
+    assert_eq!(bench.calls(), [placed, Call::Settled, Call::RecvDone(received(1, 64))]);
+}
+
+#[test]
+fn the_buffer_holds_the_longest_fpdu_where_crcs_are_checked() {
+    let framing = Framing { crc: true, ..FRAMING };
+    let first = fpdu_with(true, &tagged(Opcode::Write, true, STAG, BASE), b"first");
+    let second = fpdu_with(true, &tagged(Opcode::Write, true, STAG, BASE), &[7; 65535 - 14]);
+    let sizes = Sizes { buffer: 128, ..Sizes::default() };
+    let mut bench = Bench::opened(Terms { framing, ..terms() }, sizes);
+    bench.hear(&[first, second.clone()].concat());
+    assert!(!bench.conn.is_over());
+    assert_eq!(bench.host.bytes(BASE, 65535 - 14), [7; 65535 - 14]);
+    let room = bench.conn.recv.buffer_len();
+    assert!((second.len()..second.len() + 8).contains(&room), "and not much more than that: {room}");
+    let bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
+    assert_eq!(bench.conn.recv.buffer_len(), 2 * Sizes::default().buffer, "two of the usual length");
 }
 
 #[test]

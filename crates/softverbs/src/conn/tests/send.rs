@@ -6,7 +6,7 @@ use iwarp::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::terminate::Terminate;
 
 use super::host::*;
-use crate::access::{Access, REMOTE_READ, Unreachable};
+use crate::access::{Access, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::conn::host::{Durable, LinkError};
 use crate::conn::wr::{Local, Op, SendWr, status};
 use crate::conn::{Budget, Framing, Sizes, Terms, reason};
@@ -201,6 +201,63 @@ fn fpdus_lie_in_tcp_segments_as_a_whole_where_the_peer_needs_that() {
     assert_eq!(sent, [(528, true), (528, true)]);
 }
 
+/// The lengths of what the link has taken, call by call, and whether each ends a segment.
+fn calls_of_the_link(bench: &mut Bench) -> Vec<(usize, bool)> {
+    let of = |call| if let Call::Sent(bytes, boundary) = call { Some((bytes.len(), boundary)) } else { None };
+    bench.host.calls.drain(..).filter_map(of).collect()
+}
+
+#[test]
+fn a_tcp_segment_is_filled_as_far_as_possible() {
+    let bench = |segment| {
+        let framing = Framing { segment: Some(segment), ..FRAMING };
+        Bench::with(Terms { framing, ..terms() }, Sizes::default())
+    };
+    let mut exact = bench(2 * 264);
+    exact.post(wr(1, Op::Write, 242 * 2));
+    assert_eq!(calls_of_the_link(&mut exact), [(528, true)]);
+    // What the link has of an FPDU already does not count.
+    let mut begun = bench(600);
+    begun.host.room = 100;
+    begun.post(wr(1, Op::Write, 242 * 3));
+    begun.host.room = usize::MAX;
+    begun.step(reason::WRITABLE);
+    assert_eq!(calls_of_the_link(&mut begun), [(100, true), (164 + 264, true), (264, true)]);
+}
+
+/// A call of the link is a system call.
+#[test]
+fn one_call_gives_the_link_64_fpdus_or_about_512_kib() {
+    let mut bench = Bench::ready();
+    bench.post(wr(1, Op::Write, 242 * 130));
+    assert_eq!(calls_of_the_link(&mut bench), [64 * 264, 64 * 264, 2 * 264].map(|len| (len, false)));
+    let framing = Framing { mulpdu: 65535, ..FRAMING };
+    let mut bench = Bench::of_depth(16, Terms { framing, ..terms() }, Sizes::default());
+    bench.hear(&empty_write());
+    bench.calls();
+    // An FPDU is 60,020 bytes long: with the ninth it is more than 512 KiB.
+    (1..=10).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 60_000)));
+    bench.step(reason::POSTED);
+    assert_eq!(calls_of_the_link(&mut bench), [(9 * 60_020, false), (60_020, false)]);
+}
+
+/// What is behind them goes out as it is when its turn comes.
+#[test]
+fn no_more_than_64_fpdus_are_made_before_the_link_takes_them() {
+    let framing = Framing { crc: true, ..FRAMING };
+    let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
+    bench.hear(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
+    bench.calls();
+    bench.host.memory.fill(1);
+    bench.host.room = 0;
+    bench.post(wr(1, Op::Write, 242 * 65));
+    bench.host.memory.fill(2);
+    bench.host.room = usize::MAX;
+    bench.step(reason::WRITABLE);
+    let first: Vec<_> = segments(&sent(&bench.calls())).iter().map(|(_, payload)| payload[0]).collect();
+    assert_eq!(first, [&[1; 64][..], &[2]].concat(), "a CRC covers a copy, which is made with the FPDU");
+}
+
 #[test]
 fn what_the_link_has_not_taken_is_not_complete() {
     let mut bench = Bench::ready();
@@ -362,6 +419,29 @@ fn answers_and_requests_take_turns_message_by_message() {
         [message(send, 80), message(answer, 2), message(send, 20), message(answer, 1), message(send, 20)];
     let order: Vec<_> = segments.iter().map(|(header, _)| header.opcode()).collect();
     assert_eq!(order, expected.concat());
+}
+
+#[test]
+fn no_answer_comes_between_a_write_and_its_immediate_data() {
+    let mut bench = Bench::ready();
+    bench.host.room = 264;
+    bench.host.sends.push_back(wr(1, Op::Write, 242));
+    // The FPDUs of the write are as many as are made before the link takes them, the immediate data is not among them.
+    bench.post(wr(2, Op::WriteWithImm, 242 * 64));
+    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.calls();
+    bench.host.room = usize::MAX;
+    bench.step(reason::WRITABLE);
+    let order: Vec<_> = segments(&sent(&bench.calls())).iter().map(|(header, _)| header.opcode()).collect();
+    assert_eq!(order, [&[Opcode::Write; 64][..], &[Opcode::Immediate, Opcode::ReadResponse]].concat());
+}
+
+/// Also when so many reads were made that their number needs more bits than are left beside the mark.
+#[test]
+fn the_sink_of_a_read_is_the_stag_of_no_region() {
+    for msn in [1, 0xff_ffff, 0x100_0000, 0xff00_0001, u32::MAX] {
+        assert!(crate::conn::send::sink(msn) >= FIRST_SINK, "{msn:#x}");
+    }
 }
 
 #[test]

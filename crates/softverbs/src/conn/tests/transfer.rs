@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 
 use super::host::*;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
+use crate::conn::host::Durable;
 use crate::conn::wr::{Local, Op, SendWr, status};
 use crate::conn::{Framing, Role, Sizes, Terms, reason};
 use crate::limits::MAX_TOGETHER;
 use iwarp::ddp::Header;
-use iwarp::rdmap::Opcode;
+use iwarp::rdmap::{Opcode, encode_immediate};
 
 fn bench(transfers: &[usize]) -> Bench {
     let mut bench = Bench::with(Terms { transfers: true, ..terms() }, Sizes::default());
@@ -123,6 +124,47 @@ fn a_batch_has_an_end() {
 }
 
 #[test]
+fn requests_are_transferred_together_up_to_64_kib() {
+    for (len, calls) in [(4096, vec![2]), (32 * 1024, vec![2]), (32 * 1024 + 1, vec![1, 1])] {
+        let mut bench = bench(&vec![2 * len as usize / calls.len(); calls.len()]);
+        // Of two ranges each call has two.
+        bench.host.sends.extend([write_at(1, 0, len), write_at(2, 0, len)]);
+        bench.step(reason::POSTED);
+        let done = bench.calls();
+        assert_eq!(batches(&done).iter().map(Vec::len).collect::<Vec<_>>(), calls, "{len} bytes each");
+        assert_eq!(sent(&done), []);
+    }
+}
+
+/// Requests that follow one another at the peer are one range there, but each brings bytes of its own.
+#[test]
+fn a_batch_ends_where_its_bytes_lie_in_too_many_places() {
+    let n = MAX_TOGETHER + 1;
+    let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
+    bench.hear(&empty_write());
+    bench.calls();
+    bench.host.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
+    let nth = |i| SendWr { remote_addr: 0x5000 + 8 * i, ..inline(i, Op::Write, &[7; 8]) };
+    bench.host.sends.extend((0..n as u64).map(nth));
+    bench.step(reason::POSTED);
+    let all = 8 * MAX_TOGETHER;
+    let expected = [vec![remote(REMOTE_WRITE, 0, all)], vec![remote(REMOTE_WRITE, all as u64, 8)]];
+    assert_eq!(batches(&bench.calls()), expected);
+}
+
+#[test]
+fn an_empty_request_behind_a_batch_is_sent() {
+    let mut bench = bench(&[10]);
+    bench.host.sends.extend([wr(1, Op::Write, 10), wr(2, Op::Write, 0), wr(3, Op::Send, 0)]);
+    bench.step(reason::POSTED);
+    let calls = bench.calls();
+    assert_eq!(transfers(&calls), [remote(REMOTE_WRITE, 0, 10)]);
+    let sent = segments(&sent(&calls));
+    let opcodes: Vec<_> = sent.iter().map(|(header, _)| header.opcode()).collect();
+    assert_eq!(opcodes, [Opcode::Write, Opcode::Send]);
+}
+
+#[test]
 fn an_atomic_write_of_librpma_goes_over_the_link() {
     let mut bench = bench(&[8, 8]);
     bench.post(SendWr { fence: true, ..inline(1, Op::Write, &[7; 8]) });
@@ -208,6 +250,102 @@ fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
     assert_eq!(segments(&sent(&bench.calls())).len(), 2);
 }
 
+/// What the peer has of it already may not have been placed yet.
+#[test]
+fn a_request_that_has_begun_on_the_link_stays_there() {
+    // More than one call gives to the link, so that it is looked at again in the middle of the request.
+    let len = 242 * 80;
+    let mut bench = bench(&[0, len as usize]);
+    bench.post(wr(1, Op::Write, len));
+    let calls = bench.calls();
+    assert_eq!(transfers(&calls), [remote(REMOTE_WRITE, 0, len as usize)]);
+    let payload: usize = segments(&sent(&calls)).iter().map(|(_, payload)| payload.len()).sum();
+    assert_eq!(payload, len as usize);
+}
+
+/// Nor does it wait there for reads, as the peer must get the rest of the message before another one.
+#[test]
+fn a_request_that_has_begun_on_the_link_does_not_wait_to_be_transferred() {
+    // Of 200 FPDUs, a call gives 64 to the link, and 64 more wait for the next one.
+    let len = 242 * 200;
+    let mut bench = bench(&[0]);
+    bench.post(wr(1, Op::Read, 8));
+    bench.budget.send = 1;
+    assert!(bench.post(wr(2, Op::Write, len)).again);
+    bench.budget.send = usize::MAX;
+    bench.host.may_transfer = true;
+    bench.step(reason::AGAIN);
+    let segments = segments(&sent(&bench.calls()));
+    let payload: usize = segments[1..].iter().map(|(_, payload)| payload.len()).sum();
+    assert_eq!(payload, len as usize);
+}
+
+#[test]
+fn what_could_be_transferred_waits_for_nothing_where_no_read_is_open() {
+    let mut bench = bench(&[0, 0]);
+    bench.host.may_transfer = true;
+    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.post(wr(2, Op::Read, 8));
+    assert_eq!(segments(&sent(&bench.calls())).len(), 2);
+}
+
+#[test]
+fn a_read_is_not_transferred_where_the_peer_takes_none() {
+    let framing = Framing { ord: 0, ..FRAMING };
+    let mut bench = Bench::with(Terms { transfers: true, framing, ..terms() }, Sizes::default());
+    bench.host.transfers = VecDeque::from([8]);
+    bench.post(wr(1, Op::Read, 8));
+    assert_eq!(bench.host.transfers.len(), 1);
+    assert_eq!(bench.sends_done(), [(1, status::LOC_QP_OP_ERR)]);
+}
+
+/// What the write of eight bytes is on the link.
+const WRITE_FPDU: usize = 2 + 14 + 8 + 4;
+
+/// It goes over the link then, behind the answer.
+#[test]
+fn nothing_is_transferred_while_an_answer_is_on_its_way() {
+    let mut bench = bench(&[8]);
+    bench.host.room = 10;
+    bench.hear(&read(1, &read_request(STAG, BASE, 100)));
+    bench.calls();
+    bench.host.room = usize::MAX;
+    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.step(reason::POSTED | reason::WRITABLE);
+    let calls = bench.calls();
+    assert_eq!(sent(&calls).len(), 2 + 14 + 100 + 4 - 10 + WRITE_FPDU, "the rest of an FPDU comes first");
+    assert_eq!(transfers(&calls), []);
+
+    // Of eighty FPDUs, 64 go out in the first call.
+    bench.budget.send = 1;
+    assert!(bench.hear(&read(2, &read_request(STAG, BASE, 242 * 80))).again);
+    assert_eq!(sent(&bench.calls()).len(), 64 * 264);
+    bench.budget.send = usize::MAX;
+    bench.host.sends.push_back(wr(2, Op::Write, 8));
+    bench.step(reason::POSTED | reason::AGAIN);
+    let calls = bench.calls();
+    assert_eq!(sent(&calls).len(), 16 * 264 + WRITE_FPDU, "so does the rest of the message");
+    assert_eq!(transfers(&calls), []);
+}
+
+#[test]
+fn answers_and_requests_that_are_transferred_take_turns() {
+    let mut bench = bench(&[8, 8]);
+    bench.host.durable = Ok(Durable::Later);
+    bench.hear(&read(1, &read_request(STAG, BASE, 8)));
+    bench.post(wr(1, Op::Write, 8));
+    let calls = bench.calls();
+    assert_eq!(transfers(&calls).len(), 1, "an answer that may not go out yet holds up nothing");
+    assert_eq!(sent(&calls), []);
+    bench.conn.durable(&mut bench.host, 0, true);
+    bench.host.sends.push_back(wr(2, Op::Write, 8));
+    bench.step(reason::POSTED | reason::DURABLE);
+    let calls = bench.calls();
+    let opcodes: Vec<_> = segments(&sent(&calls)).iter().map(|(header, _)| header.opcode()).collect();
+    assert_eq!(opcodes, [Opcode::ReadResponse, Opcode::Write]);
+    assert_eq!(transfers(&calls), []);
+}
+
 #[test]
 fn messages_atomics_and_empty_requests_are_for_the_link() {
     let mut bench = bench(&[100, 100, 100]);
@@ -260,4 +398,27 @@ fn the_host_is_told_when_all_was_acted_on_and_not_before() {
     bench.host.recv_room = 1;
     bench.step(reason::ROOM);
     assert!(told(&mut bench));
+}
+
+#[test]
+fn the_host_is_not_told_that_all_was_acted_on_in_the_middle_of_a_message() {
+    let immediate = |msn| {
+        let mut body = encode_immediate(*b"imme");
+        body[4..].copy_from_slice(b"Send");
+        fpdu(&untagged(Opcode::Immediate, true, msn, 0), &body)
+    };
+    let long = write(STAG, BASE, &[1; 200]);
+    // In a header, in payload that is placed as it comes, in payload that waits for its end, and before the Send that has the data.
+    let cases = [long[..10].to_vec(), long[..100].to_vec(), send(1, &[1; 40])[..40].to_vec(), immediate(1)];
+    for bytes in cases {
+        let mut bench = bench(&[]);
+        bench.post_receive(1, 64);
+        bench.host.acted = 0;
+        bench.hear(&bytes);
+        assert_eq!(bench.host.acted, 0, "{} bytes", bytes.len());
+        if bytes[..] == immediate(1)[..] {
+            bench.hear(&send(2, b""));
+            assert_eq!(bench.host.acted, 1);
+        }
+    }
 }
