@@ -118,12 +118,14 @@ disturb_then_ask(void *arg)
 	return NULL;
 }
 
-/* A handler that was installed with SA_RESTART: the wait goes on, and ends with what it is for. */
+/* A handler that was installed with SA_RESTART: the wait goes on, and ends with what it is for. One for crashes does not matter. */
 static void
 restarting_target(struct side *side)
 {
+	struct sigaction crash = {.sa_handler = handler, .sa_flags = SA_RESETHAND};
 	struct node_and_link n;
 
+	EXPECT(sigaction(SIGSEGV, &crash, NULL) == 0, "%s", strerror(errno));
 	handle_with(SA_RESTART);
 	begin(&n, side);
 	for (unsigned i = 0; i < ROUNDS; i++) {

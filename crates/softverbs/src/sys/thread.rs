@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What the kernel knows of a thread: signals, processors, time slices.
 
+/// What a thread brings upon itself, and not while it waits. Programs that report a crash handle these, often without SA_RESTART.
+const OWN_FAULTS: [libc::c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+
 /// Whether a read(2) would be restarted after any signal that the program handles, because all its handlers have SA_RESTART. poll(2), which
 /// softverbs calls instead, is never restarted by the kernel.
 pub(crate) fn handlers_restart() -> bool {
-    (1..=64).filter(|signal| !(32..=33).contains(signal)).all(|signal| {
+    let of_libc = 32..=33;
+    (1..=64).filter(|signal| !of_libc.contains(signal) && !OWN_FAULTS.contains(signal)).all(|signal| {
         // SAFETY: all-zero is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: with a NULL `act` the call only writes the current action to `action`.
