@@ -6,6 +6,7 @@ mod ddio;
 mod devices;
 mod libraries;
 mod limits;
+mod metrics;
 mod namespaces;
 mod network;
 mod peer;
@@ -51,6 +52,7 @@ impl Doctor {
         let system = System::this();
         let mut report = Report::default();
         let wanted = provider::wanted(&mut report);
+        metrics::check(&mut report);
         let library = libraries::check(&system, &mut report);
         let devices = Devices::find(&system);
         devices::check(&system, &devices, wanted, &mut report);

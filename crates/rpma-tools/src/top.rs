@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::interrupt::{self, Wake};
 use process::{Counters, Row};
+pub(crate) use source::directories;
 
 /// A table was printed, no process serves its counters, anything else; and Ctrl-C, as a shell has it.
 const PRINTED: u8 = 0;
@@ -109,7 +110,7 @@ impl Top {
         let mut moment = Moment::new();
         let mut failures = Vec::new();
         let is_named = !self.paths.is_empty();
-        let places = if is_named { self.paths.clone() } else { source::directories() };
+        let places = if is_named { self.paths.clone() } else { directories() };
         for place in places {
             let paths = if !is_named || place.is_dir() { source::sockets(&place) } else { vec![place] };
             for path in paths {

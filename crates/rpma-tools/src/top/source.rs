@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SIZE: u64 = 64 << 20;
 
 /// The directories in which `RPMA_METRICS=unix:` puts sockets.
-pub(super) fn directories() -> Vec<PathBuf> {
+pub(crate) fn directories() -> Vec<PathBuf> {
     let run_time = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     // SAFETY: no arguments, and it never fails (geteuid(2)).
     let user = unsafe { libc::geteuid() };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`.
+//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`. The source of `rpma doctor` has this file, too, to see the same.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,14 +43,14 @@ pub fn variable(name: &CStr) -> Option<OsString> {
 }
 
 /// None: the value is none of what is expected. `%p` in a path is the process id.
-pub fn parse(value: &OsStr, pid: u32) -> Option<Setting> {
-    let value = value.as_bytes();
+pub fn parse(value: &OsStr, pid: impl Display) -> Option<Setting> {
+    let (value, pid) = (value.as_bytes(), pid.to_string());
     let path = |bytes: &[u8]| {
         let mut path = Vec::with_capacity(bytes.len());
         let mut rest = bytes;
         while let Some(at) = rest.windows(2).position(|two| two == b"%p") {
             path.extend_from_slice(&rest[..at]);
-            path.extend_from_slice(pid.to_string().as_bytes());
+            path.extend_from_slice(pid.as_bytes());
             rest = &rest[at + 2..];
         }
         path.extend_from_slice(rest);

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Whether the counters that `RPMA_METRICS` asks for can be served. What a program finds at its first peer, and says once in its log, is
+//! looked at here beforehand; nothing is created.
+
+use std::ffi::{CString, OsStr};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use setting::Setting;
+
+use super::report::Report;
+use crate::top::directories;
+
+/// What the library itself reads the variable with.
+#[path = "../../../rpma/src/metrics/setting.rs"]
+mod setting;
+
+const CHECK: &str = "metrics";
+/// The longest path of a socket (unix(7)).
+const LONGEST: usize = 107;
+
+/// A directory that is as it should be, or what is wrong with it and what mends that.
+type Found = Result<(), (String, String)>;
+
+pub(super) fn check(report: &mut Report) {
+    if let Some(value) = setting::variable(c"RPMA_METRICS") {
+        of_value(&value, report);
+    }
+}
+
+fn of_value(value: &OsStr, report: &mut Report) {
+    // The number of the process stays as it is written: it is that of another one.
+    let Some(setting) = setting::parse(value, "%p") else {
+        let text = format!(
+            "RPMA_METRICS is \"{}\", with which nothing is counted; it must be {}",
+            value.to_string_lossy(),
+            setting::EXPECTED
+        );
+        return report.warn(CHECK, text, format!("export RPMA_METRICS={}", quoted(&meant(value))));
+    };
+    let (found, text) = match &setting {
+        Setting::File(path, every) => {
+            let text =
+                format!("the counters are written to {} every {} s", path.display(), every.as_secs_f64());
+            (directory_of(path).and_then(|()| is_replaceable(path)), text)
+        }
+        Setting::Unix(Some(path)) => {
+            let text = format!("whoever connects to {} gets the counters", path.display());
+            (directory_of(path).and_then(|()| can_listen(path)), text)
+        }
+        Setting::Unix(None) => {
+            // The library takes the first one, and `rpma top` looks at all.
+            let directory = directories().into_iter().next().unwrap_or_default();
+            let text = format!(
+                "whoever connects to {}/PID.sock gets the counters, rpma top for one",
+                directory.display()
+            );
+            (own(&directory), text)
+        }
+    };
+    match found {
+        Ok(()) => report.ok(CHECK, text),
+        Err((text, fix)) => {
+            report.warn(CHECK, format!("RPMA_METRICS: {text}; nobody gets the counters"), fix)
+        }
+    }
+}
+
+/// A value of the right form that is near to one of a wrong one.
+fn meant(value: &OsStr) -> String {
+    const SECONDS: &str = "10";
+    let value = value.to_string_lossy();
+    let (scheme, path) = match value.split_once(':') {
+        Some((scheme, path)) if !scheme.contains('/') => {
+            (scheme.to_lowercase(), path.trim_start_matches("//"))
+        }
+        _ => (String::new(), &*value),
+    };
+    let is_socket = |path: &str| path.ends_with(".sock") || path.ends_with(".socket");
+    // What follows the last comma was to be the seconds, unless it looks like the rest of a path.
+    let (path, seconds) = match path.rsplit_once(',') {
+        Some((path, seconds)) if !seconds.contains('/') => (path, seconds),
+        _ => (path, SECONDS),
+    };
+    match scheme.as_str() {
+        "unix" => format!("unix:{path}"),
+        "file" | "" if path.contains(['/', '.']) && !is_socket(path) => {
+            let file = format!("file:{path},{seconds}");
+            let is_right = setting::parse(OsStr::new(&file), "%p").is_some();
+            if is_right { file } else { format!("file:{path},{SECONDS}") }
+        }
+        "" if is_socket(path) => format!("unix:{path}"),
+        "file" if !path.is_empty() => format!("file:{path},{SECONDS}"),
+        _ => "unix:".to_owned(),
+    }
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:,%+=@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn shown(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
+}
+
+fn wrong<T>(text: impl Into<String>, fix: impl Into<String>) -> Result<T, (String, String)> {
+    Err((text.into(), fix.into()))
+}
+
+/// Whether a file can be created in the directory of the path.
+fn directory_of(path: &Path) -> Found {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if directory.as_os_str().as_bytes().windows(2).any(|two| two == b"%p") {
+        return wrong(
+            format!(
+                "the directory {} would be another one for each process, and none creates it",
+                directory.display()
+            ),
+            "use %p in the last part of the path only",
+        );
+    }
+    is_writable(directory)
+}
+
+fn is_writable(directory: &Path) -> Found {
+    let name = directory.display();
+    match fs::metadata(directory) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return wrong(format!("there is no directory {name}"), format!("mkdir -p {}", shown(directory)));
+        }
+        Err(why) => {
+            return wrong(format!("the directory {name}: {why}"), format!("ls -ld {}", shown(directory)));
+        }
+        Ok(found) if !found.is_dir() => {
+            return wrong(format!("{name} is not a directory"), "export RPMA_METRICS with another path");
+        }
+        Ok(_) => {}
+    }
+    let Err(why) = may_create_in(directory) else { return Ok(()) };
+    let fix = match (why.raw_os_error(), fs::metadata(directory)) {
+        (Some(libc::EACCES), Ok(found)) if found.uid() == user() => {
+            format!("chmod u+wx {}", shown(directory))
+        }
+        (Some(libc::EACCES), _) => format!("sudo chown {} {}", user(), shown(directory)),
+        _ => "export RPMA_METRICS with a path that can be written".to_owned(),
+    };
+    wrong(format!("nothing can be created in {name}: {why}"), fix)
+}
+
+/// What the kernel would say to a new file there, as the user in effect; nothing is created.
+fn may_create_in(directory: &Path) -> io::Result<()> {
+    let name = CString::new(directory.as_os_str().as_bytes())?;
+    // SAFETY: the name is a C string, which is only read (faccessat(2)).
+    let ret =
+        unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) };
+    if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn user() -> u32 {
+    // SAFETY: no arguments, and it never fails (geteuid(2)).
+    unsafe { libc::geteuid() }
+}
+
+/// A new file takes the place of the old one, but not that of a directory.
+fn is_replaceable(path: &Path) -> Found {
+    if path.is_dir() {
+        let file = shown(&path.join("rpma.prom"));
+        return wrong(
+            format!("{} is a directory", path.display()),
+            format!("export RPMA_METRICS=file:{file},10"),
+        );
+    }
+    Ok(())
+}
+
+/// A socket at which nobody listens is replaced; anything else stays.
+fn can_listen(path: &Path) -> Found {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() > LONGEST {
+        return wrong(
+            format!("the path of a socket has {LONGEST} bytes at most, and this one {}", bytes.len()),
+            "export RPMA_METRICS=unix:",
+        );
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            wrong(format!("{} is there, and is not a socket", path.display()), format!("rm {}", shown(path)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The directory that the library creates itself, for this user alone.
+fn own(directory: &Path) -> Found {
+    match fs::symlink_metadata(directory) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => directory_of(directory),
+        Err(_) => is_writable(directory),
+        Ok(found) if !found.is_dir() || found.uid() != user() => wrong(
+            format!("{} is not a directory of this user", directory.display()),
+            "export XDG_RUNTIME_DIR with a directory of your own",
+        ),
+        Ok(found) if found.mode() & 0o077 != 0 => wrong(
+            format!("others may use {}", directory.display()),
+            format!("chmod 700 {}", shown(directory)),
+        ),
+        Ok(_) => is_writable(directory),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::told;
+    use super::*;
+
+    #[test]
+    fn what_was_meant_has_the_right_form() {
+        for (value, right) in [
+            ("/run/a.prom", "file:/run/a.prom,10"),
+            ("a.prom", "file:a.prom,10"),
+            ("/run/a.sock", "unix:/run/a.sock"),
+            ("file:/run/a.prom", "file:/run/a.prom,10"),
+            ("file:/run/a.prom,", "file:/run/a.prom,10"),
+            ("file:/run/a.prom,0", "file:/run/a.prom,10"),
+            ("file:/run/a.prom,1s", "file:/run/a.prom,10"),
+            ("file:/run/a,b/c.prom", "file:/run/a,b/c.prom,10"),
+            ("FILE:/run/a.prom,2", "file:/run/a.prom,2"),
+            ("file:a", "file:a,10"),
+            ("file:,1", "unix:"),
+            ("Unix:/run/a", "unix:/run/a"),
+            ("unix", "unix:"),
+            ("1", "unix:"),
+            ("http://localhost:9100", "unix:"),
+        ] {
+            assert!(setting::parse(OsStr::new(value), "1").is_none(), "{value}");
+            assert_eq!(meant(OsStr::new(value)), right, "{value}");
+            assert!(setting::parse(OsStr::new(right), "1").is_some(), "{right}");
+        }
+        assert_eq!(
+            (quoted("a b"), quoted("it's"), quoted("a-%p.sock")),
+            ("'a b'".into(), r"'it'\''s'".into(), "a-%p.sock".into())
+        );
+    }
+
+    #[test]
+    fn a_path_is_looked_at() {
+        let directory = std::env::temp_dir().join(format!("rpma-doctor-metrics-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let at = |name: &str| directory.join(name).display().to_string();
+        fs::write(at("a"), "").unwrap();
+        let say = |value: String| told(|report| of_value(OsStr::new(&value), report));
+        assert!(
+            say(format!("file:{},0.5", at("new")))
+                .starts_with("ok    metrics     the counters are written to ")
+        );
+        assert!(say(format!("file:{},1", at("a"))).starts_with("ok "));
+        assert!(say(format!("unix:{}", at("a-%p.sock"))).contains("/a-%p.sock gets the counters"));
+        assert!(say(format!("unix:{}", at("a"))).contains(&format!("fix: rm {}", at("a"))));
+        assert!(say(format!("file:{},1", directory.display())).contains("/rpma.prom,10"));
+        assert!(say(format!("file:{},1", at("none/b"))).contains(&format!("fix: mkdir -p {}", at("none"))));
+        assert!(say(format!("file:{},1", at("a/b"))).contains("a is not a directory"));
+        assert!(say(format!("unix:{}", at("%p/b"))).contains("another one for each process"));
+        assert!(say(format!("unix:{}", at(&"b".repeat(LONGEST)))).contains("107 bytes at most"));
+        // The kernel agrees on how long a path may be.
+        let path = |len: usize| std::path::PathBuf::from("/".repeat(len));
+        let fits = |path: std::path::PathBuf| std::os::unix::net::SocketAddr::from_pathname(path).is_ok();
+        assert!(fits(path(LONGEST)) && !fits(path(LONGEST + 1)));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
