@@ -43,6 +43,7 @@ SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) libclang-dev g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base python3 valgrind rdmacm-utils
+ARM64_PACKAGES := $(BUILD_PACKAGES) gcc-aarch64-linux-gnu qemu-user-static qemu-system-arm mmdebstrap debian-archive-keyring cpio file
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
 PEERS_PACKAGES := $(BENCH_PACKAGES) ucx-utils libfabric-bin
@@ -132,7 +133,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings
+.PHONY: all demo check check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings check-arm64
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -357,6 +358,10 @@ mutants:
 check-packaging: all
 	@$(SETUP) $(PACKAGING_PACKAGES)
 	@TESTS="$(TESTS)" tools/check-packaging $(VERSION)
+
+check-arm64:
+	@$(SETUP) $(ARM64_PACKAGES)
+	@CARGO="$(CARGO)" tools/check-arm64 $(STAGE)/arm64 $(PARTS)
 
 # The programs that run in a virtual machine, besides the examples.
 VM_PROGRAMS := $(patsubst c-tests/vm/programs/%.c,--program $(STAGE)/vm-programs/%,$(wildcard c-tests/vm/programs/*.c)) \
