@@ -13,6 +13,8 @@ use super::report::{Latency, Report, Row};
 
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 520;
+/// The height of the list of curves: of its border, and of each line.
+const LEGEND: (u32, u32) = (20, 20);
 const FONT: &str = "sans-serif";
 /// One after the other.
 const COLOURS: [RGBColor; 8] = [
@@ -123,12 +125,16 @@ fn chart(
         let high = all.iter().map(of).fold(0.0, f64::max);
         if all.is_empty() { 1.0..10.0 } else { low / 1.5..high * 1.5 }
     };
+    // Above the curves there is room for their names.
+    let names = (f64::from(LEGEND.0 + LEGEND.1 * curves.len() as u32) / f64::from(HEIGHT)).min(0.6);
+    let values = range(&|p| p.1);
+    let values = values.start..values.end * (values.end / values.start).powf(names / (1.0 - names));
     let mut chart = ChartBuilder::on(area)
         .caption(caption, (FONT, 16))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(64)
-        .build_cartesian_2d(range(&|p| p.0).log_scale().base(2.0), range(&|p| p.1).log_scale())?;
+        .build_cartesian_2d(range(&|p| p.0).log_scale().base(2.0), values.log_scale())?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -147,7 +153,7 @@ fn chart(
             .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
         chart.draw_series(drawn.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
         if let Some(of) = dashed {
-            chart.draw_series(DashedLineSeries::new(points(curve, of), 5, 4, colour.stroke_width(1)))?;
+            chart.draw_series(DashedLineSeries::new(points(curve, of), 8, 5, colour.stroke_width(1)))?;
         }
     }
     if curves.is_empty() {
@@ -174,6 +180,28 @@ mod tests {
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
         for word in ["write, depth 1, threads 2", "MB/s", "bandwidth", "4k", "circle"] {
             assert!(svg.contains(word), "{word}: {svg}");
+        }
+    }
+
+    #[test]
+    fn names_cover_no_curve() {
+        for count in [1, 4, 8] {
+            let rows = (1..=count).map(|depth| {
+                let mut row = row(1000, 8000 / depth as u64);
+                row.case.depth = depth;
+                row
+            });
+            let svg = picture(&report(rows.collect())).unwrap();
+            let numbers = |line: &str, name: &str| -> Option<u32> {
+                line.split_once(&format!(" {name}=\""))?.1.split_once('"')?.0.parse().ok()
+            };
+            // The list of names is what one sees through.
+            let list =
+                svg.lines().find(|line| line.contains("<rect") && line.contains("opacity=\"0.8\"")).unwrap();
+            let end = numbers(list, "y").unwrap() + numbers(list, "height").unwrap();
+            let highest =
+                svg.lines().filter(|line| line.contains("<circle")).filter_map(|line| numbers(line, "cy"));
+            assert!(highest.min().unwrap() > end, "{count}: {svg}");
         }
     }
 
