@@ -41,7 +41,7 @@ impl Complaints {
         log::warn!("{what}");
         if begins {
             let source: Arc<dyn Source> = self.clone();
-            engine.schedule(Duration::from_secs(COMPLAINTS_INTERVAL_S), &source).stands();
+            engine.schedule(Duration::from_secs(COMPLAINTS_INTERVAL_S), &source).detach();
         }
     }
 

@@ -113,7 +113,7 @@ impl Listener {
         self.rests.store(true, Ordering::Release);
         self.watch(0);
         let source: Arc<dyn Source> = self.clone();
-        self.engine.schedule(REST, &source).stands();
+        self.engine.schedule(REST, &source).detach();
     }
 
     /// Logs what strangers have done, if it is not too much.

@@ -207,10 +207,10 @@ impl Engine {
         self.wake();
     }
 
-    /// Has `source.timeout()` called after `delay`, if the source still lives then, and the timer with it.
+    /// Starts a timer: `source.timeout()` is called after `delay`, if the source still lives then and the timer was not cancelled.
     pub(crate) fn schedule(&self, delay: Duration, source: &Arc<dyn Source>) -> Timer {
         let (timer, is_first) = self.timers.add(Instant::now() + delay, Arc::downgrade(source));
-        // Otherwise it wakes up in time.
+        // Otherwise it wakes up early enough.
         if is_first {
             self.wake();
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the engine is to do at a time. Most of it never comes to that: the time of a connection that is established in time, or whose peer
-//! answers, is taken back by whoever holds the [`Timer`]. What it is for is let go of then and not when its time has come, which
-//! matters where a thousand connections a second come and go.
+//! The timers of the engine. Most never expire: the connection is established in time, the peer answers, and whoever holds the [`Timer`]
+//! cancels it. The memory of what it was for is freed then and not at its deadline, which matters where a thousand connections a second
+//! come and go.
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -12,24 +12,24 @@ use std::time::Instant;
 use super::engine::Source;
 use crate::lock;
 
-/// Sources to be called at a time, by that time and a number of their own.
+/// Sources to be called, by deadline and a number of their own.
 #[derive(Default)]
 struct Queue {
-    /// Also what was taken back, until it comes to the front.
-    times: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// Those of cancelled timers, too, until they come to the front.
+    deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
     sources: HashMap<u64, Weak<dyn Source>>,
     next: u64,
 }
 
 impl Queue {
-    /// The first time of a source that is still to be called.
+    /// The first deadline of a timer that was not cancelled.
     fn front(&mut self) -> Option<Instant> {
         loop {
-            let Reverse((at, number)) = self.times.peek()?;
+            let Reverse((at, number)) = self.deadlines.peek()?;
             if self.sources.contains_key(number) {
                 return Some(*at);
             }
-            self.times.pop();
+            self.deadlines.pop();
         }
     }
 }
@@ -37,17 +37,17 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Timers(Mutex<Queue>);
 
-/// A time at which a source is called, which is taken back when this is dropped.
+/// A running timer, which is cancelled when this is dropped.
 #[must_use]
 pub(crate) struct Timer {
     timers: Arc<Timers>,
-    /// `None`: it stands.
+    /// `None`: it runs on when this is dropped.
     number: Option<u64>,
 }
 
 impl Timer {
-    /// The time will come, if the source still lives then.
-    pub(crate) fn stands(mut self) {
+    /// Lets it run on. It expires if the source still lives then.
+    pub(crate) fn detach(mut self) {
         self.number = None;
     }
 }
@@ -62,27 +62,27 @@ impl Drop for Timer {
 }
 
 impl Timers {
-    /// Adds a time; says whether it is the first one now.
+    /// Starts a timer; says whether it is the first one to expire.
     pub(super) fn add(self: &Arc<Self>, at: Instant, source: Weak<dyn Source>) -> (Timer, bool) {
         let mut queue = lock(&self.0);
         let is_first = queue.front().is_none_or(|first| at < first);
         queue.next += 1;
         let number = queue.next;
-        queue.times.push(Reverse((at, number)));
+        queue.deadlines.push(Reverse((at, number)));
         queue.sources.insert(number, source);
         (Timer { timers: self.clone(), number: Some(number) }, is_first)
     }
 
-    /// When the next source is to be called.
+    /// When the next one expires.
     pub(super) fn next(&self) -> Option<Instant> {
         lock(&self.0).front()
     }
 
-    /// Takes out a source whose time has come.
+    /// Takes out the source of a timer that has expired.
     pub(super) fn due(&self, now: Instant) -> Option<Weak<dyn Source>> {
         let mut queue = lock(&self.0);
         queue.front().filter(|at| *at <= now)?;
-        let Reverse((_, number)) = queue.times.pop()?;
+        let Reverse((_, number)) = queue.deadlines.pop()?;
         queue.sources.remove(&number)
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_in_order_unless_they_were_taken_back() {
+    fn timers_expire_in_order_unless_they_were_cancelled() {
         let (timers, begin) = (Arc::new(Timers::default()), Instant::now());
         let at = |ms| begin + Duration::from_millis(ms);
         let (source, weak) = nobody();
@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(timers.next(), Some(at(10)));
         assert!(timers.due(at(9)).is_none());
         drop(first);
-        assert_eq!(timers.next(), Some(at(20)), "the first was taken back");
+        assert_eq!(timers.next(), Some(at(20)), "the first was cancelled");
         assert!(timers.due(at(10)).is_none());
         assert!(timers.due(at(20)).is_some_and(|source| source.upgrade().is_some()));
         drop(second);
-        third.stands();
+        third.detach();
         assert!(timers.due(at(25)).is_none());
         assert!(timers.due(at(30)).is_some());
         assert_eq!(timers.next(), None);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_was_for_is_let_go_of_when_it_is_taken_back() {
+    fn cancelling_frees_what_the_timer_was_for() {
         let timers = Arc::new(Timers::default());
         let (source, weak) = nobody();
         let (timer, _) = timers.add(Instant::now() + Duration::from_secs(3600), weak);

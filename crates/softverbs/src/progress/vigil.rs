@@ -101,7 +101,7 @@ impl Vigil {
 
     fn schedule(self: &Arc<Self>, engine: &Engine) {
         let source: Arc<dyn Source> = self.clone();
-        engine.schedule(times().0, &source).stands();
+        engine.schedule(times().0, &source).detach();
     }
 
     /// Takes out the connections whose hosts are lost. Under the lock, so that no socket is closed meanwhile.

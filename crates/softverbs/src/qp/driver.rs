@@ -146,7 +146,7 @@ impl Qp {
                     (timer, self.engine.get(), self.this.upgrade())
                 {
                     let source: Arc<dyn Source> = source;
-                    engine.schedule(Duration::from_micros(timer), &source).stands();
+                    engine.schedule(Duration::from_micros(timer), &source).detach();
                 }
                 // Until then a receive changes nothing.
                 Stepped { awaits: Awaits::Nothing, ..stepped }
@@ -170,7 +170,7 @@ impl Qp {
             Due::Wait(delay) => {
                 if let (Some(engine), Some(source)) = (self.engine.get(), self.this.upgrade()) {
                     let source: Arc<dyn Source> = source;
-                    engine.schedule(delay, &source).stands();
+                    engine.schedule(delay, &source).detach();
                 }
                 return stepped;
             }
