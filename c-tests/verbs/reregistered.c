@@ -261,6 +261,7 @@ static void all_t(struct side *side) { combined_t(side, TRANSLATION | PD | ACCES
 static void all_i(struct side *side) { combined_i(side, TRANSLATION | PD | ACCESS); }
 
 #define READS 3000
+#define CHANGES 100
 #define LONG (16 * SIZE)
 
 /* What the region permits both before and after a change is not refused while it is changed. */
@@ -281,9 +282,11 @@ under_way_t(struct side *side)
 
 		DONE(ibv_rereg_mr(mr, TRANSLATION | ACCESS, NULL, memory, narrow ? LONG : 2 * LONG,
 			narrow ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : FULL));
+		if (changes + 1 == CHANGES)
+			say(side, 'c');
 	}
 	hear(side, 'd');
-	EXPECT(changes >= 100, "only %u changes", changes);
+	EXPECT(changes >= CHANGES, "only %u changes", changes);
 	DONE(ibv_dereg_mr(mr));
 	close_end(&end);
 }
@@ -291,6 +294,7 @@ under_way_t(struct side *side)
 static void
 under_way_i(struct side *side)
 {
+	struct pollfd changed = {.fd = side->sync, .events = POLLIN};
 	struct end end;
 	char *memory = pages(LONG);
 	struct place place;
@@ -300,12 +304,14 @@ under_way_i(struct side *side)
 	mr = ibv_reg_mr(end.pd, memory, LONG, IBV_ACCESS_LOCAL_WRITE);
 	MADE(mr);
 	learn(side, &place, sizeof(place));
-	for (unsigned i = 0; i < READS; i++) {
+	/* until both sides have done enough */
+	for (unsigned i = 0; i < READS || poll(&changed, 1, 0) == 0; i++) {
 		enum ibv_wc_status status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, LONG, place.addr, place.rkey);
 
 		EXPECT(status == IBV_WC_SUCCESS, "read %u: %s", i, ibv_wc_status_str(status));
 	}
 	check_pattern(memory, LONG, 3, "what was read");
+	hear(side, 'c');
 	say(side, 'd');
 	DONE(ibv_dereg_mr(mr));
 	close_end(&end);
