@@ -537,18 +537,6 @@ wrong_initiator(struct side *side)
 	close_both(&node, &src);
 }
 
-/* "": a device takes part in this run. */
-static const char *
-not_soft(void)
-{
-	static const char *const providers[] = {"PAIRS_PROVIDER", "PAIRS_TARGET_PROVIDER", "PAIRS_INITIATOR_PROVIDER"};
-
-	for (size_t i = 0; i < sizeof(providers) / sizeof(providers[0]); i++)
-		if (getenv(providers[i]) != NULL && strcmp(getenv(providers[i]), "soft") != 0)
-			return "";
-	return NULL;
-}
-
 const struct test faults_tests[] = {
 	{"faults-connect", two_links_target, connect_initiator, .missing = not_soft},
 	{"faults-accept", accept_target, accept_initiator, .missing = not_soft},

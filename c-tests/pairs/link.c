@@ -24,6 +24,17 @@ on_device(void)
 	return provider != NULL && strcmp(provider, "rdma-core") == 0;
 }
 
+const char *
+not_soft(void)
+{
+	static const char *const providers[] = {"PAIRS_PROVIDER", "PAIRS_TARGET_PROVIDER", "PAIRS_INITIATOR_PROVIDER"};
+
+	for (size_t i = 0; i < sizeof(providers) / sizeof(providers[0]); i++)
+		if (getenv(providers[i]) != NULL && strcmp(getenv(providers[i]), "soft") != 0)
+			return "";
+	return NULL;
+}
+
 static struct rpma_peer *
 new_peer(const char *addr, enum rpma_util_ibv_context_type type)
 {
@@ -332,6 +343,21 @@ serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after)
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	check_pattern(region.ptr, size, seed_after, "the target's region at the end");
+	region_free(&region);
+	close_node(&node);
+}
+
+void
+serve_anything(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, 4096, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	await_end(&link);
 	region_free(&region);
 	close_node(&node);
 }

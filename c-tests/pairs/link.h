@@ -45,6 +45,8 @@ void close_node(struct node *node);
 
 /* Whether the provider is rdma_core: then the kernel does or detects some things, and others not at all. */
 bool on_device(void);
+/* For .missing: "" where a device takes part in this run. */
+const char *not_soft(void);
 
 /* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */
 void region_new(struct node *node, struct region *region, size_t size, int usage);
@@ -95,5 +97,7 @@ void write_part(struct link *link, size_t dst_offset, struct region *src, size_t
 
 /* A target that offers a region to one connection, without a call of its own until that has ended. */
 void serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after);
+/* The same, of 4096 bytes with all rights and whatever becomes of them. */
+void serve_anything(struct side *side);
 
 #endif /* PAIRS_LINK_H */

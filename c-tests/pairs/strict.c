@@ -556,18 +556,6 @@ withdrawn_initiator(struct side *side)
 	expect_reports(1, "", "");
 }
 
-/* "": a device takes part in this run. */
-static const char *
-not_soft(void)
-{
-	static const char *const providers[] = {"PAIRS_PROVIDER", "PAIRS_TARGET_PROVIDER", "PAIRS_INITIATOR_PROVIDER"};
-
-	for (size_t i = 0; i < sizeof(providers) / sizeof(providers[0]); i++)
-		if (getenv(providers[i]) != NULL && strcmp(getenv(providers[i]), "soft") != 0)
-			return "";
-	return NULL;
-}
-
 const struct test strict_tests[] = {
 	{"strict-private-data", private_target, private_initiator, .missing = not_soft},
 	{"strict-private-data-warn", warned_target, warned_initiator, .missing = not_soft},
