@@ -53,27 +53,29 @@ def figures(output, size):
     return {"value": float(line.group(1)) / 8}
 
 
-def perftest(bench, program, size):
-    """A pair of server and client, each on its CPU."""
-    if not shutil.which(program):
-        raise Failed(f"there is no {program} here: apt-get install perftest")
+def pair(bench, server_command, client_command, env, read):
+    """A server and a client, each on its CPU, until `read` makes figures of the client's output. The port is added to both commands."""
     why = None
     for attempt in range(TRIES):
-        port = 20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000
-        command = [*under_softverbs(bench.prefix), program, "-R", "-F", "-s", size, "-n", str(MESSAGES), "--report_gbits",
-                   "-p", str(port)]
-        env = environment("LD_LIBRARY_PATH")
-        server = bench.spawn(command, env, bench.target_cpu)
+        port = str(20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000)
+        server = bench.spawn([*server_command, port], env, bench.target_cpu)
         try:
             # its listener is not announced, and a client that comes too early does not try again
             time.sleep(0.2 + 0.2 * attempt)
-            client = bench.spawn([*command, "127.0.0.1"], env, bench.initiator_cpu)
+            client = bench.spawn([*client_command, port], env, bench.initiator_cpu)
             output = bench.finish(client, SECONDS)
             bench.finish(server, SECONDS)
-            return figures(output, size)
+            return read(output)
         except Failed as error:
             why = error
         finally:
             if server.poll() is None:
                 bench.end(server)
     raise why
+
+
+def perftest(bench, program, size):
+    if not shutil.which(program):
+        raise Failed(f"there is no {program} here: apt-get install perftest")
+    both = [*under_softverbs(bench.prefix), program, "-R", "-F", "-s", size, "-n", str(MESSAGES), "--report_gbits"]
+    return pair(bench, [*both, "-p"], [*both, "127.0.0.1", "-p"], environment("LD_LIBRARY_PATH"), lambda output: figures(output, size))

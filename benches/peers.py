@@ -4,9 +4,9 @@
 import os
 import re
 import shutil
-import time
 
 from machine import Failed
+from others import pair
 
 # Words of a row's program: a test of ucx_perftest with size and transports; the size and provider of fi_pingpong.
 UCX = "@ucx"
@@ -15,8 +15,6 @@ FABRIC = "@fabric"
 SHARED = "posix,cma,self"  # UCX over shared memory and process_vm_*, as between two processes of one user
 TCP = "tcp"
 
-SECONDS = 10  # of one pair of programs
-TRIES = 5
 SMALL = 20000  # messages of a few bytes
 LARGE = {SHARED: 10000, TCP: 1000}  # UCX reads over TCP at 40 MB/s if it has one CPU an end
 MIB_IN_GB = 1.048576e-3
@@ -52,36 +50,15 @@ def fabric_figures(output):
     return {"value": float(line.group(1))}
 
 
-def pair(bench, server_command, client_command, env):
-    """A server and a client, each on its CPU. The last word of both commands is to be the port. The client's output."""
-    why = None
-    for attempt in range(TRIES):
-        port = str(20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000)
-        server = bench.spawn([*server_command, port], env, bench.target_cpu)
-        try:
-            # its listener is not announced
-            time.sleep(0.2 + 0.2 * attempt)
-            client = bench.spawn([*client_command, port], env, bench.initiator_cpu)
-            output = bench.finish(client, SECONDS)
-            bench.finish(server, SECONDS)
-            return output
-        except Failed as error:
-            why = error
-        finally:
-            if server.poll() is None:
-                bench.end(server)
-    raise why
-
-
 def ucx(bench, test, size, transports):
     env = dict(os.environ, UCX_TLS=transports, UCX_WARN_UNUSED_ENV_VARS="n")
     if transports == TCP:
         env["UCX_NET_DEVICES"] = "lo"
     messages = SMALL if is_latency(test) else LARGE[transports]
     client = ["ucx_perftest", "127.0.0.1", "-f", "-v", "-t", test, "-s", size, "-n", str(messages), "-w", str(messages // 10), "-p"]
-    return ucx_figures(pair(bench, ["ucx_perftest", "-p"], client, env), test)
+    return pair(bench, ["ucx_perftest", "-p"], client, env, lambda output: ucx_figures(output, test))
 
 
 def fabric(bench, size, provider):
     both = ["fi_pingpong", "-e", "rdm", "-p", provider, "-I", str(SMALL), "-S", size]
-    return fabric_figures(pair(bench, [*both, "-B"], [*both, "127.0.0.1", "-P"], dict(os.environ)))
+    return pair(bench, [*both, "-B"], [*both, "127.0.0.1", "-P"], dict(os.environ), fabric_figures)
