@@ -97,6 +97,8 @@ enum Side {
 enum Failure {
     /// The other side, or the way to it.
     Peer(String),
+    /// The server lends its memory to another client.
+    Busy,
     /// This side.
     Own(String),
     /// Ctrl-C.
@@ -113,6 +115,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Peer(why) | Failure::Own(why) => f.write_str(why),
+            Failure::Busy => f.write_str("the server refuses: another client is measuring"),
             Failure::Interrupted => f.write_str("interrupted"),
         }
     }
@@ -121,7 +124,7 @@ impl fmt::Display for Failure {
 impl Failure {
     fn status(&self) -> u8 {
         match self {
-            Failure::Peer(_) => LOST,
+            Failure::Peer(_) | Failure::Busy => LOST,
             Failure::Own(_) => FAILED,
             Failure::Interrupted => INTERRUPTED,
         }

@@ -114,6 +114,8 @@ pub(super) enum Answer {
     },
     /// The server ends the connection, for this reason.
     Refused(String),
+    /// Or since another client is measuring, which may be gone without the server knowing yet.
+    Busy,
 }
 
 impl Answer {
@@ -133,6 +135,7 @@ impl Answer {
                 let end = (0..=160).rev().find(|&end| why.is_char_boundary(end.min(why.len())));
                 bytes.extend(counted(&why.as_bytes()[..end.unwrap_or(0).min(why.len())]));
             }
+            Answer::Busy => bytes.push(2),
         }
         bytes
     }
@@ -155,6 +158,7 @@ impl Answer {
                 // It goes to a terminal.
                 Some(Answer::Refused(why.chars().filter(|c| !c.is_control()).collect()))
             }
+            2 => Some(Answer::Busy),
             _ => None,
         }
     }
@@ -290,7 +294,8 @@ mod tests {
     #[test]
     fn an_answer_comes_back_and_fits() {
         let welcome = Answer::Welcome { session: 1, is_file: true, peer: vec![1], memory: vec![9; 24] };
-        for answer in [welcome, Answer::Refused("no".to_owned()), Answer::Refused(String::new())] {
+        let refused = ["no", ""].map(|why| Answer::Refused(why.to_owned()));
+        for answer in [welcome, Answer::Busy].into_iter().chain(refused) {
             let mut bytes = answer.encode();
             assert!((0..bytes.len()).all(|len| Answer::decode(&bytes[..len]).is_none()));
             bytes.resize(196, 0);

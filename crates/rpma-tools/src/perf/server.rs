@@ -141,15 +141,17 @@ impl Server {
         let wish = Wish::decode(&request.private_data()?);
         let is_durable = matches!(wish, Ok(Wish::Measure { operation: Operation::Apm, .. }));
         let answer = match wish {
-            Ok(Wish::Control) => self.begin_session().map(|session| (session, Role::Control)),
+            Ok(Wish::Control) => {
+                self.begin_session().map(|session| (session, Role::Control)).ok_or(Answer::Busy)
+            }
             Ok(Wish::Measure { session, operation, size, depth }) => {
                 if session != 0 && session == self.lent.session.load(Ordering::Acquire) {
                     Ok((session, Role::of(operation, size, depth)))
                 } else {
-                    Err("its session is over".to_owned())
+                    Err(Answer::Refused("its session is over".to_owned()))
                 }
             }
-            Err(Nonsense::Refused(why)) => Err(why),
+            Err(Nonsense::Refused(why)) => Err(Answer::Refused(why)),
             // It is rejected, since nobody would read why.
             Err(Nonsense::Foreign) => return Err("it is not from rpma perf".to_owned()),
         };
@@ -159,7 +161,7 @@ impl Server {
                 let (peer, memory) = (library::direct_write(self.library)?, region.descriptor()?);
                 (role, Answer::Welcome { session, is_file: self.is_file, peer, memory })
             }
-            Err(why) => (Role::Refused, Answer::Refused(why)),
+            Err(answer) => (Role::Refused, answer),
         };
         let responder = Responder::new(&self.peer, request, role, &answer.encode(), self.lent.clone())?;
         let thread = Builder::new().name("perf".to_owned()).spawn(move || responder.run());
@@ -167,14 +169,11 @@ impl Server {
         Ok(())
     }
 
-    fn begin_session(&mut self) -> Result<u32, String> {
+    /// Its number, unless there is one.
+    fn begin_session(&mut self) -> Option<u32> {
         let next = self.sessions.wrapping_add(1).max(1);
-        match self.lent.session.compare_exchange(0, next, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                self.sessions = next;
-                Ok(next)
-            }
-            Err(_) => Err("another client is measuring".to_owned()),
-        }
+        self.lent.session.compare_exchange(0, next, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        self.sessions = next;
+        Some(next)
     }
 }

@@ -18,6 +18,10 @@ use crate::messages::Messages;
 const WINDOW: usize = MAX_SIZE;
 /// Parts of the memory begin at cache lines.
 const LINE: usize = 64;
+/// How long to ask a server again that is busy: it may not know yet that the client before is gone. It takes a second at most to learn that.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The time between two such requests.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The control connection, and what others are made from.
 pub(super) struct Session {
@@ -68,7 +72,18 @@ impl Session {
             said.iter().find_map(|line| line.strip_prefix("provider ")?.split(' ').next()).map(str::to_owned);
         let peer = Peer::new(library, context).map_err(Failure::Own)?;
         let config = Config::new(library, timeout)?.queues(2, 2)?;
-        let welcome = connect(&peer, &config, target, timeout, Wish::Control, messages.as_ref())?;
+        let until = Instant::now() + PATIENCE;
+        let welcome = loop {
+            match connect(&peer, &config, target, timeout, Wish::Control, messages.as_ref()) {
+                Err(Failure::Busy) if Instant::now() < until => {
+                    interrupt::wait(&[], Some(Instant::now() + PAUSE)).map_err(|why| why.to_string())?;
+                    if interrupt::is_pending() {
+                        return Err(Failure::Interrupted);
+                    }
+                }
+                connected => break connected?,
+            }
+        };
         let control = Control {
             connection: welcome.connection,
             ask: Memory::new(&peer, ASK.len(), Usage::SEND)?,
@@ -175,6 +190,10 @@ fn connect(
         Some(Answer::Refused(why)) => {
             connection.disconnect();
             Err(Failure::Peer(format!("the server refuses: {why}")))
+        }
+        Some(Answer::Busy) => {
+            connection.disconnect();
+            Err(Failure::Busy)
         }
         None => {
             connection.disconnect();
