@@ -148,7 +148,7 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// Starts with a socket on which connect(2) has returned `connected`.
+    /// Starts with a socket that was prepared, on which connect(2) has returned `connected`.
     pub(crate) fn start(
         id: &Arc<Id>,
         socket: Socket,
@@ -181,11 +181,12 @@ impl Outgoing {
 
     /// The TCP connection is there: sends the MPA Request.
     fn send_request(self: &Arc<Self>, state: &mut State) -> Result<(), Errno> {
-        super::socket::prepare(&state.socket);
         // The responder looks for the offer when it has the request.
         state.offered = config::get().local.then(|| Offered::send(&state.socket)).flatten();
         // The send buffer of a new connection is much larger than a frame.
         sys::send(&state.socket, &self.attempt.request)?;
+        // Behind what the responder waits for.
+        super::socket::limit_intervals(&state.socket);
         state.stage = Stage::AwaitingReply;
         let limit = config::get().reply_timeout;
         state.deadline = Instant::now() + limit;

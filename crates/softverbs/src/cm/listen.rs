@@ -53,6 +53,7 @@ impl Listener {
         let engine = Engine::get()?;
         // What is accepted inherits its options.
         super::socket::prepare(&socket);
+        super::socket::limit_intervals(&socket);
         sys::listen(&socket, if backlog > 0 { backlog } else { BACKLOG })?;
         let fd = socket.as_raw_fd();
         // Before anybody's request is looked at.

@@ -14,4 +14,4 @@ pub(crate) mod offers;
 pub(crate) mod options;
 mod socket;
 
-pub(crate) use socket::send_reply;
+pub(crate) use socket::{prepare, send_reply};

@@ -9,9 +9,9 @@ use crate::config;
 use crate::sys;
 use iwarp::mpa::{self, Frame};
 
-/// Sets the options of a new connection, or of a listening socket for those that it accepts: small messages are sent without delay, and on an idle connection the kernel asks the remote host
-/// whether it is there. [`crate::progress::vigil`] looks at the answers.
-pub(super) fn prepare(socket: &OwnedFd) {
+/// Sets the options of a socket before it connects, or listens for those that it accepts: small messages are sent without delay, and on an
+/// idle connection the kernel asks the remote host whether it is there. [`crate::progress::vigil`] looks at the answers.
+pub(crate) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
     let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
@@ -19,9 +19,14 @@ pub(super) fn prepare(socket: &OwnedFd) {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(limit / 2));
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(limit / 8));
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4);
-    // While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets this be limited.
+}
+
+/// While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets this be limited: of a
+/// connection, or of a listening socket. Not of one that connects, which would give up earlier.
+pub(super) fn limit_intervals(socket: &OwnedFd) {
     const TCP_RTO_MAX_MS: i32 = 44;
-    let millis = i32::try_from((limit / 8).as_millis()).unwrap_or(i32::MAX);
+    let interval = config::get().peer_timeout / 8;
+    let millis = i32::try_from(interval.as_millis()).unwrap_or(i32::MAX);
     sys::set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, millis.clamp(1_000, 120_000));
 }
 

@@ -16,7 +16,7 @@ use crate::cm::id::{Id, Phase};
 use crate::cm::listen::Listener;
 use crate::cm::negotiate;
 use crate::cm::offers::Offer;
-use crate::cm::{addr, send_reply};
+use crate::cm::{self, addr, send_reply};
 use crate::faults::{self, Event};
 use crate::ffi::context::owns;
 use crate::qp::{ConnObserver, Qp, Stream, numbers};
@@ -103,6 +103,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Connect)) {
                 return Outgoing::start_to_fail(own, socket, attempt, fault);
             }
+            cm::prepare(&socket);
             let connected = addr::connect(&socket, &dst);
             if !is_bound && matches!(connected, Ok(()) | Err(libc::EINPROGRESS)) {
                 let local = addr::local(&socket)?;
