@@ -175,9 +175,10 @@ impl Sim {
                 remote_addr = next;
             }
             if let Local::Memory { addr, lkey } = last.local {
-                let (next, end) =
-                    (addr + u64::from(last.len), memory::base(me, own) + memory::len(own) as u64);
-                if lkey == memory::stag(me, own) && len > 0 && next + len as u64 <= end {
+                // That one may have been out of bounds.
+                let (next, begin) = (addr + u64::from(last.len), memory::base(me, own));
+                let is_within = begin <= next && next + len as u64 <= begin + memory::len(own) as u64;
+                if lkey == memory::stag(me, own) && len > 0 && is_within {
                     entries = Entries::from_iter([Sge::new(next, len as u32, lkey)]);
                 }
             }
