@@ -45,7 +45,7 @@ pub(super) enum Payload {
     Memory(Access),
     /// More than one range, in order.
     Gathered(Vec<Access>),
-    /// A copy: what the CRC was computed over, or inline data too long for the FPDU's own bytes.
+    /// A copy, maybe with unused bytes behind it: what the CRC was computed over, or inline data too long for the FPDU's own bytes.
     Copied(Vec<u8>),
 }
 
@@ -93,7 +93,7 @@ impl Fpdu {
         let head_len = stream::encode_fpdu_header(header, payload_len, &mut head);
         let ulpdu_len = head_len - stream::LENGTH_LEN + payload_len;
         let sum = crc.then(|| {
-            let body: &[u8] = if let Payload::Copied(bytes) = &payload { bytes } else { &[] };
+            let body: &[u8] = if let Payload::Copied(bytes) = &payload { &bytes[..payload_len] } else { &[] };
             stream::fpdu_crc([&head[..head_len], body])
         });
         let mut tail = [0; 8];
@@ -118,7 +118,7 @@ impl Fpdu {
             Payload::None => (&[], &[]),
             Payload::Memory(access) => (&[], std::slice::from_ref(access)),
             Payload::Gathered(ranges) => (&[], ranges),
-            Payload::Copied(bytes) => (bytes, &[]),
+            Payload::Copied(bytes) => (&bytes[..self.payload_len], &[]),
         };
         let before = [Part::Bytes(&self.head[..self.head_len]), Part::Bytes(copied)];
         let after = Part::Bytes(&self.tail[..self.tail_len]);

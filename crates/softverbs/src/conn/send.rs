@@ -13,7 +13,7 @@ mod transfer;
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND};
+use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, TAGGED_LEN, UNTAGGED_LEN};
 use iwarp::rdmap::{AtomicResponse, Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
@@ -37,6 +37,8 @@ const BATCH_PARTS: usize = BATCH * 3;
 const _: () = assert!(BATCH_PARTS >= MAX_PARTS);
 /// Payload bytes given to the link in one call; more only waits in the kernel.
 const BATCH_BYTES: usize = 512 * 1024;
+/// This part of a TCP segment is filled by another FPDU; less is left empty.
+const WORTH_AN_FPDU: usize = 8;
 
 /// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far fewer reads at a time than there are
 /// such STags.
@@ -406,19 +408,30 @@ impl SendHalf {
         Ok((!waits).then_some(position))
     }
 
-    /// Bytes that the next ULPDU may have.
-    fn mulpdu(&self) -> usize {
-        self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU))
+    /// Bytes that the next ULPDU may have, of `len` that a message would take in a single one. A message that is cut anyway begins in the TCP
+    /// segment that the FPDUs before it have not filled: what is left of the one before it need not go out alone.
+    fn mulpdu(&self, len: usize) -> usize {
+        let most = self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU));
+        let Some(segment) = self.framing.segment.filter(|_| len > most) else { return most };
+        let mut begun = 0;
+        for fpdu in &self.fpdus {
+            let left = fpdu.len() - fpdu.sent;
+            begun = if begun + left > segment { left } else { begun + left };
+        }
+        let room = segment.saturating_sub(begun);
+        let rest = stream::mulpdu(room);
+        if room < segment / WORTH_AN_FPDU || stream::fpdu_len(rest) > room { most } else { most.min(rest) }
     }
 
     fn next_of_response(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
-        let mulpdu = self.mulpdu();
         let Some(response) = self.responses.front().copied() else { return Ok(None) };
         let request = match response.answer {
             Answer::Read(request) => request,
             Answer::Atomic(answer) => return Ok(Some(self.atomic_response(&answer))),
         };
-        let len = (request.size - response.sent).min(stream::max_tagged_payload(mulpdu) as u32);
+        let left = request.size - response.sent;
+        let mulpdu = self.mulpdu(TAGGED_LEN + left as usize);
+        let len = left.min(stream::max_tagged_payload(mulpdu) as u32);
         let last = response.sent + len == request.size;
         let header = Header::Tagged {
             opcode: Opcode::ReadResponse,
@@ -456,13 +469,15 @@ impl SendHalf {
     }
 
     fn data(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
-        let mulpdu = self.mulpdu();
-        let Self { sq, framing, spare, .. } = self;
-        let Some(Entry { wr, .. }) = sq.at(position) else { return Ok(None) };
+        let Some(Entry { wr, .. }) = self.sq.at(position) else { return Ok(None) };
         let tagged = matches!(wr.op, Op::Write | Op::WriteWithImm);
+        let (left, header_len) = (wr.len - self.taken, if tagged { TAGGED_LEN } else { UNTAGGED_LEN });
+        let mulpdu = self.mulpdu(header_len + left as usize);
         let room =
             if tagged { stream::max_tagged_payload(mulpdu) } else { stream::max_untagged_payload(mulpdu) };
-        let len = (wr.len - self.taken).min(room as u32);
+        let len = left.min(room as u32);
+        let Self { sq, framing, spare, .. } = self;
+        let Some(Entry { wr, .. }) = sq.at(position) else { return Ok(None) };
         let last = self.taken + len == wr.len;
         let header = if tagged {
             let stag = if wr.len == 0 { NO_MEMORY } else { wr.rkey };
@@ -487,7 +502,7 @@ impl SendHalf {
             Local::LongInline(bytes) => {
                 let body = &bytes[self.taken as usize..][..len as usize];
                 let mut copy = recycled(spare, body.len())?;
-                copy.copy_from_slice(body);
+                copy[..body.len()].copy_from_slice(body);
                 Fpdu::new(&header, Payload::Copied(copy), body.len(), framing.crc, origin)
             }
             Local::Memory { addr, lkey } => {
@@ -622,12 +637,14 @@ fn payload(
     }
 }
 
-/// So many bytes to copy to, if possible those of an FPDU that is over. Up to 64 KiB for each: the connection ends when they cannot be had.
+/// So many bytes to copy to, or more, if possible those of an FPDU that is over. Up to 64 KiB for each: the connection ends when they cannot
+/// be had.
 fn recycled(spare: &mut Vec<Vec<u8>>, len: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = spare.pop().unwrap_or_default();
-    let more = len.saturating_sub(bytes.len());
-    bytes.try_reserve_exact(more).map_err(|_| Failure::Link(libc::ENOMEM))?;
-    bytes.resize(len, 0);
+    if bytes.len() < len {
+        bytes.try_reserve_exact(len - bytes.len()).map_err(|_| Failure::Link(libc::ENOMEM))?;
+        bytes.resize(len, 0);
+    }
     Ok(bytes)
 }
 

@@ -225,6 +225,21 @@ fn a_tcp_segment_is_filled_as_far_as_possible() {
     assert_eq!(calls_of_the_link(&mut begun), [(100, true), (164 + 264, true), (264, true)]);
 }
 
+/// What is left of one message and the beginning of the next are one segment; a message that needs no cutting is not cut.
+#[test]
+fn a_message_begins_in_the_segment_where_the_one_before_it_ends() {
+    let framing = Framing { segment: Some(264), ..FRAMING };
+    let mut bench = Bench::of_depth(8, Terms { framing, ..terms() }, Sizes::default());
+    // 242 and 10 bytes: 264 and 32 of the stream.
+    (1..=3).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 252)));
+    bench.step(reason::POSTED);
+    // Of the second message, 212 bytes (232 of the stream) go with those 32; the 40 that are left take 60. Of the third 184 (204), and 68 (88).
+    assert_eq!(calls_of_the_link(&mut bench), [264, 264, 264, 88].map(|len| (len, true)));
+    (4..=5).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 150)));
+    bench.step(reason::POSTED);
+    assert_eq!(calls_of_the_link(&mut bench), [(172, true), (172, true)]);
+}
+
 /// A call of the link is a system call.
 #[test]
 fn one_call_gives_the_link_64_fpdus_or_about_512_kib() {
