@@ -469,15 +469,14 @@ impl SendHalf {
     }
 
     fn data(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
-        let Some(Entry { wr, .. }) = self.sq.at(position) else { return Ok(None) };
+        let Some(Entry { wr, .. }) = self.sq.entry(position) else { return Ok(None) };
         let tagged = matches!(wr.op, Op::Write | Op::WriteWithImm);
         let (left, header_len) = (wr.len - self.taken, if tagged { TAGGED_LEN } else { UNTAGGED_LEN });
         let mulpdu = self.mulpdu(header_len + left as usize);
         let room =
             if tagged { stream::max_tagged_payload(mulpdu) } else { stream::max_untagged_payload(mulpdu) };
         let len = left.min(room as u32);
-        let Self { sq, framing, spare, .. } = self;
-        let Some(Entry { wr, .. }) = sq.at(position) else { return Ok(None) };
+        let (crc, spare) = (self.framing.crc, &mut self.spare);
         let last = self.taken + len == wr.len;
         let header = if tagged {
             let stag = if wr.len == 0 { NO_MEMORY } else { wr.rkey };
@@ -497,25 +496,25 @@ impl SendHalf {
         let fpdu = match &wr.local {
             Local::Inline(bytes) => {
                 let body = &bytes[self.taken as usize..][..len as usize];
-                Fpdu::short(&header, body, framing.crc, origin)
+                Fpdu::short(&header, body, crc, origin)
             }
             Local::LongInline(bytes) => {
                 let body = &bytes[self.taken as usize..][..len as usize];
                 let mut copy = recycled(spare, body.len())?;
                 copy[..body.len()].copy_from_slice(body);
-                Fpdu::new(&header, Payload::Copied(copy), body.len(), framing.crc, origin)
+                Fpdu::new(&header, Payload::Copied(copy), body.len(), crc, origin)
             }
             Local::Memory { addr, lkey } => {
                 let addr = addr.wrapping_add(u64::from(self.taken));
                 let source = Access { stag: *lkey, addr, len: len as usize, rights: 0 };
-                let payload = payload(host, [source].into_iter(), source.len, framing.crc, spare, origin)?;
-                Fpdu::new(&header, payload, source.len, framing.crc, origin)
+                let payload = payload(host, [source].into_iter(), source.len, crc, spare, origin)?;
+                Fpdu::new(&header, payload, source.len, crc, origin)
             }
             local @ (Local::Entries(_) | Local::Window { .. } | Local::Atomic { .. }) => {
                 let len = len as usize;
                 let sources = local.parts(self.taken, len, 0);
-                let payload = payload(host, sources, len, framing.crc, spare, origin)?;
-                Fpdu::new(&header, payload, len, framing.crc, origin)
+                let payload = payload(host, sources, len, crc, spare, origin)?;
+                Fpdu::new(&header, payload, len, crc, origin)
             }
         };
         self.taken += len;
