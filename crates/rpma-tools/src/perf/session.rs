@@ -8,7 +8,7 @@ use super::Failure;
 use super::options::{Case, MAX_SIZE, Operation};
 use super::protocol::{ASK, Answer, Cpu, Persisted, Wish};
 use super::workload::{Channel, Mail, Work};
-use crate::interrupt;
+use crate::interrupt::{self, Wake};
 use crate::library::{
     self, Config, Connection, Event, Library, Memory, Notify, Peer, Range, RemoteMemory, Side, Usage,
 };
@@ -76,8 +76,8 @@ impl Session {
         let welcome = loop {
             match connect(&peer, &config, target, timeout, Wish::Control, messages.as_ref()) {
                 Err(Failure::Busy) if Instant::now() < until => {
-                    interrupt::wait(&[], Some(Instant::now() + PAUSE)).map_err(|why| why.to_string())?;
-                    if interrupt::is_pending() {
+                    let woken = interrupt::wait(&[], Some(Instant::now() + PAUSE));
+                    if woken.map_err(|why| why.to_string())? == Wake::Interrupted {
                         return Err(Failure::Interrupted);
                     }
                 }
