@@ -106,12 +106,17 @@ impl Fpdu {
         self.head_len + self.payload_len + self.tail_len
     }
 
+    /// Bytes that the link has not taken yet.
+    pub(super) fn left(&self) -> usize {
+        self.len() - self.sent
+    }
+
     /// Whether the peer can act on it, and with that answer it.
     pub(super) fn is_effective(&self) -> bool {
         self.sent >= self.effective
     }
 
-    /// What the link has not taken yet.
+    /// These bytes, in their parts.
     pub(super) fn rest(&self) -> impl Iterator<Item = Part<'_>> {
         let mut skip = self.sent;
         let (copied, ranges): (&[u8], &[Access]) = match &self.payload {

@@ -8,38 +8,29 @@
 //! request until none is. Answers to the peer's reads and atomic operations and work requests take turns, message by message.
 
 mod atomic;
+mod queue;
 mod transfer;
 
 use std::collections::VecDeque;
 
-use arrayvec::ArrayVec;
 use iwarp::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, TAGGED_LEN, UNTAGGED_LEN};
 use iwarp::rdmap::{AtomicResponse, Opcode, ReadRequest, TermCode, encode_immediate};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
 use super::ending::{End, read_denied};
-use super::fpdu::{Fpdu, MAX_PARTS, Origin, Payload, terminate_fpdu};
+use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
 use super::host::{Errno, Host, LinkError, Part};
 use super::sq::{Entry, Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
 use super::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::limits::{MAX_READS, MAX_SGE};
+use queue::{Batch, FpduQueue};
 use transfer::Transferred;
 
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
-/// FPDUs given to the link in one call.
-const BATCH: usize = 64;
-/// Parts of them: three are enough for an FPDU of one range. Where FPDUs are gathered, fewer go out in one call.
-const BATCH_PARTS: usize = BATCH * 3;
-const _: () = assert!(BATCH_PARTS >= MAX_PARTS);
-/// Payload bytes given to the link in one call; more only waits in the kernel.
-const BATCH_BYTES: usize = 512 * 1024;
-/// This part of a TCP segment is filled by another FPDU; less is left empty.
-const WORTH_AN_FPDU: usize = 8;
-
 /// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far fewer reads at a time than there are
 /// such STags.
 pub(super) fn sink(msn: u32) -> u32 {
@@ -99,7 +90,7 @@ impl From<Failure> for End {
 pub(super) struct SendHalf {
     pub sq: SendQueue,
     framing: Framing,
-    fpdus: VecDeque<Fpdu>,
+    queue: FpduQueue,
     responses: VecDeque<Response>,
     next_response: u64,
     /// Whether the message under way is an answer to the head of `responses`.
@@ -120,7 +111,6 @@ pub(super) struct SendHalf {
     allowance: usize,
     /// The link took less than it was given: it says so when it takes more.
     blocked: bool,
-    spare: Vec<Vec<u8>>,
 }
 
 impl SendHalf {
@@ -128,7 +118,7 @@ impl SendHalf {
         Ok(Self {
             sq: SendQueue::new(capacity)?,
             framing: Framing::default(),
-            fpdus: VecDeque::new(),
+            queue: FpduQueue::new(),
             responses: VecDeque::new(),
             next_response: 0,
             answering: false,
@@ -143,13 +133,12 @@ impl SendHalf {
             reads_open: 0,
             allowance: usize::MAX,
             blocked: false,
-            spare: Vec::new(),
         })
     }
 
     /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
     pub(super) fn open(&mut self, framing: Framing, transfers: bool) -> Result<(), Errno> {
-        self.fpdus.try_reserve(BATCH).map_err(|_| libc::ENOMEM)?;
+        self.queue.open(framing.segment)?;
         self.responses.try_reserve(usize::from(MAX_READS)).map_err(|_| libc::ENOMEM)?;
         self.framing = framing;
         self.transfers = transfers;
@@ -203,12 +192,12 @@ impl SendHalf {
     /// A Write without payload: means nothing but that we are there.
     pub(super) fn queue_empty_write(&mut self) {
         let header = Header::Tagged { opcode: Opcode::Write, last: true, stag: NO_MEMORY, to: 0 };
-        self.fpdus.push_back(Fpdu::short(&header, &[], self.framing.crc, Origin::Control));
+        self.queue.push(Fpdu::short(&header, &[], self.framing.crc, Origin::Control));
     }
 
     /// Queues an empty Write where that cannot come between the segments of a message. More of a message that has begun serves as well.
     pub(super) fn knock(&mut self) {
-        if self.fpdus.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
+        if self.queue.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
             self.queue_empty_write();
         }
     }
@@ -220,8 +209,7 @@ impl SendHalf {
         host: &mut impl Host,
         terminate: Option<Terminate>,
     ) -> Option<Vec<u8>> {
-        let begun = self.fpdus.pop_front().filter(|fpdu| fpdu.sent > 0);
-        self.fpdus.clear();
+        let begun = self.queue.cut();
         self.responses.clear();
         let mut bytes = Vec::new();
         for part in begun.iter().flat_map(Fpdu::rest) {
@@ -273,7 +261,7 @@ impl SendHalf {
                 }
             }
             let filled = self.fill(host);
-            if self.fpdus.is_empty() {
+            if self.queue.is_empty() {
                 break filled.map(|()| Flushed::Idle);
             }
             if *budget == 0 {
@@ -295,37 +283,22 @@ impl SendHalf {
 
     /// Gives the link what it takes of the queued FPDUs; `None` when that is nothing for now.
     fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<usize>, Failure> {
-        let segment = self.framing.segment;
-        let mut most = BATCH;
+        let mut most = usize::MAX;
         loop {
-            let mut parts = ArrayVec::<Part<'_>, BATCH_PARTS>::new();
-            let mut owners = ArrayVec::<u8, BATCH_PARTS>::new();
-            let mut bytes = 0;
-            'batch: for (i, fpdu) in self.fpdus.iter().take(most).enumerate() {
-                bytes += fpdu.len() - fpdu.sent;
-                if i > 0 && segment.is_some_and(|segment| bytes > segment) {
-                    break;
-                }
-                for part in fpdu.rest() {
-                    if parts.try_push(part).is_err() {
-                        break 'batch;
-                    }
-                    owners.push(i as u8);
-                }
-            }
-            let sent = host.send(&parts, segment.is_some());
-            drop(parts);
-            match sent {
+            let mut batch = Batch::new();
+            self.queue.gather(most, &mut batch);
+            match host.send(&batch.parts, self.framing.segment.is_some()) {
                 Ok(n) => {
-                    self.taken_by_link(n);
+                    drop(batch);
+                    self.queue.taken(n, |position| self.sq.sent(position));
                     return Ok(Some(n));
                 }
                 Err(LinkError::Blocked) => return Ok(None),
                 Err(LinkError::Broken(e)) => return Err(Failure::Link(e)),
                 // What precedes a refused FPDU still goes out: it is in order.
-                Err(LinkError::Memory(part, why)) => match (usize::from(owners[part]), why) {
+                Err(LinkError::Memory(part, why)) => match (batch.owner(part), why) {
                     (0, Unreachable::Denied(denied)) => return Err(self.refused(read_denied(denied))),
-                    (0, Unreachable::Fault) if most == 1 || self.fpdus.len() == 1 => {
+                    (0, Unreachable::Fault) if most == 1 || self.queue.len() == 1 => {
                         return Err(self.refused(TermCode::RDMAP_PROT_BOUNDS));
                     }
                     // The kernel does not say whose memory it was: alone the first one is not blamed for another.
@@ -338,36 +311,18 @@ impl SendHalf {
 
     /// The memory behind the first FPDU cannot be read: a wrong request of our own, or a read that the peer is told of.
     fn refused(&self, code: TermCode) -> Failure {
-        refused(self.fpdus.front().map_or(Origin::Control, |fpdu| fpdu.origin), code)
-    }
-
-    fn taken_by_link(&mut self, mut n: usize) {
-        while let Some(fpdu) = self.fpdus.front_mut() {
-            let taken = n.min(fpdu.len() - fpdu.sent);
-            fpdu.sent += taken;
-            n -= taken;
-            // From here on the peer may answer, so from here on it counts.
-            if let (Origin::Request { position, last: true }, true) = (fpdu.origin, fpdu.is_effective()) {
-                self.sq.sent(position);
-            }
-            if fpdu.sent < fpdu.len() {
-                return;
-            }
-            let Some(fpdu) = self.fpdus.pop_front() else { return };
-            if let Payload::Copied(bytes) = fpdu.payload {
-                self.spare.push(bytes);
-            }
-        }
+        refused(self.queue.front().map_or(Origin::Control, |fpdu| fpdu.origin), code)
     }
 
     /// Makes FPDUs of what may go out, up to one batch. On failure those before it are there.
     fn fill(&mut self, host: &mut impl Host) -> Result<(), Failure> {
-        let mut bytes: usize = self.fpdus.iter().map(Fpdu::len).sum();
-        while self.fpdus.len() < BATCH && bytes < BATCH_BYTES && self.allowance > 0 {
+        let (mut fpdus, mut bytes) = self.queue.room();
+        while fpdus > 0 && bytes > 0 && self.allowance > 0 {
             let Some(fpdu) = self.next_fpdu(host)? else { return Ok(()) };
-            bytes += fpdu.len();
+            fpdus -= 1;
+            bytes = bytes.saturating_sub(fpdu.len());
             self.allowance = self.allowance.saturating_sub(fpdu.len());
-            self.fpdus.push_back(fpdu);
+            self.queue.push(fpdu);
         }
         Ok(())
     }
@@ -408,19 +363,9 @@ impl SendHalf {
         Ok((!waits).then_some(position))
     }
 
-    /// Bytes that the next ULPDU may have, of `len` that a message would take in a single one. A message that is cut anyway begins in the TCP
-    /// segment that the FPDUs before it have not filled: what is left of the one before it need not go out alone.
+    /// Bytes that the next ULPDU may have, of `len` that a message would take in a single one.
     fn mulpdu(&self, len: usize) -> usize {
-        let most = self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU));
-        let Some(segment) = self.framing.segment.filter(|_| len > most) else { return most };
-        let mut begun = 0;
-        for fpdu in &self.fpdus {
-            let left = fpdu.len() - fpdu.sent;
-            begun = if begun + left > segment { left } else { begun + left };
-        }
-        let room = segment.saturating_sub(begun);
-        let rest = stream::mulpdu(room);
-        if room < segment / WORTH_AN_FPDU || stream::fpdu_len(rest) > room { most } else { most.min(rest) }
+        self.queue.mulpdu(self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), len)
     }
 
     fn next_of_response(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
@@ -441,9 +386,10 @@ impl SendHalf {
         };
         let addr = request.src_to.wrapping_add(u64::from(response.sent));
         let source = Access { stag: request.src_stag, addr, len: len as usize, rights: REMOTE_READ };
-        let Self { framing: Framing { crc, .. }, spare, .. } = self;
-        let payload = payload(host, [source].into_iter(), source.len, *crc, spare, Origin::Response)?;
-        let fpdu = Fpdu::new(&header, payload, source.len, *crc, Origin::Response);
+        let crc = self.framing.crc;
+        let payload =
+            payload(host, [source].into_iter(), source.len, crc, &mut self.queue, Origin::Response)?;
+        let fpdu = Fpdu::new(&header, payload, source.len, crc, Origin::Response);
         self.answering = !last;
         if last {
             self.responses.pop_front();
@@ -476,7 +422,7 @@ impl SendHalf {
         let room =
             if tagged { stream::max_tagged_payload(mulpdu) } else { stream::max_untagged_payload(mulpdu) };
         let len = left.min(room as u32);
-        let (crc, spare) = (self.framing.crc, &mut self.spare);
+        let (crc, queue) = (self.framing.crc, &mut self.queue);
         let last = self.taken + len == wr.len;
         let header = if tagged {
             let stag = if wr.len == 0 { NO_MEMORY } else { wr.rkey };
@@ -500,20 +446,20 @@ impl SendHalf {
             }
             Local::LongInline(bytes) => {
                 let body = &bytes[self.taken as usize..][..len as usize];
-                let mut copy = recycled(spare, body.len())?;
+                let mut copy = queue.copy(body.len()).map_err(Failure::Link)?;
                 copy[..body.len()].copy_from_slice(body);
                 Fpdu::new(&header, Payload::Copied(copy), body.len(), crc, origin)
             }
             Local::Memory { addr, lkey } => {
                 let addr = addr.wrapping_add(u64::from(self.taken));
                 let source = Access { stag: *lkey, addr, len: len as usize, rights: 0 };
-                let payload = payload(host, [source].into_iter(), source.len, crc, spare, origin)?;
+                let payload = payload(host, [source].into_iter(), source.len, crc, queue, origin)?;
                 Fpdu::new(&header, payload, source.len, crc, origin)
             }
             local @ (Local::Entries(_) | Local::Window { .. } | Local::Atomic { .. }) => {
                 let len = len as usize;
                 let sources = local.parts(self.taken, len, 0);
-                let payload = payload(host, sources, len, crc, spare, origin)?;
+                let payload = payload(host, sources, len, crc, queue, origin)?;
                 Fpdu::new(&header, payload, len, crc, origin)
             }
         };
@@ -595,7 +541,7 @@ impl SendHalf {
     /// Nothing is queued, and nothing waits to be sent.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
-        self.fpdus.is_empty() && self.responses.is_empty() && self.sq.is_empty() && self.reads_open == 0
+        self.queue.is_empty() && self.responses.is_empty() && self.sq.is_empty() && self.reads_open == 0
     }
 }
 
@@ -605,14 +551,14 @@ fn payload(
     mut sources: impl Iterator<Item = Access>,
     len: usize,
     crc: bool,
-    spare: &mut Vec<Vec<u8>>,
+    queue: &mut FpduQueue,
     origin: Origin,
 ) -> Result<Payload, Failure> {
     if len == 0 {
         return Ok(Payload::None);
     }
     if crc {
-        let mut bytes = recycled(spare, len)?;
+        let mut bytes = queue.copy(len).map_err(Failure::Link)?;
         let mut at = 0;
         for source in sources {
             host.fetch(source, &mut bytes[at..][..source.len]).map_err(|why| match why {
@@ -634,17 +580,6 @@ fn payload(
             Ok(Payload::Gathered(ranges))
         }
     }
-}
-
-/// So many bytes to copy to, or more, if possible those of an FPDU that is over. Up to 64 KiB for each: the connection ends when they cannot
-/// be had.
-fn recycled(spare: &mut Vec<Vec<u8>>, len: usize) -> Result<Vec<u8>, Failure> {
-    let mut bytes = spare.pop().unwrap_or_default();
-    if bytes.len() < len {
-        bytes.try_reserve_exact(len - bytes.len()).map_err(|_| Failure::Link(libc::ENOMEM))?;
-        bytes.resize(len, 0);
-    }
-    Ok(bytes)
 }
 
 /// What it means that memory cannot be read: a wrong request of our own, or a read that the peer is told of.

@@ -55,7 +55,7 @@ impl SendHalf {
         let begun = self.stage > 0 || (self.taken > 0 && !self.past_link);
         // An answer that has waited for a request has its turn.
         let answer = self.answer_next && self.responses.front().is_some_and(|response| response.released);
-        let free = self.fpdus.is_empty() && !self.answering && !answer && !begun;
+        let free = self.queue.is_empty() && !self.answering && !answer && !begun;
         // While the connection begins, there is an order in which the two ends speak.
         if !free || self.is_limited() {
             return None;
