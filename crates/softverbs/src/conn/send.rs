@@ -31,6 +31,7 @@ use transfer::Transferred;
 
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
+
 /// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far fewer reads at a time than there are
 /// such STags.
 pub(super) fn sink(msn: u32) -> u32 {
@@ -138,7 +139,7 @@ impl SendHalf {
 
     /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
     pub(super) fn open(&mut self, framing: Framing, transfers: bool) -> Result<(), Errno> {
-        self.queue.open(framing.segment)?;
+        self.queue.open()?;
         self.responses.try_reserve(usize::from(MAX_READS)).map_err(|_| libc::ENOMEM)?;
         self.framing = framing;
         self.transfers = transfers;
@@ -283,11 +284,12 @@ impl SendHalf {
 
     /// Gives the link what it takes of the queued FPDUs; `None` when that is nothing for now.
     fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<usize>, Failure> {
+        let segment = self.framing.segment;
         let mut most = usize::MAX;
         loop {
             let mut batch = Batch::new();
-            self.queue.gather(most, &mut batch);
-            match host.send(&batch.parts, self.framing.segment.is_some()) {
+            self.queue.gather(segment, most, &mut batch);
+            match host.send(&batch.parts, segment.is_some()) {
                 Ok(n) => {
                     drop(batch);
                     self.queue.taken(n, |position| self.sq.sent(position));
@@ -365,7 +367,8 @@ impl SendHalf {
 
     /// Bytes that the next ULPDU may have, of `len` that a message would take in a single one.
     fn mulpdu(&self, len: usize) -> usize {
-        self.queue.mulpdu(self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU)), len)
+        let most = self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU));
+        self.queue.mulpdu(self.framing.segment, most, len)
     }
 
     fn next_of_response(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {

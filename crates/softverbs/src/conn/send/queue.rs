@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The FPDUs that the link has not taken, and how they lie in TCP segments.
+//! The FPDUs that the link has not taken, and how they lie in TCP segments. `segment` is the bytes of one, where each FPDU has to lie in one as a
+//! whole.
 
 use std::collections::VecDeque;
 
@@ -39,20 +40,17 @@ impl Batch<'_> {
 
 pub(super) struct FpduQueue {
     fpdus: VecDeque<Fpdu>,
-    /// Bytes of a TCP segment, where each FPDU has to lie in one as a whole.
-    segment: Option<usize>,
     /// Copies whose FPDUs are gone.
     spare: Vec<Vec<u8>>,
 }
 
 impl FpduQueue {
     pub(super) fn new() -> Self {
-        Self { fpdus: VecDeque::new(), segment: None, spare: Vec::new() }
+        Self { fpdus: VecDeque::new(), spare: Vec::new() }
     }
 
     /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
-    pub(super) fn open(&mut self, segment: Option<usize>) -> Result<(), Errno> {
-        self.segment = segment;
+    pub(super) fn open(&mut self) -> Result<(), Errno> {
         self.fpdus.try_reserve(BATCH).map_err(|_| libc::ENOMEM)
     }
 
@@ -86,8 +84,8 @@ impl FpduQueue {
     }
 
     /// Each FPDU, and how much of its TCP segment is used up to its end: a segment takes as many as it holds, and at least one.
-    fn in_segments(&self) -> impl Iterator<Item = (&Fpdu, usize)> {
-        let segment = self.segment.unwrap_or(usize::MAX);
+    fn in_segments(&self, segment: Option<usize>) -> impl Iterator<Item = (&Fpdu, usize)> {
+        let segment = segment.unwrap_or(usize::MAX);
         self.fpdus.iter().scan(0, move |used, fpdu| {
             let left = fpdu.left();
             *used = if *used + left > segment { left } else { *used + left };
@@ -97,17 +95,17 @@ impl FpduQueue {
 
     /// The longest ULPDU, of at most `most` bytes, to cut off a message of `len` that does not fit one anyway: it lies in the TCP segment that
     /// the FPDUs before it have not filled, so that what is left of them need not go out alone.
-    pub(super) fn mulpdu(&self, most: usize, len: usize) -> usize {
-        let Some(segment) = self.segment.filter(|_| len > most) else { return most };
-        let used = self.in_segments().last().map_or(0, |(_, used)| used);
-        let room = segment.saturating_sub(used);
+    pub(super) fn mulpdu(&self, segment: Option<usize>, most: usize, len: usize) -> usize {
+        let Some(bytes) = segment.filter(|_| len > most) else { return most };
+        let used = self.in_segments(segment).last().map_or(0, |(_, used)| used);
+        let room = bytes.saturating_sub(used);
         let rest = stream::mulpdu(room);
-        if room < segment / WORTH_AN_FPDU || stream::fpdu_len(rest) > room { most } else { most.min(rest) }
+        if room < bytes / WORTH_AN_FPDU || stream::fpdu_len(rest) > room { most } else { most.min(rest) }
     }
 
     /// Puts the first FPDUs into an empty batch, `most` at the most and no more than a TCP segment takes.
-    pub(super) fn gather<'a>(&'a self, most: usize, batch: &mut Batch<'a>) {
-        for (i, (fpdu, used)) in self.in_segments().take(most.min(BATCH)).enumerate() {
+    pub(super) fn gather<'a>(&'a self, segment: Option<usize>, most: usize, batch: &mut Batch<'a>) {
+        for (i, (fpdu, used)) in self.in_segments(segment).take(most.min(BATCH)).enumerate() {
             // the first one of the next segment
             if i > 0 && used == fpdu.left() {
                 break;
@@ -140,7 +138,8 @@ impl FpduQueue {
         }
     }
 
-    /// So many bytes to copy to, or more, if possible those of an FPDU that is gone. ENOMEM.
+    /// So many bytes to copy to, or more, if possible those of an FPDU that is gone. Up to 64 KiB for each: ENOMEM when
+    /// they cannot be had.
     pub(super) fn copy(&mut self, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         if bytes.len() < len {
