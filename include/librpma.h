@@ -538,7 +538,7 @@ int rpma_mr_reg(struct rpma_peer *peer,
 /**
  * Deregisters a memory region.
  *
- * Once the call has returned, no remote peer can read or write the memory
+ * Once the call has returned 0, no remote peer can read or write the memory
  * through this region.
  *
  * PARAMETERS
@@ -551,7 +551,11 @@ int rpma_mr_reg(struct rpma_peer *peer,
  *
  * ERRORS
  * - RPMA_E_INVAL: mr_ptr is NULL
- * - RPMA_E_PROVIDER: the memory region could not be deregistered
+ * - RPMA_E_PROVIDER: the memory region could not be deregistered. With the soft
+ *   provider: a peer process of this host was stopped (SIGSTOP, a debugger)
+ *   while it copied to or from the region, and did not go on within 5 seconds.
+ *   Do not reuse the memory: the peer may still finish this one copy. All other
+ *   remote access is denied.
  *
  * THREADS
  * Thread safe for different regions.

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn rpma_mr_reg(
 
 /// Deregisters a memory region.
 ///
-/// Once the call has returned, no remote peer can read or write the memory through this region.
+/// Once the call has returned 0, no remote peer can read or write the memory through this region.
 ///
 /// # Parameters
 /// * mr_ptr - in, out: the memory region; set to NULL, also on failure. If it is already NULL, the call has no effect.
@@ -72,7 +72,9 @@ pub unsafe extern "C" fn rpma_mr_reg(
 ///
 /// # Errors
 /// * RPMA_E_INVAL - mr_ptr is NULL
-/// * RPMA_E_PROVIDER - the memory region could not be deregistered
+/// * RPMA_E_PROVIDER - the memory region could not be deregistered. With the soft provider: a peer process of this host
+///   was stopped (SIGSTOP, a debugger) while it copied to or from the region, and did not go on within 5 seconds. Do not
+///   reuse the memory: the peer may still finish this one copy. All other remote access is denied.
 ///
 /// # Threads
 /// Thread safe for different regions.

@@ -97,6 +97,9 @@ pub(crate) const TICK_US: u64 = 200;
 /// when a tick finds data that no poll has read, and halves when it finds that the program still polls.
 pub(crate) const MIN_TRUST: u32 = 4;
 pub(crate) const MAX_TRUST: u32 = 1024;
+/// How long ibv_dereg_mr(3) waits for a peer process that was stopped while it copied to or from the region: a copy of the longest size takes
+/// well under a millisecond, so this is for a peer that waits for a processor. After it the call fails with EBUSY.
+pub(crate) const REVOKE_WAIT: Duration = Duration::from_secs(5);
 /// Milliseconds for which messages of a peer that has closed the connection wait for the next receive.
 pub(crate) const STALLED_END_MS: u64 = 1_000;
 /// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request waits for the one behind it. Verbs

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 
 use super::host::Errno;
-use crate::access::{Access, LOCAL_WRITE};
+use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 use crate::limits::{MAX_SGE, SHORT_INLINE};
 
 /// Status of a completion: the values of `enum ibv_wc_status`.
@@ -224,6 +224,20 @@ impl SendWr {
     /// It completes when the peer has answered it, and is one of the reads and atomic operations that the peer takes at a time.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
+    }
+
+    /// Whether the host may carry it out itself, past the link.
+    pub(crate) fn transferable(&self) -> bool {
+        // How librpma posts an atomic write: it must be one store, which a copy does not promise.
+        let is_store = self.fence && self.len == 8;
+        self.len > 0 && (self.is_read() || (self.op == Op::Write && !is_store))
+    }
+
+    /// What a write or a read accesses of the peer's memory, from byte `from` on.
+    pub(crate) fn remote(&self, from: u32) -> Access {
+        let rights = if self.is_read() { REMOTE_READ } else { REMOTE_WRITE };
+        let addr = self.remote_addr.wrapping_add(u64::from(from));
+        Access { stag: self.rkey, addr, len: (self.len - from) as usize, rights }
     }
 }
 

@@ -237,10 +237,10 @@ impl Local {
 
     /// Copies between the memory of the peer and `local`, past the rings, and gives how many bytes.
     pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        let Some(past) = &mut self.past else { return 0 };
+        let Some(past) = &self.past else { return 0 };
         let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
-        if !is_up || !remote.first().is_some_and(|first| past.is_open_for(*first, len)) {
+        if !is_up || !remote.first().is_some_and(|first| past.is_open_for(*first)) {
             return 0;
         }
         let mut pieces = Pieces::new();

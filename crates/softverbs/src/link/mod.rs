@@ -6,6 +6,7 @@ mod local;
 mod past;
 mod process;
 mod ring;
+mod settling;
 mod shared;
 mod tcp;
 

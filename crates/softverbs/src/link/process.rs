@@ -139,6 +139,18 @@ impl Peer {
         self.pid
     }
 
+    /// Whether one of its threads may still be copying: it has neither ended, which is waited for so long, nor executed another program. If the
+    /// kernel does not say, it may.
+    pub(super) fn has_memory(&self, wait: Duration) -> bool {
+        if self.has_ended(wait) {
+            return false;
+        }
+        // execve(2) ends all other threads before it takes the memory away.
+        // SAFETY: nothing but the number in the guard page is read.
+        let guard = unsafe { self.read(&mut [], &mut Ranges::new()) };
+        !matches!(guard, Err(libc::EFAULT | libc::EPROTO | libc::ESRCH))
+    }
+
     /// Whether it has ended, with all of its threads; waits so long for that.
     pub(super) fn has_ended(&self, wait: Duration) -> bool {
         let mut fd = libc::pollfd { fd: self.end.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -21,8 +21,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::shared::{SIZE, Shared, Words};
+use super::settling::Settling;
+use super::shared::{LOANS, SIZE, Shared, Words};
+use crate::access::{Access, Lent};
 use crate::progress::doorbell::Doorbell;
+use crate::progress::lending::Ledger;
 use crate::progress::watch::Ringed;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -55,6 +58,9 @@ pub(crate) struct Rings {
     taken_by_peer: AtomicU64,
     /// The ring that is written to is full, and has not had [`ROOM`] since.
     full: AtomicBool,
+    /// This end copies past the rings with the keys that it is lent.
+    borrows: AtomicBool,
+    settling: Settling,
 }
 
 impl Rings {
@@ -72,6 +78,8 @@ impl Rings {
             put_base: AtomicU64::new(0),
             taken_by_peer: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            borrows: AtomicBool::new(false),
+            settling: Settling::default(),
         }
     }
 
@@ -177,6 +185,26 @@ impl Rings {
         self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
     }
 
+    /// This end copies past the rings from now on.
+    pub(super) fn borrow(&self) {
+        self.borrows.store(true, Ordering::Relaxed);
+    }
+
+    /// What the peer has lent with a key, or with another one that has its place. To be used it must be looked up behind
+    /// [`Hold::take`](crate::progress::lending::Hold::take).
+    pub(super) fn lent(&self, stag: u32) -> Option<Lent> {
+        let theirs = self.ends().1;
+        if !self.shared.dealings(theirs).gate().is_open() {
+            return None;
+        }
+        self.shared.loans(theirs)[Ledger::<LOANS>::place(stag)].read()
+    }
+
+    /// Whether the peer has lent what this accesses.
+    pub(super) fn is_lent(&self, remote: Access) -> bool {
+        self.lent(remote.stag).is_some_and(|lent| lent.find(remote).is_some())
+    }
+
     /// This end and the other one, as [`Shared::dealings`] counts them.
     pub(super) fn ends(&self) -> (usize, usize) {
         (1 - self.reads, self.reads)
@@ -267,6 +295,15 @@ impl Ringed for Rings {
 
     fn is_idle(&self) -> bool {
         !self.is_left_behind() && !self.has_news()
+    }
+
+    fn await_settled(&self, remote: Access) {
+        if !self.borrows.load(Ordering::Relaxed) || self.is_left_behind() || self.is_settled() {
+            return;
+        }
+        if self.is_lent(remote) {
+            self.settling.wait(remote.len, || self.is_settled());
+        }
     }
 
     fn silence(&self) {

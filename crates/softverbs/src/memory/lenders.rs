@@ -1,64 +1,107 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections that lend keys to their peers: processes of this host, which then access the memory without asking the table. What the table
-//! forbids, they must be told, and what they are doing waited for.
+//! Connections that lend keys to their peers: processes of this host, which then access the memory without a look at the table. A key is
+//! revoked at each of them before its region is deregistered, and the copies that are under way are waited for.
+//!
+//! A connection that ends while its peer still holds a key cannot wait, as others are served by the same thread. It stays here until the peer has
+//! let go or its process has ended, so that a deregistration finds the copy that may still be under way.
 //!
 //! A slot of the table knows whether its key was ever lent, so keys that were not cost nothing here.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crate::lock;
 use crate::process::PerProcess;
+use crate::sys::Errno;
 
 /// A connection that has lent keys.
 pub(crate) trait Lender: Send + Sync {
-    /// Takes a key back if it is lent, and returns when the peer does not use it any more.
-    fn take_back(&self, stag: u32);
+    /// Revokes a key if it is lent, and waits for a copy of the peer with it until the given time. False if the peer may still be copying.
+    fn take_back(&self, stag: u32, until: Instant) -> bool;
+
+    /// Of a connection that has ended: whether the peer cannot be copying any more.
+    fn is_released(&self) -> bool;
+}
+
+enum Place {
+    Free,
+    Open(Weak<dyn Lender>),
+    /// The connection has ended, and its peer held a key.
+    Held(Arc<dyn Lender>),
+}
+
+impl Place {
+    fn is(&self, lender: &Arc<impl Lender + 'static>) -> bool {
+        matches!(self, Self::Open(weak) if std::ptr::addr_eq(weak.as_ptr(), Arc::as_ptr(lender)))
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        match self {
+            Self::Free => None,
+            Self::Open(weak) => weak.upgrade(),
+            Self::Held(lender) => Some(lender.clone()),
+        }
+    }
 }
 
 /// A place keeps its number as long as it is taken, so that who goes through them misses none. A child after fork(2) has lent nothing.
-static LENDERS: PerProcess<Vec<Option<Weak<dyn Lender>>>> = PerProcess::new();
+static LENDERS: PerProcess<Vec<Place>> = PerProcess::new();
+
+/// Takes out the connections whose peers have let go since; the caller drops them after it has released the lock.
+fn released(places: &mut [Place]) -> Vec<Place> {
+    let is_released = |place: &&mut Place| matches!(place, Place::Held(lender) if lender.is_released());
+    places.iter_mut().filter(is_released).map(|place| std::mem::replace(place, Place::Free)).collect()
+}
 
 /// Adds a connection, before it lends its first key. ENOMEM.
-pub(crate) fn add_lender(lender: &Arc<impl Lender + 'static>) -> Result<(), crate::sys::Errno> {
-    let as_weak: Weak<dyn Lender> = Arc::downgrade(&(lender.clone() as Arc<dyn Lender>));
+pub(crate) fn add_lender(lender: &Arc<impl Lender + 'static>) -> Result<(), Errno> {
+    let open = Place::Open(Arc::downgrade(&(lender.clone() as Arc<dyn Lender>)));
     let mut lenders = lock(LENDERS.get());
-    let lenders = lenders.get_or_insert_default();
-    if let Some(free) = lenders.iter_mut().find(|place| place.is_none()) {
-        *free = Some(as_weak);
-        return Ok(());
+    let places = lenders.get_or_insert_default();
+    let released = released(places);
+    if let Some(free) = places.iter_mut().find(|place| matches!(place, Place::Free)) {
+        *free = open;
+    } else {
+        places.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+        places.push(open);
     }
-    lenders.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-    lenders.push(Some(as_weak));
+    drop(lenders);
+    drop(released);
     Ok(())
 }
 
-/// Removes a connection that will lend nothing any more, and whose peer uses no key.
+/// Removes a connection that has ended and lends nothing any more; later, if its peer holds a key.
 pub(crate) fn remove_lender(lender: &Arc<impl Lender + 'static>) {
     let mut lenders = lock(LENDERS.get());
-    let places = lenders.iter_mut().flatten();
-    let is_it = |place: &&mut Option<Weak<dyn Lender>>| {
-        place.as_ref().is_some_and(|weak| std::ptr::addr_eq(weak.as_ptr(), Arc::as_ptr(lender)))
-    };
-    if let Some(place) = places.into_iter().find(is_it) {
-        *place = None;
+    let Some(places) = lenders.as_mut() else { return };
+    let mut released = released(places);
+    if let Some(place) = places.iter_mut().find(|place| place.is(lender)) {
+        let next = if lender.is_released() { Place::Free } else { Place::Held(lender.clone()) };
+        released.push(std::mem::replace(place, next));
     }
+    drop(lenders);
+    drop(released);
 }
 
-/// Takes a key back wherever it is lent. Nobody lends it any more, since the table does not permit accesses with it, and no grant is left.
+/// Revokes a key wherever it is lent, and waits for copies with it until the given time. EBUSY: one may still be under way. The table does not
+/// permit accesses with the key, and no grant is left, so nobody lends it meanwhile.
 #[cold]
-pub(super) fn take_back(stag: u32) {
-    // Not under the lock: who waits for a peer that was stopped must not stop others.
+pub(super) fn take_back(stag: u32, until: Instant) -> Result<(), Errno> {
+    let mut result = Ok(());
+    // Not under the lock: who waits for a peer must not stop others.
     for at in 0.. {
         let lender = {
             let lenders = lock(LENDERS.get());
-            let Some(place) = lenders.as_ref().and_then(|lenders| lenders.get(at)) else { return };
-            place.as_ref().and_then(Weak::upgrade)
+            let Some(place) = lenders.as_ref().and_then(|places| places.get(at)) else { break };
+            place.lender()
         };
-        if let Some(lender) = lender {
-            lender.take_back(stag);
+        // All of them, also after one that is busy: nobody is to begin another copy.
+        if lender.is_some_and(|lender| !lender.take_back(stag, until)) {
+            result = Err(libc::EBUSY);
         }
     }
+    result
 }
 
 #[cfg(test)]

@@ -34,10 +34,11 @@ pub(crate) use window::{alloc_window, another_key, bind_window, free_window, inv
 
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use super::lenders;
 use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Lent, Party, REMOTE_READ};
-use crate::limits::MAX_MR;
+use crate::limits::{MAX_MR, REVOKE_WAIT};
 use crate::probes;
 use crate::sys::Errno;
 
@@ -359,10 +360,12 @@ impl Slot {
         }
     }
 
-    /// Takes the key back from whoever it was lent to. The slot is invalid, and has no grants but those that will be denied.
-    fn take_back(&self, stag: u32) {
-        if self.access.load(Ordering::Relaxed) & LENT != 0 {
-            lenders::take_back(stag);
+    /// Revokes the key wherever it is lent, and waits for copies with it, up to the given time. EBUSY: one may still be under way. The slot is
+    /// invalid, and has no grants but those that will be denied.
+    fn take_back(&self, stag: u32, wait: Duration) -> Result<(), Errno> {
+        match self.access.load(Ordering::Relaxed) & LENT {
+            0 => Ok(()),
+            _ => lenders::take_back(stag, Instant::now() + wait),
         }
     }
 
@@ -404,22 +407,28 @@ pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
 /// Deregisters a region that nothing is bound to.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn deregister(stag: u32) {
-    assert!(try_deregister(stag));
+    assert_eq!(try_deregister(stag), Ok(()));
 }
 
-/// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`]. False, and nothing has changed, while
-/// a window is bound to it or a [`Change`] is under way.
-pub(crate) fn try_deregister(stag: u32) -> bool {
-    let Some((level, slot)) = TABLE.region(stag) else { return true };
-    if slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return false;
-    }
+/// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`].
+///
+/// EBUSY: a window is bound to it, or a [`Change`] is under way, and nothing has changed; or a peer process holds the key for longer than
+/// [`REVOKE_WAIT`]. Then no other access is permitted, but the one may still be in progress: the region stays withdrawn until it is deregistered
+/// again.
+pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
+    let Some((level, slot)) = TABLE.region(stag) else { return Ok(()) };
+    let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
+    seal.map_err(|_| libc::EBUSY)?;
     slot.invalidate();
-    slot.take_back(stag);
+    if let Err(e) = slot.take_back(stag, REVOKE_WAIT) {
+        slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
+        slot.uses.store(0, Ordering::Release);
+        return Err(e);
+    }
     slot.state.fetch_and(!WITHDRAWN, Ordering::Relaxed);
     TABLE.give_back(level, slot);
     probes::deregister(stag);
-    true
+    Ok(())
 }
 
 /// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It stays so until the memory is

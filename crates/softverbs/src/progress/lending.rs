@@ -8,13 +8,17 @@
 //! ([`Loan::end`]), then waits until the borrower does not hold it ([`Hold::is_of`]). So either the borrower finds that it is not lent, or the
 //! owner sees it at work. [`Gate`] does the same for all keys of a connection at once.
 //!
-//! A borrower is stopped or killed wherever it is: it then holds the key still. Its owner waits while it is stopped, for it goes on where it was,
-//! and asks the kernel whether it is gone.
+//! On the owner's side three threads meet: one lends, one deregisters a region, one ends the connection. [`Ledger`] orders them with a lock.
+//! Who ends the connection closes the gate before others find the ledger closed, so that a deregistration which finds it closed need look
+//! at nothing but the hold.
+//!
+//! A borrower may be stopped or killed wherever it is: it then still holds the key. While it is stopped the owner cannot have the memory back, for
+//! it goes on where it was; the kernel says whether it is gone.
 //!
 //! The words may have any value at any time, as the peer can write to them. What a borrower reads is checked before it is used; what
 //! an owner reads can make it wait, no more.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use crate::access::Lent;
 
 /// A key that is lent.
@@ -135,5 +139,78 @@ impl Gate {
     /// The borrower. To use a key it must look behind [`Hold::take`].
     pub(crate) fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire) == 1
+    }
+}
+
+/// What an owner has lent on a connection, in `N` places.
+pub(crate) struct Ledger<const N: usize>(Mutex<Entries<N>>);
+
+struct Entries<const N: usize> {
+    /// The key and the rights in each place; the key 0 if there is none.
+    lent: [(u32, u32); N],
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Open,
+    Closed,
+}
+
+impl<const N: usize> Ledger<N> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Entries { lent: [(NOTHING, 0); N], state: State::New }))
+    }
+
+    /// Where a key is among those of an end.
+    pub(crate) fn place(stag: u32) -> usize {
+        stag as usize % N
+    }
+
+    /// Lends a key with these rights, besides those that it was lent with. `prepare` makes the memory of `loans` ready before the first one; if it
+    /// cannot, nothing is ever lent.
+    pub(crate) fn lend<'a>(
+        &self,
+        lent: Lent,
+        gate: &Gate,
+        prepare: impl FnOnce() -> bool,
+        loans: impl FnOnce() -> &'a [Loan; N],
+    ) {
+        let mut entries = lock(&self.0);
+        if entries.state == State::New {
+            entries.state = if prepare() { State::Open } else { State::Closed };
+        }
+        if entries.state == State::Closed {
+            return;
+        }
+        let at = Self::place(lent.stag);
+        let (stag, before) = entries.lent[at];
+        let rights = if stag == lent.stag { before | lent.rights } else { lent.rights };
+        if (stag, before) != (lent.stag, rights) {
+            entries.lent[at] = (lent.stag, rights);
+            loans()[at].begin(Lent { rights, ..lent });
+            gate.open();
+        }
+    }
+
+    /// Revokes a key: nobody begins to use it from now on, and [`Hold::is_of`] says whether the peer does, also where another key has its place by
+    /// now or the connection has ended.
+    pub(crate) fn revoke<'a>(&self, stag: u32, loans: impl FnOnce() -> &'a [Loan; N]) {
+        let mut entries = lock(&self.0);
+        let at = Self::place(stag);
+        if entries.state == State::Open && entries.lent[at].0 == stag {
+            entries.lent[at] = (NOTHING, 0);
+            loans()[at].end();
+        }
+    }
+
+    /// The connection ends: revokes all keys at once, and none is lent from now on.
+    pub(crate) fn close(&self, gate: &Gate) {
+        let mut entries = lock(&self.0);
+        if entries.state == State::Open {
+            gate.close();
+        }
+        entries.state = State::Closed;
     }
 }

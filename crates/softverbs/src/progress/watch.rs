@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex};
 use super::attention::{Attention, Orders, Tick};
 use super::engine::{Engine, Source};
 use super::{By, Driven};
+use crate::access::Access;
 use crate::conn::reason;
 use crate::lock;
 use crate::sys::{Epoll, Errno};
@@ -50,6 +51,9 @@ pub(crate) trait Ringed: Send + Sync {
     fn is_idle(&self) -> bool;
     /// The bell was rung: sees to it that it can ring again.
     fn silence(&self);
+    /// Before a request with this access is posted, by the thread that posts it and outside the turn: waits a moment until the peer has acted on
+    /// what was sent before, if the request can then be carried out without it.
+    fn await_settled(&self, remote: Access);
 }
 
 struct Ring {

@@ -16,10 +16,12 @@
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
+use crate::access::Access;
 use crate::conn::reason;
 use crate::conn::wr::{Op, SendWr};
 use crate::flight::Flight;
@@ -122,6 +124,8 @@ pub(crate) struct Posting<'a> {
     kind: Kind,
     /// Earlier requests are over, and the program has taken their completions.
     over: bool,
+    /// What the last request accesses of the peer's memory, if it may be carried out past the link.
+    remote: Option<Access>,
 }
 
 impl Qp {
@@ -130,7 +134,7 @@ impl Qp {
         match self.state.load(Ordering::Acquire) {
             CONNECTED => {
                 let over = self.slots.are_free();
-                Ok(Posting { qp: self, posted: false, kind: Kind::Unsignalled, over })
+                Ok(Posting { qp: self, posted: false, kind: Kind::Unsignalled, over, remote: None })
             }
             _ => Err(libc::EINVAL),
         }
@@ -150,6 +154,13 @@ impl Qp {
                 return false;
             }
             std::thread::yield_now();
+        }
+    }
+
+    /// Waits a moment, if the request that was just posted can then go past the link. Here and not in a step, which others would wait for.
+    fn await_settled(&self, remote: Access) {
+        if let Some(ringed) = self.ringed.get().and_then(Weak::upgrade) {
+            ringed.await_settled(remote);
         }
     }
 
@@ -195,6 +206,7 @@ impl Posting<'_> {
             return Err(libc::ENOMEM);
         }
         self.posted = true;
+        self.remote = wr.transferable().then(|| wr.remote(0));
         probes::post(qp.num, &wr);
         let pushed = match (qp.slots.flight(), &qp.gate) {
             (None, None) => qp.sends.push(wr),
@@ -234,6 +246,9 @@ impl Drop for Posting<'_> {
                 qp.pace.returns(returned);
             }
             _ => {
+                if let Some(remote) = self.remote {
+                    qp.await_settled(remote);
+                }
                 qp.drive(reason::POSTED, By::Program);
                 if !matches!(kind, Kind::Large) {
                     qp.pace.returns(clock());

@@ -12,7 +12,7 @@
 use arrayvec::ArrayVec;
 
 use super::{Entry, Progress, SendHalf};
-use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{Access, LOCAL_WRITE};
 use crate::conn::host::{Host, Part};
 use crate::conn::wr::{Local, Op, SendWr, status};
 use crate::limits::{MAX_SGE, MAX_TOGETHER};
@@ -64,21 +64,14 @@ impl SendHalf {
     }
 
     fn permits(&self, wr: &SendWr) -> bool {
-        // How librpma posts an atomic write: it must be one store, which a copy does not promise.
-        let is_store = wr.fence && wr.len == 8;
-        let permitted = (wr.op == Op::Write && !is_store) || (wr.op == Op::Read && self.framing.ord > 0);
-        permitted && wr.len > 0
+        wr.transferable() && (wr.op == Op::Write || self.framing.ord > 0)
     }
 
     /// Whether a request stays until the reads before it are answered, since then the host can most probably carry it out: reads that went over the link
     /// would each keep the next one there.
     pub(super) fn waits_to_transfer(&self, host: &impl Host, wr: &SendWr) -> bool {
         let begun = self.taken > 0 || self.stage > 0;
-        self.transfers
-            && self.reads_open > 0
-            && !begun
-            && self.permits(wr)
-            && host.may_transfer(remote(wr, 0))
+        self.transfers && self.reads_open > 0 && !begun && self.permits(wr) && host.may_transfer(wr.remote(0))
     }
 
     /// Has the requests from the `first` one on carried out, of which `taken` bytes are done; gives how many bytes more are.
@@ -95,7 +88,7 @@ impl SendHalf {
             }
             kind = Some((wr.op, wr.rkey));
             let own_rights = if wr.is_read() { LOCAL_WRITE } else { 0 };
-            let access = remote(wr, from);
+            let access = wr.remote(from);
             if !ranges.last_mut().is_some_and(|last| last.append(access)) {
                 ranges.push(access);
             }
@@ -146,11 +139,4 @@ impl SendHalf {
         }
         Transferred::Nothing
     }
-}
-
-/// What a request accesses of the peer's memory, from byte `from` on.
-fn remote(wr: &SendWr, from: u32) -> Access {
-    let rights = if wr.is_read() { REMOTE_READ } else { REMOTE_WRITE };
-    let addr = wr.remote_addr.wrapping_add(u64::from(from));
-    Access { stag: wr.rkey, addr, len: (wr.len - from) as usize, rights }
 }

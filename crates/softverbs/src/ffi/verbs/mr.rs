@@ -133,8 +133,11 @@ pub unsafe fn ibv_reg_mr_iova2(
     unsafe { ibv_reg_mr_iova(pd, addr, length, iova, access as c_int) }
 }
 
-/// Deregisters a memory region. After it has returned, neither work requests nor remote peers access the range. EBUSY while a memory window
-/// is bound to it.
+/// Deregisters a memory region. After it has returned 0, neither work requests nor remote peers access the range.
+///
+/// EBUSY: a memory window is bound to the region; or a peer process of this host was stopped while it copied to or from the region, and has
+/// not gone on within 5 s. In the latter case the peer may still finish this one copy, so the memory must not be reused: call again.
+/// All other remote accesses are denied.
 ///
 /// # Safety
 ///
@@ -147,8 +150,8 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         if strict::mode() != Strict::Off {
             slots::deregisters(own.stag);
         }
-        if !memory::try_deregister(own.stag) {
-            return libc::EBUSY;
+        if let Err(e) = memory::try_deregister(own.stag) {
+            return e;
         }
         PdObject::own(own.pd.load(Ordering::Acquire)).users.fetch_sub(1, Ordering::AcqRel);
         MrObject::free(mr);

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, Party};
 use crate::link::shared::Shared;
-use crate::memory::{Change, Region, register, try_deregister};
+use crate::memory::{Change, Region, deregister, register, try_deregister};
 use crate::socket::Socket;
 
 const PD: u32 = 1;
@@ -67,27 +67,24 @@ fn copy(past: &Past, remote: Access, bytes: &mut [u8]) -> bool {
 
 #[test]
 fn a_peer_copies_with_the_keys_that_it_was_lent_and_for_what_it_was() {
-    let (mut initiator, mut target) = pair();
+    let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 5, 100);
-    assert!(
-        !initiator.is_open_for(write, write.len) && !copy(&initiator, write, &mut [1; 100]),
-        "nothing is lent"
-    );
+    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]), "nothing is lent");
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
-    assert!(initiator.is_open_for(write, write.len) && copy(&initiator, write, &mut [1; 100]));
+    assert!(initiator.is_open_for(write) && copy(&initiator, write, &mut [1; 100]));
     assert_eq!([4, 5, 104, 105].map(|at| region.byte(at)), [0, 1, 1, 0]);
     let read = region.access(REMOTE_READ, 5, 100);
-    assert!(!initiator.is_open_for(read, read.len), "it has only written");
+    assert!(!initiator.is_open_for(read), "it has only written");
     grant(&mut target, read);
     let mut bytes = [0; 100];
-    assert!(initiator.is_open_for(read, read.len) && copy(&initiator, read, &mut bytes));
-    assert!(initiator.is_open_for(write, write.len), "it may do both now");
+    assert!(initiator.is_open_for(read) && copy(&initiator, read, &mut bytes));
+    assert!(initiator.is_open_for(write), "it may do both now");
     // SAFETY: `bytes` lives here; the kernel has written to it.
     assert_eq!(unsafe { (&raw const bytes).read_volatile() }, [1; 100]);
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
-    assert!(!target.is_open_for(read, read.len), "the other end was lent nothing");
-    assert!(try_deregister(region.stag));
+    assert!(!target.is_open_for(read), "the other end was lent nothing");
+    deregister(region.stag);
     target.close();
     initiator.close();
 }
@@ -113,7 +110,7 @@ fn several_ranges_are_copied_in_order_or_none_where_one_is_not_lent() {
     let outside = [region.access(REMOTE_WRITE, 0, 5), region.access(REMOTE_WRITE, 4095, 2)];
     assert_eq!(copy(&outside, 7), 0);
     assert_eq!(region.byte(0), 0, "nothing was copied");
-    assert!(try_deregister(region.stag));
+    deregister(region.stag);
     target.close();
     initiator.close();
 }
@@ -126,57 +123,31 @@ fn what_makes_writes_durable_is_the_owners() {
     grant(&mut target, region.access(REMOTE_READ, 0, 1));
     assert!(copy(&initiator, region.access(REMOTE_WRITE, 0, 8), &mut [1; 8]));
     assert!(!copy(&initiator, region.access(REMOTE_READ, 0, 8), &mut [1; 8]), "a flush");
-    assert!(try_deregister(region.stag));
+    deregister(region.stag);
     target.close();
     initiator.close();
 }
 
 #[test]
 fn nothing_is_copied_past_what_the_ring_has() {
-    let (mut initiator, mut target) = pair();
+    let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
     let rings = initiator.owner.rings.clone();
     assert!(rings.room(|| false).unwrap() > 0);
     rings.put(10).unwrap();
-    assert!(!initiator.is_open_for(write, write.len), "the peer has not acted");
+    assert!(!initiator.is_open_for(write), "the peer has not acted");
     let peer = target.owner.rings.clone();
     assert_eq!(peer.available(10, || false), Ok(10));
     peer.took(6).unwrap();
     peer.acted();
-    assert!(!initiator.is_open_for(write, write.len), "not on all");
+    assert!(!initiator.is_open_for(write), "not on all");
     peer.took(4).unwrap();
-    assert!(!initiator.is_open_for(write, write.len), "it has taken it, no more");
+    assert!(!initiator.is_open_for(write), "it has taken it, no more");
     peer.acted();
-    assert!(initiator.is_open_for(write, write.len));
-    assert!(try_deregister(region.stag));
-    target.close();
-    initiator.close();
-}
-
-#[test]
-fn a_wait_in_vain_makes_the_next_ones_rare() {
-    let (mut initiator, mut target) = pair();
-    let region = Target::new(RIGHTS);
-    // The length is only compared here.
-    let long = Access { len: WORTH_A_WAIT, ..region.access(REMOTE_WRITE, 0, 0) };
-    target.owner.lend(Lent {
-        stag: region.stag,
-        rights: REMOTE_WRITE,
-        start: long.addr,
-        len: 1 << 20,
-        delta: 0,
-    });
-    let rings = initiator.owner.rings.clone();
-    assert!(rings.room(|| false).unwrap() > 0);
-    rings.put(10).unwrap();
-    for expected in [1, 0, 3, 2, 1, 0, 7] {
-        assert!(!initiator.is_open_for(long, long.len));
-        assert_eq!(initiator.skips, expected);
-    }
-    grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
-    assert!(try_deregister(region.stag));
+    assert!(initiator.is_open_for(write));
+    deregister(region.stag);
     target.close();
     initiator.close();
 }
@@ -212,20 +183,17 @@ fn is_done_within(limit: Duration, initiator: &Past, held: u32, withdraw: impl F
 
 #[test]
 fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
-    let (mut initiator, mut target) = pair();
+    let (initiator, mut target) = pair();
     let [one, other, third] = [Target::new(RIGHTS), Target::new(RIGHTS), Target::new(RIGHTS)];
     let write = one.access(REMOTE_WRITE, 0, 100);
     for region in [&one, &other] {
         grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
     }
-    assert!(
-        is_done_meanwhile(&initiator, one.stag, || assert!(try_deregister(third.stag))),
-        "it was never lent"
-    );
-    assert!(is_done_meanwhile(&initiator, one.stag, || assert!(try_deregister(other.stag))));
-    assert!(initiator.is_open_for(write, write.len));
-    assert!(is_waited_for(&initiator, one.stag, || assert!(try_deregister(one.stag))));
-    assert!(!initiator.is_open_for(write, write.len) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(is_done_meanwhile(&initiator, one.stag, || deregister(third.stag)), "it was never lent");
+    assert!(is_done_meanwhile(&initiator, one.stag, || deregister(other.stag)));
+    assert!(initiator.is_open_for(write));
+    assert!(is_waited_for(&initiator, one.stag, || deregister(one.stag)));
+    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]));
     assert_eq!(one.byte(0), 0);
     target.close();
     initiator.close();
@@ -240,14 +208,14 @@ fn a_key_without_its_place_in_the_table_is_taken_back_as_well() {
     let stag = region.stag.wrapping_add(LOANS as u32);
     target.owner.lend(Lent { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0 });
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 0, 100), &mut [1; 100]));
-    assert!(is_waited_for(&initiator, region.stag, || assert!(try_deregister(region.stag))));
+    assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     target.close();
     initiator.close();
 }
 
 #[test]
 fn a_region_that_is_described_anew_is_lent_anew() {
-    let (mut initiator, mut target) = pair();
+    let (initiator, mut target) = pair();
     let (mut region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
@@ -255,28 +223,69 @@ fn a_region_that_is_described_anew_is_lent_anew() {
     let iova = write.addr;
     let change = || Change::begin(write.stag).unwrap().replace(new, iova).unwrap();
     assert!(is_waited_for(&initiator, region.stag, change));
-    assert!(!initiator.is_open_for(write, write.len), "that was the old one");
+    assert!(!initiator.is_open_for(write), "that was the old one");
     grant(&mut target, write);
     assert!(copy(&initiator, write, &mut [3; 100]));
     assert_eq!(region.byte(0), 0);
     region.memory = elsewhere;
     assert_eq!(region.byte(0), 3);
-    assert!(is_waited_for(&initiator, region.stag, || Change::begin(write.stag).unwrap().withdraw()));
+    let withdraw = || Change::begin(write.stag).unwrap().withdraw();
+    assert!(is_done_meanwhile(&initiator, region.stag, withdraw), "the deregistration waits");
     assert!(!copy(&initiator, write, &mut [4; 100]));
-    assert!(try_deregister(region.stag));
+    assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     target.close();
     initiator.close();
 }
 
 #[test]
-fn the_end_of_a_connection_waits_for_any_copy() {
-    let (mut initiator, mut target) = pair();
+fn the_end_of_a_connection_waits_for_no_copy_and_a_deregistration_after_it_does() {
+    let (initiator, mut target) = pair();
+    let [region, idle] = [Target::new(RIGHTS), Target::new(RIGHTS)];
+    let write = region.access(REMOTE_WRITE, 0, 100);
+    for region in [&region, &idle] {
+        grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
+    }
+    assert!(is_done_meanwhile(&initiator, region.stag, || target.close()));
+    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]));
+    assert!(is_done_meanwhile(&initiator, region.stag, || deregister(idle.stag)));
+    assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
+    initiator.close();
+}
+
+#[test]
+fn a_peer_that_never_lets_go_is_reported_and_the_region_stays_withdrawn() {
+    let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
-    assert!(is_waited_for(&initiator, region.stag, || target.close()));
-    assert!(!initiator.is_open_for(write, write.len) && !copy(&initiator, write, &mut [1; 100]));
-    assert!(try_deregister(region.stag), "nobody is asked any more");
+    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    hold.take(region.stag);
+    assert_eq!(try_deregister(region.stag), Err(libc::EBUSY));
+    assert!(memory::acquire(write, Party { pd: PD, qp: 1 }).is_err(), "nobody else may access it");
+    assert!(!initiator.is_open_for(write));
+    assert_eq!(Change::begin(region.stag).map(drop), Err(libc::EINVAL));
+    hold.let_go();
+    assert_eq!(try_deregister(region.stag), Ok(()));
+    target.close();
+    initiator.close();
+}
+
+#[test]
+fn a_region_whose_old_memory_is_held_is_not_described_anew() {
+    let (initiator, mut target) = pair();
+    let (region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
+    let write = region.access(REMOTE_WRITE, 0, 100);
+    grant(&mut target, write);
+    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    hold.take(region.stag);
+    let new = Region { addr: elsewhere.as_ptr() as u64, len: 4096, access: RIGHTS, pd: PD };
+    let mut change = Change::begin(write.stag).unwrap();
+    assert_eq!(change.replace(new, write.addr), Err(libc::EBUSY));
+    change.withdraw();
+    assert!(memory::acquire(write, Party { pd: PD, qp: 1 }).is_err());
+    hold.let_go();
+    deregister(region.stag);
+    target.close();
     initiator.close();
 }
 

@@ -1,29 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Who is told to give a key back.
+//! At which connections a key is revoked.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
 /// A connection that notes the keys that are taken back from it. Those of other tests are among them.
 #[derive(Default)]
-pub(in super::super) struct Notes(Mutex<Vec<u32>>);
+pub(in super::super) struct Notes {
+    keys: Mutex<Vec<u32>>,
+    /// The peer of the connection does not let go.
+    held: AtomicBool,
+}
 
 impl Lender for Notes {
-    fn take_back(&self, stag: u32) {
-        lock(&self.0).push(stag);
+    fn take_back(&self, stag: u32, _until: Instant) -> bool {
+        lock(&self.keys).push(stag);
+        !self.held.load(Ordering::Relaxed)
+    }
+
+    fn is_released(&self) -> bool {
+        !self.held.load(Ordering::Relaxed)
     }
 }
 
 impl Notes {
     pub(in super::super) fn has(&self, stag: u32) -> bool {
-        lock(&self.0).contains(&stag)
+        lock(&self.keys).contains(&stag)
     }
 
     /// Whether a key has been taken back since this was last asked for it.
     pub(in super::super) fn take(&self, stag: u32) -> bool {
         let had = self.has(stag);
-        lock(&self.0).retain(|&other| other != stag);
+        lock(&self.keys).retain(|&other| other != stag);
         had
     }
 }
@@ -35,7 +45,7 @@ fn a_key_is_taken_back_from_all_connections_that_have_not_been_removed() {
     // No region has such an STag.
     let stag = |which: u32| u32::MAX - which;
     let told = |which: u32| {
-        take_back(stag(which));
+        take_back(stag(which), Instant::now()).unwrap();
         all.each_ref().map(|lender| lender.take(stag(which)))
     };
     assert_eq!(told(0), [true; 4]);
@@ -50,4 +60,28 @@ fn a_key_is_taken_back_from_all_connections_that_have_not_been_removed() {
     remove_lender(&all[2]);
     remove_lender(&all[1]);
     assert_eq!(told(4), [false; 4]);
+}
+
+#[test]
+fn a_connection_that_has_ended_is_kept_while_its_peer_holds_a_key() {
+    let [busy, idle]: [Arc<Notes>; 2] = Default::default();
+    // No region has such an STag.
+    let stag = u32::MAX - 100;
+    for lender in [&busy, &idle] {
+        add_lender(lender).unwrap();
+    }
+    busy.held.store(true, Ordering::Relaxed);
+    assert_eq!(take_back(stag, Instant::now()), Err(libc::EBUSY));
+    assert!(idle.take(stag) && busy.take(stag), "the others are told as well");
+    remove_lender(&busy);
+    remove_lender(&idle);
+    assert_eq!(take_back(stag, Instant::now()), Err(libc::EBUSY));
+    assert!(busy.take(stag) && !idle.has(stag));
+    assert!(Arc::strong_count(&busy) == 2 && Arc::strong_count(&idle) == 1);
+    busy.held.store(false, Ordering::Relaxed);
+    // Whoever comes or goes next finds that it has let go.
+    add_lender(&idle).unwrap();
+    assert_eq!(Arc::strong_count(&busy), 1);
+    remove_lender(&idle);
+    assert_eq!(take_back(stag, Instant::now()), Ok(()));
 }

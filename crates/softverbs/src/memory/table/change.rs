@@ -2,9 +2,11 @@
 //! Regions that are re-registered: what their STag stands for changes while connections use it.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{Grant, LENT, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
 use crate::access::{Access, Denied};
+use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
 
 /// The right to change a region, of which there is one at a time. The region stays as it is unless one of the methods is called.
@@ -43,7 +45,8 @@ impl Change {
     /// old one has permitted are over, and none has been denied because of the change. Unless it is of other memory the region remembers
     /// writes that got lost.
     ///
-    /// ENOMEM, EIO as for [`super::register_at`]: the region is as before.
+    /// ENOMEM, EIO as for [`super::register_at`]: the region is as before. EBUSY: a peer process that copies to or from the old one has not let
+    /// go within [`REVOKE_WAIT`]; the region can only be [withdrawn](Change::withdraw).
     pub(crate) fn replace(&mut self, region: Region, iova: u64) -> Result<(), Errno> {
         let slot = self.slot;
         let kept = if slot.memory() == (region.addr, region.len) { WRITES_LOST } else { 0 };
@@ -55,7 +58,12 @@ impl Change {
         second.state.fetch_or(VALID, Ordering::Release);
         slot.other.store(second_stag, Ordering::Release);
         slot.invalidate();
-        slot.take_back(self.stag);
+        if let Err(e) = slot.take_back(self.stag, REVOKE_WAIT) {
+            slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
+            second.invalidate();
+            TABLE.give_back(level, second);
+            return Err(e);
+        }
         // Who finds the slot invalid reads its `stag` and its `other` alone.
         let lost = second.lost() | slot.lost() & kept;
         slot.describe(Region { access: region.access | lost, ..region }, iova);
@@ -69,11 +77,13 @@ impl Change {
         Ok(())
     }
 
-    /// Denies every access to the region from now on, and waits for those in progress. The STag remains in use until it is deregistered.
+    /// Denies every access to the region from now on, and waits for those in progress, except that of a peer process which copies by itself:
+    /// the deregistration waits for that. The STag remains in use until then.
     pub(crate) fn withdraw(self) {
         self.slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
         self.slot.invalidate();
-        self.slot.take_back(self.stag);
+        // What was lent of a new description that was given up, too.
+        let _ = self.slot.take_back(self.stag, Duration::ZERO);
     }
 }
 

@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::super::lending::{Gate, Hold, Loan};
+use super::super::lending::{Gate, Hold, Ledger, Loan};
 use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
 use crate::access::Lent;
@@ -21,8 +21,9 @@ fn of(stag: u32) -> Lent {
 
 struct World {
     gate: Gate,
-    loan: Loan,
+    loans: [Loan; 1],
     hold: Hold,
+    ledger: Ledger<1>,
     /// The owner uses the memory of a key for something else.
     gone: [AtomicBool; 2],
     /// Copies with each key.
@@ -37,20 +38,30 @@ impl World {
     fn new() -> Arc<Self> {
         let world = Self {
             gate: Gate::new(),
-            loan: Loan::new(),
+            loans: [Loan::new()],
             hold: Hold::new(),
+            ledger: Ledger::new(),
             gone: [AtomicBool::new(false), AtomicBool::new(false)],
             copies: [AtomicU32::new(0), AtomicU32::new(0)],
         };
-        world.loan.begin(of(FIRST));
-        world.gate.open();
+        world.lend(FIRST);
         Arc::new(world)
+    }
+
+    fn lend(&self, stag: u32) {
+        self.ledger.lend(of(stag), &self.gate, || true, || &self.loans);
+    }
+
+    /// A deregistration: revokes a key and waits for the copy with it.
+    fn take_back(&self, stag: u32) {
+        self.ledger.revoke(stag, || &self.loans);
+        self.wait(|hold| hold.is_of(stag));
     }
 
     /// The borrower copies with a key if it has it.
     fn copy(&self, stag: u32) {
         self.hold.take(stag);
-        let lent = self.loan.read().filter(|_| self.gate.is_open());
+        let lent = self.loans[0].read().filter(|_| self.gate.is_open());
         if let Some(lent) = lent.filter(|lent| lent.stag == stag) {
             assert_eq!(lent, of(stag), "half of one description and half of another");
             assert!(!self.gone[index(stag)].load(Relaxed), "a copy to memory that was taken back");
@@ -87,8 +98,7 @@ fn a_key_is_taken_back_while_it_is_used() {
     check(|| {
         let world = World::new();
         let borrower = World::borrower(&world, &[FIRST, FIRST]);
-        world.loan.end();
-        world.wait(|hold| hold.is_of(FIRST));
+        world.take_back(FIRST);
         let copies = world.use_memory(FIRST);
         borrower.join().unwrap();
         assert_eq!(world.copies(FIRST), copies, "a copy after the key was taken back");
@@ -100,7 +110,7 @@ fn the_connection_ends_while_a_key_is_used() {
     check(|| {
         let world = World::new();
         let borrower = World::borrower(&world, &[FIRST, FIRST]);
-        world.gate.close();
+        world.ledger.close(&world.gate);
         world.wait(Hold::is_taken);
         let copies = world.use_memory(FIRST);
         borrower.join().unwrap();
@@ -114,8 +124,8 @@ fn a_key_is_taken_back_whose_place_another_one_has() {
     check(|| {
         let world = World::new();
         let borrower = World::borrower(&world, &[FIRST, SECOND]);
-        world.loan.begin(of(SECOND));
-        world.wait(|hold| hold.is_of(FIRST));
+        world.lend(SECOND);
+        world.take_back(FIRST);
         let copies = world.use_memory(FIRST);
         borrower.join().unwrap();
         assert_eq!(world.copies(FIRST), copies, "a copy after the key was taken back");
@@ -128,13 +138,29 @@ fn a_key_is_described_anew_while_it_is_looked_at() {
     check(|| {
         let world = World::new();
         let borrower = World::borrower(&world, &[FIRST, SECOND, FIRST]);
-        world.loan.end();
-        world.wait(|hold| hold.is_of(FIRST));
-        world.loan.begin(of(SECOND));
-        world.loan.end();
-        world.wait(|hold| hold.is_of(SECOND));
+        world.take_back(FIRST);
+        world.lend(SECOND);
+        world.take_back(SECOND);
         let copies = world.use_memory(SECOND);
         borrower.join().unwrap();
         assert_eq!(world.copies(SECOND), copies, "a copy after the key was taken back");
+    });
+}
+
+/// One thread ends the connection and another one deregisters a region: that one must not take the end for done before it is.
+#[test]
+fn a_key_is_taken_back_while_the_connection_ends() {
+    check(|| {
+        let world = World::new();
+        let borrower = World::borrower(&world, &[FIRST]);
+        let closer = {
+            let world = world.clone();
+            thread::spawn(move || world.ledger.close(&world.gate))
+        };
+        world.take_back(FIRST);
+        let copies = world.use_memory(FIRST);
+        borrower.join().unwrap();
+        closer.join().unwrap();
+        assert_eq!(world.copies(FIRST), copies, "a copy after the key was taken back");
     });
 }

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * held.c -- a process that is held in the middle of a copy which it makes itself to the memory of its peer. Its memory is handled by
+ * userfaultfd(2), so the copy stands still at a page that is missing until the test provides it. The peer must neither wait for that
+ * where others would wait with it, nor have its memory back before.
+ */
+#include "link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define LEN (16 * PAGE)
+#define MESSAGES 50
+/* the owner reads none of it by itself, so both kinds of copies go past the rings */
+#define USAGE_PLAIN (RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST)
+
+static int
+new_userfaultfd(void)
+{
+	struct uffdio_api api = {.api = UFFD_API};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static const char *
+cannot_hold(void)
+{
+	const char *local = getenv("SOFTVERBS_LOCAL");
+	static char here;
+	char byte;
+	struct iovec to = {&byte, 1}, from = {&here, 1};
+	int fd;
+
+	if (on_device() || (local != NULL && strcmp(local, "1") != 0 && strcmp(local, "auto") != 0))
+		return "";
+	/* of the parent, as of a process that did not start this one */
+	if (process_vm_readv(getppid(), &to, 1, &from, 1, 0) != 1 && errno == EPERM)
+		return "the kernel does not permit processes to access one another";
+	fd = new_userfaultfd();
+	if (fd < 0)
+		return "the kernel does not permit userfaultfd(2) for system calls";
+	close(fd);
+	return NULL;
+}
+
+/* A write from memory the second page of which is missing. */
+struct held {
+	struct region src;
+	struct link *link;
+	int fault; /* the userfaultfd */
+	pthread_t writer;
+};
+
+static void *
+write_held(void *arg)
+{
+	struct held *held = arg;
+
+	/* it may fail: the peer ends the connection meanwhile */
+	(void)rpma_write(held->link->conn, held->link->remote, 0, held->src.mr, 0, LEN, RPMA_F_COMPLETION_ALWAYS, NULL);
+	return NULL;
+}
+
+/* Returns when a thread of this process is held in the middle of a copy to the peer. */
+static void
+hold(struct held *held, struct node *node, struct link *link)
+{
+	struct region whole;
+	struct uffd_msg message;
+	struct uffdio_register missing = {.mode = UFFDIO_REGISTER_MODE_MISSING};
+
+	/* the target has to take part once, so that it lends the key, and to say that nothing is left to do */
+	region_new(node, &whole, LEN, RPMA_MR_USAGE_WRITE_SRC);
+	write_part(link, 0, &whole, 0, LEN);
+	sleep_ms(100);
+	region_free(&whole);
+
+	held->link = link;
+	held->fault = new_userfaultfd();
+	EXPECT(held->fault >= 0, "%s", strerror(errno));
+	region_reg(node, &held->src, mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), LEN,
+		RPMA_MR_USAGE_WRITE_SRC);
+	memset(held->src.ptr, 3, PAGE);
+	missing.range.start = (uintptr_t)held->src.ptr + PAGE;
+	missing.range.len = PAGE;
+	EXPECT(ioctl(held->fault, UFFDIO_REGISTER, &missing) == 0, "%s", strerror(errno));
+	memset(held->src.ptr + 2 * PAGE, 3, LEN - 2 * PAGE);
+	EXPECT(pthread_create(&held->writer, NULL, write_held, held) == 0);
+	EXPECT(read(held->fault, &message, sizeof(message)) == sizeof(message), "%s", strerror(errno));
+	EXPECT(message.event == UFFD_EVENT_PAGEFAULT, "event %u", message.event);
+}
+
+static void
+let_go(struct held *held)
+{
+	static char page[PAGE];
+	struct uffdio_copy copy = {.dst = (uintptr_t)held->src.ptr + PAGE, .src = (uintptr_t)page, .len = PAGE};
+
+	memset(page, 3, PAGE);
+	EXPECT(ioctl(held->fault, UFFDIO_COPY, &copy) == 0, "%s", strerror(errno));
+	EXPECT(pthread_join(held->writer, NULL) == 0);
+	close(held->fault);
+}
+
+/* ---- the owner ends the connection, then deregisters its region ------------------------------------------------------------------------ */
+
+static void *
+release_later(void *side)
+{
+	sleep_ms(200);
+	say(side, 'r');
+	return NULL;
+}
+
+static void
+ending_target(struct side *side)
+{
+	struct region region;
+	pthread_t thread;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, LEN, USAGE_PLAIN);
+	accept_link(&node, &link, NULL, &region);
+	hear(side, 'h');
+	OK(rpma_conn_disconnect(link.conn));
+	EXPECT(pthread_create(&thread, NULL, release_later, side) == 0);
+	OK(rpma_mr_dereg(&region.mr));
+	memset(region.ptr, 0xee, LEN);
+	EXPECT(pthread_join(thread, NULL) == 0);
+	for (unsigned i = 0; i < 30; i++) {
+		check_bytes(region.ptr, LEN, 0xee, "memory after rpma_mr_dereg()");
+		sleep_ms(10);
+	}
+	expect_broken(&link);
+	delete_link(&link);
+	EXPECT(munmap(region.ptr, LEN) == 0, "%s", strerror(errno));
+	close_node(&node);
+}
+
+static void
+held_initiator(struct side *side)
+{
+	struct held held;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	connect_link(&node, &link, NULL, NULL);
+	hold(&held, &node, &link);
+	say(side, 'h');
+	hear(side, 'r');
+	let_go(&held);
+	end_broken(&link);
+	delete_link(&link);
+	region_free(&held.src);
+	close_node(&node);
+}
+
+/* ---- the other connections of the owner ----------------------------------------------------------------------------------------------- */
+
+static void
+serving_target(struct side *side)
+{
+	struct region region, messages;
+	struct link link, other;
+	struct node node;
+
+	open_target(&node, side);
+	region_new(&node, &region, LEN, USAGE_PLAIN);
+	region_new(&node, &messages, 64, USAGE_ALL);
+	accept_link(&node, &link, NULL, &region);
+	accept_link(&node, &other, NULL, &region);
+	hear(side, 'h');
+	OK(rpma_conn_disconnect(link.conn));
+	expect_broken(&link);
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		struct ibv_wc wc;
+
+		OK(rpma_recv(other.conn, messages.mr, 0, 8, NULL));
+		say(side, 'm');
+		next_wc(other.cq, &wc);
+		EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV, "status %d, opcode %d", wc.status, wc.opcode);
+	}
+	say(side, 'r');
+	await_end(&other);
+	OK(rpma_mr_dereg(&region.mr));
+	EXPECT(munmap(region.ptr, LEN) == 0, "%s", strerror(errno));
+	delete_link(&link);
+	region_free(&messages);
+	close_node(&node);
+}
+
+static void
+serving_initiator(struct side *side)
+{
+	struct region message;
+	struct link link, other;
+	struct held held;
+	struct node node;
+
+	open_initiator(&node, side);
+	region_new(&node, &message, 64, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	connect_link(&node, &other, NULL, NULL);
+	hold(&held, &node, &link);
+	say(side, 'h');
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		hear(side, 'm');
+		OK(rpma_send(other.conn, message.mr, 0, 8, RPMA_F_COMPLETION_ALWAYS, (void *)1));
+		expect_wc(other.cq, 1, IBV_WC_SEND);
+	}
+	hear(side, 'r');
+	let_go(&held);
+	end_broken(&link);
+	delete_link(&link);
+	end_link(&other);
+	region_free(&held.src);
+	region_free(&message);
+	close_node(&node);
+}
+
+/* ---- a process that executes another program while it is held -------------------------------------------------------------------------- */
+
+static void
+executing_target(struct side *side)
+{
+	struct held held;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	accept_link(&node, &link, NULL, NULL);
+	hold(&held, &node, &link);
+	say(side, 'h');
+	execl("/bin/sleep", "sleep", "60", (char *)NULL);
+	fail(__FILE__, __LINE__, "another program runs", "%s", strerror(errno));
+}
+
+static void
+patient_initiator(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &region, LEN, USAGE_PLAIN);
+	connect_link(&node, &link, NULL, &region);
+	hear(side, 'h');
+	/* while the other program runs */
+	expect_broken(&link);
+	OK(rpma_mr_dereg(&region.mr));
+	memset(region.ptr, 0xee, LEN);
+	EXPECT(kill(*side->target_pid, SIGKILL) == 0, "%s", strerror(errno));
+	sleep_ms(50);
+	check_bytes(region.ptr, LEN, 0xee, "memory after rpma_mr_dereg()");
+	delete_link(&link);
+	EXPECT(munmap(region.ptr, LEN) == 0, "%s", strerror(errno));
+	close_node(&node);
+}
+
+const struct test held_tests[] = {
+	{"past-held-at-the-end", ending_target, held_initiator, .missing = cannot_hold},
+	{"past-held-others-go-on", serving_target, serving_initiator, .missing = cannot_hold},
+	{"past-held-and-executed", executing_target, patient_initiator, .target_ends_by = SIGKILL, .missing = cannot_hold},
+	{.name = NULL},
+};
