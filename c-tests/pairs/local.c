@@ -7,15 +7,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,6 +78,9 @@ target(struct side *side, unsigned shared)
 	close_node(&node);
 }
 
+/* What happens while the target listens. */
+static void (*before_connecting)(struct side *side);
+
 static void
 initiator(struct side *side, unsigned shared, const char *why)
 {
@@ -81,6 +90,8 @@ initiator(struct side *side, unsigned shared, const char *why)
 
 	listen_to_log();
 	open_initiator(&node, side);
+	if (before_connecting != NULL)
+		before_connecting(side);
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	connect_link(&node, &link, NULL, NULL);
 	hear(side, 'C');
@@ -153,9 +164,7 @@ told_of_nothing(struct side *side)
 	initiator(side, 0, NULL);
 }
 
-/* ---- another user, another user namespace, another pid namespace ---- */
-
-#define STRANGER "another user"
+/* ---- another user, another user namespace, another pid namespace, or a process that may not inspect the other one ---- */
 
 static const char *
 not_root(void)
@@ -175,7 +184,7 @@ static void
 foreign_initiator(struct side *side)
 {
 	become_another_user();
-	initiator(side, 0, STRANGER);
+	initiator(side, 0, NULL);
 }
 
 static void
@@ -183,12 +192,6 @@ foreign_target(struct side *side)
 {
 	become_another_user();
 	target(side, 0);
-}
-
-static void
-stranger_initiator(struct side *side)
-{
-	initiator(side, 0, STRANGER);
 }
 
 static const char *
@@ -201,7 +204,7 @@ static void
 namespaced_initiator(struct side *side)
 {
 	EXPECT(unshare(CLONE_NEWUSER) == 0, "%s", strerror(errno));
-	initiator(side, 0, STRANGER);
+	initiator(side, 0, NULL);
 }
 
 static const char *
@@ -221,10 +224,132 @@ unseeing_initiator(struct side *side)
 	EXPECT(pid >= 0, "%s", strerror(errno));
 	if (pid == 0) {
 		/* it cannot see the listener's process */
-		initiator(side, 0, STRANGER);
+		initiator(side, 0, "another PID namespace");
 		_exit(0);
 	}
 	EXPECT(waitpid(pid, &status, 0) == pid && status == 0, "status 0x%x", status);
+}
+
+/* As root in a container: the same user, who may neither signal nor trace those outside. */
+static void
+drop_capabilities(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {0};
+
+	EXPECT(syscall(SYS_capset, &header, none) == 0, "%s", strerror(errno));
+	EXPECT(prctl(PR_SET_DUMPABLE, 1) == 0);
+}
+
+static void
+powerless_initiator(struct side *side)
+{
+	drop_capabilities();
+	initiator(side, 0, "not permitted to inspect");
+}
+
+static void
+powerless_target(struct side *side)
+{
+	drop_capabilities();
+	target(side, 0);
+	EXPECT(notices == 1, "%u notices", notices);
+	EXPECT(strstr(notice, "not permitted to inspect") != NULL, "the notice is: %s", notice);
+}
+
+/* ---- another user that passes a socket the closing of which takes a minute ---- */
+
+/* A TCP socket with data that nobody reads. */
+static int
+lingering_socket(void)
+{
+	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct linger linger = {.l_onoff = 1, .l_linger = 60};
+	socklen_t len = sizeof(addr);
+	static char data[65536];
+	int listening = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	EXPECT(bind(listening, (struct sockaddr *)&addr, len) == 0 && listen(listening, 1) == 0, "%s", strerror(errno));
+	EXPECT(getsockname(listening, (struct sockaddr *)&addr, &len) == 0, "%s", strerror(errno));
+	EXPECT(connect(fd, (struct sockaddr *)&addr, len) == 0, "%s", strerror(errno));
+	while (send(fd, data, sizeof(data), MSG_DONTWAIT) > 0)
+		;
+	EXPECT(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0, "%s", strerror(errno));
+	return fd;
+}
+
+static bool
+pass(const char *name, int fd)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr header;
+	} control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+	struct iovec part = {(void *)"x", 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	size_t len = strlen(name);
+	int to = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	EXPECT(to >= 0 && len < sizeof(addr.sun_path), "%s", name);
+	/* '@' stands for the NUL byte of an abstract name */
+	memcpy(addr.sun_path + (name[0] == '@'), name + (name[0] == '@'), len - (name[0] == '@'));
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+	return connect(to, (struct sockaddr *)&addr, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) == 0 &&
+		sendmsg(to, &message, MSG_NOSIGNAL) == 1;
+}
+
+/* Passes such a socket to each Unix socket of the target that another user can find and reach, and stays. */
+static void
+pass_to_all(struct side *side, int ready)
+{
+	int fd = lingering_socket();
+	char line[512], *name;
+	bool passed = false;
+	FILE *all;
+
+	EXPECT(setresuid(OTHER_UID, OTHER_UID, OTHER_UID) == 0, "%s", strerror(errno));
+	EXPECT(access("/run/softverbs/.", F_OK) != 0, "another user can enter the directory");
+	all = fopen("/proc/net/unix", "r");
+	EXPECT(all != NULL, "%s", strerror(errno));
+	while (fgets(line, sizeof(line), all) != NULL) {
+		line[strcspn(line, "\n")] = '\0';
+		name = strpbrk(line, "@/");
+		if (name != NULL && strstr(name, side->port) != NULL)
+			passed |= pass(name, fd);
+	/* whoever has received it is then the last one to close it */
+	if (passed)
+		close(fd);
+	}
+	EXPECT(write(ready, "x", 1) == 1);
+	pause();
+	_exit(0);
+}
+
+static pid_t other_user;
+
+static void
+start_other_user(struct side *side)
+{
+	int ready[2];
+	char byte;
+
+	EXPECT(pipe(ready) == 0, "%s", strerror(errno));
+	other_user = fork();
+	EXPECT(other_user >= 0, "%s", strerror(errno));
+	if (other_user == 0)
+		pass_to_all(side, ready[1]);
+	close(ready[1]);
+	EXPECT(read(ready[0], &byte, 1) == 1, "the other user has ended");
+	close(ready[0]);
+}
+
+static void
+beset_initiator(struct side *side)
+{
+	before_connecting = start_other_user;
+	initiator(side, 1, NULL);
+	EXPECT(kill(other_user, SIGKILL) == 0 && waitpid(other_user, NULL, 0) == other_user, "%s", strerror(errno));
 }
 
 /* ---- no memory, no descriptors, a limit on files ---- */
@@ -287,7 +412,10 @@ const struct test local_tests[] = {
 	{"local-off-at-target", unwilling_target, told_of_nothing, LOCAL},
 	{"local-off-at-initiator", tcp_target, unwilling_initiator, LOCAL},
 	{"local-other-user", tcp_target, foreign_initiator, .missing = not_root},
-	{"local-other-user-listens", foreign_target, stranger_initiator, .missing = not_root},
+	{"local-other-user-listens", foreign_target, told_of_nothing, .missing = not_root},
+	{"local-other-user-passes-a-socket", sharing_target, beset_initiator, .missing = not_root},
+	{"local-no-capabilities", tcp_target, powerless_initiator, .missing = not_root},
+	{"local-no-capabilities-at-target", powerless_target, declined_initiator, .missing = not_root},
 	{"local-user-namespace", tcp_target, namespaced_initiator, .missing = no_user_namespace},
 	{"local-pid-namespace", tcp_target, unseeing_initiator, .missing = no_pid_namespace},
 	{"local-sandbox", tcp_target, sandboxed_initiator, LOCAL},

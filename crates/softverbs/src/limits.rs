@@ -50,6 +50,8 @@ pub(crate) const BACKLOG: i32 = 1024;
 pub(crate) const YOUNGEST: usize = 64;
 /// Offers of shared memory for connections the MPA Request of which has not arrived, at a listener. It follows the offer at once.
 pub(crate) const MAX_OFFERS: usize = 256;
+/// Files of listeners in the directory of a user, above which those of killed processes are looked for.
+pub(crate) const RENDEZVOUS_FILES: usize = 256;
 /// Messages about incoming connections that a listener logs in an interval of [`COMPLAINTS_INTERVAL_S`]; the others are counted.
 pub(crate) const COMPLAINTS: u32 = 5;
 /// Seconds for which they are counted: a port that is attacked for a day takes less than a megabyte of the log.

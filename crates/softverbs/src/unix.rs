@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Unix sockets with abstract names (unix(7)), and descriptors that are passed over them.
+//! Unix sockets with paths (unix(7)), and descriptors that are passed over them.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::cancel::whole;
 use crate::socket::Socket;
@@ -11,9 +13,6 @@ use crate::sys::{self, Errno, again, errno};
 /// Descriptors that a message may carry here.
 pub(crate) const MOST: usize = 2;
 
-/// What the kernel gives for a user that has no number in the user namespace of who asks (/proc/sys/kernel/overflowuid).
-const NOBODY: libc::uid_t = 65534;
-
 /// A control buffer with the alignment of its headers: room for [`MOST`] descriptors and a little more.
 type Control = [u64; 8];
 
@@ -21,17 +20,19 @@ fn check(ret: isize) -> Result<usize, Errno> {
     usize::try_from(ret).map_err(|_| errno())
 }
 
-/// The address of an abstract name; EINVAL if the name is too long.
-fn address(name: &[u8]) -> Result<(libc::sockaddr_un, libc::socklen_t), Errno> {
+/// The address of a path; EINVAL if it is too long.
+fn address(path: &Path) -> Result<(libc::sockaddr_un, libc::socklen_t), Errno> {
     // SAFETY: all-zero is a valid sockaddr_un.
     let mut addr: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     addr.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // The first byte stays 0: the name is no path.
-    let path = addr.sun_path.get_mut(1..=name.len()).ok_or(libc::EINVAL)?;
-    for (to, from) in path.iter_mut().zip(name) {
+    let path = path.as_os_str().as_encoded_bytes();
+    // The last byte stays 0.
+    let room = addr.sun_path.len() - 1;
+    let to = addr.sun_path[..room].get_mut(..path.len()).ok_or(libc::EINVAL)?;
+    for (to, from) in to.iter_mut().zip(path) {
         *to = *from as libc::c_char;
     }
-    let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + path.len() + 1;
     Ok((addr, len as libc::socklen_t))
 }
 
@@ -45,20 +46,20 @@ fn socket() -> Result<Socket, Errno> {
     })
 }
 
-/// Listens under a name. EADDRINUSE if somebody else does.
-pub(crate) fn listen(name: &[u8], backlog: i32) -> Result<Socket, Errno> {
+/// Listens at a path. EADDRINUSE if there is a file.
+pub(crate) fn listen(path: &Path, backlog: i32) -> Result<Socket, Errno> {
     let socket = socket()?;
-    let (addr, len) = address(name)?;
+    let (addr, len) = address(path)?;
     // SAFETY: `addr` holds an address of `len` bytes and outlives the call.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const addr).cast(), len) } as isize)?;
     sys::listen(&socket, backlog)?;
     Ok(socket)
 }
 
-/// Connects to whoever listens under a name. ECONNREFUSED if nobody does, EAGAIN if too many wait there.
-pub(crate) fn connect(name: &[u8]) -> Result<Socket, Errno> {
+/// Connects to whoever listens at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait there.
+pub(crate) fn connect(path: &Path) -> Result<Socket, Errno> {
     let socket = socket()?;
-    let (addr, len) = address(name)?;
+    let (addr, len) = address(path)?;
     // SAFETY: `addr` holds an address of `len` bytes and outlives the call.
     let ret = whole(|| unsafe { libc::connect(socket.as_raw_fd(), (&raw const addr).cast(), len) });
     check(ret as isize)?;
@@ -82,15 +83,15 @@ pub(crate) fn peer_process(socket: &OwnedFd) -> Option<libc::pid_t> {
     peer(socket).map(|of| of.pid).filter(|pid| *pid > 0)
 }
 
-/// Whether the process at the other end runs under the effective user of this one, in a pid namespace that this process can see: then
-/// either may signal the other. A user of another user namespace has the number of nobody here, so nobody is taken for a stranger. For a socket that has connected it is the process that called listen(2).
+/// Whether the process at the other end runs under the effective user of this one. For a socket that has connected it is the process that
+/// called listen(2).
 pub(crate) fn is_of_same_user(socket: &OwnedFd) -> bool {
     // SAFETY: geteuid takes no pointers.
-    peer(socket).is_some_and(|of| of.pid != 0 && of.uid != NOBODY && of.uid == unsafe { libc::geteuid() })
+    peer(socket).is_some_and(|of| of.uid == unsafe { libc::geteuid() })
 }
 
-/// The number of the network namespace of a socket, if the kernel (5.14) says it.
-pub(crate) fn namespace(socket: &OwnedFd) -> Option<u64> {
+/// The number of the network namespace of a socket: the kernel's cookie (5.14), else the inode of that of the calling thread.
+pub(crate) fn namespace(socket: &OwnedFd) -> u64 {
     const SO_NETNS_COOKIE: i32 = 71;
     let mut cookie = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
@@ -99,7 +100,8 @@ pub(crate) fn namespace(socket: &OwnedFd) -> Option<u64> {
         let to = (&raw mut cookie).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, to, &mut len)
     };
-    (ret == 0).then_some(cookie)
+    let inode = || whole(|| std::fs::metadata("/proc/thread-self/ns/net")).map_or(0, |about| about.ino());
+    if ret == 0 { cookie } else { inode() }
 }
 
 /// Sends bytes with descriptors, without blocking. EPIPE, EAGAIN; fewer bytes than given is EAGAIN, too.
@@ -128,6 +130,16 @@ pub(crate) fn send_with(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) -> Result
     if sent == bytes.len() { Ok(()) } else { Err(libc::EAGAIN) }
 }
 
+/// Closing the descriptor does not wait for what a socket has not sent yet. Nothing else is done to what is no socket.
+fn close_at_once(fd: &OwnedFd) {
+    let off = libc::linger { l_onoff: 0, l_linger: 0 };
+    // SAFETY: the option takes a linger structure, which outlives the call.
+    unsafe {
+        let (option, len) = ((&raw const off).cast(), size_of_val(&off) as libc::socklen_t);
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, len);
+    }
+}
+
 /// Receives bytes and up to [`MOST`] descriptors, without blocking: 0 bytes is the end. A message with more descriptors arrives without
 /// those that are too many. Call it in [`crate::fork::undivided`]: nobody else knows of the descriptors yet.
 pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
@@ -154,7 +166,9 @@ pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, 
                 let len = c.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let data = libc::CMSG_DATA(header).cast::<RawFd>();
                 for i in 0..len / size_of::<RawFd>() {
-                    fds.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
+                    let fd = OwnedFd::from_raw_fd(data.add(i).read_unaligned());
+                    close_at_once(&fd);
+                    fds.push(fd);
                 }
             }
             header = libc::CMSG_NXTHDR(&msg, header);
@@ -167,28 +181,57 @@ pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, 
 mod tests {
     use super::*;
 
-    fn name(of: &str) -> Vec<u8> {
-        format!("softverbs-test-{of}-{}", std::process::id()).into_bytes()
+    fn path(of: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("softverbs-test-{of}-{}", std::process::id()))
     }
 
     #[test]
-    fn a_name_is_anybodys_once_and_leads_to_its_listener() {
-        let name = name("name");
-        assert_eq!(connect(&name).map(drop), Err(libc::ECONNREFUSED));
-        let listener = listen(&name, 1).unwrap();
-        assert_eq!(listen(&name, 1).map(drop), Err(libc::EADDRINUSE));
-        let near = connect(&name).unwrap();
+    fn a_path_leads_to_its_listener() {
+        let path = path("path");
+        assert_eq!(connect(&path).map(drop), Err(libc::ENOENT));
+        let listener = listen(&path, 1).unwrap();
+        assert_eq!(listen(&path, 1).map(drop), Err(libc::EADDRINUSE));
+        let near = connect(&path).unwrap();
         assert!(is_of_same_user(&near));
         let far = listener.accept().unwrap();
         assert!(is_of_same_user(&far));
-        assert_eq!(address(&[b'x'; 108]).map(drop), Err(libc::EINVAL));
+        drop(listener);
+        assert_eq!(connect(&path).map(drop), Err(libc::ECONNREFUSED));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(address(Path::new(&"x".repeat(108))).map(drop), Err(libc::EINVAL));
+    }
+
+    /// Closing such a socket would wait.
+    #[test]
+    fn descriptors_that_arrive_do_not_linger() {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let option = |linger: &mut libc::linger, set: bool| {
+            let (fd, mut len) = (tcp.as_raw_fd(), size_of::<libc::linger>() as libc::socklen_t);
+            // SAFETY: `linger` is readable and writable for `len` bytes.
+            let ret = unsafe {
+                let at = (&raw mut *linger).cast();
+                match set {
+                    true => libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, len),
+                    false => libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, &mut len),
+                }
+            };
+            assert_eq!(ret, 0);
+        };
+        let mut linger = libc::linger { l_onoff: 1, l_linger: 100 };
+        option(&mut linger, true);
+        send_with(&near.into(), b"x", &[tcp.as_raw_fd()]).unwrap();
+        drop(receive_with(&far.into(), &mut [0; 8]).unwrap());
+        option(&mut linger, false);
+        assert_eq!(linger.l_onoff, 0);
     }
 
     #[test]
     fn descriptors_arrive_with_their_bytes_and_close_on_exec() {
-        let name = name("pass");
-        let listener = listen(&name, 1).unwrap();
-        let near = connect(&name).unwrap();
+        let path = path("pass");
+        let listener = listen(&path, 1).unwrap();
+        let near = connect(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
         let far = listener.accept().unwrap();
         let mut into = [0; 8];
         assert_eq!(receive_with(&far, &mut into).map(drop), Err(libc::EAGAIN));

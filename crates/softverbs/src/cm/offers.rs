@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! How the two ends of a connection on one host agree on memory to share, beside the TCP connection and without a change to what it carries.
 //!
-//! A listener also listens on a Unix socket, under an abstract name that its TCP address gives. An initiator whose TCP connection is there, and
-//! leads to its own host, looks for that name before it sends its MPA Request. If nobody listens there, it is TCP, as with any other peer. Else it
-//! sends an offer: the memory, and its TCP socket. The responder takes what is offered when it has the MPA Request, and answers before it
-//! sends the MPA Reply. So when the initiator has the reply, the answer is there, too, or there is none and both use TCP.
+//! A listener also listens on a Unix socket, under a name that its TCP address gives and in a directory of its user ([`rendezvous`]). An initiator
+//! whose TCP connection is there, and leads to its own host, looks for that name before it sends its MPA Request. If nobody listens there, it is
+//! TCP, as with any other peer. Else it sends an offer: the memory, and its TCP socket. The responder takes what is offered when it has the MPA
+//! Request, and answers before it sends the MPA Reply. So when the initiator has the reply, the answer is there, too, or there is none and both
+//! use TCP.
 //!
-//! Nobody is believed. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED).
-//! An offer counts for the connection of which its TCP socket is the other end, and who has that descriptor is that end; the memory must be
-//! what an initiator creates. What does not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as
-//! it was looked at: as long as it is open, nobody would be told of the end of its owner.
+//! Nobody is believed. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED), and
+//! show that it may inspect this process ([`Evidence`]): the initiator in the offer, the responder in its answer. An offer counts for the connection
+//! of which its TCP socket is the other end, and who has that descriptor is that end; the memory must be what an initiator creates. What does
+//! not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as it was looked at: as long as it is
+//! open, nobody would be told of the end of its owner.
 //!
 //! The listener is not woken for offers. They wait in the kernel, limited by the backlog, until an MPA Request arrives; of those that were read
 //! and belong to no request yet, [`MAX_OFFERS`] are kept, for [`REQUEST_TIMEOUT_S`] seconds.
@@ -22,17 +24,39 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::addr;
+use crate::evidence::{self, Evidence};
 use crate::fork;
 use crate::limits::{BACKLOG, MAX_OFFERS, REQUEST_TIMEOUT_S};
 use crate::link::{Mine, Rings, Theirs};
+use crate::rendezvous::{self, Listening};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use crate::unix;
 use crate::{NOTICE, lock};
 
-/// What an offer says, and with it its version: whoever has another one has another name, too.
-const OFFER: &[u8] = b"softverbs offer 1";
-const ACCEPTED: u8 = b'1';
+/// What an offer begins with; the evidence follows.
+const OFFER: &[u8] = b"softverbs offer 2";
+/// What the answer to an offer that was taken begins with; the evidence follows.
+const ACCEPTED: &[u8] = b"1";
+
+/// A message with evidence.
+fn message(first: &[u8], evidence: Evidence) -> Vec<u8> {
+    [first, &evidence.0].concat()
+}
+
+/// What shows the peer that this process may inspect it; else why they share nothing.
+fn evidence_of_peer(socket: &OwnedFd) -> Result<Evidence, String> {
+    if !unix::is_of_same_user(socket) {
+        return Err("the peer runs under another user".into());
+    }
+    let pid = unix::peer_process(socket).ok_or("the peer is in another PID namespace")?;
+    Evidence::of(pid).map_err(|e| {
+        let why = std::io::Error::from_raw_os_error(e);
+        format!(
+            "this process is not permitted to inspect process {pid} (PTRACE_MODE_READ of ptrace(2)): {why}"
+        )
+    })
+}
 
 /// The two addresses of a connection: those of this end and of the other one. IPv4 addresses also in sockets of IPv6.
 type Ends = (SocketAddr, SocketAddr);
@@ -43,10 +67,6 @@ fn canonical(addr: SocketAddr) -> SocketAddr {
 
 fn ends(socket: &OwnedFd) -> Result<Ends, Errno> {
     Ok((canonical(addr::local(socket)?), canonical(addr::peer(socket)?)))
-}
-
-fn name(addr: SocketAddr) -> Vec<u8> {
-    format!("softverbs 1 {}", canonical(addr)).into_bytes()
 }
 
 /// The addresses a listener may be bound to that takes connections to `addr`.
@@ -82,16 +102,19 @@ impl Offered {
         if !(peer.ip().is_loopback() || peer.ip() == local.ip()) {
             return None;
         }
-        let found = candidates(peer).find_map(|addr| match unix::connect(&name(addr)) {
-            Err(libc::ECONNREFUSED) => None,
+        let namespace = unix::namespace(socket);
+        let found = candidates(peer).find_map(|addr| match rendezvous::connect(namespace, canonical(addr)) {
+            Err(libc::ENOENT) => None,
             found => Some(found),
         });
         let Some(found) = found else {
-            log::info!("connection to {peer} on this host uses TCP: the listener offers nothing else");
+            log::info!(
+                "connection to {peer} on this host uses TCP: no listener of this user offers anything else"
+            );
             return None;
         };
         let sent = found
-            .map_err(|_| "the Unix socket of the listener cannot be reached")
+            .map_err(|_| "the Unix socket of the listener cannot be reached".to_owned())
             .and_then(|bell| Self::send_over(bell, socket));
         sent.inspect_err(
             |why| log::info!(target: NOTICE, "connection to {peer} on this host uses TCP: {why}"),
@@ -99,24 +122,24 @@ impl Offered {
         .ok()
     }
 
-    fn send_over(bell: Socket, socket: &OwnedFd) -> Result<Self, &'static str> {
-        if !unix::is_of_same_user(&bell) {
-            return Err("the listener runs under another user, or in another user or pid namespace");
-        }
+    fn send_over(bell: Socket, socket: &OwnedFd) -> Result<Self, String> {
+        let evidence = evidence_of_peer(&bell)?;
         let memory = Mine::create().map_err(|_| "there is no memory to share")?;
         if !is_affordable(memory.file()) {
-            return Err("there are few descriptors left");
+            return Err("there are few descriptors left".into());
         }
-        unix::send_with(&bell, OFFER, &[socket.as_raw_fd(), memory.file().as_raw_fd()])
+        unix::send_with(&bell, &message(OFFER, evidence), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
             .map_err(|_| "the offer could not be sent")?;
         Ok(Self { memory, bell })
     }
 
     /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt: nobody knows whether it has.
     pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
-        let mut answer = [0];
+        let mut answer = [0; ACCEPTED.len() + evidence::LEN];
         match sys::recv(&self.bell, &mut answer) {
-            Ok(1) if answer == [ACCEPTED] => Ok(Some(self.memory.share(self.bell))),
+            Ok(n) if n > 0 && answer[..n] == message(ACCEPTED, Evidence::own()?) => {
+                Ok(Some(self.memory.share(self.bell)))
+            }
             Ok(0) | Err(libc::EAGAIN | libc::ECONNRESET) => {
                 log::info!(
                     target: NOTICE,
@@ -141,18 +164,18 @@ pub(crate) struct Offer {
 impl Offer {
     /// Takes the offer, and says so to the initiator. `None`: it is not taken.
     pub(crate) fn accept(self) -> Option<Rings> {
-        let taken = Theirs::adopt(self.memory).and_then(|memory| {
-            sys::send(&self.bell, &[ACCEPTED])?;
-            Ok(memory)
+        let taken = evidence_of_peer(&self.bell).and_then(|evidence| {
+            let taken = Theirs::adopt(self.memory).and_then(|memory| {
+                sys::send(&self.bell, &message(ACCEPTED, evidence))?;
+                Ok(memory)
+            });
+            taken.map_err(|e| {
+                let why = std::io::Error::from_raw_os_error(e);
+                format!("cannot use the offered memory: {why}")
+            })
         });
         taken
-            .inspect_err(|&e| {
-                let why = std::io::Error::from_raw_os_error(e);
-                log::info!(
-                    target: NOTICE,
-                    "a connection on this host uses TCP: cannot use the offered memory: {why}"
-                );
-            })
+            .inspect_err(|why| log::info!(target: NOTICE, "a connection on this host uses TCP: {why}"))
             .ok()
             .map(|memory| memory.share(self.bell))
     }
@@ -162,7 +185,7 @@ struct Waiting {
     offer: Offer,
     /// As the responder sees them.
     ends: Ends,
-    namespace: Option<u64>,
+    namespace: u64,
     since: Instant,
 }
 
@@ -175,7 +198,7 @@ struct Queue {
 
 /// The offers to a listener.
 pub(super) struct Offers {
-    socket: Socket,
+    listening: Listening,
     queue: Mutex<Queue>,
 }
 
@@ -190,8 +213,8 @@ impl Offers {
     /// For a TCP socket that listens. `None`: connections to it use TCP.
     pub(super) fn listen(socket: &OwnedFd) -> Option<Self> {
         let addr = addr::local(socket).ok()?;
-        match unix::listen(&name(addr), BACKLOG) {
-            Ok(socket) => Some(Self { socket, queue: Mutex::default() }),
+        match rendezvous::listen(unix::namespace(socket), canonical(addr), BACKLOG) {
+            Ok(listening) => Some(Self { listening, queue: Mutex::default() }),
             Err(e) => {
                 let why = std::io::Error::from_raw_os_error(e);
                 log::info!(target: NOTICE, "connections from this host to {addr} use TCP: {why}");
@@ -218,7 +241,7 @@ impl Offers {
         queue.waiting.retain(|waiting| !old(waiting.since));
         // As many as the kernel keeps, and one that has come meanwhile.
         for _ in 0..=BACKLOG {
-            let Ok(socket) = self.socket.accept() else { break };
+            let Ok(socket) = self.listening.socket().accept() else { break };
             if unix::is_of_same_user(&socket) && is_affordable(&*socket) {
                 queue.silent.push_back((socket, now));
             }
@@ -243,10 +266,11 @@ impl Offers {
 fn read(bell: Socket, since: Instant) -> Read {
     // Its TCP socket is closed before a fork could copy it.
     let received = fork::undivided(|| {
-        let mut bytes = [0; OFFER.len() + 1];
+        let mut bytes = [0; OFFER.len() + evidence::LEN + 1];
         let (n, fds) = unix::receive_with(&bell, &mut bytes)?;
         let Ok([tcp, memory]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(libc::EPROTO) };
-        let offered = (&bytes[..n] == OFFER && is_tcp(&tcp)).then(|| ends(&tcp)).ok_or(libc::EPROTO)?;
+        let is_offer = bytes[..n] == message(OFFER, Evidence::own()?) && is_tcp(&tcp);
+        let offered = is_offer.then(|| ends(&tcp)).ok_or(libc::EPROTO)?;
         let (near, far) = offered?;
         Ok((Socket::note(memory), (far, near), unix::namespace(&tcp)))
     });

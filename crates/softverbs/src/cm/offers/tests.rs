@@ -19,9 +19,18 @@ fn socket(fd: &OwnedFd) -> Socket {
     Socket::noted(|| Ok(fd.try_clone().unwrap())).unwrap()
 }
 
+fn connect(responder: &OwnedFd) -> Socket {
+    rendezvous::connect(unix::namespace(responder), canonical(addr::local(responder).unwrap())).unwrap()
+}
+
+/// An offer of a peer that may inspect this process.
+fn offer() -> Vec<u8> {
+    message(OFFER, Evidence::own().unwrap())
+}
+
 /// What a stranger sends to the listener of `responder`.
 fn send(responder: &OwnedFd, bytes: &[u8], fds: &[i32]) -> Socket {
-    let bell = unix::connect(&name(addr::local(responder).unwrap())).unwrap();
+    let bell = connect(responder);
     unix::send_with(&bell, bytes, fds).unwrap();
     bell
 }
@@ -79,27 +88,29 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
     let (tcp, file) = (initiator.as_raw_fd(), memory.file().as_raw_fd());
     let mut closed = vec![
         send(&responder, b"x", &[tcp, file]),
-        send(&responder, b"softverbs offer 2", &[tcp, file]),
-        send(&responder, b"softverbs offer 1 and more", &[tcp, file]),
-        send(&responder, OFFER, &[]),
-        send(&responder, OFFER, &[tcp]),
-        send(&responder, OFFER, &[file, tcp]),
+        send(&responder, b"softverbs offer 1", &[tcp, file]),
+        send(&responder, OFFER, &[tcp, file]),
+        send(&responder, &message(OFFER, Evidence([7; evidence::LEN])), &[tcp, file]),
+        send(&responder, &[offer(), b"and more".to_vec()].concat(), &[tcp, file]),
+        send(&responder, &offer(), &[]),
+        send(&responder, &offer(), &[tcp]),
+        send(&responder, &offer(), &[file, tcp]),
     ];
     // Bound and connected as the initiator's socket is, but not of TCP.
     let (local, peer) = (addr::local(&initiator).unwrap(), addr::peer(&initiator).unwrap());
     let udp = UdpSocket::bind(local).unwrap();
     udp.connect(peer).unwrap();
     assert_eq!(ends(&initiator), Ok((local, peer)));
-    closed.push(send(&responder, OFFER, &[udp.as_raw_fd(), file]));
+    closed.push(send(&responder, &offer(), &[udp.as_raw_fd(), file]));
     // The socket of the responder itself, which others cannot have.
-    let _own = send(&responder, OFFER, &[responder.as_raw_fd(), file]);
-    let silent = unix::connect(&name(addr::local(&responder).unwrap())).unwrap();
+    let _own = send(&responder, &offer(), &[responder.as_raw_fd(), file]);
+    let silent = connect(&responder);
     assert!(offers.take(&responder).is_none());
     for (i, bell) in closed.iter().enumerate() {
         assert_ne!(sys::recv(bell, &mut [0]), Err(libc::EAGAIN), "number {i} is still open");
     }
     // One that is late is an offer all the same.
-    unix::send_with(&silent, OFFER, &[tcp, file]).unwrap();
+    unix::send_with(&silent, &offer(), &[tcp, file]).unwrap();
     assert!(offers.take(&responder).is_some());
 }
 
@@ -107,7 +118,7 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
 fn memory_that_is_none_is_not_accepted() {
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let wrong = sys::event_flag().unwrap();
-    let bell = send(&responder, OFFER, &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
+    let bell = send(&responder, &offer(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
     assert!(offers.take(&responder).unwrap().accept().is_none());
     assert_eq!(sys::recv(&bell, &mut [0]), Ok(0), "it is not told that it was taken");
 }
@@ -136,13 +147,13 @@ fn those_who_offer_and_request_nothing_are_few() {
     );
     let mut open = Vec::new();
     for _ in 0..MAX_OFFERS {
-        open.push(send(&responder, OFFER, &[stranger.as_raw_fd(), fds[1]]));
-        open.push(unix::connect(&name(addr::local(&responder).unwrap())).unwrap());
+        open.push(send(&responder, &offer(), &[stranger.as_raw_fd(), fds[1]]));
+        open.push(connect(&responder));
         if open.len() % 64 == 0 {
             let _ = offers.take(&responder);
         }
     }
-    open.push(send(&responder, OFFER, &fds));
+    open.push(send(&responder, &offer(), &fds));
     assert!(offers.take(&responder).is_some());
     let queue = lock(&offers.queue);
     assert!(queue.silent.len() <= MAX_OFFERS && queue.waiting.len() <= MAX_OFFERS);
@@ -153,5 +164,5 @@ fn a_listener_of_any_address_is_found() {
     let names = |addr: &str| candidates(addr.parse().unwrap()).map(|a| a.to_string()).collect::<Vec<_>>();
     assert_eq!(names("10.0.0.5:7"), ["10.0.0.5:7", "0.0.0.0:7", "[::]:7"]);
     assert_eq!(names("[::1]:7"), ["[::1]:7", "[::]:7"]);
-    assert_eq!(name("[::ffff:10.0.0.5]:7".parse().unwrap()), b"softverbs 1 10.0.0.5:7");
+    assert_eq!(canonical("[::ffff:10.0.0.5]:7".parse().unwrap()).to_string(), "10.0.0.5:7");
 }

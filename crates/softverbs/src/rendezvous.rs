@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Unix sockets of listeners, in a directory that no other user can enter.
+//!
+//! A Unix socket with an abstract name can be connected to, or held, by every user of the network namespace. Such a stranger could pass it a
+//! descriptor whose closing blocks for as long as the stranger likes (a TCP socket with SO_LINGER, a file of FUSE): the kernel closes what is in
+//! the queue of a socket together with the socket, whether it was received or not. So the sockets have paths in a directory of the effective user
+//! with mode 0700, which listener and initiator both check before they use it. Where there is no such directory, connections use TCP.
+//!
+//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` where that one cannot be made. It is opened
+//! once and then reached through /proc/self/fd, so that it cannot be replaced between the check and the use.
+//!
+//! A socket is bound and listens under a temporary name before it is renamed, so a name never leads to a socket that does not listen yet, and
+//! what a killed process has left under a name is replaced. A name holds the number of the network namespace: several of them may share the
+//! directory.
+
+use std::ffi::CString;
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cancel::whole;
+use crate::fork;
+use crate::limits::RENDEZVOUS_FILES;
+use crate::socket::Socket;
+use crate::sys::{Errno, errno};
+use crate::unix;
+
+fn errno_of(e: &io::Error) -> Errno {
+    e.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// What the kernel gives for a user that has no number in the user namespace of this process (/proc/sys/kernel/overflowuid): many users may have it.
+const NOBODY: libc::uid_t = 65534;
+
+fn user() -> Option<libc::uid_t> {
+    // SAFETY: geteuid takes no pointers.
+    Some(unsafe { libc::geteuid() }).filter(|&uid| uid != NOBODY)
+}
+
+/// The directories in which the sockets may be, in the order in which a listener tries them.
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let of = |uid| {
+        let run = if uid == 0 { "/run/softverbs".into() } else { format!("/run/user/{uid}/softverbs") };
+        [run.into(), format!("/tmp/softverbs-{uid}").into()]
+    };
+    user().map(of).into_iter().flatten()
+}
+
+/// A directory that only the effective user can enter.
+struct Directory(Socket);
+
+impl Directory {
+    /// EPERM if it is not such a directory.
+    fn open(path: &Path) -> Result<Self, Errno> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| libc::EINVAL)?;
+        let fd = Socket::noted(|| {
+            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            // SAFETY: the path is a C string.
+            let fd = unsafe { libc::open(path.as_ptr(), flags) };
+            // SAFETY: the kernel has just created the descriptor, so it has no other owner.
+            if fd < 0 { Err(errno()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }) }
+        })?;
+        let this = Self(fd);
+        let about = fs::metadata(this.path(".")).map_err(|e| errno_of(&e))?;
+        let is_private = about.mode() & 0o077 == 0 && Some(about.uid()) == user();
+        if is_private { Ok(this) } else { Err(libc::EPERM) }
+    }
+
+    fn make(path: &Path) -> Result<Self, Errno> {
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(errno_of(&e)),
+        }
+        Self::open(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()).into()
+    }
+
+    /// If there are many files, removes those that killed processes have left.
+    fn clean_up(&self) {
+        let Ok(entries) = fs::read_dir(self.path(".")) else { return };
+        let files: Vec<_> = entries.flatten().take(2 * RENDEZVOUS_FILES).collect();
+        if files.len() < RENDEZVOUS_FILES {
+            return;
+        }
+        for file in files {
+            let path = self.path(&file.file_name().to_string_lossy());
+            if unix::connect(&path).map(drop) == Err(libc::ECONNREFUSED) {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// A Unix socket that listens under a name; dropping it removes the name.
+pub(crate) struct Listening {
+    socket: Socket,
+    directory: PathBuf,
+    name: String,
+    /// [`fork::generation`] of the process whose name it is.
+    generation: u32,
+}
+
+impl Listening {
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        whole(|| {
+            if let Ok(directory) = Directory::open(&self.directory) {
+                let _ = fs::remove_file(directory.path(&self.name));
+            }
+        });
+    }
+}
+
+/// The name of a listener at an address, of a network namespace.
+fn file_name(namespace: u64, of: impl Display) -> String {
+    format!("{VERSION}-{namespace}-{of}")
+}
+
+/// The version of what is agreed on over these sockets.
+const VERSION: u32 = 2;
+
+/// Listens under a name, which the caller alone uses in the network namespace. The error of the last directory that was tried.
+pub(crate) fn listen(namespace: u64, of: impl Display, backlog: i32) -> Result<Listening, Errno> {
+    let (name, mut error) = (file_name(namespace, of), libc::ENOENT);
+    whole(|| {
+        for path in candidates() {
+            match listen_in(&path, &name, backlog) {
+                Ok(socket) => {
+                    let generation = fork::generation();
+                    return Ok(Listening { socket, directory: path, name, generation });
+                }
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    })
+}
+
+fn listen_in(path: &Path, name: &str, backlog: i32) -> Result<Socket, Errno> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let directory = Directory::make(path)?;
+    directory.clean_up();
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let temporary = directory.path(&format!(".{}-{number}-{name}", std::process::id()));
+    // What an earlier process with the same number has left.
+    let _ = fs::remove_file(&temporary);
+    let socket = unix::listen(&temporary, backlog)?;
+    match fs::rename(&temporary, directory.path(name)) {
+        Ok(()) => Ok(socket),
+        Err(e) => {
+            let _ = fs::remove_file(&temporary);
+            Err(errno_of(&e))
+        }
+    }
+}
+
+/// Connects to whoever listens under a name. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait there.
+pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<Socket, Errno> {
+    let name = file_name(namespace, of);
+    whole(|| {
+        let directories = candidates().filter_map(|path| Directory::open(&path).ok());
+        let mut tried = directories.map(|directory| unix::connect(&directory.path(&name)));
+        let nobody = |tried: &Result<Socket, Errno>| matches!(tried, Err(libc::ENOENT | libc::ECONNREFUSED));
+        tried.find(|tried| !nobody(tried)).unwrap_or(Err(libc::ENOENT))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// Names of these tests, which no network namespace has.
+    fn number() -> u64 {
+        u64::from(std::process::id()) << 32 | 7
+    }
+
+    #[test]
+    fn a_name_leads_to_its_listener_and_goes_with_it() {
+        let namespace = number();
+        assert_eq!(connect(namespace, "one").map(drop), Err(libc::ENOENT));
+        let listening = listen(namespace, "one", 1).unwrap();
+        let _near = connect(namespace, "one").unwrap();
+        assert!(listening.socket().accept().is_ok());
+        assert!(connect(namespace + 1, "one").is_err(), "another network namespace");
+        drop(listening);
+        assert_eq!(connect(namespace, "one").map(drop), Err(libc::ENOENT));
+    }
+
+    #[test]
+    fn what_a_killed_listener_has_left_is_replaced() {
+        let namespace = number();
+        let mut left = listen(namespace, "two", 1).unwrap();
+        let directory = Directory::open(&left.directory).unwrap();
+        // As if the process had been killed: the socket is closed and the file is still there.
+        left.generation += 1;
+        drop(left);
+        assert!(fs::symlink_metadata(directory.path(&file_name(namespace, "two"))).is_ok());
+        assert_eq!(connect(namespace, "two").map(drop), Err(libc::ENOENT));
+        let listening = listen(namespace, "two", 1).unwrap();
+        assert!(connect(namespace, "two").is_ok());
+        drop(listening);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_not_used() {
+        let path: PathBuf = format!("/tmp/softverbs-test-{}", std::process::id()).into();
+        let made = Directory::make(&path).unwrap();
+        assert!(Directory::open(&path).is_ok());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o710)).unwrap();
+        assert_eq!(Directory::open(&path).map(drop), Err(libc::EPERM));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = path.with_extension("link");
+        symlink(&path, &link).unwrap();
+        assert!(Directory::make(&link).is_err(), "somebody else may have made the link");
+        fs::remove_file(&link).unwrap();
+        // SAFETY: geteuid takes no pointers.
+        if unsafe { libc::geteuid() } == 0 {
+            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+            assert_eq!(Directory::make(&path).map(drop), Err(libc::EPERM));
+        }
+        drop(made);
+        fs::remove_dir(&path).unwrap();
+    }
+}
