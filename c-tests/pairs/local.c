@@ -389,13 +389,107 @@ limited_initiator(struct side *side)
 	initiator(side, 0, "no memory to share");
 }
 
+/* It needs no file of its own. */
 static void
 limited_target(struct side *side)
 {
 	limit(RLIMIT_FSIZE, 4096);
-	target(side, 0);
-	EXPECT(notices == 1, "%u notices", notices);
-	EXPECT(strstr(notice, "cannot use the offered memory") != NULL, "the notice is: %s", notice);
+	target(side, 1);
+}
+
+/* The limit becomes lower while the connections are there, and a sandbox closes: messages through the rings go on. */
+#define LONG (256 * 1024)
+
+static void
+receiving_target(struct side *side)
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_target(&node, side);
+	region_new(&node, &region, LONG, USAGE_ALL);
+	accept_link(&node, &link, NULL, NULL);
+	for (unsigned i = 0; i < 4; i++) {
+		struct ibv_wc wc;
+
+		memset(region.ptr, 0, LONG);
+		OK(rpma_recv(link.conn, region.mr, 0, LONG, NULL));
+		say(side, 'r');
+		next_wc(link.cq, &wc);
+		EXPECT(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV, "status %d, opcode %d", wc.status, wc.opcode);
+		check_pattern(region.ptr, LONG, i, "the message");
+	}
+	await_end(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+sending_initiator(struct side *side, void (*restrict_it)(void))
+{
+	struct region region;
+	struct node node;
+	struct link link;
+
+	open_initiator(&node, side);
+	region_new(&node, &region, LONG, USAGE_ALL);
+	connect_link(&node, &link, NULL, NULL);
+	EXPECT(count_shared() == 1, "%u mappings", count_shared());
+	for (unsigned i = 0; i < 4; i++) {
+		if (i == 1)
+			restrict_it();
+		hear(side, 'r');
+		fill_pattern(region.ptr, LONG, i);
+		OK(rpma_send(link.conn, region.mr, 0, LONG, RPMA_F_COMPLETION_ALWAYS, (void *)1));
+		expect_wc(link.cq, 1, IBV_WC_SEND);
+	}
+	end_link(&link);
+	region_free(&region);
+	close_node(&node);
+}
+
+static void
+lower_limit(void)
+{
+	limit(RLIMIT_FSIZE, 0);
+}
+
+static void
+later_limited_initiator(struct side *side)
+{
+	sending_initiator(side, lower_limit);
+}
+
+static void
+close_sandbox(void)
+{
+	forbid_call(SYS_pwritev);
+	forbid_call(SYS_preadv);
+}
+
+static void
+later_sandboxed_initiator(struct side *side)
+{
+	sending_initiator(side, close_sandbox);
+}
+
+/* From the beginning; the other calls that copy remain. */
+static void
+early_sandboxed_initiator(struct side *side)
+{
+	close_sandbox();
+	initiator(side, 1, NULL);
+}
+
+/* Then nothing can be copied to the rings. */
+static void
+forbidden_initiator(struct side *side)
+{
+	close_sandbox();
+	forbid_call(SYS_process_vm_writev);
+	forbid_call(SYS_process_vm_readv);
+	initiator(side, 0, "no memory to share");
 }
 
 static void
@@ -421,6 +515,10 @@ const struct test local_tests[] = {
 	{"local-sandbox", tcp_target, sandboxed_initiator, LOCAL},
 	{"local-few-descriptors", tcp_target, short_of_descriptors, LOCAL},
 	{"local-file-limit", tcp_target, limited_initiator, LOCAL},
-	{"local-file-limit-at-target", limited_target, declined_initiator, LOCAL},
+	{"local-file-limit-at-target", limited_target, sharing_initiator, LOCAL},
+	{"local-file-limit-later", receiving_target, later_limited_initiator, LOCAL},
+	{"local-sandbox-later", receiving_target, later_sandboxed_initiator, LOCAL},
+	{"local-sandbox-pwritev", sharing_target, early_sandboxed_initiator, LOCAL},
+	{"local-sandbox-all", tcp_target, forbidden_initiator, LOCAL},
 	{.name = NULL},
 };

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What the kernel knows of a thread: signals, processors, time slices.
 
+use std::cell::Cell;
+
+use super::{errno, set_errno};
+
 /// What a thread brings upon itself, and not while it waits. Programs that report a crash handle these, often without SA_RESTART.
 const OWN_FAULTS: [libc::c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
@@ -84,5 +88,45 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     let result = f();
     // SAFETY: `before` holds the mask that pthread_sigmask stored above; the third argument may be NULL.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    result
+}
+
+thread_local! {
+    /// All signals are blocked in this thread, for as long as it runs.
+    static RUNS_NO_HANDLERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread was created within [`without_signals`].
+pub(crate) fn runs_no_handlers() {
+    RUNS_NO_HANDLERS.set(true);
+}
+
+fn mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t.
+    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both sets are valid, and the second one is writable.
+    unsafe { libc::pthread_sigmask(how, set, &mut before) };
+    before
+}
+
+/// Makes a system call that is not to end the program because of RLIMIT_FSIZE: it fails with EFBIG, and the signal that the kernel
+/// sends to this thread then is taken back.
+pub(crate) fn without_sigxfsz(call: impl FnOnce() -> isize) -> isize {
+    if RUNS_NO_HANDLERS.get() {
+        return call();
+    }
+    // SAFETY: all-zero is a valid sigset_t.
+    let mut signal: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is writable.
+    unsafe { libc::sigaddset(&mut signal, libc::SIGXFSZ) };
+    let before = mask(libc::SIG_BLOCK, &signal);
+    let result = call();
+    if result < 0 && errno() == libc::EFBIG {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set and the time are valid; no information about the signal is asked for.
+        unsafe { libc::sigtimedwait(&signal, std::ptr::null_mut(), &now) };
+        set_errno(libc::EFBIG);
+    }
+    mask(libc::SIG_SETMASK, &before);
     result
 }
