@@ -169,6 +169,9 @@ poke(char *p, uint64_t value)
 /* Values that end a measurement; everything else is the number of a round or a time. */
 #define STOP UINT64_MAX
 
+/* Messages to and fro on conn[use], whose completions are in cq; the initiator reports the time of a round divided by parts. */
+void message_pingpong(struct link *link, struct rpma_cq *cq, double parts);
+
 /* A connected TCP socket between the sides. */
 int raw_open(struct side *side);
 
@@ -192,6 +195,7 @@ void write_stream(struct side *side);
 void read_stream(struct side *side);
 void small_writes(struct side *side);
 void srq_pingpong(struct side *side);
+void flooded_pingpong(struct side *side);
 void idle(struct side *side);
 void start_up(struct side *side);
 void one_write(struct side *side);

@@ -177,7 +177,7 @@ repost(struct link *link, uintptr_t slot)
 		CHECK(rpma_recv(link->conn[link->use], link->in_mr, slot * SLOT, SLOT, (void *)slot));
 }
 
-static void
+void
 message_pingpong(struct link *link, struct rpma_cq *cq, double parts)
 {
 	bool sleep = link->side->opt.sleep;

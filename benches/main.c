@@ -28,6 +28,7 @@ static const struct measurement {
 	{"write-flush", write_flush, "8-byte write and flush to visibility, us"},
 	{"send-pingpong", send_pingpong, "8-byte messages, half a round in us"},
 	{"srq-pingpong", srq_pingpong, "8-byte messages on one of --conns with an SRQ, round in us"},
+	{"flooded-pingpong", flooded_pingpong, "8-byte messages on one of --conns, 8-byte writes on all others, round in us"},
 	{"write-rate", write_rate, "writes of --size (8 to 64), million/s"},
 	{"write-stream", write_stream, "writes of --size, GB/s"},
 	{"read-stream", read_stream, "reads of --size, GB/s"},

@@ -121,6 +121,12 @@ ROWS = [
     Row("tcp-streams", "writes of 64KiB on 4 connections, 4 in flight on each; over TCP", "GB/s",
         ("write-streams", "--conns", "4", "--depth", "4", "--size", str(64 << 10)),
         ("write-streams", "--conns", "1", "--depth", "4", "--size", str(64 << 10)), "on one connection", 1.0, (">=", 0.9), 2, TCP),
+    Row("tcp-flood", "8 B send/recv round, both asleep in rpma_cq_wait, beside 4 connections to the same process that are flooded with aligned"
+        " 8 B writes; over TCP", "us", ("flooded-pingpong", "--sleep", "--conns", "5"), ("flooded-pingpong", "--sleep", "--conns", "1"),
+        "the same without the flood", 1.0, ("<=", 5), 1, TCP),
+    Row("ring-flood", "tcp-flood, over memory that both share, without direct copies", "us",
+        ("flooded-pingpong", "--sleep", "--conns", "5"), ("flooded-pingpong", "--sleep", "--conns", "1"),
+        "the same without the flood", 1.0, ("<=", 5), 1, {"SOFTVERBS_LOCAL": "ring"}),
     Row("tcp-crc", "writes of 64KiB with SOFTVERBS_CRC=1; over TCP", "GB/s", ("write-stream", "--size", str(64 << 10)),
         ("write-stream", "--size", str(64 << 10)), "without CRC", 1.0, (">=", 0.6), 2, TCP, CRC),
     Row("vm-write-8", "8 B write, its completion polled", "us", ("one-write",), ("vm-write",), "one process_vm_writev of 8 B", 1.0,

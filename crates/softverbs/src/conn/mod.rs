@@ -124,11 +124,36 @@ pub(crate) struct Terms<'a> {
     pub transfers: bool,
 }
 
-/// Bytes that a step may move, each way.
+/// What a step may do each way before other connections have their turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    pub send: usize,
-    pub receive: usize,
+    pub send: Quota,
+    pub receive: Quota,
+}
+
+/// Bytes, and DDP segments or requests that are carried out past the link: a small one takes as long as thousands of bytes.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Default))]
+pub(crate) struct Quota {
+    pub bytes: usize,
+    pub operations: usize,
+}
+
+impl Quota {
+    /// Of bytes alone.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_bytes(bytes: usize) -> Self {
+        Self { bytes, operations: usize::MAX }
+    }
+
+    fn is_used_up(self) -> bool {
+        self.bytes == 0 || self.operations == 0
+    }
+
+    fn charge(&mut self, operations: usize, bytes: usize) {
+        self.operations = self.operations.saturating_sub(operations);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
 }
 
 /// What came of a step.
@@ -327,7 +352,7 @@ impl Conn {
         if self.recv.has_acted() {
             host.acted();
         }
-        stepped.moved = budget.receive - to_receive + (budget.send - to_send);
+        stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
         if time_up && self.opening.awaits_first() {
             self.opening.time(&mut self.send, host)?;
         }
@@ -341,7 +366,7 @@ impl Conn {
     }
 
     /// Sends what can be sent. A link that fails here may still have what the peer sent before: that is taken first.
-    fn send_out(&mut self, host: &mut impl Host, budget: &mut usize) -> Result<Flushed, End> {
+    fn send_out(&mut self, host: &mut impl Host, budget: &mut Quota) -> Result<Flushed, End> {
         if self.broken.is_some() {
             return Ok(Flushed::Blocked);
         }

@@ -23,7 +23,7 @@ use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::{Answer, SendHalf, sink};
 use super::sq::Progress;
 use super::wr::{Completion, Extra, Local, RecvWr, opcode, status};
-use super::{IMMEDIATE_OF_SEND, Sizes};
+use super::{IMMEDIATE_OF_SEND, Quota, Sizes};
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
 use crate::limits::PLACE_BATCH;
 
@@ -42,6 +42,16 @@ pub(super) enum Ran {
     /// The link may have more, but the budget is used up.
     Busy,
     /// The next message waits for a receive, or for room in the completion queue.
+    Stalled,
+}
+
+/// How far the buffer was worked through.
+enum Processed {
+    /// As far as it can be: a part of a segment may be left.
+    All,
+    /// The budget is used up.
+    Part,
+    /// A message waits for a receive.
     Stalled,
 }
 
@@ -165,35 +175,32 @@ impl RecvHalf {
         self.hung_up |= hung_up;
     }
 
-    /// Takes in what the link has, up to `budget` bytes.
+    /// Takes in what the link has, as far as `budget` goes.
     pub(super) fn run(
         &mut self,
         host: &mut impl Host,
         send: &mut SendHalf,
-        budget: &mut usize,
+        budget: &mut Quota,
     ) -> Result<Ran, End> {
         loop {
-            let processed = self.process(host, send);
+            let processed = self.process(host, send, budget);
             // What preceded the end of a connection is placed as well.
             let settled = self.messages.settle(host, &self.buf);
-            let stalled = processed.and_then(|stalled| settled.map(|()| stalled))?;
+            let processed = processed.and_then(|processed| settled.map(|()| processed))?;
             if self.messages.wake_send {
                 return Ok(Ran::Answers);
             }
-            if stalled {
-                return Ok(Ran::Stalled);
-            }
-            if !self.more {
-                return Ok(Ran::Drained);
-            }
-            if *budget == 0 {
-                return Ok(Ran::Busy);
+            match processed {
+                Processed::All if !self.more => return Ok(Ran::Drained),
+                Processed::All if !budget.is_used_up() => {}
+                Processed::All | Processed::Part => return Ok(Ran::Busy),
+                Processed::Stalled => return Ok(Ran::Stalled),
             }
             match self.receive(host, send)? {
                 None => self.more = false,
                 Some((0, _)) => return Err(End::PeerClosed),
                 Some((n, full)) => {
-                    *budget = budget.saturating_sub(n);
+                    budget.charge(0, n);
                     // A short count means that there was no more, but not that the end is not there.
                     self.more = full || self.hung_up;
                 }
@@ -258,17 +265,25 @@ impl RecvHalf {
         }
     }
 
-    /// Works through the buffer; true when a message waits for a receive.
-    fn process(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<bool, End> {
+    /// Works through the buffer, as far as `budget` goes.
+    fn process(
+        &mut self,
+        host: &mut impl Host,
+        send: &mut SendHalf,
+        budget: &mut Quota,
+    ) -> Result<Processed, End> {
         let Self { receiver, buf, start, end, messages, heard, .. } = self;
         loop {
             if !messages.resume(host, buf)? {
-                return Ok(true);
+                return Ok(Processed::Stalled);
+            }
+            if budget.operations == 0 && *start < *end {
+                return Ok(Processed::Part);
             }
             let input = &buf[*start..*end];
             let remaining = receiver.payload_remaining();
             if remaining <= WHOLE && input.len() < remaining {
-                return Ok(false);
+                return Ok(Processed::All);
             }
             let (consumed, event) = match receiver.next(input) {
                 Ok(next) => next,
@@ -280,7 +295,7 @@ impl RecvHalf {
             match event {
                 Event::Need(_) => {
                     *start += consumed;
-                    return Ok(false);
+                    return Ok(Processed::All);
                 }
                 Event::Segment { header, payload_len } => {
                     messages.segment(host, send, buf, header, payload_len)?;
@@ -288,6 +303,7 @@ impl RecvHalf {
                 Event::Payload(bytes) => messages.payload(host, send, buf, *start, bytes.len())?,
                 Event::SegmentEnd => {
                     messages.segment_end(host, send, buf)?;
+                    budget.charge(1, 0);
                     *heard = true;
                 }
             }

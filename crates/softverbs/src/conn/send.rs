@@ -23,7 +23,7 @@ use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
 use super::host::{Errno, Host, LinkError, Part};
 use super::sq::{Entry, Progress, SendQueue};
 use super::wr::{Local, Op, SendWr, status};
-use super::{Framing, IMMEDIATE_OF_SEND};
+use super::{Framing, IMMEDIATE_OF_SEND, Quota};
 use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::limits::{MAX_READS, MAX_SGE};
 use queue::{Batch, FpduQueue};
@@ -241,7 +241,7 @@ impl SendHalf {
         &mut self,
         host: &mut impl Host,
         qp_num: u32,
-        budget: &mut usize,
+        budget: &mut Quota,
     ) -> Result<Flushed, Failure> {
         let flushed = loop {
             while !self.sq.is_full() {
@@ -265,11 +265,11 @@ impl SendHalf {
             if self.queue.is_empty() {
                 break filled.map(|()| Flushed::Idle);
             }
-            if *budget == 0 {
+            if budget.is_used_up() {
                 break Ok(Flushed::Busy);
             }
             match self.send_batch(host) {
-                Ok(Some(n)) => *budget = budget.saturating_sub(n),
+                Ok(Some((fpdus, n))) => budget.charge(fpdus, n),
                 Ok(None) => {
                     self.blocked = true;
                     break Ok(Flushed::Blocked);
@@ -282,8 +282,8 @@ impl SendHalf {
         flushed
     }
 
-    /// Gives the link what it takes of the queued FPDUs; `None` when that is nothing for now.
-    fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<usize>, Failure> {
+    /// Gives the link what it takes of the queued FPDUs, and says how many and how many bytes that are; `None` when that is nothing for now.
+    fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<(usize, usize)>, Failure> {
         let segment = self.framing.segment;
         let mut most = usize::MAX;
         loop {
@@ -292,8 +292,9 @@ impl SendHalf {
             match host.send(&batch.parts, segment.is_some()) {
                 Ok(n) => {
                     drop(batch);
+                    let before = self.queue.len();
                     self.queue.taken(n, |position| self.sq.sent(position));
-                    return Ok(Some(n));
+                    return Ok(Some((before - self.queue.len(), n)));
                 }
                 Err(LinkError::Blocked) => return Ok(None),
                 Err(LinkError::Broken(e)) => return Err(Failure::Link(e)),

@@ -17,7 +17,7 @@ mod tests;
 
 use crate::conn::host::LinkError;
 use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
-use crate::conn::{Awaits, Budget, Conn, Framing, Sizes, Terms, reason};
+use crate::conn::{Awaits, Budget, Conn, Framing, Quota, Sizes, Terms, reason};
 use crate::limits::MAX_INLINE;
 use host::World;
 use input::Input;
@@ -82,7 +82,7 @@ struct Run {
 
 impl Run {
     fn step(&mut self, why: u32, bytes: usize) {
-        let budget = Budget { send: bytes, receive: bytes };
+        let budget = Budget { send: Quota::of_bytes(bytes), receive: Quota::of_bytes(bytes) };
         let stepped = self.conn.step(&mut self.world, why | self.again, budget);
         self.again = if stepped.again { reason::AGAIN } else { 0 };
         assert!(!(stepped.again && self.world.closed), "a connection that is over has nothing to go on with");

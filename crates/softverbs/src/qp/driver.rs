@@ -10,9 +10,11 @@ use super::{Qp, Session, Trouble, now};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
-use crate::conn::{Awaits, Budget, Conn, Micros, Stepped, reason};
+use crate::conn::{Awaits, Budget, Conn, Micros, Quota, Stepped, reason};
 use crate::cq::{Cq, Overrun};
-use crate::limits::{ENGINE_BUDGET, POLLER_RETURNS_US, PROGRAM_BUDGET, PROGRAM_ROUNDS};
+use crate::limits::{
+    ENGINE_BYTES, ENGINE_OPERATIONS, POLLER_RETURNS_US, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS,
+};
 use crate::link::Link;
 use crate::memory::{self, Batch};
 use crate::progress::engine::Source;
@@ -67,14 +69,17 @@ impl Qp {
 
     /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn, and has it no more afterwards.
     pub(super) fn run(&self, by: By) {
-        let bytes = if by == By::Engine { ENGINE_BUDGET } else { PROGRAM_BUDGET };
+        let quota = match by {
+            By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },
+            _ => Quota { bytes: PROGRAM_BYTES, operations: PROGRAM_OPERATIONS },
+        };
         let mut moved = 0;
         let step = |why| {
             let mut session = lock(&self.session);
             if self.turn.is_closed() {
                 return None;
             }
-            let stepped = self.step(&mut session, why, Budget { send: bytes, receive: bytes });
+            let stepped = self.step(&mut session, why, Budget { send: quota, receive: quota });
             moved += stepped.moved;
             let again = if stepped.again { reason::AGAIN } else { 0 };
             Some(Left { again, stalled: stepped.awaits == Awaits::Receive })

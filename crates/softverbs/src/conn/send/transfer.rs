@@ -13,6 +13,7 @@ use arrayvec::ArrayVec;
 
 use super::{Entry, Progress, SendHalf};
 use crate::access::{Access, LOCAL_WRITE};
+use crate::conn::Quota;
 use crate::conn::host::{Host, Part};
 use crate::conn::wr::{Local, Op, SendWr, status};
 use crate::limits::{MAX_SGE, MAX_TOGETHER};
@@ -32,18 +33,19 @@ pub(super) enum Transferred {
 
 impl SendHalf {
     /// Has the next requests carried out past the link, if that is possible.
-    pub(super) fn transfer(&mut self, host: &mut impl Host, budget: &mut usize) -> Transferred {
+    pub(super) fn transfer(&mut self, host: &mut impl Host, budget: &mut Quota) -> Transferred {
         loop {
             let Some(first) = self.transferable() else { return self.not_transferred() };
-            if *budget == 0 {
+            if budget.is_used_up() {
                 return Transferred::Part;
             }
             let n = self.carry_out(host, first);
             if n == 0 {
                 return self.not_transferred();
             }
-            *budget = budget.saturating_sub(n);
-            if self.carried_out(first, n) {
+            let requests = self.carried_out(first, n);
+            budget.charge(requests.max(1), n);
+            if requests > 0 {
                 return Transferred::Requests;
             }
         }
@@ -112,21 +114,23 @@ impl SendHalf {
         host.transfer(&ranges, &local).min(bytes)
     }
 
-    /// So many bytes more of the requests from the `first` one on are done; says whether any of these is over.
-    fn carried_out(&mut self, first: u64, mut n: usize) -> bool {
+    /// So many bytes more of the requests from the `first` one on are done; says how many of these are over.
+    fn carried_out(&mut self, first: u64, mut n: usize) -> usize {
+        let mut over = 0;
         for position in first.. {
             let Some(entry) = self.sq.at(position).filter(|_| n > 0) else { break };
             let left = (entry.wr.len - self.taken) as usize;
             self.past_link = n < left;
             if n < left {
                 self.taken += n as u32;
-                return position > first;
+                break;
             }
             entry.progress = Progress::Done(status::SUCCESS);
             self.message_taken(true);
             n -= left;
+            over += 1;
         }
-        true
+        over
     }
 
     /// The rest of the next request goes over the link: of a read all of it, as the peer is asked for it in one message.

@@ -8,7 +8,7 @@ use super::random::{Count, Draw};
 use super::world::Sim;
 use crate::conn::reason;
 use crate::conn::wr::{Local, Op, SendWr, Sge};
-use crate::conn::{Framing, Role, Sizes};
+use crate::conn::{Framing, Quota, Role, Sizes};
 
 /// Opcode, region of the peer, bytes. The longest needs a second segment, and is gathered.
 const KINDS: [(Op, usize, usize); 10] = [
@@ -32,7 +32,7 @@ fn plan(crc: bool) -> Plan {
         max_send_wr: 2,
         send_cq: 8,
         recv_cq: 8,
-        budget: 1 << 16,
+        budget: Quota::of_bytes(1 << 16),
         disk: Disk::Slow,
         scatter: 256,
         ..SidePlan::default()

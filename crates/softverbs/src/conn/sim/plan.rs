@@ -3,7 +3,7 @@
 //! of rates for all would never lead to.
 
 use super::random::Draw;
-use crate::conn::{Budget, Framing, Role, Sizes};
+use crate::conn::{Budget, Framing, Quota, Role, Sizes};
 
 /// When a program posts receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) struct SidePlan {
     pub one_cq: bool,
     pub send_cq: usize,
     pub recv_cq: usize,
-    pub budget: usize,
+    pub budget: Quota,
     pub disk: Disk,
     /// Rates, of 256.
     pub unsignaled: u32,
@@ -186,7 +186,10 @@ impl SidePlan {
             one_cq: draw.below(3) == 0,
             send_cq: if small_cq { draw.between(1, 3) } else { 64 },
             recv_cq: if small_cq { draw.between(1, 3) } else { 64 },
-            budget: if draw.below(4) == 0 { draw.between(1, 100) } else { 1 << 16 },
+            budget: Quota {
+                bytes: if draw.below(4) == 0 { draw.between(1, 100) } else { 1 << 16 },
+                operations: if draw.below(4) == 0 { draw.between(1, 4) } else { 1 << 16 },
+            },
             disk: draw.one_of(&[Disk::Fast, Disk::Slow, Disk::Slow, Disk::Slow, Disk::Failing]),
             unsignaled: draw.rate(192),
             fence: draw.rate(128),

@@ -14,7 +14,7 @@ use crate::access::{
 };
 use crate::conn::host::{Durable, Errno, Host, LinkError, Part};
 use crate::conn::wr::{Completion, Local, Op, RecvWr, SendWr};
-use crate::conn::{Budget, Conn, Framing, Micros, Role, Sizes, Stepped, Terms, reason};
+use crate::conn::{Budget, Conn, Framing, Micros, Quota, Role, Sizes, Stepped, Terms, reason};
 
 /// The region that the tests use: [`BASE`] to `BASE + SIZE`, with all rights.
 pub(super) const STAG: u32 = 0x100;
@@ -352,7 +352,7 @@ impl Bench {
         let mut conn = Conn::new(QP, depth, true, sizes).unwrap();
         let host = Recorder::new();
         conn.open(terms, host.now).unwrap();
-        let budget = Budget { send: usize::MAX, receive: usize::MAX };
+        let budget = Budget { send: Quota::of_bytes(usize::MAX), receive: Quota::of_bytes(usize::MAX) };
         Self { conn, host, budget }
     }
 

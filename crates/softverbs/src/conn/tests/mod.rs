@@ -4,6 +4,7 @@
 mod atomic;
 mod ending;
 mod entries;
+mod fairness;
 mod fpdu;
 mod host;
 mod log;

@@ -3,7 +3,7 @@
 
 use super::host::*;
 use crate::conn::wr::Op;
-use crate::conn::{Budget, Sizes, reason};
+use crate::conn::{Budget, Quota, Sizes, reason};
 
 #[test]
 fn all_reasons_are_these() {
@@ -40,7 +40,7 @@ fn a_link_that_was_full_is_tried_again_when_it_takes_bytes() {
 #[test]
 fn the_rest_of_the_input_waits_for_a_step_that_reads() {
     let mut bench = Bench::with(terms(), Sizes { buffer: 0, ..Sizes::default() });
-    bench.budget = Budget { send: usize::MAX, receive: 1 };
+    bench.budget = Budget { send: Quota::of_bytes(usize::MAX), receive: Quota::of_bytes(1) };
     let left = |bench: &Bench| bench.host.input.len();
     let input = empty_write().repeat(1000);
     assert!(bench.hear(&input).again);

@@ -8,7 +8,7 @@ use iwarp::terminate::Terminate;
 use super::host::*;
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 use crate::conn::wr::{Completion, Extra, Local, Op, RecvWr, SendWr, opcode, status};
-use crate::conn::{Awaits, Budget, Framing, Sizes, Terms, reason};
+use crate::conn::{Awaits, Budget, Framing, Quota, Sizes, Terms, reason};
 
 fn at(addr: u64, len: usize, rights: u32) -> Access {
     Access { stag: STAG, addr, len, rights }
@@ -288,7 +288,7 @@ fn crcs_are_checked_and_a_wrong_one_places_nothing() {
 fn a_used_up_budget_asks_for_another_step() {
     let mut bench =
         Bench::with(terms(), Sizes { buffer: 128, direct: 8192, behind_direct: 4096, ..Sizes::default() });
-    bench.budget = Budget { send: usize::MAX, receive: 100 };
+    bench.budget = Budget { send: Quota::of_bytes(usize::MAX), receive: Quota::of_bytes(100) };
     let writes: Vec<u8> = (0..10).flat_map(|i| write(STAG, BASE + 100 * i, &[i as u8; 100])).collect();
     let mut stepped = bench.hear(&writes);
     let mut steps = 1;

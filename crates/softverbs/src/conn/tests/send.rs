@@ -9,7 +9,7 @@ use super::host::*;
 use crate::access::{Access, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::conn::host::{Durable, LinkError};
 use crate::conn::wr::{Local, Op, SendWr, status};
-use crate::conn::{Budget, Framing, Sizes, Terms, reason};
+use crate::conn::{Budget, Framing, Quota, Sizes, Terms, reason};
 
 /// The bytes at the beginning of the region.
 fn memory(bench: &Bench, len: usize) -> Vec<u8> {
@@ -312,7 +312,7 @@ fn a_request_is_complete_with_its_last_fpdu() {
 #[test]
 fn a_used_up_budget_asks_for_another_step() {
     let mut bench = Bench::ready();
-    bench.budget = Budget { send: 1, receive: usize::MAX };
+    bench.budget = Budget { send: Quota::of_bytes(1), receive: Quota::of_bytes(usize::MAX) };
     // One call gives the link up to 64 FPDUs.
     let len = 242 * 80;
     assert!(bench.post(wr(1, Op::Write, len)).again);

@@ -270,9 +270,9 @@ fn a_request_that_has_begun_on_the_link_does_not_wait_to_be_transferred() {
     let len = 242 * 200;
     let mut bench = bench(&[0]);
     bench.post(wr(1, Op::Read, 8));
-    bench.budget.send = 1;
+    bench.budget.send.bytes = 1;
     assert!(bench.post(wr(2, Op::Write, len)).again);
-    bench.budget.send = usize::MAX;
+    bench.budget.send.bytes = usize::MAX;
     bench.host.may_transfer = true;
     bench.step(reason::AGAIN);
     let segments = segments(&sent(&bench.calls()));
@@ -317,10 +317,10 @@ fn nothing_is_transferred_while_an_answer_is_on_its_way() {
     assert_eq!(transfers(&calls), []);
 
     // Of eighty FPDUs, 64 go out in the first call.
-    bench.budget.send = 1;
+    bench.budget.send.bytes = 1;
     assert!(bench.hear(&read(2, &read_request(STAG, BASE, 242 * 80))).again);
     assert_eq!(sent(&bench.calls()).len(), 64 * 264);
-    bench.budget.send = usize::MAX;
+    bench.budget.send.bytes = usize::MAX;
     bench.host.sends.push_back(wr(2, Op::Write, 8));
     bench.step(reason::POSTED | reason::AGAIN);
     let calls = bench.calls();
@@ -358,13 +358,25 @@ fn messages_atomics_and_empty_requests_are_for_the_link() {
 #[test]
 fn a_budget_ends_a_step_in_the_middle_of_a_request() {
     let mut bench = bench(&[40, 40, 20]);
-    bench.budget.send = 60;
+    bench.budget.send.bytes = 60;
     assert!(bench.post(wr(1, Op::Write, 100)).again);
     assert_eq!(transfers(&bench.calls()).len(), 2);
     assert!(!bench.step(reason::AGAIN).again);
     let calls = bench.calls();
     assert_eq!(transfers(&calls), [remote(REMOTE_WRITE, 80, 20)]);
     assert_eq!(sent(&calls), []);
+}
+
+#[test]
+fn a_budget_counts_requests() {
+    let mut bench = bench(&[10; 4]);
+    bench.budget.send.operations = 2;
+    (1..=4).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 10)));
+    assert!(bench.step(reason::POSTED).again);
+    assert_eq!(bench.sends_done().len(), 2);
+    bench.budget.send.operations = usize::MAX;
+    assert!(!bench.step(reason::AGAIN).again);
+    assert_eq!(bench.sends_done().len(), 2);
 }
 
 #[test]
