@@ -64,6 +64,12 @@ pub unsafe extern "C" fn rpma_read(
 /// If dst and src are NULL and both offsets and len are 0, the write transfers no data. The remote peer is not
 /// notified.
 ///
+/// The soft provider may hold back a write of at most 4096 bytes that follows at least 16 others in close succession, to
+/// send it together with the next one. It is sent by the next call that posts, polls and finds nothing, or waits on the
+/// connection, otherwise by a thread of the library within 100 microseconds. That thread needs a CPU: if all of them are
+/// busy, the write may take as long as the scheduler makes the thread wait (around 100 ms has been seen). A program that
+/// exits without rpma_conn_disconnect may lose writes that were held back; rpma_conn_disconnect sends them first.
+///
 /// # Parameters
 /// * conn - in: the connection
 /// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
