@@ -106,6 +106,13 @@ hold(struct held *held, struct node *node, struct link *link)
 	EXPECT(message.event == UFFD_EVENT_PAGEFAULT, "event %u", message.event);
 }
 
+/* The owner: the copy is past the rings, for through them nothing would be there before all of it was read. */
+static void
+expect_begun(const struct region *region)
+{
+	check_bytes(region->ptr, PAGE, 3, "the page before the missing one");
+}
+
 static void
 let_go(struct held *held)
 {
@@ -140,6 +147,7 @@ ending_target(struct side *side)
 	region_new(&node, &region, LEN, USAGE_PLAIN);
 	accept_link(&node, &link, NULL, &region);
 	hear(side, 'h');
+	expect_begun(&region);
 	OK(rpma_conn_disconnect(link.conn));
 	EXPECT(pthread_create(&thread, NULL, release_later, side) == 0);
 	OK(rpma_mr_dereg(&region.mr));
@@ -189,6 +197,7 @@ serving_target(struct side *side)
 	accept_link(&node, &link, NULL, &region);
 	accept_link(&node, &other, NULL, &region);
 	hear(side, 'h');
+	expect_begun(&region);
 	OK(rpma_conn_disconnect(link.conn));
 	expect_broken(&link);
 	for (unsigned i = 0; i < MESSAGES; i++) {
@@ -265,6 +274,7 @@ patient_initiator(struct side *side)
 	region_new(&node, &region, LEN, USAGE_PLAIN);
 	connect_link(&node, &link, NULL, &region);
 	hear(side, 'h');
+	expect_begun(&region);
 	/* while the other program runs */
 	expect_broken(&link);
 	OK(rpma_mr_dereg(&region.mr));

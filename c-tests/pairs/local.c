@@ -242,14 +242,14 @@ drop_capabilities(void)
 }
 
 static void
-powerless_initiator(struct side *side)
+unprivileged_initiator(struct side *side)
 {
 	drop_capabilities();
 	initiator(side, 0, "not permitted to inspect");
 }
 
 static void
-powerless_target(struct side *side)
+unprivileged_target(struct side *side)
 {
 	drop_capabilities();
 	target(side, 0);
@@ -304,12 +304,18 @@ static void
 pass_to_all(struct side *side, int ready)
 {
 	int fd = lingering_socket();
+	static const char *const directories[] = {"/run/softverbs/.", "/tmp/softverbs-0/."};
 	char line[512], *name;
-	bool passed = false;
+	bool passed = false, closed = false;
 	FILE *all;
 
 	EXPECT(setresuid(OTHER_UID, OTHER_UID, OTHER_UID) == 0, "%s", strerror(errno));
-	EXPECT(access("/run/softverbs/.", F_OK) != 0, "another user can enter the directory");
+	for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
+		EXPECT(access(directories[i], F_OK) != 0, "another user can enter %s", directories[i]);
+		closed |= errno == EACCES;
+	}
+	EXPECT(closed, "the directory of the sockets is none of those of root");
+	/* a path there is relative to a descriptor of the target; an abstract name would be reached */
 	all = fopen("/proc/net/unix", "r");
 	EXPECT(all != NULL, "%s", strerror(errno));
 	while (fgets(line, sizeof(line), all) != NULL) {
@@ -317,10 +323,10 @@ pass_to_all(struct side *side, int ready)
 		name = strpbrk(line, "@/");
 		if (name != NULL && strstr(name, side->port) != NULL)
 			passed |= pass(name, fd);
+	}
 	/* whoever has received it is then the last one to close it */
 	if (passed)
 		close(fd);
-	}
 	EXPECT(write(ready, "x", 1) == 1);
 	pause();
 	_exit(0);
@@ -345,7 +351,7 @@ start_other_user(struct side *side)
 }
 
 static void
-beset_initiator(struct side *side)
+attacked_initiator(struct side *side)
 {
 	before_connecting = start_other_user;
 	initiator(side, 1, NULL);
@@ -461,6 +467,19 @@ later_limited_initiator(struct side *side)
 	sending_initiator(side, lower_limit);
 }
 
+/* A message is written to the ring up to the limit. */
+static void
+lower_limit_to_the_middle(void)
+{
+	limit(RLIMIT_FSIZE, LONG / 2);
+}
+
+static void
+half_limited_initiator(struct side *side)
+{
+	sending_initiator(side, lower_limit_to_the_middle);
+}
+
 static void
 close_sandbox(void)
 {
@@ -507,9 +526,9 @@ const struct test local_tests[] = {
 	{"local-off-at-initiator", tcp_target, unwilling_initiator, LOCAL},
 	{"local-other-user", tcp_target, foreign_initiator, .missing = not_root},
 	{"local-other-user-listens", foreign_target, told_of_nothing, .missing = not_root},
-	{"local-other-user-passes-a-socket", sharing_target, beset_initiator, .missing = not_root},
-	{"local-no-capabilities", tcp_target, powerless_initiator, .missing = not_root},
-	{"local-no-capabilities-at-target", powerless_target, declined_initiator, .missing = not_root},
+	{"local-other-user-passes-a-socket", sharing_target, attacked_initiator, .missing = not_root},
+	{"local-no-capabilities", tcp_target, unprivileged_initiator, .missing = not_root},
+	{"local-no-capabilities-at-target", unprivileged_target, declined_initiator, .missing = not_root},
 	{"local-user-namespace", tcp_target, namespaced_initiator, .missing = no_user_namespace},
 	{"local-pid-namespace", tcp_target, unseeing_initiator, .missing = no_pid_namespace},
 	{"local-sandbox", tcp_target, sandboxed_initiator, LOCAL},
@@ -517,6 +536,7 @@ const struct test local_tests[] = {
 	{"local-file-limit", tcp_target, limited_initiator, LOCAL},
 	{"local-file-limit-at-target", limited_target, sharing_initiator, LOCAL},
 	{"local-file-limit-later", receiving_target, later_limited_initiator, LOCAL},
+	{"local-file-limit-later-in-the-ring", receiving_target, half_limited_initiator, LOCAL},
 	{"local-sandbox-later", receiving_target, later_sandboxed_initiator, LOCAL},
 	{"local-sandbox-pwritev", sharing_target, early_sandboxed_initiator, LOCAL},
 	{"local-sandbox-all", tcp_target, forbidden_initiator, LOCAL},

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,44 @@ withdrawing_target(struct side *side)
 	close_node(&node);
 }
 
+/* The connection ends in one thread while its region is deregistered in another one. */
+static void *
+disconnect(void *link)
+{
+	OK(rpma_conn_disconnect(((struct link *)link)->conn));
+	return NULL;
+}
+
+static void
+ending_target(struct side *side)
+{
+	struct node node;
+
+	open_target(&node, side);
+	for (unsigned i = 0; i < 4 * ROUNDS; i++) {
+		struct region region;
+		pthread_t thread;
+		struct link link;
+
+		region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
+		accept_link(&node, &link, NULL, &region);
+		hear(side, 'w');
+		EXPECT(pthread_create(&thread, NULL, disconnect, &link) == 0);
+		for (volatile unsigned spin = 0; spin < i % 10 * 2000; spin++)
+			;
+		OK(rpma_mr_dereg(&region.mr));
+		memset(region.ptr, 0xee, SIZE);
+		sleep_ms(1);
+		check_bytes(region.ptr, SIZE, 0xee, "memory after rpma_mr_dereg()");
+		EXPECT(pthread_join(thread, NULL) == 0);
+		expect_broken(&link);
+		check_bytes(region.ptr, SIZE, 0xee, "memory after the end");
+		delete_link(&link);
+		EXPECT(munmap(region.ptr, SIZE) == 0, "%s", strerror(errno));
+	}
+	close_node(&node);
+}
+
 /* Writes until one fails. */
 static void
 write_on(struct side *side, struct link *link, struct region *src, char point)
@@ -160,7 +199,7 @@ write_on(struct side *side, struct link *link, struct region *src, char point)
 }
 
 static void
-writing_initiator(struct side *side)
+writing_initiator(struct side *side, unsigned rounds)
 {
 	struct region src;
 	struct node node;
@@ -168,7 +207,7 @@ writing_initiator(struct side *side)
 	open_initiator(&node, side);
 	region_new(&node, &src, SIZE, RPMA_MR_USAGE_WRITE_SRC);
 	fill_pattern(src.ptr, SIZE, 3);
-	for (unsigned i = 0; i < ROUNDS; i++) {
+	for (unsigned i = 0; i < rounds; i++) {
 		struct link link;
 
 		connect_link(&node, &link, NULL, NULL);
@@ -178,6 +217,18 @@ writing_initiator(struct side *side)
 	}
 	region_free(&src);
 	close_node(&node);
+}
+
+static void
+withdrawn_initiator(struct side *side)
+{
+	writing_initiator(side, ROUNDS);
+}
+
+static void
+ended_initiator(struct side *side)
+{
+	writing_initiator(side, 4 * ROUNDS);
 }
 
 /* ---- a process that is killed while it copies ---------------------------------------------------------------------------------------- */
@@ -350,7 +401,8 @@ ordering_initiator(struct side *side)
 
 const struct test past_tests[] = {
 	{"past-stopped-target", idle_target, busy_initiator, .seconds = 60},
-	{"past-withdrawn-memory", withdrawing_target, writing_initiator, .seconds = 60},
+	{"past-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
+	{"past-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60},
 	{"past-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
 	{"past-forbidden", idle_target, forbidden_initiator},
 	{"past-not-dumpable", secretive_target, unaware_initiator},

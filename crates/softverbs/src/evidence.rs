@@ -1,57 +1,96 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What one process shows another to prove that it may inspect it.
 //!
-//! Two processes of one user do not always trust each other: root in a container, without capabilities, has the same number as root outside and
-//! may neither signal nor trace it. So a process shares memory with a peer only if the peer shows that the kernel permits it to inspect this
-//! process (ptrace(2), PTRACE_MODE_READ, which Yama does not restrict). The proof is what /proc/PID/auxv says: the addresses that the
-//! kernel has drawn for the program, its stack and its libraries. Only who has that permission can read it, and knowing it is of no use beyond it,
-//! as it permits to read the addresses themselves.
+//! Two processes of one user may lack the right to trace each other: root in a container, without capabilities, has the uid of root outside and
+//! may neither signal nor trace it. So a process shares memory only with a peer that shows that the kernel permits it to inspect this process
+//! (ptrace(2), PTRACE_MODE_READ, which Yama does not restrict). The proof is the name of a file of this process, which is drawn at random: the
+//! kernel shows it at /proc/PID/fd/N to those who have that right. The number N is no secret.
 //!
-//! A process of another PID namespace finds nothing under the number, or another process, and so cannot prove anything.
+//! A child after fork(2) may give up rights and still has a copy of what its parent knew. So the parent draws a new name after each fork, under the
+//! same number, and the descriptor is closed in the child. A process of another PID namespace finds nothing under the number of the process, or
+//! another process.
 #![forbid(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs;
-
-use once_cell::race::OnceBox;
+use std::os::fd::{AsRawFd, RawFd};
 
 use crate::cancel::whole;
-use crate::sys::Errno;
+use crate::process::PerProcess;
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+use crate::{fork, lock};
 
-/// The entries of the auxiliary vector that are addresses (getauxval(3)): AT_PHDR, AT_BASE, AT_ENTRY, AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR.
-const ADDRESSES: [u64; 6] = [3, 7, 9, 25, 31, 33];
+/// Bytes of a proof: 128 random bits, as digits.
+pub(crate) const LEN: usize = 32;
 
-/// Bytes of a proof.
-pub(crate) const LEN: usize = 8 * ADDRESSES.len();
+/// What /proc/PID/fd shows of such a file, before the digits.
+const LINK: &str = "/memfd:softverbs-";
 
 /// What a process that may inspect another one knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence(pub [u8; LEN]);
 
+struct Own {
+    file: Socket,
+    evidence: Evidence,
+    /// [`fork::forks`] when it was drawn.
+    forks: u32,
+}
+
+static OWN: PerProcess<Own> = PerProcess::new();
+
+impl Own {
+    fn draw() -> Result<(CString, Evidence, u32), Errno> {
+        let mut random = [0; LEN / 2];
+        getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
+        let digits = format!("{:032x}", u128::from_ne_bytes(random));
+        let evidence = Evidence(digits.as_bytes().try_into().map_err(|_| libc::EIO)?);
+        let name = CString::new(format!("softverbs-{digits}")).map_err(|_| libc::EINVAL)?;
+        Ok((name, evidence, fork::forks()))
+    }
+
+    fn new() -> Result<Self, Errno> {
+        fork::undivided(|| {
+            let (name, evidence, forks) = Self::draw()?;
+            Ok(Self { file: Socket::note(sys::named_file(&name)?), evidence, forks })
+        })
+    }
+
+    fn renew(&mut self) -> Result<(), Errno> {
+        fork::undivided(|| {
+            let (name, evidence, forks) = Self::draw()?;
+            sys::replace(&self.file, &sys::named_file(&name)?)?;
+            (self.evidence, self.forks) = (evidence, forks);
+            Ok(())
+        })
+    }
+}
+
 impl Evidence {
-    /// Of another process. EACCES, EPERM: this process may not inspect it; ENOENT: there is none.
-    pub(crate) fn of(pid: libc::pid_t) -> Result<Self, Errno> {
-        Self::read(&format!("/proc/{pid}/auxv"))
+    /// Of another process, by the number of the descriptor that it has named. EACCES: this process may not inspect it. ENOENT: there is no such
+    /// process or descriptor. EPROTO: the descriptor is something else.
+    pub(crate) fn of(pid: libc::pid_t, number: RawFd) -> Result<Self, Errno> {
+        let link = whole(|| fs::read_link(format!("/proc/{pid}/fd/{number}")));
+        let link = link.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+        let digits = link.as_os_str().as_encoded_bytes().strip_prefix(LINK.as_bytes());
+        let digits = digits.and_then(|digits| digits.get(..LEN)).ok_or(libc::EPROTO)?;
+        digits.try_into().map(Self).map_err(|_| libc::EPROTO)
     }
 
-    /// Of this process. A child after fork(2) has the same.
-    pub(crate) fn own() -> Result<Self, Errno> {
-        static OWN: OnceBox<Evidence> = OnceBox::new();
-        // valgrind shows a program a vector of its own at /proc/self/auxv.
-        OWN.get_or_try_init(|| Self::read("/proc/thread-self/auxv").map(Box::new)).copied()
-    }
-
-    fn read(path: &str) -> Result<Self, Errno> {
-        let vector = whole(|| fs::read(path)).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
-        let mut evidence = [0; LEN];
-        for entry in vector.chunks_exact(2 * size_of::<usize>()) {
-            let (kind, value) = entry.split_at(size_of::<usize>());
-            let kind = kind.try_into().map_or(0, usize::from_ne_bytes) as u64;
-            if let Some(at) = ADDRESSES.iter().position(|&address| address == kind) {
-                evidence[8 * at..][..value.len()].copy_from_slice(value);
+    /// Of this process, and the number of its descriptor. EMFILE and the like; EIO.
+    pub(crate) fn own() -> Result<(RawFd, Self), Errno> {
+        let mut own = lock(OWN.get());
+        let own = match &mut *own {
+            Some(own) => {
+                if own.forks != fork::forks() {
+                    own.renew()?;
+                }
+                own
             }
-        }
-        // The kernel shows nothing of a process that is ending.
-        if evidence == [0; LEN] { Err(libc::ESRCH) } else { Ok(Self(evidence)) }
+            none => none.insert(Own::new()?),
+        };
+        Ok((own.file.as_raw_fd(), own.evidence))
     }
 }
 
@@ -62,16 +101,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_others() {
-        let own = Evidence::own().unwrap();
-        assert_eq!(Evidence::of(std::process::id() as libc::pid_t), Ok(own));
+    fn a_process_shows_what_it_knows_of_itself() {
+        let pid = std::process::id() as libc::pid_t;
+        let (number, own) = Evidence::own().unwrap();
+        // Another test may have forked meanwhile: then it is drawn anew.
+        assert!(Evidence::of(pid, number) == Ok(own) || Evidence::own() != Ok((number, own)));
+        assert_eq!(Evidence::own().map(|(number, _)| number), Ok(number));
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
-        let of_other = || Evidence::of(other.id() as libc::pid_t);
-        // ESRCH while it executes its program.
-        let evidence = std::iter::repeat_with(of_other).find_map(Result::ok).unwrap();
-        assert_ne!(evidence, own);
+        assert!(Evidence::of(other.id() as libc::pid_t, number).is_err());
         other.kill().unwrap();
         other.wait().unwrap();
-        assert!(Evidence::of(other.id() as libc::pid_t).is_err());
+        assert!(matches!(Evidence::of(pid, 0), Err(libc::EPROTO | libc::ENOENT)), "it is another file");
+    }
+
+    #[test]
+    fn what_a_child_has_a_copy_of_is_no_proof() {
+        let (_, before) = Evidence::own().unwrap();
+        assert_eq!(crate::fork::tests::in_child(|| ()), Some(0));
+        assert_ne!(Evidence::own().unwrap().1, before);
     }
 }

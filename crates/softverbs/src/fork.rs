@@ -44,6 +44,14 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// How often this process has forked, and those that it comes from: changes in the parent, too.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Changes with each fork, in both processes.
+pub(crate) fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
 type Handler = Option<unsafe extern "C" fn()>;
 
 unsafe extern "C" {
@@ -102,6 +110,7 @@ pub(crate) fn forget(fd: RawFd) {
 }
 
 extern "C" fn before() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     // A signal handler may fork, also one that has interrupted the thread that holds the lock: then the fork must not wait for ever, and a
     // socket that is just being created or closed may stay open in the child.
     for _ in 0..TRIES {
@@ -153,8 +162,26 @@ extern "C" fn in_child() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Forks, has the child call `f` and exit with 0, and gives its exit status.
+    pub(crate) fn in_child(f: impl FnOnce()) -> Option<i32> {
+        // SAFETY: the child calls `f`, which is to be fit for a child of a process with threads, and _exit.
+        unsafe {
+            match libc::fork() {
+                0 => {
+                    f();
+                    libc::_exit(0)
+                }
+                child => {
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                    libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_table_holds_what_was_noted_and_not_forgotten() {

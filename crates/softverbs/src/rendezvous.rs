@@ -2,16 +2,17 @@
 //! Unix sockets of listeners, in a directory that no other user can enter.
 //!
 //! A Unix socket with an abstract name can be connected to, or held, by every user of the network namespace. Such a stranger could pass it a
-//! descriptor whose closing blocks for as long as the stranger likes (a TCP socket with SO_LINGER, a file of FUSE): the kernel closes what is in
-//! the queue of a socket together with the socket, whether it was received or not. So the sockets have paths in a directory of the effective user
+//! descriptor whose closing blocks for an arbitrary time (a TCP socket with SO_LINGER, a file of FUSE): the kernel closes what is in the queue of
+//! a socket together with the socket, whether it was received or not. So the sockets have paths in a directory of the effective user
 //! with mode 0700, which listener and initiator both check before they use it. Where there is no such directory, connections use TCP.
 //!
 //! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` where that one cannot be made. It is opened
-//! once and then reached through /proc/self/fd, so that it cannot be replaced between the check and the use.
+//! once and then reached through /proc/thread-self/fd, so that it cannot be replaced between the check and the use.
 //!
 //! A socket is bound and listens under a temporary name before it is renamed, so a name never leads to a socket that does not listen yet, and
-//! what a killed process has left under a name is replaced. A name holds the number of the network namespace: several of them may share the
-//! directory.
+//! what a killed process has left under a name is replaced. The kernel keeps the temporary name as the socket's address, so an initiator reads
+//! there which descriptor the listener's [`Evidence`] is. A name holds the number of the network namespace: several of them may share the
+//! directory. A program that cleans up /tmp by age may remove a name; the listener's connections then use TCP.
 
 use std::ffi::CString;
 use std::fmt::Display;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cancel::whole;
+use crate::evidence::Evidence;
 use crate::fork;
 use crate::limits::RENDEZVOUS_FILES;
 use crate::socket::Socket;
@@ -80,7 +82,7 @@ impl Directory {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd()).into()
+        format!("/proc/thread-self/fd/{}/{name}", self.0.as_raw_fd()).into()
     }
 
     /// If there are many files, removes those that killed processes have left.
@@ -92,7 +94,7 @@ impl Directory {
         }
         for file in files {
             let path = self.path(&file.file_name().to_string_lossy());
-            if unix::connect(&path).map(drop) == Err(libc::ECONNREFUSED) {
+            if !unix::is_bound(&path) {
                 let _ = fs::remove_file(path);
             }
         }
@@ -104,6 +106,8 @@ pub(crate) struct Listening {
     socket: Socket,
     directory: PathBuf,
     name: String,
+    /// Device and inode of the file: another listener may have the name by now.
+    file: (u64, u64),
     /// [`fork::generation`] of the process whose name it is.
     generation: u32,
 }
@@ -120,8 +124,10 @@ impl Drop for Listening {
             return;
         }
         whole(|| {
-            if let Ok(directory) = Directory::open(&self.directory) {
-                let _ = fs::remove_file(directory.path(&self.name));
+            let Ok(directory) = Directory::open(&self.directory) else { return };
+            let path = directory.path(&self.name);
+            if fs::symlink_metadata(&path).is_ok_and(|about| (about.dev(), about.ino()) == self.file) {
+                let _ = fs::remove_file(path);
             }
         });
     }
@@ -141,9 +147,9 @@ pub(crate) fn listen(namespace: u64, of: impl Display, backlog: i32) -> Result<L
     whole(|| {
         for path in candidates() {
             match listen_in(&path, &name, backlog) {
-                Ok(socket) => {
+                Ok((socket, file)) => {
                     let generation = fork::generation();
-                    return Ok(Listening { socket, directory: path, name, generation });
+                    return Ok(Listening { socket, directory: path, name, file, generation });
                 }
                 Err(e) => error = e,
             }
@@ -152,17 +158,18 @@ pub(crate) fn listen(namespace: u64, of: impl Display, backlog: i32) -> Result<L
     })
 }
 
-fn listen_in(path: &Path, name: &str, backlog: i32) -> Result<Socket, Errno> {
+fn listen_in(path: &Path, name: &str, backlog: i32) -> Result<(Socket, (u64, u64)), Errno> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let directory = Directory::make(path)?;
     directory.clean_up();
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let temporary = directory.path(&format!(".{}-{number}-{name}", std::process::id()));
+    let (pid, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let temporary = directory.path(&format!(".{pid}-{number}-{}", Evidence::own()?.0));
     // What an earlier process with the same number has left.
     let _ = fs::remove_file(&temporary);
     let socket = unix::listen(&temporary, backlog)?;
-    match fs::rename(&temporary, directory.path(name)) {
-        Ok(()) => Ok(socket),
+    let about = fs::symlink_metadata(&temporary);
+    match about.and_then(|about| fs::rename(&temporary, directory.path(name)).map(|()| about)) {
+        Ok(about) => Ok((socket, (about.dev(), about.ino()))),
         Err(e) => {
             let _ = fs::remove_file(&temporary);
             Err(errno_of(&e))
@@ -170,14 +177,23 @@ fn listen_in(path: &Path, name: &str, backlog: i32) -> Result<Socket, Errno> {
     }
 }
 
-/// Connects to whoever listens under a name. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait there.
-pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<Socket, Errno> {
+/// The number of the descriptor that is the evidence of a listener, by the temporary name of its socket.
+fn descriptor(address: &[u8]) -> Option<RawFd> {
+    let number = address.rsplit(|&byte| byte == b'-').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// Connects to whoever listens under a name, and gives the number of the descriptor that is its [`Evidence`]. ENOENT if nobody does, EAGAIN if too
+/// many wait there.
+pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<(Socket, RawFd), Errno> {
     let name = file_name(namespace, of);
     whole(|| {
         let directories = candidates().filter_map(|path| Directory::open(&path).ok());
         let mut tried = directories.map(|directory| unix::connect(&directory.path(&name)));
         let nobody = |tried: &Result<Socket, Errno>| matches!(tried, Err(libc::ENOENT | libc::ECONNREFUSED));
-        tried.find(|tried| !nobody(tried)).unwrap_or(Err(libc::ENOENT))
+        let socket = tried.find(|tried| !nobody(tried)).unwrap_or(Err(libc::ENOENT))?;
+        let number = unix::peer_address(&socket).as_deref().and_then(descriptor).ok_or(libc::EPROTO)?;
+        Ok((socket, number))
     })
 }
 

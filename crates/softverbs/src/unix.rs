@@ -36,9 +36,9 @@ fn address(path: &Path) -> Result<(libc::sockaddr_un, libc::socklen_t), Errno> {
     Ok((addr, len as libc::socklen_t))
 }
 
-fn socket() -> Result<Socket, Errno> {
+fn socket(kind: libc::c_int) -> Result<Socket, Errno> {
     Socket::noted(|| {
-        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: socket takes no pointers.
         let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) } as isize)?;
         // SAFETY: the kernel has just created the descriptor, so it has no other owner.
@@ -48,7 +48,7 @@ fn socket() -> Result<Socket, Errno> {
 
 /// Listens at a path. EADDRINUSE if there is a file.
 pub(crate) fn listen(path: &Path, backlog: i32) -> Result<Socket, Errno> {
-    let socket = socket()?;
+    let socket = socket(libc::SOCK_STREAM)?;
     let (addr, len) = address(path)?;
     // SAFETY: `addr` holds an address of `len` bytes and outlives the call.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const addr).cast(), len) } as isize)?;
@@ -58,12 +58,32 @@ pub(crate) fn listen(path: &Path, backlog: i32) -> Result<Socket, Errno> {
 
 /// Connects to whoever listens at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait there.
 pub(crate) fn connect(path: &Path) -> Result<Socket, Errno> {
-    let socket = socket()?;
+    connect_as(libc::SOCK_STREAM, path)
+}
+
+fn connect_as(kind: libc::c_int, path: &Path) -> Result<Socket, Errno> {
+    let socket = socket(kind)?;
     let (addr, len) = address(path)?;
     // SAFETY: `addr` holds an address of `len` bytes and outlives the call.
     let ret = whole(|| unsafe { libc::connect(socket.as_raw_fd(), (&raw const addr).cast(), len) });
     check(ret as isize)?;
     Ok(socket)
+}
+
+/// Whether there may be a stream socket at a path that is still open. It does not notice: the connection is of another kind.
+pub(crate) fn is_bound(path: &Path) -> bool {
+    connect_as(libc::SOCK_DGRAM, path).map(drop) != Err(libc::ECONNREFUSED)
+}
+
+/// The path to which the socket at the other end was bound.
+pub(crate) fn peer_address(socket: &OwnedFd) -> Option<Vec<u8>> {
+    // SAFETY: all-zero is a valid sockaddr_un.
+    let mut addr: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&addr) as libc::socklen_t;
+    // SAFETY: `addr` is writable for `len` bytes; both outlive the call.
+    let ret = unsafe { libc::getpeername(socket.as_raw_fd(), (&raw mut addr).cast(), &mut len) };
+    let path = addr.sun_path.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+    (ret == 0).then(|| path.collect())
 }
 
 /// The process at the other end, as the kernel names it.

@@ -7,7 +7,7 @@
 //! Request, and answers before it sends the MPA Reply. So when the initiator has the reply, the answer is there, too, or there is none and both
 //! use TCP.
 //!
-//! Nobody is believed. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED), and
+//! Each side authenticates the other. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED), and
 //! show that it may inspect this process ([`Evidence`]): the initiator in the offer, the responder in its answer. An offer counts for the connection
 //! of which its TCP socket is the other end, and who has that descriptor is that end; the memory must be what an initiator creates. What does
 //! not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as it was looked at: as long as it is
@@ -19,7 +19,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -34,23 +34,35 @@ use crate::sys::{self, Errno};
 use crate::unix;
 use crate::{NOTICE, lock};
 
-/// What an offer begins with; the evidence follows.
+/// What an offer begins with. The evidence of the listener follows, and the number of the descriptor that is the evidence of the initiator.
 const OFFER: &[u8] = b"softverbs offer 2";
-/// What the answer to an offer that was taken begins with; the evidence follows.
-const ACCEPTED: &[u8] = b"1";
+const OFFER_LEN: usize = OFFER.len() + evidence::LEN + size_of::<RawFd>();
 
-/// A message with evidence.
-fn message(first: &[u8], evidence: Evidence) -> Vec<u8> {
-    [first, &evidence.0].concat()
+fn offer(listener: Evidence, own: RawFd) -> Vec<u8> {
+    [OFFER, &listener.0, &own.to_ne_bytes()].concat()
+}
+
+/// Of an offer that shows this process as the listener: the descriptor of the initiator.
+fn initiator_of(message: &[u8]) -> Option<RawFd> {
+    let (_, own) = Evidence::own().inspect_err(|e| log::warn!("no evidence can be made: error {e}")).ok()?;
+    let number = message.strip_prefix(OFFER)?.strip_prefix(&own.0)?;
+    number.try_into().ok().map(RawFd::from_ne_bytes)
+}
+
+/// The answer to an offer that was taken begins with this; the evidence of the initiator follows.
+const ACCEPTED: u8 = b'1';
+
+fn answer(initiator: Evidence) -> Vec<u8> {
+    [&[ACCEPTED], &initiator.0[..]].concat()
 }
 
 /// What shows the peer that this process may inspect it; else why they share nothing.
-fn evidence_of_peer(socket: &OwnedFd) -> Result<Evidence, String> {
+fn evidence_of_peer(socket: &OwnedFd, number: RawFd) -> Result<Evidence, String> {
     if !unix::is_of_same_user(socket) {
         return Err("the peer runs under another user".into());
     }
     let pid = unix::peer_process(socket).ok_or("the peer is in another PID namespace")?;
-    Evidence::of(pid).map_err(|e| {
+    Evidence::of(pid, number).map_err(|e| {
         let why = std::io::Error::from_raw_os_error(e);
         format!(
             "this process is not permitted to inspect process {pid} (PTRACE_MODE_READ of ptrace(2)): {why}"
@@ -114,30 +126,34 @@ impl Offered {
             return None;
         };
         let sent = found
-            .map_err(|_| "the Unix socket of the listener cannot be reached".to_owned())
-            .and_then(|bell| Self::send_over(bell, socket));
+            .map_err(|e| {
+                let why = std::io::Error::from_raw_os_error(e);
+                format!("cannot connect to the Unix socket of the listener: {why}")
+            })
+            .and_then(|(bell, number)| Self::send_over(bell, number, socket));
         sent.inspect_err(
             |why| log::info!(target: NOTICE, "connection to {peer} on this host uses TCP: {why}"),
         )
         .ok()
     }
 
-    fn send_over(bell: Socket, socket: &OwnedFd) -> Result<Self, String> {
-        let evidence = evidence_of_peer(&bell)?;
+    fn send_over(bell: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
+        let listener = evidence_of_peer(&bell, number)?;
         let memory = Mine::create().map_err(|_| "there is no memory to share")?;
         if !is_affordable(memory.file()) {
             return Err("there are few descriptors left".into());
         }
-        unix::send_with(&bell, &message(OFFER, evidence), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
+        let (own, _) = Evidence::own().map_err(|_| "there are no descriptors left")?;
+        unix::send_with(&bell, &offer(listener, own), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
             .map_err(|_| "the offer could not be sent")?;
         Ok(Self { memory, bell })
     }
 
     /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt: nobody knows whether it has.
     pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
-        let mut answer = [0; ACCEPTED.len() + evidence::LEN];
-        match sys::recv(&self.bell, &mut answer) {
-            Ok(n) if n > 0 && answer[..n] == message(ACCEPTED, Evidence::own()?) => {
+        let mut message = [0; 1 + evidence::LEN];
+        match sys::recv(&self.bell, &mut message) {
+            Ok(n) if n > 0 && message[..n] == answer(Evidence::own()?.1) => {
                 Ok(Some(self.memory.share(self.bell)))
             }
             Ok(0) | Err(libc::EAGAIN | libc::ECONNRESET) => {
@@ -159,14 +175,16 @@ impl Offered {
 pub(crate) struct Offer {
     memory: Socket,
     bell: Socket,
+    /// The descriptor that is the evidence of the initiator.
+    initiator: RawFd,
 }
 
 impl Offer {
     /// Takes the offer, and says so to the initiator. `None`: it is not taken.
     pub(crate) fn accept(self) -> Option<Rings> {
-        let taken = evidence_of_peer(&self.bell).and_then(|evidence| {
+        let taken = evidence_of_peer(&self.bell, self.initiator).and_then(|initiator| {
             let taken = Theirs::adopt(self.memory).and_then(|memory| {
-                sys::send(&self.bell, &message(ACCEPTED, evidence))?;
+                sys::send(&self.bell, &answer(initiator))?;
                 Ok(memory)
             });
             taken.map_err(|e| {
@@ -266,17 +284,16 @@ impl Offers {
 fn read(bell: Socket, since: Instant) -> Read {
     // Its TCP socket is closed before a fork could copy it.
     let received = fork::undivided(|| {
-        let mut bytes = [0; OFFER.len() + evidence::LEN + 1];
+        let mut bytes = [0; OFFER_LEN + 1];
         let (n, fds) = unix::receive_with(&bell, &mut bytes)?;
         let Ok([tcp, memory]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(libc::EPROTO) };
-        let is_offer = bytes[..n] == message(OFFER, Evidence::own()?) && is_tcp(&tcp);
-        let offered = is_offer.then(|| ends(&tcp)).ok_or(libc::EPROTO)?;
-        let (near, far) = offered?;
-        Ok((Socket::note(memory), (far, near), unix::namespace(&tcp)))
+        let initiator = initiator_of(&bytes[..n]).filter(|_| is_tcp(&tcp)).ok_or(libc::EPROTO)?;
+        let (near, far) = ends(&tcp)?;
+        Ok((Socket::note(memory), initiator, (far, near), unix::namespace(&tcp)))
     });
     match received {
-        Ok((memory, ends, namespace)) => {
-            Read::Offer(Waiting { offer: Offer { memory, bell }, ends, namespace, since })
+        Ok((memory, initiator, ends, namespace)) => {
+            Read::Offer(Waiting { offer: Offer { memory, bell, initiator }, ends, namespace, since })
         }
         Err(libc::EAGAIN) => Read::NotYet(bell),
         Err(_) => Read::Nonsense,

@@ -150,7 +150,7 @@ impl Quota {
         self.bytes == 0 || self.operations == 0
     }
 
-    fn charge(&mut self, operations: usize, bytes: usize) {
+    pub(crate) fn charge(&mut self, operations: usize, bytes: usize) {
         self.operations = self.operations.saturating_sub(operations);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
@@ -163,6 +163,8 @@ pub(crate) struct Stepped {
     pub again: bool,
     /// Bytes taken from the link and given to it.
     pub moved: usize,
+    /// Segments and requests that were dealt with, as [`Quota`] counts them.
+    pub operations: usize,
     /// What must lead to a step, besides events of the link.
     pub awaits: Awaits,
 }
@@ -353,6 +355,8 @@ impl Conn {
             host.acted();
         }
         stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
+        stepped.operations =
+            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
         if time_up && self.opening.awaits_first() {
             self.opening.time(&mut self.send, host)?;
         }

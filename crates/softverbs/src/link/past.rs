@@ -6,15 +6,15 @@
 //! that both share ([`crate::progress::lending`]); a borrower goes by a copy of its own, which it has checked.
 //!
 //! A key is revoked by ibv_dereg_mr(3), ibv_rereg_mr(3) and the end of the connection. The two calls then wait until no copy with it is under way,
-//! but not for ever: a peer that was stopped in the middle of a copy goes on with it whenever it is continued. A peer that was killed, or has
-//! executed another program, copies no more and is not waited for. The end of a connection waits for nobody, as it may be the engine's work;
+//! for at most 5 s: a peer that was stopped in the middle of a copy resumes it when it is continued. A peer that has ended, or has executed
+//! another program, copies no more and is not waited for. The end of a connection waits for nobody, as it may be the engine's work;
 //! if the peer holds a key then, the owner stays in the list of lenders, where a deregistration finds it.
 //!
 //! The order is that of the ring. A copy is made only when the peer has acted on all that was ever put there ([`Rings::is_settled`]). Nothing
 //! here waits for that: a thread that posts may have waited before ([`super::settling`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::process::{Peer, Proof, Ranges};
@@ -36,6 +36,8 @@ pub(super) struct Owner {
     ledger: Ledger<LOANS>,
     /// How many keys were taken back: from then on others may be lent again.
     taken_back: AtomicU32,
+    /// A deregistration has found that the peer process has executed another program: what it holds does not count.
+    has_executed: AtomicBool,
 }
 
 impl Owner {
@@ -62,6 +64,7 @@ impl Owner {
                 continue;
             }
             if !self.peer.has_memory(Duration::from_millis(1)) {
+                self.has_executed.store(true, Ordering::Relaxed);
                 return true;
             }
             if Instant::now() >= until {
@@ -79,18 +82,23 @@ impl Lender for Owner {
         }
         self.ledger.revoke(stag, || self.loans());
         self.taken_back.fetch_add(1, Ordering::Release);
+        let began = Instant::now();
         let let_go = self.wait(until, |hold| hold.is_of(stag));
-        if !let_go {
-            let pid = self.peer.pid();
+        if !let_go && until > began {
+            let (pid, waited) = (self.peer.pid(), (until - began).as_secs());
             log::warn!(
-                "process {pid} holds memory key {stag:#x}, which is being revoked: it was stopped in the middle of a copy"
+                "process {pid} is still copying with memory key {stag:#x} after {waited} s; is it stopped?"
             );
         }
         let_go
     }
 
     fn is_released(&self) -> bool {
-        self.rings.is_left_behind() || !self.own().hold().is_taken() || !self.peer.has_memory(Duration::ZERO)
+        // Asked on the engine thread, so nothing is read from the memory of the peer here: that could wait for its locks.
+        self.rings.is_left_behind()
+            || !self.own().hold().is_taken()
+            || self.has_executed.load(Ordering::Relaxed)
+            || self.peer.has_ended(Duration::ZERO)
     }
 }
 
@@ -134,7 +142,13 @@ impl Past {
             e => format!("process {pid} is not the peer, or cannot be accessed: {}", error(e)),
         })?;
         let (rings_too, ledger) = (rings.clone(), Ledger::new());
-        let owner = Owner { rings: rings_too, peer: peer.clone(), ledger, taken_back: AtomicU32::new(0) };
+        let owner = Owner {
+            rings: rings_too,
+            peer: peer.clone(),
+            ledger,
+            taken_back: AtomicU32::new(0),
+            has_executed: AtomicBool::new(false),
+        };
         let owner = Arc::new(owner);
         memory::add_lender(&owner).map_err(error)?;
         rings.borrow();

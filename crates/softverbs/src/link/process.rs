@@ -145,10 +145,10 @@ impl Peer {
         if self.has_ended(wait) {
             return false;
         }
-        // execve(2) ends all other threads before it takes the memory away.
-        // SAFETY: nothing but the number in the guard page is read.
+        // execve(2) ends all other threads before it takes the memory away. ESRCH only says that the thread that has the process's number has ended.
+        // SAFETY: there is no local range, and of the peer only the number in the guard page is read.
         let guard = unsafe { self.read(&mut [], &mut Ranges::new()) };
-        !matches!(guard, Err(libc::EFAULT | libc::EPROTO | libc::ESRCH))
+        !matches!(guard, Err(libc::EFAULT | libc::EPROTO))
     }
 
     /// Whether it has ended, with all of its threads; waits so long for that.

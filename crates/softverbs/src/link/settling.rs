@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! How long a thread that posts a write or a read waits until the peer has acted on what is in the ring, so that the request can go past it.
 //!
-//! The wait is a guess: correctness does not rest on it, as a request whose peer has not acted goes through the ring. It is made by the thread of
+//! Correctness does not depend on the wait: if the peer has not acted, the request goes through the ring. It is made by the thread of
 //! the program alone, before it enters the connection, so nobody else waits with it. It costs at most [`PATIENCE`] and what the same bytes would
-//! take through the ring, 564 us for the longest copy; after waits in vain up to [`MOST_SKIPPED`] requests go without one.
+//! take through the ring, 564 us for the longest copy; after waits that time out, up to [`MOST_SKIPPED`] requests go without one.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ const SMALL_COPY: usize = 1024;
 const SMALL_PATIENCE: Duration = Duration::from_micros(5);
 const MOST_SKIPPED: u32 = 31;
 
-/// What came of the waits of a connection. Only guesses rest on it, so it needs no order among threads.
+/// The outcome of earlier waits of a connection. Only predictions depend on it, so it needs no ordering among threads.
 #[derive(Default)]
 pub(super) struct Settling {
     /// Requests that will not wait for the peer, and how many these were the last time.

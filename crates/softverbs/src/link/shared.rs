@@ -11,13 +11,14 @@
 //! [`super::ring`], and bytes are copied out before anybody looks at them. Nor can an access fault: the size is sealed, the file is one of
 //! tmpfs, and a page that nobody has written to yet is written through the kernel first ([`Shared::write`]), which reports that there is no memory
 //! for it, and is read only after that. A peer that gives pages back (fallocate(2)) makes zeros of them; only if the system then has no memory
-//! for new ones does that cost a signal. It runs under the same user, and could send one.
+//! for new ones does that cost a signal. It may trace this process, and could send one.
 //!
 //! Registered memory is copied to and from the rings by pwritev(2) and preadv(2) of the file: like a socket call they report EFAULT for memory
 //! that is not mapped, most sandboxes permit them, and for 8 bytes, 4 KiB and 64 KiB they take 540, 1030 and 6560 ns, where
-//! process_vm_writev(2) takes 1000, 1860 and 8040 ns. That one, with this process as the other one, is the way where the first two are refused:
-//! by a sandbox, or by a limit on the size of files (RLIMIT_FSIZE). The signal with which the kernel punishes a write beyond the limit
-//! (SIGXFSZ) is blocked during the call and taken back; to ask for the limit before each write would not help, as it may change in between.
+//! process_vm_writev(2) takes 1000, 1860 and 8040 ns. That call, on this process itself, is used where the first two are not permitted:
+//! by a sandbox, or by a limit on the size of files (RLIMIT_FSIZE). SIGXFSZ, which the kernel sends for a write beyond the limit, is blocked during
+//! the call and consumed, except on threads of this library, which block all signals. That costs two system calls of 100 to 250 ns; a look
+//! at the limit before each write would cost as much, and the limit may change in between.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -122,8 +123,9 @@ impl Dealings {
 pub(super) struct Shared {
     start: NonNull<u8>,
     file: Socket,
-    /// The calls on the file are refused.
-    refused: AtomicBool,
+    /// pwritev(2) and preadv(2) of the file are not permitted.
+    no_writes: AtomicBool,
+    no_reads: AtomicBool,
     /// [`fork::generation`] of the process that has mapped it.
     generation: u32,
 }
@@ -146,9 +148,20 @@ fn total_len() -> usize {
     header_len() + 2 * SIZE
 }
 
-/// Whether a call on the file failed because of what the process may do, and not because of the memory.
+/// Whether a call on the file failed because it is not permitted to this process, and not because of the memory.
 fn is_refused(e: Errno) -> bool {
     matches!(e, libc::EFBIG | libc::EPERM | libc::EACCES | libc::ENOSYS)
+}
+
+/// Makes a call on the file or, once that was refused, another one for the same bytes.
+fn copy(refused: &AtomicBool, call: impl Fn() -> isize, other: impl Fn() -> isize) -> Result<usize, Errno> {
+    if !refused.load(Ordering::Relaxed) {
+        match check(whole(|| again(&call))) {
+            Err(e) if is_refused(e) => refused.store(true, Ordering::Relaxed),
+            result => return result,
+        }
+    }
+    check(again(other))
 }
 
 /// A range of the mapping, for process_vm_readv(2) and process_vm_writev(2).
@@ -208,7 +221,8 @@ impl Shared {
         let addr =
             unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         let start = NonNull::new(addr.cast::<u8>()).filter(|_| addr != libc::MAP_FAILED).ok_or_else(errno)?;
-        let shared = Self { start, file, refused: AtomicBool::new(false), generation: fork::generation() };
+        let (no_writes, no_reads) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Self { start, file, no_writes, no_reads, generation: fork::generation() };
         // SAFETY: the range is the mapping that was just made; the advice changes nothing in this process.
         check(unsafe { libc::madvise(addr, len, libc::MADV_DONTFORK) } as isize)?;
         shared.try_both_ways()?;
@@ -314,7 +328,8 @@ impl Shared {
     pub(super) fn write(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
         let (offset, _) = Self::find(ring, at, 0);
         let (fd, count) = (self.file.as_raw_fd(), parts.len() as libc::c_int);
-        self.copy(
+        copy(
+            &self.no_writes,
             // SAFETY: pwritev only reads `parts`, the length of which is given; the memory behind them is read by the kernel, which checks that
             // it is mapped. The file is memory that nobody has references to.
             || without_sigxfsz(|| unsafe { libc::pwritev(fd, parts.as_ptr(), count, offset as libc::off_t) }),
@@ -324,17 +339,6 @@ impl Shared {
                 unsafe { libc::process_vm_writev(libc::getpid(), parts.as_ptr(), count as _, &to, 1, 0) }
             },
         )
-    }
-
-    /// Makes a call on the file or, where that is refused, another one for the same bytes.
-    fn copy(&self, call: impl Fn() -> isize, other: impl Fn() -> isize) -> Result<usize, Errno> {
-        if !self.refused.load(Ordering::Relaxed) {
-            match check(whole(|| again(&call))) {
-                Err(e) if is_refused(e) => self.refused.store(true, Ordering::Relaxed),
-                result => return result,
-            }
-        }
-        check(again(other))
     }
 
     /// Reads bytes of a ring, from byte `at` on, into memory. EFAULT if it is not writable. As for [`Shared::write`] they must be contiguous.
@@ -348,7 +352,7 @@ impl Shared {
         // SAFETY: preadv only reads `parts`, the length of which is given; the caller may write to the memory behind them, and the kernel
         // checks that it is mapped.
         let call = || unsafe { libc::preadv(fd, parts.as_ptr(), count, offset as libc::off_t) };
-        self.copy(call, || {
+        copy(&self.no_reads, call, || {
             let from = range(self.start, offset, parts);
             // SAFETY: as above; `from` is a range of the mapping, as [`Shared::find`] gives them.
             unsafe { libc::process_vm_readv(libc::getpid(), parts.as_ptr(), count as _, &from, 1, 0) }

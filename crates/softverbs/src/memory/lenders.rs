@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections that lend keys to their peers: processes of this host, which then access the memory without a look at the table. A key is
+//! Connections that lend keys to their peers: processes of this host, which then access the memory without a table lookup. A key is
 //! revoked at each of them before its region is deregistered, and the copies that are under way are waited for.
 //!
 //! A connection that ends while its peer still holds a key cannot wait, as others are served by the same thread. It stays here until the peer has

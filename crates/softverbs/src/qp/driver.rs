@@ -69,18 +69,20 @@ impl Qp {
 
     /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn, and has it no more afterwards.
     pub(super) fn run(&self, by: By) {
-        let quota = match by {
+        // Of all rounds together.
+        let mut quota = match by {
             By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },
             _ => Quota { bytes: PROGRAM_BYTES, operations: PROGRAM_OPERATIONS },
         };
-        let mut moved = 0;
+        let mut worked = false;
         let step = |why| {
             let mut session = lock(&self.session);
             if self.turn.is_closed() {
                 return None;
             }
             let stepped = self.step(&mut session, why, Budget { send: quota, receive: quota });
-            moved += stepped.moved;
+            quota.charge(stepped.operations, stepped.moved);
+            worked |= stepped.moved > 0 || stepped.operations > 0;
             let again = if stepped.again { reason::AGAIN } else { 0 };
             Some(Left { again, stalled: stepped.awaits == Awaits::Receive })
         };
@@ -93,7 +95,7 @@ impl Qp {
         }
         if by == By::Poller {
             self.poller.visits();
-            if let Some(watch) = self.watch.get().filter(|_| moved > 0) {
+            if let Some(watch) = self.watch.get().filter(|_| worked) {
                 watch.polled();
             }
         }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Memory that the program may take away at any time.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use once_cell::race::OnceNonZeroUsize;
 
-use super::{Errno, again, check, check_len, errno};
+use super::{Errno, again, check, check_len, errno, owned};
 
 /// The page size.
 pub(crate) fn page_size() -> u64 {
@@ -172,4 +174,16 @@ pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<
     // SAFETY: `local` is the slice `into`; the memory of `remote` is only read, by the kernel, which checks that it is mapped.
     let n = check_len(again(|| unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) }))?;
     if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
+}
+
+/// An empty file in memory (memfd_create(2)), whose name /proc/PID/fd shows. EMFILE, ENOMEM.
+pub(crate) fn named_file(name: &CStr) -> Result<OwnedFd, Errno> {
+    // SAFETY: the name is a C string.
+    owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })
+}
+
+/// Makes a descriptor refer to another file, and keep its number.
+pub(crate) fn replace(fd: &OwnedFd, by: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: dup3 takes no pointers; both descriptors are open, and what `fd` referred to is nobody else's to use.
+    check(unsafe { libc::dup3(by.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) }).map(drop)
 }

@@ -117,7 +117,7 @@ pub(crate) fn without_sigxfsz(call: impl FnOnce() -> isize) -> isize {
     }
     // SAFETY: all-zero is a valid sigset_t.
     let mut signal: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is writable.
+    // SAFETY: the set is initialised and writable.
     unsafe { libc::sigaddset(&mut signal, libc::SIGXFSZ) };
     let before = mask(libc::SIG_BLOCK, &signal);
     let result = call();

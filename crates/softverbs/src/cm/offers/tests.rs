@@ -20,12 +20,13 @@ fn socket(fd: &OwnedFd) -> Socket {
 }
 
 fn connect(responder: &OwnedFd) -> Socket {
-    rendezvous::connect(unix::namespace(responder), canonical(addr::local(responder).unwrap())).unwrap()
+    rendezvous::connect(unix::namespace(responder), canonical(addr::local(responder).unwrap())).unwrap().0
 }
 
 /// An offer of a peer that may inspect this process.
-fn offer() -> Vec<u8> {
-    message(OFFER, Evidence::own().unwrap())
+fn valid() -> Vec<u8> {
+    let (number, own) = Evidence::own().unwrap();
+    offer(own, number)
 }
 
 /// What a stranger sends to the listener of `responder`.
@@ -90,27 +91,27 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
         send(&responder, b"x", &[tcp, file]),
         send(&responder, b"softverbs offer 1", &[tcp, file]),
         send(&responder, OFFER, &[tcp, file]),
-        send(&responder, &message(OFFER, Evidence([7; evidence::LEN])), &[tcp, file]),
-        send(&responder, &[offer(), b"and more".to_vec()].concat(), &[tcp, file]),
-        send(&responder, &offer(), &[]),
-        send(&responder, &offer(), &[tcp]),
-        send(&responder, &offer(), &[file, tcp]),
+        send(&responder, &offer(Evidence([b'7'; evidence::LEN]), 3), &[tcp, file]),
+        send(&responder, &[valid(), b"and more".to_vec()].concat(), &[tcp, file]),
+        send(&responder, &valid(), &[]),
+        send(&responder, &valid(), &[tcp]),
+        send(&responder, &valid(), &[file, tcp]),
     ];
     // Bound and connected as the initiator's socket is, but not of TCP.
     let (local, peer) = (addr::local(&initiator).unwrap(), addr::peer(&initiator).unwrap());
     let udp = UdpSocket::bind(local).unwrap();
     udp.connect(peer).unwrap();
     assert_eq!(ends(&initiator), Ok((local, peer)));
-    closed.push(send(&responder, &offer(), &[udp.as_raw_fd(), file]));
+    closed.push(send(&responder, &valid(), &[udp.as_raw_fd(), file]));
     // The socket of the responder itself, which others cannot have.
-    let _own = send(&responder, &offer(), &[responder.as_raw_fd(), file]);
+    let _own = send(&responder, &valid(), &[responder.as_raw_fd(), file]);
     let silent = connect(&responder);
     assert!(offers.take(&responder).is_none());
     for (i, bell) in closed.iter().enumerate() {
         assert_ne!(sys::recv(bell, &mut [0]), Err(libc::EAGAIN), "number {i} is still open");
     }
     // One that is late is an offer all the same.
-    unix::send_with(&silent, &offer(), &[tcp, file]).unwrap();
+    unix::send_with(&silent, &valid(), &[tcp, file]).unwrap();
     assert!(offers.take(&responder).is_some());
 }
 
@@ -118,7 +119,7 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
 fn memory_that_is_none_is_not_accepted() {
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let wrong = sys::event_flag().unwrap();
-    let bell = send(&responder, &offer(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
+    let bell = send(&responder, &valid(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
     assert!(offers.take(&responder).unwrap().accept().is_none());
     assert_eq!(sys::recv(&bell, &mut [0]), Ok(0), "it is not told that it was taken");
 }
@@ -147,13 +148,13 @@ fn those_who_offer_and_request_nothing_are_few() {
     );
     let mut open = Vec::new();
     for _ in 0..MAX_OFFERS {
-        open.push(send(&responder, &offer(), &[stranger.as_raw_fd(), fds[1]]));
+        open.push(send(&responder, &valid(), &[stranger.as_raw_fd(), fds[1]]));
         open.push(connect(&responder));
         if open.len() % 64 == 0 {
             let _ = offers.take(&responder);
         }
     }
-    open.push(send(&responder, &offer(), &fds));
+    open.push(send(&responder, &valid(), &fds));
     assert!(offers.take(&responder).is_some());
     let queue = lock(&offers.queue);
     assert!(queue.silent.len() <= MAX_OFFERS && queue.waiting.len() <= MAX_OFFERS);

@@ -36,7 +36,7 @@ pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
 /// flags. What is not changed is not looked at, but `access`, which must be 0 then.
 ///
 /// The change is one step: an access is permitted by the region as it was, or by the region as it becomes, and none is denied that both
-/// permit. When the call returns, every access to the old memory is over, and so is every one that the new region does not permit.
+/// permit. When the call returns 0, every access to the old memory is over, and so is every one that the new region does not permit.
 ///
 /// After a change of the translation accesses give the addresses of the new memory, even if the region had an iova of its own, or with
 /// IBV_ACCESS_ZERO_BASED offsets; if the access flags alone change, they do as before unless this flag changes.
@@ -49,7 +49,8 @@ pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
 ///   region, or a memory window is bound to it.
 /// - IBV_REREG_MR_ERR_CMD (-4), the region must not be used: all accesses are denied, the object is unchanged and is to be deregistered.
 ///   EFAULT: the memory is not mapped, or not as the access flags ask for (see [`super::ibv_reg_mr`]); ENOMEM: all STags are in use; EIO:
-///   the system provides no random bytes. EINVAL: an earlier call has ended like this.
+///   the system provides no random bytes. EBUSY: a peer process of this host was stopped while it copied to or from the region, and has not gone on
+///   within 5 s; neither the old nor the new memory may be reused until ibv_dereg_mr(3) has returned 0. EINVAL: an earlier call has ended like this.
 ///
 /// The codes -2, -3 and -5 do not occur, also after ibv_fork_init(3). They are about memory that is kept from a child (MADV_DONTFORK),
 /// since a device goes on with the pages that it was given when a write of the process after fork(2) gets a copy of the page. Here the kernel
