@@ -147,12 +147,13 @@ $(WHOLE_LIB): $(SOURCES)
 	cp $(CARGO_LIB) $@
 
 # A cdylib cannot carry version nodes, so the released library is the static one, linked once more: with the nodes of
-# include/librpma.map, the further versions of include/librpma.ld, and nothing else exported.
+# include/librpma.map, the further versions of include/librpma.ld, and nothing else exported. It starts threads, which run until the
+# process ends, so it must stay mapped after dlclose(3): -z nodelete.
 $(STAGE_LIB)/$(SONAME): $(WHOLE_LIB) include/librpma.map include/librpma.ld Makefile
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ include/librpma.ld -Wl,-soname,$(SONAME) -Wl,--version-script,include/librpma.map \
 		-Wl,--whole-archive $(WHOLE_LIB) -Wl,--no-whole-archive \
-		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -libverbs -lrdmacm -lgcc_s -lpthread -ldl -lm -lc
 
 # The library to preload: the names of libibverbs and librdmacm with their version nodes, from the tables in its source.
@@ -175,7 +176,7 @@ $(PRELOAD): $(PRELOAD_ARCHIVE) build/obj/softverbs.map build/obj/softverbs.ld
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ build/obj/softverbs.ld -Wl,-soname,$(@F) -Wl,--version-script,build/obj/softverbs.map \
 		-Wl,--whole-archive $(PRELOAD_ARCHIVE) -Wl,--no-whole-archive \
-		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -Wl,--build-id=sha1 \
+		-Wl,--gc-sections -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,--as-needed -Wl,--build-id=sha1 \
 		$(LDFLAGS) -lgcc_s -lpthread -ldl -lm -lc
 
 $(AUDIT_ARCHIVE): $(SOURCES)
