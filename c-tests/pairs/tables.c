@@ -13,6 +13,7 @@ extern const struct test access_tests[];
 extern const struct test process_tests[];
 extern const struct test overrun_tests[];
 extern const struct test threads_tests[];
+extern const struct test stacks_tests[];
 extern const struct test acceptors_tests[];
 extern const struct test deliver_tests[];
 extern const struct test calls_tests[];
@@ -30,6 +31,6 @@ extern const struct test strict_tests[];
 extern const struct test faults_tests[];
 
 const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests, connect_tests,
-	end_tests, access_tests, process_tests, overrun_tests, threads_tests, acceptors_tests, deliver_tests, calls_tests,
+	end_tests, access_tests, process_tests, overrun_tests, threads_tests, stacks_tests, acceptors_tests, deliver_tests, calls_tests,
 	batch_tests, signals_tests, forks_tests, cancel_tests, alive_tests, strangers_tests, words_tests,
 	local_tests, past_tests, held_tests, strict_tests, faults_tests, NULL};

@@ -138,6 +138,15 @@ pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     count_received(check_len(whole(|| again(call))))
 }
 
+/// Discards up to `most` bytes that a TCP socket has received, without blocking; 0 is the end of the stream.
+pub(crate) fn discard(fd: &OwnedFd, most: usize) -> Result<usize, Errno> {
+    // With MSG_TRUNC, TCP drops the bytes instead of copying them (tcp(7)).
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: the kernel does not write to the buffer, which is NULL.
+    let call = || unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, flags) };
+    count_received(check_len(whole(|| again(call))))
+}
+
 /// Receives without blocking, first into `len` bytes at `addr`, then into `rest`.
 ///
 /// Fails with EFAULT if there is no writable memory at `addr`.
