@@ -154,13 +154,13 @@ fn nearest(word: &[u8]) -> Option<&'static str> {
     LEVELS.into_iter().map(|(name, _)| name).filter(|name| common(name) > 0).max_by_key(|name| common(name))
 }
 
-/// Passes the value of a variable, or an empty string if it is not set, to `parse`.
+/// Passes the value of a variable to `parse`; an empty string if it is not set, or in a privileged program (secure_getenv(3)).
 fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     // Not through std, which would allocate.
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which a
     // program with several threads must not do while this library looks at it.
     parse(unsafe {
-        let value = libc::getenv(name.as_ptr());
+        let value = secure_getenv(name.as_ptr());
         if value.is_null() { c"" } else { CStr::from_ptr(value) }
     })
 }

@@ -21,7 +21,7 @@ fn given() -> std::sync::MutexGuard<'static, Vec<Given>> {
 
 /// Whether `soft0` is to be the only device: `rpma run --only`.
 fn only_soft0() -> bool {
-    std::env::var_os("SOFTVERBS_ONLY").is_some_and(|value| !value.is_empty() && value != "0")
+    softverbs::config::variable("SOFTVERBS_ONLY").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// Devices of the real library: its list, which may be NULL, and its devices.

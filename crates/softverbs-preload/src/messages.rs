@@ -26,8 +26,8 @@ impl Log for Stderr {
 
 /// The level that the environment variable SOFTVERBS_LOG asks for: off, error, warn (the default), info, debug or trace.
 fn level() -> LevelFilter {
-    let asked = std::env::var("SOFTVERBS_LOG").ok();
-    asked.and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::Warn)
+    let asked = softverbs::config::variable("SOFTVERBS_LOG");
+    asked.and_then(|level| level.to_str()?.parse().ok()).unwrap_or(LevelFilter::Warn)
 }
 
 /// Begins to use softverbs: connects its messages to stderr, and creates the descriptor for asynchronous events, which programs expect in the

@@ -5,8 +5,12 @@
 //! same table.
 #![forbid(unsafe_code)]
 
-use once_cell::race::OnceBox;
+use std::ffi::OsString;
 use std::time::Duration;
+
+use once_cell::race::OnceBox;
+
+use crate::sys;
 
 /// One environment variable that softverbs reads.
 #[derive(Clone, Copy, Debug)]
@@ -198,9 +202,14 @@ pub(crate) fn get() -> &'static Config {
             max_pending_listener: count(&MAX_PENDING_LISTENER),
             max_pending_address: count(&MAX_PENDING_ADDRESS),
             strict: strict(read(&STRICT)),
-            faults: std::env::var_os(FAULTS.name).map(|text| text.to_string_lossy().into_owned()),
+            faults: variable(FAULTS.name).map(|text| text.to_string_lossy().into_owned()),
         })
     })
+}
+
+/// The value of an environment variable; `None` in a privileged process, whose settings its caller must not choose (secure_getenv(3)).
+pub fn variable(name: &str) -> Option<OsString> {
+    if sys::is_privileged() { None } else { std::env::var_os(name) }
 }
 
 fn strict(value: u64) -> Strict {
@@ -216,10 +225,7 @@ fn count(knob: &Knob) -> usize {
 }
 
 fn read(knob: &Knob) -> u64 {
-    match std::env::var(knob.name) {
-        Ok(text) => parse(knob, &text),
-        Err(_) => knob.default,
-    }
+    variable(knob.name).map_or(knob.default, |text| parse(knob, &text.to_string_lossy()))
 }
 
 fn parse(knob: &Knob, text: &str) -> u64 {

@@ -54,6 +54,13 @@ fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Whether this process has more rights than the user who started it: a set-user-ID or set-group-ID program, or one with file
+/// capabilities. secure_getenv(3) has no value in such a process.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: getauxval reads a vector that the kernel has made before the program started, and that does not change.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// How many descriptors this process may have open: RLIMIT_NOFILE.
 pub(crate) fn max_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
