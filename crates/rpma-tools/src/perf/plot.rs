@@ -6,6 +6,7 @@ use plotters::prelude::*;
 use std::error::Error;
 use std::fs::File;
 use std::io::Write;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use super::options::Case;
@@ -13,8 +14,12 @@ use super::report::{Latency, Report, Row};
 
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 520;
-/// The height of the list of curves: of its border, and of each line.
-const LEGEND: (u32, u32) = (20, 20);
+/// Between the lines of two names of curves.
+const NAME_HEIGHT: i32 = 15;
+/// Of a character in a name.
+const NAME_WIDTH: f64 = 7.0;
+/// Sizes that are written below a chart: as many as there is room for.
+const TICKS: usize = 10;
 const FONT: &str = "sans-serif";
 /// One after the other.
 const COLOURS: [RGBColor; 8] = [
@@ -60,13 +65,21 @@ fn picture(report: &Report) -> Result<String, Box<dyn Error>> {
         let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
         root.fill(&WHITE)?;
         let provider = report.provider.as_deref().unwrap_or("librpma");
+        let curves = curves(&report.results);
         let title = format!("rpma perf {}, {provider} {}", report.server, report.library);
+        let title = iter::once(title).chain(common(&curves)).collect::<Vec<_>>().join(", ");
         let root = root.titled(&title, (FONT, 20))?;
         let halves = root.split_evenly((1, 2));
-        let curves = curves(&report.results);
         let median = |row: &Row| row.latency_us.as_ref().map(|latency: &Latency| latency.p50);
         let rare = |row: &Row| row.latency_us.as_ref().map(|latency: &Latency| latency.p99);
-        chart(&halves[0], "latency: median, and 99 % dashed", "us", &curves, &median, Some(&rare))?;
+        chart(
+            &halves[0],
+            "latency: median, and 99th percentile dashed",
+            "us",
+            &curves,
+            &median,
+            Some(&rare),
+        )?;
         chart(&halves[1], "bandwidth", "MB/s", &curves, &|row| Some(row.bytes_per_second / 1e6), None)?;
         root.present()?;
     }
@@ -89,9 +102,38 @@ fn curves(rows: &[Row]) -> Vec<Vec<&Row>> {
     curves
 }
 
-fn name(case: &Case) -> String {
-    let Case { operation, depth, threads, .. } = case;
-    format!("{}, depth {depth}, threads {threads}", operation.name())
+/// The settings that all curves have in common: the title names them.
+fn common(curves: &[Vec<&Row>]) -> Vec<String> {
+    let same = |of: fn(&Case) -> String| {
+        let mut values: Vec<String> = curves.iter().map(|curve| of(&curve[0].case)).collect();
+        values.dedup();
+        if values.len() == 1 { values.pop() } else { None }
+    };
+    [same(depth), same(threads)].into_iter().flatten().collect()
+}
+
+fn depth(case: &Case) -> String {
+    format!("depth {}", case.depth)
+}
+
+fn threads(case: &Case) -> String {
+    format!("{} thread{}", case.threads, if case.threads == 1 { "" } else { "s" })
+}
+
+/// What stands beside a curve: the operation, and the settings that not all curves have in common.
+fn name(case: &Case, common: &[String]) -> String {
+    let settings = [depth(case), threads(case)].into_iter().filter(|setting| !common.contains(setting));
+    iter::once(case.operation.name().to_owned()).chain(settings).collect::<Vec<_>>().join(", ")
+}
+
+/// Moves heights apart, in their order, so that the names there do not cover one another.
+fn apart(heights: &mut [(i32, usize)]) {
+    heights.sort_unstable();
+    let mut free = i32::MIN;
+    for (height, _) in heights {
+        *height = free.max(*height);
+        free = *height + NAME_HEIGHT;
+    }
 }
 
 /// Numbers of bytes as people say them.
@@ -125,16 +167,25 @@ fn chart(
         let high = all.iter().map(of).fold(0.0, f64::max);
         if all.is_empty() { 1.0..10.0 } else { low / 1.5..high * 1.5 }
     };
-    // Above the curves there is room for their names.
-    let names = (f64::from(LEGEND.0 + LEGEND.1 * curves.len() as u32) / f64::from(HEIGHT)).min(0.6);
-    let values = range(&|p| p.1);
-    let values = values.start..values.end * (values.end / values.start).powf(names / (1.0 - names));
+    let common = common(curves);
+    let names: Vec<String> = curves.iter().map(|curve| name(&curve[0].case, &common)).collect();
+    let widest = names.iter().map(String::len).max().unwrap_or(0);
+    let mut sizes: Vec<f64> = all.iter().map(|(size, _)| *size).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    // the largest one is always among them
+    let ticks = sizes.iter().rev().step_by(sizes.len().div_ceil(TICKS).max(1)).copied().collect();
     let mut chart = ChartBuilder::on(area)
         .caption(caption, (FONT, 16))
         .margin(12)
+        // the names stand beside the ends of the curves
+        .margin_right((NAME_WIDTH * widest as f64) as u32 + 24)
         .x_label_area_size(40)
         .y_label_area_size(64)
-        .build_cartesian_2d(range(&|p| p.0).log_scale().base(2.0), values.log_scale())?;
+        .build_cartesian_2d(
+            range(&|p| p.0).log_scale().base(2.0).with_key_points(ticks),
+            range(&|p| p.1).log_scale(),
+        )?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -144,28 +195,25 @@ fn chart(
         .y_label_formatter(&|number| number.to_string())
         .label_style((FONT, 12))
         .draw()?;
-    for (curve, colour) in curves.iter().zip(COLOURS.iter().cycle()) {
-        let Some(first) = curve.first() else { continue };
+    let mut ends = Vec::new();
+    for (i, (curve, colour)) in curves.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let drawn = points(curve, value);
-        chart
-            .draw_series(LineSeries::new(drawn.clone(), colour.stroke_width(2)))?
-            .label(name(&first.case))
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+        if let Some(end) = drawn.last() {
+            ends.push((chart.plotting_area().map_coordinate(end).1, i));
+        }
+        chart.draw_series(LineSeries::new(drawn.clone(), colour.stroke_width(2)))?;
         chart.draw_series(drawn.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
         if let Some(of) = dashed {
             chart.draw_series(DashedLineSeries::new(points(curve, of), 8, 5, colour.stroke_width(1)))?;
         }
     }
-    if curves.is_empty() {
-        return Ok(());
+    apart(&mut ends);
+    let (left, top) = (area.get_pixel_range().0.start, area.get_pixel_range().1.start);
+    let right = chart.plotting_area().get_pixel_range().0.end;
+    for (height, i) in ends {
+        let style = (FONT, 13).into_font().color(&COLOURS[i % COLOURS.len()]);
+        area.draw(&Text::new(names[i].as_str(), (right - left + 8, height - top - 6), style))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .label_font((FONT, 12))
-        .draw()?;
     Ok(())
 }
 
@@ -174,34 +222,52 @@ mod tests {
     use super::super::report::tests::{report, row};
     use super::*;
 
+    /// One after the other.
+    fn rows(count: usize) -> Vec<Row> {
+        let of_depth = |depth: usize| {
+            let mut row = row(1000, 8000 / depth as u64);
+            row.case.depth = depth;
+            row
+        };
+        (1..=count).map(of_depth).collect()
+    }
+
     #[test]
     fn a_picture_names_what_it_shows() {
         let svg = picture(&report(vec![row(1000, 8000)])).unwrap();
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
-        for word in ["write, depth 1, threads 2", "MB/s", "bandwidth", "4k", "circle"] {
+        for word in ["write\n", "depth 1, 2 threads", "MB/s", "bandwidth", "4k", "circle"] {
+            assert!(svg.contains(word), "{word}: {svg}");
+        }
+        let svg = picture(&report(rows(2))).unwrap();
+        for word in ["write, depth 1\n", "write, depth 2\n", "1.4.0, 2 threads\n"] {
             assert!(svg.contains(word), "{word}: {svg}");
         }
     }
 
     #[test]
-    fn names_cover_no_curve() {
+    fn names_cover_nothing() {
+        let number = |line: &str, name: &str| -> i32 {
+            line.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0.parse().unwrap()
+        };
         for count in [1, 4, 8] {
-            let rows = (1..=count).map(|depth| {
-                let mut row = row(1000, 8000 / depth as u64);
-                row.case.depth = depth;
-                row
-            });
-            let svg = picture(&report(rows.collect())).unwrap();
-            let numbers = |line: &str, name: &str| -> Option<u32> {
-                line.split_once(&format!(" {name}=\""))?.1.split_once('"')?.0.parse().ok()
-            };
-            // The list of names is what one sees through.
-            let list =
-                svg.lines().find(|line| line.contains("<rect") && line.contains("opacity=\"0.8\"")).unwrap();
-            let end = numbers(list, "y").unwrap() + numbers(list, "height").unwrap();
-            let highest =
-                svg.lines().filter(|line| line.contains("<circle")).filter_map(|line| numbers(line, "cy"));
-            assert!(highest.min().unwrap() > end, "{count}: {svg}");
+            let svg = picture(&report(rows(count))).unwrap();
+            let lines: Vec<&str> = svg.lines().collect();
+            // Of the left half.
+            let half = (WIDTH / 2) as i32;
+            let is_name = |text: &str| text == "write" || text.starts_with("write, ");
+            let mut names: Vec<(i32, i32)> = (1..lines.len())
+                .filter(|i| is_name(lines[*i]))
+                .map(|i| (number(lines[i - 1], "x"), number(lines[i - 1], "y")))
+                .filter(|(x, _)| *x < half)
+                .collect();
+            names.sort_unstable_by_key(|(_, y)| *y);
+            assert_eq!(names.len(), count, "{svg}");
+            assert!(names.windows(2).all(|two| two[1].1 - two[0].1 >= NAME_HEIGHT), "{names:?}");
+            let circles =
+                lines.iter().filter(|line| line.starts_with("<circle")).map(|line| number(line, "cx"));
+            let right = circles.filter(|x| *x < half).max().unwrap();
+            assert!(names.iter().all(|(x, _)| *x > right), "{names:?}");
         }
     }
 
