@@ -226,8 +226,9 @@ impl Perf {
 fn beginning(report: &Report) -> String {
     let Report { server, library, provider, memory, duration_s, .. } = report;
     let provider = provider.as_ref().map(|name| format!(", provider {name}")).unwrap_or_default();
+    let region = if memory == "file" { "a file" } else { "plain memory" };
     format!(
-        "PERF {server} {duration_s} s each, librpma {library}{provider}, the server's {memory}\n{}",
+        "PERF {server}: librpma {library}{provider}, {duration_s} s per row; the server's region is {region}\n{}",
         report::heading()
     )
 }

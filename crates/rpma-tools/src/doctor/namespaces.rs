@@ -45,9 +45,9 @@ pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
     });
     // Process 1 may be that of a container, and is not shown to everybody.
     said.push(match (namespace(system, "self", "net"), namespace(system, "1", "net")) {
-        (Some(own), Some(first)) if own == first => "the network of process 1".to_owned(),
-        (Some(_), Some(_)) => "a network of its own".to_owned(),
-        _ => "an unknown network".to_owned(),
+        (Some(own), Some(first)) if own == first => "the network namespace of process 1".to_owned(),
+        (Some(_), Some(_)) => "a network namespace of its own".to_owned(),
+        _ => "a network namespace that cannot be compared with that of process 1".to_owned(),
     });
     said.push(format!("interfaces: {}", interfaces(system).join(", ")));
     let text = said.join("; ");
@@ -85,11 +85,11 @@ mod tests {
         );
         let say = || told(|report| check(&fake.system, &Devices::default(), report));
         assert!(say().contains(
-            "a container of docker; a user namespace of its own; an unknown network; interfaces: eth0, lo"
+            "a container of docker; a user namespace of its own; a network namespace that cannot be compared with that of process 1; interfaces: eth0, lo"
         ));
         symlink("net:[1]", fake.system.path("/proc/self/ns/net")).unwrap();
         symlink("net:[2]", fake.system.path("/proc/1/ns/net")).unwrap();
-        assert!(say().contains("a network of its own"));
+        assert!(say().contains("a network namespace of its own"));
         fake.add(&[
             ("/proc/self/uid_map", "0 0 4294967295"),
             ("/sys/module/ib_core/parameters/netns_mode", "N\n"),
