@@ -2,6 +2,7 @@
 #
 #   make            builds the library, libsoftverbs.so and rpma, and leaves a prefix to use in build/
 #   make demo       builds it, then runs every example over software RDMA: no device, no root
+#   make check-quick  builds it, then runs a first part of the tests, in less than two minutes
 #   make check      builds it, then runs all tests
 #   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
 #                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), and all of check-threads and check-sanitizers; PARTS="simulation",
@@ -11,7 +12,8 @@
 #   make bench-svg  draws what make bench has left in build/bench.json as docs/bench.svg
 #   make bench-calls  builds it, then counts the instructions of its calls beside those of Debian's librpma, by callgrind
 #   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
-#   make mutants    breaks iwarp, conn, memory and the CM's values in one place after the other, and says what no test notices; SHARD=K/N for a part
+#   make mutants    changes iwarp, conn, memory and the CM's values in one place after the other, and lists the changes that no test detects;
+#                   SHARD=K/N for a part
 #   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
@@ -42,7 +44,8 @@ VERSION := 1.4.0
 SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) libclang-dev g++ libcmocka-dev librpma-dev abigail-tools mandoc groff-base python3 valgrind rdmacm-utils
+QUICK_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev iproute2 rdmacm-utils
+TEST_PACKAGES := $(QUICK_PACKAGES) libclang-dev librpma-dev abigail-tools mandoc groff-base python3 valgrind
 ARM64_PACKAGES := $(BUILD_PACKAGES) gcc-aarch64-linux-gnu qemu-user-static qemu-system-arm mmdebstrap debian-archive-keyring cpio file
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg
@@ -133,7 +136,7 @@ PROGRAM := $(STAGE)/bin/rpma
 MAN_PAGES := build/obj/man.made
 COMPLETIONS := build/obj/completions.made
 
-.PHONY: all demo check check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings check-arm64
+.PHONY: all demo check check-quick check-long check-threads check-sanitizers check-verbs check-probes fio check-fio bench check-rdma check-rdma-newer check-siw check-packaging check-ready check-newer-ready check-variants-ready install uninstall header setup-tests setup-ready vm-programs vendor dist deb examples clean check-upstream setup-deb fuzz coverage mutants bench-svg bench-calls bench-peers bindings check-arm64
 
 all: $(LIBRARY) $(PRELOAD) $(AUDIT) $(PROGRAM) $(MAN_PAGES) $(COMPLETIONS)
 
@@ -276,6 +279,10 @@ demo: examples
 
 check: setup-tests examples
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check $(STAGE)
+
+check-quick: examples
+	@$(SETUP) $(QUICK_PACKAGES)
+	@CARGO="$(CARGO)" CC="$(CC)" tools/check --quick $(STAGE)
 
 check-long: setup-tests all
 	@$(SETUP) $(VALGRIND_PACKAGES)
