@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Settings of the software provider: environment variables, each of which is read only once.
 //!
-//! [`KNOBS`] lists every variable with its default, range and meaning. librpma_providers(7) is generated from it, and README.md has the
-//! same table.
+//! [`KNOBS`] lists every variable with its default, range and meaning. librpma_providers(7) is generated from it, and
+//! docs/configuration.md has the same table.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -86,7 +86,7 @@ const MAX_PENDING: Knob = Knob {
     max: 1_000_000,
     words: &[],
     text: "",
-    help: "incoming connections of the process that the program has not fetched yet, with or without a complete request; never more than a quarter of its descriptors, or half of those that are left",
+    help: "pending connections of the process: those that the program has not fetched yet, with or without a complete request; never more than a quarter of its descriptors, or half of those that are left",
 };
 const MAX_PENDING_LISTENER: Knob = Knob {
     name: "SOFTVERBS_MAX_PENDING_LISTENER",
@@ -95,7 +95,7 @@ const MAX_PENDING_LISTENER: Knob = Knob {
     max: 1_000_000,
     words: &[],
     text: "",
-    help: "such connections of an endpoint; never more than half of those of the process",
+    help: "pending connections of an endpoint; never more than half of those of the process",
 };
 const MAX_PENDING_ADDRESS: Knob = Knob {
     name: "SOFTVERBS_MAX_PENDING_ADDRESS",
@@ -104,7 +104,7 @@ const MAX_PENDING_ADDRESS: Knob = Knob {
     max: 1_000_000,
     words: &[],
     text: "",
-    help: "such connections from an IPv4 address, or from an IPv6 network of 64 bits",
+    help: "pending connections from an IPv4 address, or from an IPv6 network of 64 bits",
 };
 
 const LOCAL: Knob = Knob {
@@ -114,7 +114,7 @@ const LOCAL: Knob = Knob {
     max: 1,
     words: &[],
     text: "",
-    help: "1 or auto, at both ends: connections between two processes of one user on a host use memory that both share instead of TCP, and copy directly between the memory of the two processes where the kernel permits that; ring: without such direct copies; 0: always TCP",
+    help: "connections between two processes of one user on one host; 1 or auto, at both ends: shared memory instead of TCP, and direct copies from process to process where the kernel permits them; ring: shared memory without direct copies; 0: TCP",
 };
 
 /// The value of [`LOCAL`] that is given by its name alone.
@@ -128,7 +128,7 @@ const STRICT: Knob = Knob {
     max: 2,
     words: &["off", "warn", "adapter"],
     text: "",
-    help: "adapter: what an adapter refuses and software RDMA permits is refused; warn: it is logged, once a place; off: it is permitted. The section STRICT MODE of softverbs(7) lists the rules",
+    help: "adapter: reject what works here and fails on an adapter; warn: log it, once per place; off: permit it. The section STRICT MODE of softverbs(7) lists the rules",
 };
 
 /// What it may be is the matter of [`crate::faults`].
@@ -139,7 +139,7 @@ const FAULTS: Knob = Knob {
     max: 0,
     words: &[],
     text: "rules",
-    help: "faults that are injected into the connections of the process, for tests: rejected and lost connections, failed and late operations. The section FAULT LAB of softverbs(7) has the rules",
+    help: "faults to inject into the connections of the process, for tests: rejected and lost connections, failed and delayed operations. The section FAULT LAB of softverbs(7) describes the rules",
 };
 
 /// All settings, in the order of the manual page.

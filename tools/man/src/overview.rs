@@ -132,15 +132,15 @@ fn soft_settings(header: &Header) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// The README repeats the settings for those who have not installed the manual: not with other words or defaults.
+    /// docs/configuration.md repeats the settings for those who have not installed the manual: with the same words and defaults.
     #[test]
-    fn the_readme_has_the_settings_as_they_are() {
-        let readme = include_str!("../../../README.md");
+    fn the_configuration_page_has_the_settings_as_they_are() {
+        let page = include_str!("../../../docs/configuration.md");
         for knob in softverbs::config::KNOBS {
             let row = format!("| `{}` | {} | {} |\n", knob.name, knob.shown_default(), knob.help);
-            assert!(readme.contains(&row), "README.md must have this row: {row}");
+            assert!(page.contains(&row), "docs/configuration.md must have this row: {row}");
         }
-        let rows = readme.lines().filter(|line| line.starts_with("| `SOFTVERBS_")).count();
+        let rows = page.lines().filter(|line| line.starts_with("| `SOFTVERBS_")).count();
         assert_eq!(rows, softverbs::config::KNOBS.len());
     }
 }
