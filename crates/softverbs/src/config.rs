@@ -114,7 +114,7 @@ const LOCAL: Knob = Knob {
     max: 1,
     words: &[],
     text: "",
-    help: "connections between two processes of one user on one host; 1 or auto, at both ends: shared memory instead of TCP, and direct copies from process to process where the kernel permits them; ring: shared memory without direct copies; 0: TCP",
+    help: "connections between two processes of one user on one host that may inspect each other; 1 or auto, at both ends: shared memory instead of TCP, and direct copies from process to process where the kernel permits them; ring: shared memory without direct copies; 0: TCP",
 };
 
 /// The value of [`LOCAL`] that is given by its name alone.
