@@ -3,17 +3,13 @@
 
 use std::ffi::CStr;
 
-use libc::{c_char, c_int, sockaddr, sockaddr_storage};
+use libc::{c_char, c_int, sockaddr, socklen_t};
 use rdma_sys::rdma_addrinfo;
 use std::net::SocketAddr;
-use std::ptr::{addr_of, addr_of_mut, null_mut};
+use std::ptr::{addr_of_mut, null_mut};
 
 use super::finish;
 use crate::cm::addr::{family, read, to_storage};
-use crate::ffi::object::Object;
-
-/// The source and the destination that an entry points to.
-type AddrInfoObject = Object<rdma_addrinfo, [Option<Box<sockaddr_storage>>; 2]>;
 
 pub(super) const RAI_PASSIVE: c_int = 1;
 const RAI_NUMERICHOST: c_int = 1 << 1;
@@ -41,9 +37,9 @@ fn may_be_service(service: &[u8]) -> bool {
 /// Of the hints, RAI_NUMERICHOST and RAI_FAMILY (with `ai_family`) apply; RAI_NOROUTE changes nothing, because no route is resolved here.
 /// `ai_qp_type` and `ai_port_space` select the type of service, IBV_QPT_RC and RDMA_PS_TCP if they are 0.
 ///
-/// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number that there is not, EAI_SOCKTYPE if type and port
-/// space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6. Without any of `node`, `service` and `hints` it is -1 and
-/// EINVAL, as from librdmacm.
+/// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number above 65535, EAI_SOCKTYPE if type and port
+/// space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6, EAI_MEMORY if memory is short. Without any of `node`, `service`
+/// and `hints` it is -1 and EINVAL, as from librdmacm.
 ///
 /// # Safety
 ///
@@ -71,9 +67,14 @@ pub unsafe fn rdma_getaddrinfo(
         if given.is_none() {
             return libc::EAI_NONAME;
         }
-        // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
-        unsafe { res.write(make_info(&hints, hints.src, hints.dst.filter(|_| !hints.passive()))) };
-        return 0;
+        return match make_info(&hints, hints.src, hints.dst.filter(|_| !hints.passive())) {
+            Ok(info) => {
+                // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
+                unsafe { res.write(info) };
+                0
+            }
+            Err(e) => e,
+        };
     }
     // SAFETY: all-zero is a valid addrinfo.
     let mut ask: libc::addrinfo = unsafe { std::mem::zeroed() };
@@ -90,6 +91,7 @@ pub unsafe fn rdma_getaddrinfo(
     let mut first: *mut rdma_addrinfo = null_mut();
     let mut link: *mut *mut rdma_addrinfo = &mut first;
     let mut next: *const libc::addrinfo = found;
+    let mut result = libc::EAI_NONAME;
     while !next.is_null() {
         // SAFETY: `next` is an entry of the list that getaddrinfo has returned and that is freed only below.
         let entry = unsafe { &*next };
@@ -97,7 +99,14 @@ pub unsafe fn rdma_getaddrinfo(
         // SAFETY: getaddrinfo stores an address of the length that its family has.
         let Ok(addr) = (unsafe { read(entry.ai_addr) }) else { continue };
         let (src, dst) = if hints.passive() { (Some(addr), None) } else { (hints.src, Some(addr)) };
-        let info = make_info(&hints, src, dst);
+        let info = match make_info(&hints, src, dst) {
+            Ok(info) => info,
+            Err(e) => {
+                result = e;
+                break;
+            }
+        };
+        result = 0;
         // SAFETY: `link` is the address of `first` or of ai_next in the last entry, and no entry has been freed.
         unsafe {
             link.write(info);
@@ -106,12 +115,14 @@ pub unsafe fn rdma_getaddrinfo(
     }
     // SAFETY: `found` was returned by getaddrinfo and is not used afterwards; the new entries have copies of the addresses.
     unsafe { libc::freeaddrinfo(found) };
-    if first.is_null() {
-        return libc::EAI_NONAME;
+    if result == 0 {
+        // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
+        unsafe { res.write(first) };
+    } else {
+        // SAFETY: `first` is NULL or the list that was made above, which nothing else points to.
+        unsafe { rdma_freeaddrinfo(first) };
     }
-    // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
-    unsafe { res.write(first) };
-    0
+    result
 }
 
 const UD: c_int = rdma_sys::ibv_qp_type::IBV_QPT_UD as c_int;
@@ -176,41 +187,75 @@ impl Hints {
     }
 }
 
-fn make_info(hints: &Hints, src: Option<SocketAddr>, dst: Option<SocketAddr>) -> *mut rdma_addrinfo {
-    let stored = |addr: Option<SocketAddr>| match addr.map(|addr| to_storage(&addr)) {
-        Some((storage, len)) => (Some(Box::new(storage)), len),
-        None => (None, 0),
-    };
-    let address = |storage: &mut Option<Box<sockaddr_storage>>| -> *mut sockaddr {
-        storage.as_mut().map_or(null_mut(), |storage| (&raw mut **storage).cast())
-    };
-    let ((mut source, src_len), (mut destination, dst_len)) = (stored(src), stored(dst));
-    // SAFETY: all-zero is a valid rdma_addrinfo.
-    let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
-    info.ai_flags = hints.flags & RAI_PASSIVE;
-    info.ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr));
-    info.ai_qp_type = hints.qp_type;
-    info.ai_port_space = hints.port_space;
-    info.ai_src_len = src_len;
-    info.ai_src_addr = address(&mut source);
-    info.ai_dst_len = dst_len;
-    info.ai_dst_addr = address(&mut destination);
-    AddrInfoObject::create(info, [source, destination])
+/// A copy of `value` in a block of calloc(3), which the program may free and replace, as with librdmacm. EAI_MEMORY.
+fn allocate<T: Copy>(value: T) -> Result<*mut T, c_int> {
+    // SAFETY: calloc(3) takes any numbers.
+    let block: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
+    if block.is_null() {
+        return Err(libc::EAI_MEMORY);
+    }
+    // SAFETY: the block is as large as a `T`, aligned for any type, and nothing else points to it.
+    unsafe { block.write(value) };
+    Ok(block)
 }
 
-/// Frees the result of [`rdma_getaddrinfo`].
+/// An entry of a result. It and the addresses that it points to are blocks of calloc(3). EAI_MEMORY.
+fn make_info(
+    hints: &Hints,
+    src: Option<SocketAddr>,
+    dst: Option<SocketAddr>,
+) -> Result<*mut rdma_addrinfo, c_int> {
+    let address = |addr: Option<SocketAddr>| -> Result<(*mut sockaddr, socklen_t), c_int> {
+        let Some(addr) = addr else { return Ok((null_mut(), 0)) };
+        let (storage, len) = to_storage(&addr);
+        Ok((allocate(storage)?.cast(), len))
+    };
+    // SAFETY: all-zero is a valid rdma_addrinfo.
+    let info = allocate(unsafe { std::mem::zeroed::<rdma_addrinfo>() })?;
+    // SAFETY: `info` is a block of an rdma_addrinfo that nothing else points to; each address in it is NULL or a block of its own.
+    let filled = (|| unsafe {
+        (*info).ai_flags = hints.flags & RAI_PASSIVE;
+        (*info).ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr));
+        (*info).ai_qp_type = hints.qp_type;
+        (*info).ai_port_space = hints.port_space;
+        ((*info).ai_src_addr, (*info).ai_src_len) = address(src)?;
+        ((*info).ai_dst_addr, (*info).ai_dst_len) = address(dst)?;
+        Ok(())
+    })();
+    match filled {
+        Ok(()) => Ok(info),
+        Err(e) => {
+            // SAFETY: as above; the program has not seen `info`.
+            unsafe { rdma_freeaddrinfo(info) };
+            Err(e)
+        }
+    }
+}
+
+/// Frees a list of results: each entry, its addresses, its canonical names and the data of its route and its connection with free(3). So the
+/// program may replace them, or pass a list of its own, as far as they are blocks of malloc(3) or NULL, as with librdmacm.
 ///
 /// # Safety
 ///
 /// As for rdma_freeaddrinfo(3).
 pub unsafe fn rdma_freeaddrinfo(mut info: *mut rdma_addrinfo) {
     while !info.is_null() {
-        // SAFETY: `info` is an entry of a list that [`rdma_getaddrinfo`] has created and that has not been freed; its successor is read
-        // before it is freed.
+        // SAFETY: `info` is an entry of a list that has not been freed and is not used afterwards; it is a block of malloc(3), and each of these
+        // fields is one or NULL (rdma_freeaddrinfo(3)). It is copied before it is freed.
         unsafe {
-            let next = addr_of!((*info).ai_next).read();
-            AddrInfoObject::free(info);
-            info = next;
+            let entry = info.read();
+            for block in [
+                entry.ai_src_addr.cast(),
+                entry.ai_dst_addr.cast(),
+                entry.ai_src_canonname.cast(),
+                entry.ai_dst_canonname.cast(),
+                entry.ai_route,
+                entry.ai_connect,
+                info.cast(),
+            ] {
+                libc::free(block);
+            }
+            info = entry.ai_next;
         }
     }
 }
@@ -249,6 +294,53 @@ mod tests {
                 assert_eq!((*res).ai_dst_addr.is_null(), passive == 1);
                 rdma_freeaddrinfo(res);
             }
+        }
+    }
+
+    /// A copy of `value` as a program has it from malloc(3).
+    fn malloced<T: Copy>(value: T) -> *mut T {
+        // SAFETY: the block is as large as `value` and aligned for every type, and it is written before it is used.
+        unsafe {
+            let block = libc::malloc(size_of::<T>()).cast::<T>();
+            block.write(value);
+            block
+        }
+    }
+
+    #[test]
+    fn what_the_program_has_allocated_is_freed() {
+        let address = |text: &str| to_storage(&text.parse().unwrap());
+        let ((src, src_len), (dst, dst_len)) = (address("127.0.0.1:1"), address("[::1]:2"));
+        // SAFETY: all-zero is a valid rdma_addrinfo, each pointer is NULL or a block of malloc(3) that nothing else points to, and the list is
+        // freed once.
+        unsafe {
+            let mut own: rdma_addrinfo = std::mem::zeroed();
+            own.ai_src_len = src_len;
+            own.ai_src_addr = malloced(src).cast();
+            own.ai_dst_len = dst_len;
+            own.ai_dst_addr = malloced(dst).cast();
+            own.ai_src_canonname = libc::strdup(c"source".as_ptr());
+            own.ai_dst_canonname = libc::strdup(c"destination".as_ptr());
+            own.ai_route_len = 8;
+            own.ai_route = malloced([7u8; 8]).cast();
+            own.ai_connect_len = 4;
+            own.ai_connect = malloced([7u8; 4]).cast();
+            own.ai_next = malloced::<rdma_addrinfo>(std::mem::zeroed());
+            rdma_freeaddrinfo(malloced(own));
+        }
+    }
+
+    #[test]
+    fn what_the_program_has_replaced_is_freed_once() {
+        let mut res = null_mut();
+        // SAFETY: the hints are NULL and both names C strings. The old address is freed here and the new one is a block of malloc(3).
+        unsafe {
+            assert_eq!(rdma_getaddrinfo(c"127.0.0.1".as_ptr(), c"7204".as_ptr(), null(), &mut res), 0);
+            libc::free((*res).ai_dst_addr.cast());
+            let (other, len) = to_storage(&"[::1]:7205".parse().unwrap());
+            (*res).ai_dst_addr = malloced(other).cast();
+            (*res).ai_dst_len = len;
+            rdma_freeaddrinfo(res);
         }
     }
 }
