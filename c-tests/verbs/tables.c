@@ -2,8 +2,8 @@
 /* tables.c -- all tests */
 #include "harness.h"
 
-extern const struct test regions[], reregistered[], transfers[], atomics[], queues[], windows[], hostile[], forks[],
+extern const struct test regions[], reregistered[], transfers[], atomics[], queues[], windows[], addresses[], hostile[], forks[],
 	dontfork[];
 
-const struct test *const tables[] = {regions, reregistered, transfers, atomics, queues, windows, hostile, forks,
+const struct test *const tables[] = {regions, reregistered, transfers, atomics, queues, windows, addresses, hostile, forks,
 	dontfork, NULL};

@@ -2,70 +2,14 @@
 //! rdma_set_option(3), and the calls of rdma_cm for which iWARP has little or nothing to do.
 
 mod common;
+use common::ids::*;
 use common::verbs_h::*;
 use common::*;
-use libc::{c_int, c_void};
+use libc::c_int;
 use rdma_sys::*;
 use softverbs::rdma as cm;
 use std::net::{TcpListener, TcpStream};
 use std::ptr::null_mut;
-
-const ID: c_int = 0;
-const IB: c_int = 1;
-const TOS: c_int = 0;
-const REUSEADDR: c_int = 1;
-const AFONLY: c_int = 2;
-const ACK_TIMEOUT: c_int = 3;
-const IB_PATH: c_int = 1;
-
-type Id = *mut rdma_cm_id;
-
-fn new_id() -> Id {
-    let mut id = null_mut();
-    // SAFETY: the pointer outlives the call.
-    let ret = unsafe { cm::rdma_create_id(null_mut(), &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP) };
-    assert_eq!(ret, 0);
-    id
-}
-
-fn destroy(id: Id) {
-    // SAFETY: each identifier is destroyed once.
-    unsafe { cm::rdma_destroy_ep(id) };
-}
-
-/// Sets an option of as many bytes as the value has.
-fn set<T>(id: Id, level: c_int, name: c_int, mut value: T) -> c_int {
-    // SAFETY: the identifier lives, and the value outlives the call.
-    unsafe { cm::rdma_set_option(id, level, name, (&raw mut value).cast::<c_void>(), size_of::<T>()) }
-}
-
-fn address(host: &str, port: u16) -> libc::sockaddr_storage {
-    // SAFETY: all-zero is a valid sockaddr_storage, which is large enough for both families.
-    unsafe {
-        let mut storage: libc::sockaddr_storage = std::mem::zeroed();
-        match host.parse().unwrap() {
-            std::net::IpAddr::V4(v4) => {
-                let sin = (&raw mut storage).cast::<libc::sockaddr_in>();
-                (*sin).sin_family = libc::AF_INET as u16;
-                (*sin).sin_port = port.to_be();
-                (*sin).sin_addr.s_addr = u32::from(v4).to_be();
-            }
-            std::net::IpAddr::V6(v6) => {
-                let sin6 = (&raw mut storage).cast::<libc::sockaddr_in6>();
-                (*sin6).sin6_family = libc::AF_INET6 as u16;
-                (*sin6).sin6_port = port.to_be();
-                (*sin6).sin6_addr.s6_addr = v6.octets();
-            }
-        }
-        storage
-    }
-}
-
-fn bind(id: Id, host: &str) {
-    let mut local = address(host, 0);
-    // SAFETY: the identifier lives, and the address outlives the call.
-    assert_eq!(unsafe { cm::rdma_bind_addr(id, (&raw mut local).cast()) }, 0);
-}
 
 /// An identifier with a route to `port` and a queue pair.
 fn ready(id: Id, host: &str, port: u16) {
@@ -76,11 +20,6 @@ fn ready(id: Id, host: &str, port: u16) {
         assert_eq!(cm::rdma_resolve_route(id, 1000), 0);
         assert_eq!(cm::rdma_create_qp(id, null_mut(), &mut bare_attributes(4)), 0);
     }
-}
-
-fn src_port(id: Id) -> u16 {
-    // SAFETY: the identifier lives.
-    u16::from_be(unsafe { cm::rdma_get_src_port(id) })
 }
 
 fn dst_port(id: Id) -> u16 {

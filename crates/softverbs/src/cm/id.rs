@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::binding::Binding;
 use super::connect::Outgoing;
 use super::event::Event;
 use super::incoming::{Request, Unfetched};
@@ -51,9 +52,10 @@ pub(crate) struct State {
     pub phase: Phase,
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
-    /// The socket that rdma_bind_addr(3) has bound.
+    /// The address of rdma_bind_addr(3), which the identifier keeps until it is destroyed.
+    pub binding: Option<Binding>,
+    /// The socket that rdma_bind_addr(3) has bound, until it is used.
     pub socket: Option<Socket>,
-    pub src: Option<SocketAddr>,
     pub dst: Option<SocketAddr>,
     pub timeout: Duration,
     pub options: Options,
@@ -74,8 +76,8 @@ impl Id {
                 phase,
                 channel,
                 qp: None,
+                binding: None,
                 socket: None,
-                src: None,
                 dst: None,
                 timeout: Duration::ZERO,
                 options: Options::default(),

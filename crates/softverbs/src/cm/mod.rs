@@ -2,6 +2,7 @@
 //! Connection management: identifiers and their events, addresses, listening and connecting.
 
 pub(crate) mod addr;
+pub(crate) mod binding;
 mod complaints;
 pub(crate) mod connect;
 pub(crate) mod event;

@@ -2,6 +2,7 @@
 //! Two connected ends in one process, made with the calls a program makes.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod ids;
 pub mod verbs_h;
 
 use libc::c_int;

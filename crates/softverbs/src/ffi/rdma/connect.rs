@@ -11,6 +11,7 @@ use super::handle::IdObject;
 use super::param::{Carrier, read_param, read_private_data};
 use super::qp::connection_of;
 use super::sync;
+use crate::cm::binding::permit_rebind;
 use crate::cm::connect::{Attempt, Outgoing};
 use crate::cm::id::{Id, Phase};
 use crate::cm::listen::Listener;
@@ -24,7 +25,9 @@ use crate::socket::Socket;
 use iwarp::mpa;
 
 /// Listens for connect requests, which are reported as events, or fetched with [`super::rdma_get_request`]. EINVAL: the identifier is not
-/// bound, or in use. EADDRINUSE, EMFILE, ENOMEM.
+/// bound, or in use. EADDRINUSE, EADDRNOTAVAIL: it shares its address, or the port of a wildcard address, with another one
+/// (RDMA_OPTION_ID_REUSEADDR), while a listener has its address alone. EMFILE, ENOMEM: the identifier is not bound any more, as after EADDRINUSE
+/// because of another process.
 ///
 /// # Safety
 ///
@@ -42,8 +45,13 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
         }
         // SAFETY: `id` has not been destroyed (rdma_listen(3)).
         unsafe { sync::prepare(id) }?;
-        let socket = own.state().socket.take().ok_or(libc::EINVAL)?;
-        let listener = Listener::start(own, socket, backlog)?;
+        let socket = {
+            let mut state = own.state();
+            state.binding.as_ref().ok_or(libc::EINVAL)?.claim()?;
+            state.socket.take().ok_or(libc::EINVAL)?
+        };
+        permit_rebind(&socket);
+        let listener = Listener::start(own, socket, backlog).inspect_err(|_| own.state().binding = None)?;
         own.state().phase = Phase::Listening(listener);
         Ok(())
     })();
@@ -95,7 +103,9 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
                 Some(socket) => socket,
                 None => Socket::new(addr::family(&dst))?,
             };
-            if !is_bound {
+            if is_bound {
+                permit_rebind(&socket);
+            } else {
                 options.apply(&socket);
             }
             let rnr_retry = param.rnr_retry;

@@ -14,6 +14,7 @@ use super::handle::{IdObject, blank_id, create_object};
 use super::pd::default_pd;
 use super::sync;
 use crate::cm::addr;
+use crate::cm::binding::Binding;
 use crate::cm::event::Event;
 use crate::cm::id::{Id, Phase};
 use crate::ffi::context;
@@ -64,9 +65,10 @@ pub unsafe fn rdma_create_id(
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_destroy_id(3)).
     let own = unsafe { &IdObject::own(id).cm }.clone();
-    let (phase, qp) = {
+    let (phase, qp, socket, binding) = {
         let mut state = own.state();
-        (std::mem::replace(&mut state.phase, Phase::Ended), state.qp.take())
+        let phase = std::mem::replace(&mut state.phase, Phase::Ended);
+        (phase, state.qp.take(), state.socket.take(), state.binding.take())
     };
     match phase {
         Phase::Listening(listener) => listener.close(),
@@ -77,6 +79,9 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     if let Some(qp) = qp {
         qp.disconnect();
     }
+    // In this order: the address is free when its socket is closed.
+    drop(socket);
+    drop(binding);
     own.leave_channel();
     // SAFETY: the program does not use `id` any more (rdma_destroy_id(3)). `leave_channel` has withdrawn the events that carry its address.
     unsafe {
@@ -123,8 +128,20 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
     }
 }
 
-/// Binds an identifier to a local address: any address of this host, including loopback. EINVAL if it is bound or in use, or if the address
-/// is neither IPv4 nor IPv6. EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT (the host has no IPv6), EMFILE.
+/// Binds an identifier to a local address: any address of this host, including loopback; without a port, to a free one. The identifier has
+/// address and port until it is destroyed.
+///
+/// EADDRINUSE: another identifier has them. EADDRNOTAVAIL: another one has the port, and one of the two addresses is a wildcard address; or
+/// it is not an address of this host. Connections of a listener that has been destroyed do not count, nor do identifiers that were bound
+/// neither with this function nor with a source address. Identifiers that all have RDMA_OPTION_ID_REUSEADDR share an address until one of
+/// them listens. A wildcard address of IPv6 stands for those of IPv4 unless RDMA_OPTION_ID_AFONLY is set.
+///
+/// The same holds between processes of a host, and for TCP sockets of other programs, with three exceptions: there the error is EADDRINUSE if
+/// only the other address is a wildcard; an identifier that is connecting or connected does not exclude others; and one with
+/// RDMA_OPTION_ID_REUSEADDR excludes others only when it listens.
+///
+/// EINVAL: the identifier is bound or in use, or the address is neither IPv4 nor IPv6. EACCES: the port is privileged. EAFNOSUPPORT (the host
+/// has no IPv6), EMFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -135,19 +152,19 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
         let wanted = unsafe { addr::read(addr) }?;
-        let socket = Socket::new(addr::family(&wanted))?;
-        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
-        let options = own.state().options;
-        options.apply(&socket);
-        addr::bind(&socket, &wanted)?;
-        let bound = addr::local(&socket)?;
-        let mut state = own.state();
-        if !matches!(state.phase, Phase::Idle) || state.socket.is_some() {
-            return Err(libc::EINVAL);
-        }
-        state.socket = Some(socket);
-        state.src = Some(bound);
-        drop(state);
+        let bound = {
+            let mut state = own.state();
+            if !matches!(state.phase, Phase::Idle) || state.binding.is_some() {
+                return Err(libc::EINVAL);
+            }
+            let socket = Socket::new(addr::family(&wanted))?;
+            state.options.apply(&socket);
+            let binding = Binding::new(&socket, &wanted, state.options.reuse)?;
+            let bound = binding.addr();
+            state.socket = Some(socket);
+            state.binding = Some(binding);
+            bound
+        };
         // SAFETY: `id` has not been destroyed (rdma_bind_addr(3)).
         unsafe { enter(id, Some(&bound), None) };
         Ok(())
@@ -179,7 +196,8 @@ pub unsafe fn rdma_resolve_addr(
                 return Err(sys::errno());
             }
         }
-        let from = match own.state().src {
+        let bound = own.state().binding.as_ref().map(Binding::addr);
+        let from = match bound {
             Some(bound) => bound,
             None => addr::source_for(&to)?,
         };

@@ -20,8 +20,8 @@ const IB_PATH: c_int = 1;
 ///
 /// - RDMA_OPTION_ID_TOS (`uint8_t`): the type of service of the IPv4 packets and the traffic class of the IPv6 packets that the identifier
 ///   sends; of a listening one also those of the connections that it accepts from then on. It does not change a connection.
-/// - RDMA_OPTION_ID_REUSEADDR (`int`): accepted; an address can always be used again that no identifier listens on. EINVAL if the identifier
-///   listens, or is bound and the value is 0.
+/// - RDMA_OPTION_ID_REUSEADDR (`int`): the identifier can have the same address and port as others that have the option; see
+///   [`super::rdma_bind_addr`]. It ends when the identifier listens. EINVAL if the identifier listens, or is bound and the value is 0.
 /// - RDMA_OPTION_ID_AFONLY (`int`): an identifier that listens on the IPv6 wildcard address does not take (or, with 0, takes) connections
 ///   over IPv4. EINVAL if it is bound: a TCP socket cannot be changed then.
 /// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`): accepted without an effect; TCP measures when to repeat what is not acknowledged.
@@ -80,18 +80,20 @@ pub unsafe fn rdma_set_option(
             }
             (LEVEL_ID, ID_REUSEADDR) => {
                 let reuse = int()? != 0;
-                let state = cm.state();
-                let bound = state.socket.is_some();
-                match state.phase {
-                    Phase::Listening(_) => Err(libc::EINVAL),
-                    _ if !reuse && bound => Err(libc::EINVAL),
-                    _ => Ok(()),
+                let mut state = cm.state();
+                if matches!(state.phase, Phase::Listening(_)) || (!reuse && state.binding.is_some()) {
+                    return Err(libc::EINVAL);
                 }
+                state.options.reuse = reuse;
+                if let (true, Some(binding), Some(socket)) = (reuse, &state.binding, &state.socket) {
+                    binding.permit_reuse(socket);
+                }
+                Ok(())
             }
             (LEVEL_ID, ID_AFONLY) => {
                 let only = int()? != 0;
                 let mut state = cm.state();
-                if !matches!(state.phase, Phase::Idle) || state.socket.is_some() {
+                if !matches!(state.phase, Phase::Idle) || state.binding.is_some() {
                     return Err(libc::EINVAL);
                 }
                 state.options.only_ipv6 = Some(only);
