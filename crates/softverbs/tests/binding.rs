@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which local addresses identifiers can be bound to at the same time.
+//! Which local addresses identifiers can be bound to at the same time, and what an active identifier does with its address.
 
 mod common;
 use common::ids::*;
@@ -7,6 +7,7 @@ use common::verbs_h::*;
 use common::*;
 use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, c_int};
 use softverbs::rdma as cm;
+use std::ptr::null_mut;
 
 /// Binds an identifier; the errno of a failure.
 fn try_bind(id: Id, host: &str, port: u16) -> Result<(), c_int> {
@@ -149,5 +150,39 @@ fn what_is_left_of_a_server_does_not_keep_its_address() {
     assert_eq!(try_bind(id, "127.0.0.1", port), Ok(()));
     assert_eq!(another("127.0.0.1", port), [Err(EADDRINUSE); 2]);
     assert_eq!(listen(id), Ok(()));
+    destroy(id);
+}
+
+#[test]
+fn the_address_of_a_bound_identifier_stays_when_it_is_resolved() {
+    let (mut to, mut other) = (address("127.0.0.1", 7204), address("127.0.0.9", 0));
+    let (mut of_ipv6, mut to_ipv6) = (address("::1", 0), address("::1", 7204));
+    let [to, other, of_ipv6, to_ipv6] =
+        [&mut to, &mut other, &mut of_ipv6, &mut to_ipv6].map(|a| (&raw mut *a).cast());
+    for from in [other, of_ipv6, null_mut()] {
+        let id = new_id();
+        bind(id, "127.0.0.2");
+        let port = src_port(id);
+        // SAFETY: the identifier lives, and the addresses outlive the calls.
+        unsafe {
+            fails(cm::rdma_resolve_addr(id, from, to_ipv6, 1000), EINVAL);
+            assert_eq!(cm::rdma_resolve_addr(id, from, to, 1000), 0);
+            let source = (*id).route.addr.__bindgen_anon_1.src_sin;
+            assert_eq!(u32::from_be(source.sin_addr.s_addr), 0x7f00_0002);
+        }
+        assert_eq!(src_port(id), port);
+        destroy(id);
+    }
+    // The address of an identifier that is not bound.
+    let id = new_id();
+    // SAFETY: as above.
+    assert_eq!(unsafe { cm::rdma_resolve_addr(id, other, to, 1000) }, 0);
+    assert_eq!(another("127.0.0.9", src_port(id)), [Err(EADDRINUSE); 2]);
+    destroy(id);
+    let id = new_id();
+    bind(id, "127.0.0.1");
+    assert_eq!(listen(id), Ok(()));
+    // SAFETY: as above.
+    fails(unsafe { cm::rdma_resolve_addr(id, null_mut(), to, 1000) }, EINVAL);
     destroy(id);
 }

@@ -172,8 +172,11 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
     finish(result)
 }
 
-/// Finds the route to a remote address. The timeout applies to the TCP connection, which [`super::rdma_connect`] establishes. ENETUNREACH or
-/// another error of connect(2) if there is no route. RDMA_CM_EVENT_ADDR_RESOLVED is generated.
+/// Finds the route to a remote address. `src` is the local address, as with [`rdma_bind_addr`]; it is ignored if the identifier is bound. The
+/// timeout applies to the TCP connection, which [`super::rdma_connect`] establishes. RDMA_CM_EVENT_ADDR_RESOLVED is generated.
+///
+/// EINVAL: the identifier is in use, or the addresses are of different families or neither IPv4 nor IPv6. ENETUNREACH or another error of
+/// connect(2): there is no route. Errors of [`rdma_bind_addr`].
 ///
 /// # Safety
 ///
@@ -189,18 +192,24 @@ pub unsafe fn rdma_resolve_addr(
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `dst` is NULL or points to a socket address (rdma_resolve_addr(3)).
         let to = unsafe { addr::read(dst) }?;
-        if !src.is_null() {
+        let bound = || own.state().binding.as_ref().map(Binding::addr);
+        if !matches!(own.state().phase, Phase::Idle) {
+            return Err(libc::EINVAL);
+        }
+        if !src.is_null() && bound().is_none() {
             // SAFETY: `id` has not been destroyed and `src` points to a socket address (rdma_resolve_addr(3)).
             let ret = unsafe { rdma_bind_addr(id, src) };
             if ret != 0 {
                 return Err(sys::errno());
             }
         }
-        let bound = own.state().binding.as_ref().map(Binding::addr);
-        let from = match bound {
+        let from = match bound() {
             Some(bound) => bound,
             None => addr::source_for(&to)?,
         };
+        if addr::family(&from) != addr::family(&to) {
+            return Err(libc::EINVAL);
+        }
         {
             let mut state = own.state();
             state.dst = Some(to);
