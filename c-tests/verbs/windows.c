@@ -157,7 +157,7 @@ rebound_t(struct side *side, bool names_region)
 
 	accept_end(&end, side);
 	open_view(&view, &end, IBV_MW_TYPE_1);
-	bind_1(&end, &view, 1, part(&view, AT, LENGTH, RIGHTS));
+	bind_1(&end, &view, 1, part(&view, AT, LENGTH, RIGHTS | IBV_ACCESS_LOCAL_WRITE));
 	expect_busy(&view);
 	tell_place(side, (uintptr_t)view.memory + AT, view.mw->rkey);
 	hear(side, 'w');
@@ -263,7 +263,7 @@ invalidated_t(struct side *side, bool by_peer)
 
 	accept_end(&end, side);
 	open_view(&view, &end, IBV_MW_TYPE_2);
-	rkey = bind_2(&end, &view, 1, part(&view, AT, LENGTH, RIGHTS));
+	rkey = bind_2(&end, &view, 1, part(&view, AT, LENGTH, RIGHTS | IBV_ACCESS_LOCAL_WRITE));
 	expect_busy(&view);
 	DONE(ibv_post_recv(end.id->qp, &receive, &bad_receive));
 	tell_place(side, (uintptr_t)view.memory + AT, rkey);

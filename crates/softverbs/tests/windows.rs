@@ -218,7 +218,10 @@ fn what_cannot_be_bound_is_not_posted() {
     let refused = |mw, info| (ends.bind(mw, 3, info), rkey(one) == key);
     assert_eq!(refused(two, good), (libc::EINVAL, true));
     assert_eq!(refused(one, ibv_mw_bind_info { mr: null_mut(), ..good }), (libc::EINVAL, true));
-    assert_eq!(refused(one, ibv_mw_bind_info { mw_access_flags: 1, ..good }), (libc::EINVAL, true));
+    assert_eq!(
+        refused(one, ibv_mw_bind_info { mw_access_flags: MW_BIND as u32, ..good }),
+        (libc::EINVAL, true)
+    );
     assert_eq!(refused(one, ibv_mw_bind_info { mr: foreign, ..good }), (libc::EPERM, true));
     let refused = |mw, rkey, info| ends.server.post(&mut ends.post_bind(mw, rkey, info), None);
     let key = rkey(two);

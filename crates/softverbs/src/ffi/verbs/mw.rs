@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::mr::MrObject;
 use super::pd::PdObject;
 use super::{QpObject, null_with};
-use crate::access::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};
+use crate::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};
 use crate::conn::wr::{Local, Op, SendWr};
 use crate::ffi::context::owns;
 use crate::ffi::object::Object;
@@ -78,7 +78,9 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 ///
 /// `info.mr` must be NULL or a memory region that has not been deregistered.
 unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<SendWr, Errno> {
-    if info.mw_access_flags & !ACCESS != 0 || (info.mr.is_null() && (info.addr != 0 || info.length != 0)) {
+    if info.mw_access_flags & !(ACCESS | LOCAL_WRITE) != 0
+        || (info.mr.is_null() && (info.addr != 0 || info.length != 0))
+    {
         return Err(libc::EINVAL);
     }
     let mut region = 0;
@@ -102,7 +104,7 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
         fence: false,
         solicited: false,
         imm: [0; 4],
-        local: Local::Window { region, access: info.mw_access_flags, len: info.length },
+        local: Local::Window { region, access: info.mw_access_flags & ACCESS, len: info.length },
         len: 0,
         remote_addr: info.addr,
         rkey,
@@ -115,10 +117,10 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
 /// within the region, the region has no IBV_ACCESS_MW_BIND, the window is written and the region has no local write access, or window,
 /// region and queue pair are not of one protection domain.
 ///
-/// EINVAL: the window is not of type 1, an access flag is not one of IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC and _ZERO_BASED,
-/// `mr` is NULL for a range, or the queue pair is not connected or is another device's. EPERM: window and region are not of one protection
-/// domain. ENOMEM: the
-/// send queue is full. EIO: the system provides no random bytes.
+/// EINVAL: the window is not of type 1, an access flag is not one of IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, _ZERO_BASED and
+/// _LOCAL_WRITE (which has no effect, since a window has no local key), `mr` is NULL for a range, or the queue pair is not connected or is
+/// another device's. EPERM: window and region are not of one protection domain. ENOMEM: the send queue is full. EIO: the system provides no
+/// random bytes.
 ///
 /// # Safety
 ///
