@@ -23,6 +23,7 @@ attributes_i(struct side *side)
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port;
 	struct ibv_device_attr_ex extended;
+	struct ibv_gid_entry first;
 	union ibv_gid gid;
 	int n;
 	struct ibv_device **list = ibv_get_device_list(&n);
@@ -38,6 +39,9 @@ attributes_i(struct side *side)
 	EXPECT(ibv_query_port(device, 2, &port) == EINVAL, "");
 	DONE(ibv_query_gid(device, 1, 0, &gid));
 	EXPECT(ibv_query_gid(device, 1, port.gid_tbl_len + 10000, &gid) == -1, "");
+	EXPECT(extended.phys_port_cnt_ex == 1, "%u ports", extended.phys_port_cnt_ex);
+	EXPECT(on_device() || (attr.vendor_id == 0x02736f && attr.vendor_part_id == 1), "%#x %#x", attr.vendor_id, attr.vendor_part_id);
+	EXPECT(ibv_query_gid_table(device, &first, 0, 0) == -EINVAL, "a table without room for the first entry");
 	rdma_destroy_id(id);
 }
 

@@ -17,6 +17,10 @@ use crate::sys::{self, set_errno};
 pub(super) const PORT: u8 = 1;
 /// The GUID of node and system image in network byte order: locally administered, and the same on every host, as there is one such device.
 const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
+/// The OUI that the GUID begins with: a locally administered one, which no maker of adapters has.
+const VENDOR: u32 = 0x02_736f;
+/// The only part of this vendor.
+const PART: u32 = 1;
 /// iWARP has one partition, the default one.
 const PKEY: u16 = 0xffff;
 
@@ -210,6 +214,8 @@ fn device_attributes() -> ibv_device_attr_ex {
     }
     orig.node_guid = GUID;
     orig.sys_image_guid = GUID;
+    orig.vendor_id = VENDOR;
+    orig.vendor_part_id = PART;
     orig.max_pkeys = 1;
     orig.max_mr_size = u64::MAX;
     orig.page_size_cap = sys::page_size();
@@ -233,6 +239,7 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_srq_wr = MAX_SRQ_WR as c_int;
     orig.max_srq_sge = MAX_SGE as c_int;
     orig.phys_port_cnt = 1;
+    attr.phys_port_cnt_ex = 1;
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT
     attr.odp_caps.general_caps = 0b11;
     // SEND, RECV, WRITE, READ, ATOMIC and SRQ_RECV.

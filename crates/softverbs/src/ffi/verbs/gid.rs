@@ -31,6 +31,14 @@ struct Local {
     interface: u32,
 }
 
+impl Local {
+    /// The entry of the table that has this index.
+    fn entry(&self, index: usize) -> GidEntry {
+        let port = u32::from(PORT);
+        GidEntry { gid: self.gid, index: index as u32, port, kind: KIND, interface: self.interface }
+    }
+}
+
 /// The addresses of the host, loopback last, so that a program that takes the first one takes one that others reach, if there is one. They
 /// are asked for each time: they may change.
 fn table() -> Vec<Local> {
@@ -71,7 +79,7 @@ pub(super) fn count() -> usize {
 
 fn entry(port: u32, index: usize) -> Option<GidEntry> {
     let local = table().into_iter().nth(index).filter(|_| port == u32::from(PORT))?;
-    Some(GidEntry { gid: local.gid, index: index as u32, port, kind: KIND, interface: local.interface })
+    Some(local.entry(index))
 }
 
 /// Returns an entry of the GID table: 0, or -1 and EINVAL if there is no such port or entry.
@@ -112,8 +120,8 @@ pub unsafe fn _ibv_query_gid_ex(
     0
 }
 
-/// The function behind ibv_query_gid_table(3): up to `max` entries. Returns their number, or a negative errno value: EINVAL for a flag or a
-/// size below that of an entry.
+/// The function behind ibv_query_gid_table(3): all entries. Returns their number, or a negative errno value: EINVAL for a flag, a size below
+/// that of an entry, or room for fewer entries than there are; then nothing is stored.
 ///
 /// # Safety
 ///
@@ -128,14 +136,15 @@ pub unsafe fn _ibv_query_gid_table(
     if flags != 0 || size < size_of::<GidEntry>() {
         return -(libc::EINVAL as isize);
     }
-    let found = (0..).map_while(|index| entry(u32::from(PORT), index)).take(max);
-    let mut written = 0;
-    for entry in found {
-        // SAFETY: `to` points to `max` elements of `size` bytes, and `written` is below `max`.
-        unsafe { to.byte_add(written * size).write(entry) };
-        written += 1;
+    let found = table();
+    if found.len() > max {
+        return -(libc::EINVAL as isize);
     }
-    written as isize
+    for (at, local) in found.iter().enumerate() {
+        // SAFETY: `to` points to `max` elements of `size` bytes, and `at` is below `max`.
+        unsafe { to.byte_add(at * size).write(local.entry(at)) };
+    }
+    found.len() as isize
 }
 
 /// Returns the type of an entry, in the way of the private function of libibverbs that programs of rdma-core itself call: 0, or -1 and EINVAL.
@@ -163,9 +172,14 @@ mod tests {
         let count = count();
         // SAFETY: `context` is ours, and the results are valid for writes of what they are.
         unsafe {
-            let mut entries = [GidEntry { gid: [0; 16], index: 9, port: 9, kind: 9, interface: 0 }; 64];
-            let found = _ibv_query_gid_table(context, entries.as_mut_ptr(), 64, 0, size_of::<GidEntry>());
-            assert_eq!(found, count.min(64) as isize);
+            let mut entries =
+                vec![GidEntry { gid: [0; 16], index: 9, port: 9, kind: 9, interface: 0 }; count];
+            let short =
+                _ibv_query_gid_table(context, entries.as_mut_ptr(), count - 1, 0, size_of::<GidEntry>());
+            assert_eq!(short, -(libc::EINVAL as isize), "there is no room for one");
+            assert!(entries.iter().all(|entry| entry.port == 9), "nothing is stored");
+            let found = _ibv_query_gid_table(context, entries.as_mut_ptr(), count, 0, size_of::<GidEntry>());
+            assert_eq!(found, count as isize);
             let loopback = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
             assert!(entries.iter().any(|entry| entry.gid == loopback && entry.interface != 0));
             for (i, entry) in entries.iter().take(count).enumerate() {
