@@ -547,6 +547,48 @@ states_i(struct side *side)
 	close_end(&end);
 }
 
+/* A queue pair of ibv_create_qp is in RESET, where it takes no receives, and one of rdma_create_qp in INIT, where it does. */
+static void
+created_i(struct side *side)
+{
+	struct rdma_cm_id *id;
+	struct ibv_context *device = device_of(side, &id);
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_cq *cq = ibv_create_cq(device, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+	struct ibv_recv_wr receive = {.wr_id = 1}, *bad = NULL;
+	struct ibv_qp *qp;
+
+	MADE(pd);
+	MADE(cq);
+	qp = ibv_create_qp(pd, &init);
+	MADE(qp);
+	EXPECT(qp->state == IBV_QPS_RESET, "state %d", qp->state);
+	/* rxe's user-space driver does not store which one it refuses */
+	EXPECT(ibv_post_recv(qp, &receive, &bad) == EINVAL && (on_device() || bad == &receive), "a receive in RESET");
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	EXPECT(qp->state == IBV_QPS_INIT, "state %d", qp->state);
+	DONE(ibv_post_recv(qp, &receive, &bad));
+	DONE(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+	EXPECT(attr.qp_state == IBV_QPS_INIT, "state %d", attr.qp_state);
+	attr.qp_state = IBV_QPS_RESET;
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+	EXPECT(ibv_post_recv(qp, &receive, &bad) == EINVAL, "a receive in RESET");
+	DONE(ibv_destroy_qp(qp));
+
+	init.qp_type = IBV_QPT_RC;
+	DONE(rdma_create_qp(id, NULL, &init));
+	EXPECT(id->qp->state == IBV_QPS_INIT, "state %d", id->qp->state);
+	DONE(ibv_query_qp(id->qp, &attr, IBV_QP_STATE, &init));
+	EXPECT(attr.qp_state == IBV_QPS_INIT, "state %d", attr.qp_state);
+	DONE(ibv_post_recv(id->qp, &receive, &bad));
+	rdma_destroy_qp(id);
+	DONE(ibv_destroy_cq(cq));
+	DONE(ibv_dealloc_pd(pd));
+	rdma_destroy_id(id);
+}
+
 static void
 states_t(struct side *side)
 {
@@ -568,7 +610,7 @@ refused_i(struct side *side)
 	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD};
 	struct ibv_cq_init_attr_ex stamped = {.cqe = 8, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
 	struct ibv_ah_attr ah = {.port_num = 1};
-	struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTR};
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT}, ready = {.qp_state = IBV_QPS_RTR};
 	struct ibv_qp *qp;
 
 	MADE(pd);
@@ -582,6 +624,8 @@ refused_i(struct side *side)
 	attr.cap.max_send_sge = 1;
 	qp = ibv_create_qp(pd, &attr);
 	MADE(qp);
+	EXPECT(ibv_modify_qp(qp, &ready, IBV_QP_STATE) == EINVAL, "not from RESET");
+	DONE(ibv_modify_qp(qp, &init, IBV_QP_STATE));
 	EXPECT(ibv_modify_qp(qp, &ready, IBV_QP_STATE) == EOPNOTSUPP, "only rdma_cm connects");
 	EXPECT(ibv_destroy_cq(cq) == EBUSY && ibv_dealloc_pd(pd) == EBUSY, "");
 	DONE(ibv_destroy_qp(qp));
@@ -601,6 +645,7 @@ const struct test queues[] = {
 	{.name = "last-wqe-reached-event", .target = last_wqe_t, .initiator = last_wqe_i},
 	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
 	{.name = "requests-in-order", .target = order_t, .initiator = order_i},
+	{.name = "queue-pair-created", .target = nothing, .initiator = created_i},
 	{.name = "queue-pair-states", .target = states_t, .initiator = states_i},
 	{.name = "what-iwarp-has-not", .target = nothing, .initiator = refused_i},
 	{.name = NULL},

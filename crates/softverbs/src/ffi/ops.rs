@@ -231,10 +231,10 @@ unsafe extern "C" fn post_recv(
     // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_recv(3)).
     let qp = &unsafe { QpObject::own(qp) }.qp;
     // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_recv(3)). A queue pair with a shared
-    // receive queue has no receive queue.
+    // receive queue has no receive queue, and one in the state RESET takes no work requests.
     unsafe {
         post_receives(wr, bad_wr, qp.max_recv_sge, |wr| {
-            if qp.srq.is_some() { Err(libc::EINVAL) } else { qp.post_receive(wr) }
+            if qp.srq.is_some() || qp.is_reset() { Err(libc::EINVAL) } else { qp.post_receive(wr) }
         })
     }
 }

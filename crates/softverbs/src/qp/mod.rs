@@ -53,15 +53,18 @@ pub(crate) trait ConnObserver: Send + Sync {
     fn ended(&self);
 }
 
-const INIT: u8 = 0;
-const CONNECTED: u8 = 1;
-const DESTROYED: u8 = 2;
+const RESET: u8 = 0;
+const INIT: u8 = 1;
+const CONNECTED: u8 = 2;
+const DESTROYED: u8 = 3;
 
 /// How far a queue pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It has never had a connection.
-    Unconnected,
+    /// It has never had a connection, and takes no work requests.
+    Reset,
+    /// It has never had a connection, and takes receives.
+    Init,
     Connected,
     /// Its connection has ended.
     Over,
@@ -209,7 +212,7 @@ impl Qp {
             max_send_sge,
             max_recv_sge,
             signal_all,
-            state: AtomicU8::new(INIT),
+            state: AtomicU8::new(RESET),
             turn: Turn::new(),
             sends,
             receives,
@@ -236,9 +239,22 @@ impl Qp {
         Ok(qp)
     }
 
+    /// Has an unconnected queue pair take receives, or none.
+    pub(crate) fn set_init(&self, init: bool) {
+        let (from, to) = if init { (RESET, INIT) } else { (INIT, RESET) };
+        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether it takes no work requests, not even receives.
+    #[inline]
+    pub(crate) fn is_reset(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == RESET
+    }
+
     /// Begins to move messages over a connection. Whatever the error, the queue pair is then in the state of a connection that ended.
     pub(crate) fn connect(&self, stream: Stream) -> Result<(), Errno> {
-        if self.state.compare_exchange(INIT, CONNECTED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        let connected = |state| matches!(state, RESET | INIT).then_some(CONNECTED);
+        if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, connected).is_err() {
             return Err(libc::EISCONN);
         }
         let _ = self.observer.set(stream.observer.clone());
@@ -309,7 +325,8 @@ impl Qp {
 
     pub(crate) fn stage(&self) -> Stage {
         match self.state.load(Ordering::Acquire) {
-            INIT => Stage::Unconnected,
+            RESET => Stage::Reset,
+            INIT => Stage::Init,
             _ if lock(&self.session).conn.is_over() => Stage::Over,
             _ => Stage::Connected,
         }

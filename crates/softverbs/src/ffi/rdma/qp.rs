@@ -28,7 +28,8 @@ pub(super) unsafe fn connection_of(qp: *mut ibv_qp) -> Arc<Qp> {
     unsafe { verbs::QpObject::own(qp) }.qp.clone()
 }
 
-/// Creates the queue pair of an identifier, as `create_qp` in [`crate::verbs`]. What `attr` leaves open is completed, and stored in it:
+/// Creates the queue pair of an identifier, as `create_qp` in [`crate::verbs`]; its state is INIT, in which it takes receives. What `attr`
+/// leaves open is completed, and stored in it:
 ///
 /// - without a protection domain: that of the identifier, or the default one of the device;
 /// - without a completion queue: that of the identifier, or a new one, with a channel, of as many entries as the queue pair has requests of
@@ -130,6 +131,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
             // SAFETY: `qp` has just been created and `id` has not been destroyed. The program does not read these fields before this function
             // has returned.
             unsafe {
+                verbs::enter_init(qp);
                 own.cm.state().qp = Some(connection_of(qp));
                 made.show(id);
                 addr_of_mut!((*id).qp).write(qp);

@@ -41,7 +41,7 @@ pub(crate) use mr::advise_mr_slot;
 pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2};
 pub(crate) use mw::{alloc_mw, bind_mw, dealloc_mw, read_window_wr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
-pub(crate) use qp::{QpObject, are_of, create_qp, create_qp_slot, destroy_qp, extended};
+pub(crate) use qp::{QpObject, are_of, create_qp, create_qp_slot, destroy_qp, enter_init, extended};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
 pub use qp_ex::ibv_qp_to_qp_ex;
 pub use rereg::*;

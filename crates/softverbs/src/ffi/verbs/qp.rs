@@ -8,7 +8,7 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::cq::CqObject;
 use super::device::PORT;
@@ -30,8 +30,6 @@ pub(crate) struct QpOwn {
     cap: ibv_qp_cap,
     /// What `ibv_wr_start` and the calls behind it build, if the queue pair was created for them.
     pub(super) builder: Option<Builder>,
-    /// The program has asked for the state RESET, in which a queue pair that has no connection takes no work requests.
-    reset: AtomicBool,
 }
 
 pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
@@ -51,10 +49,11 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
     }
 }
 
-/// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. EOPNOTSUPP: it is to have operations
-/// that iWARP does not have, or other extensions. EINVAL: the type is not RC, a completion queue or the protection domain is missing, an object
-/// belongs to another device, the shared receive queue belongs to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The
-/// actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
+/// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. Its state is RESET.
+///
+/// EOPNOTSUPP: it is to be of another type than IBV_QPT_RC, to have operations that iWARP does not have, or other extensions. EINVAL: verbs have
+/// no such type, a completion queue or the protection domain is missing, an object belongs to another device, the shared receive queue belongs
+/// to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
 ///
 /// # Safety
 ///
@@ -134,14 +133,14 @@ pub(crate) unsafe fn create_qp(
     qp.handle = num;
     qp.qp_num = num;
     qp.qp_type = given.qp_type;
-    qp.state = rdma_sys::ibv_qp_state::IBV_QPS_INIT;
+    qp.state = ibv_qp_state::IBV_QPS_RESET;
     let cap = ibv_qp_cap { max_send_sge, max_recv_sge, max_inline_data: MAX_INLINE as u32, ..cap };
     // SAFETY: `attr` is writable: rdma_create_qp_ex(3) returns the actual capabilities in it.
     unsafe { addr_of_mut!((*attr).cap).write(cap) };
     log::debug!("queue pair {num} created");
     let builder = operations.map(|_| Builder::default());
     let connection = inner.clone();
-    let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder, reset: AtomicBool::new(false) });
+    let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder });
     let handle = qp as usize;
     connection.set_on_trouble(Box::new(move |trouble| {
         let (kind, object) = match trouble {
@@ -153,6 +152,20 @@ pub(crate) unsafe fn create_qp(
         events::raise(kind, object);
     }));
     Ok(qp)
+}
+
+/// Brings a new queue pair to the state INIT, in which it takes receives.
+///
+/// # Safety
+///
+/// `qp` must come from [`create_qp`] and not have been destroyed.
+pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
+    // SAFETY: `qp` was returned by `create_qp` and has not been destroyed. Only functions of verbs write the field.
+    unsafe {
+        let own = QpObject::own(qp);
+        own.qp.set_init(true);
+        addr_of_mut!((*qp).state).write(state_of(own));
+    }
 }
 
 /// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as [`create_qp`].
@@ -185,8 +198,9 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
     attr
 }
 
-/// Creates a queue pair. Its actual capabilities are stored in `attr`. A queue pair of the software device is connected by rdma_cm: with
-/// rdma_create_qp(3) it belongs to an identifier from the beginning. EINVAL as for [`create_qp`], ENOMEM.
+/// Creates a queue pair in the state RESET, in which it takes no work requests, not even receives. Its actual capabilities are stored in `attr`.
+/// A queue pair of the software device is connected by rdma_cm: with rdma_create_qp(3) it belongs to an identifier from the beginning.
+/// EOPNOTSUPP and EINVAL as for [`create_qp`], ENOMEM.
 ///
 /// # Safety
 ///
@@ -219,8 +233,8 @@ pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// The state of a queue pair as verbs name it.
 fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
     match own.qp.stage() {
-        Stage::Unconnected if own.reset.load(Ordering::Relaxed) => ibv_qp_state::IBV_QPS_RESET,
-        Stage::Unconnected => ibv_qp_state::IBV_QPS_INIT,
+        Stage::Reset => ibv_qp_state::IBV_QPS_RESET,
+        Stage::Init => ibv_qp_state::IBV_QPS_INIT,
         Stage::Connected => ibv_qp_state::IBV_QPS_RTS,
         Stage::Over => ibv_qp_state::IBV_QPS_ERR,
     }
@@ -255,8 +269,8 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
     let own = unsafe { QpObject::own(qp) };
     use ibv_qp_state::*;
     match (state_of(own), attr.qp_state) {
-        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_RESET) => own.reset.store(true, Ordering::Relaxed),
-        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_INIT) => own.reset.store(false, Ordering::Relaxed),
+        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_RESET) => own.qp.set_init(false),
+        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_INIT) => own.qp.set_init(true),
         (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) | (IBV_QPS_ERR, IBV_QPS_ERR) => {}
         (IBV_QPS_RTS | IBV_QPS_INIT | IBV_QPS_RESET, IBV_QPS_ERR) => own.qp.disconnect(),
         (IBV_QPS_INIT, IBV_QPS_RTR | IBV_QPS_RTS) => {
