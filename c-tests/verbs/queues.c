@@ -607,7 +607,9 @@ refused_i(struct side *side)
 	struct ibv_context *device = device_of(side, &id);
 	struct ibv_pd *pd = ibv_alloc_pd(device);
 	struct ibv_cq *cq = ibv_create_cq(device, 8, NULL, NULL, 0);
-	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD};
+	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}};
+	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV,
+		IBV_QPT_DRIVER};
 	struct ibv_cq_init_attr_ex stamped = {.cqe = 8, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
 	struct ibv_ah_attr ah = {.port_num = 1};
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT}, ready = {.qp_state = IBV_QPS_RTR};
@@ -615,7 +617,12 @@ refused_i(struct side *side)
 
 	MADE(pd);
 	MADE(cq);
-	EXPECT(ibv_create_qp(pd, &attr) == NULL && errno != 0, "%s", strerror(errno));
+	for (unsigned i = 0; i < sizeof(types) / sizeof(*types); i++) {
+		attr.qp_type = types[i];
+		EXPECT(ibv_create_qp(pd, &attr) == NULL && errno == EOPNOTSUPP, "type %d: %s", types[i], strerror(errno));
+	}
+	attr.qp_type = 77;
+	EXPECT(ibv_create_qp(pd, &attr) == NULL && errno == EINVAL, "%s", strerror(errno));
 	EXPECT(ibv_create_ah(pd, &ah) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
 	EXPECT(ibv_create_cq_ex(device, &stamped) == NULL && errno == EOPNOTSUPP, "%s", strerror(errno));
 	attr.qp_type = IBV_QPT_RC;

@@ -34,6 +34,26 @@ pub(crate) struct QpOwn {
 
 pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
 
+/// What a program can do that asks for what iWARP does not have.
+const REMEDY: &str = "soft0 offers reliable connections (IBV_QPT_RC) that rdma_cm sets up; use the program's option for rdma_cm, for \
+                      example -R of perftest or -cm 1 of qperf";
+
+/// EOPNOTSUPP for types of queue pairs that iWARP does not have, EINVAL for what is no type.
+fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
+    use ibv_qp_type::*;
+    let name = match qp_type {
+        IBV_QPT_RC => return Ok(()),
+        IBV_QPT_UC => "IBV_QPT_UC",
+        IBV_QPT_UD => "IBV_QPT_UD",
+        IBV_QPT_RAW_PACKET => "IBV_QPT_RAW_PACKET",
+        IBV_QPT_XRC_SEND => "IBV_QPT_XRC_SEND",
+        IBV_QPT_XRC_RECV => "IBV_QPT_XRC_RECV",
+        IBV_QPT_DRIVER => "IBV_QPT_DRIVER",
+        _ => return Err(libc::EINVAL),
+    };
+    Err(unsupported(&format!("a queue pair of type {name}: {REMEDY}")))
+}
+
 /// Whether the objects of the attributes, as far as there are any, belong to the device.
 ///
 /// # Safety
@@ -51,9 +71,11 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
 
 /// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. Its state is RESET.
 ///
+/// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
+///
 /// EOPNOTSUPP: it is to be of another type than IBV_QPT_RC, to have operations that iWARP does not have, or other extensions. EINVAL: verbs have
 /// no such type, a completion queue or the protection domain is missing, an object belongs to another device, the shared receive queue belongs
-/// to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`]. The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
+/// to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`].
 ///
 /// # Safety
 ///
@@ -68,8 +90,8 @@ pub(crate) unsafe fn create_qp(
     // SAFETY: `attr` points to an ibv_qp_init_attr_ex (rdma_create_qp_ex(3)), which holds only integers and addresses; it is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
-    let refused = given.qp_type != ibv_qp_type::IBV_QPT_RC
-        || given.comp_mask & MASK_PD == 0
+    check_type(given.qp_type)?;
+    let refused = given.comp_mask & MASK_PD == 0
         || given.pd.is_null()
         || given.send_cq.is_null()
         || given.recv_cq.is_null()
@@ -274,9 +296,7 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
         (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) | (IBV_QPS_ERR, IBV_QPS_ERR) => {}
         (IBV_QPS_RTS | IBV_QPS_INIT | IBV_QPS_RESET, IBV_QPS_ERR) => own.qp.disconnect(),
         (IBV_QPS_INIT, IBV_QPS_RTR | IBV_QPS_RTS) => {
-            return unsupported(
-                "a queue pair that rdma_cm has not connected cannot be made ready to send or to receive",
-            );
+            return unsupported(&format!("a queue pair connected without rdma_cm: {REMEDY}"));
         }
         (IBV_QPS_RTS | IBV_QPS_ERR, IBV_QPS_RESET) => {
             return unsupported("a queue pair that has had a connection cannot be reset");
