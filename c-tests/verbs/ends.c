@@ -40,7 +40,15 @@ find(struct side *side, int flags)
 bool
 on_device(void)
 {
-	return strcmp(getenv("PAIRS_PROVIDER"), "soft") != 0;
+	const char *provider = getenv("PAIRS_PROVIDER");
+
+	return provider != NULL && strcmp(provider, "soft") != 0;
+}
+
+const char *
+not_soft(void)
+{
+	return on_device() ? "" : NULL;
 }
 
 struct ibv_context *

@@ -52,6 +52,9 @@ struct ibv_context *device_of(struct side *side, struct rdma_cm_id **id);
 /* Whether the device is a real one, whatever the tests' expectations of it are. */
 bool on_device(void);
 
+/* For test.missing, of tests of soft0 only: "" on a real device. */
+const char *not_soft(void);
+
 /* Sends bytes to the other process, and receives them, beside the connection. */
 void tell(struct side *side, const void *what, size_t size);
 void learn(struct side *side, void *what, size_t size);

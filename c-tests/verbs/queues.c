@@ -124,15 +124,6 @@ fatal_i(struct side *side)
 	close_end(&end);
 }
 
-/* "": this run is about a real device. */
-static const char *
-not_soft(void)
-{
-	const char *provider = getenv("PAIRS_PROVIDER");
-
-	return provider != NULL && strcmp(provider, "soft") != 0 ? "" : NULL;
-}
-
 /* In strict mode a completion queue that is overrun is in error: once, with the queue pair, and the other side sees the connection end. */
 #define ENTRIES 4
 #define WRITES 16
@@ -589,6 +580,32 @@ created_i(struct side *side)
 	rdma_destroy_id(id);
 }
 
+/* RDMA_OPTION_ID_ACK_TIMEOUT is an attribute of the queue pair. */
+static void
+ack_timeout_i(struct side *side)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *found;
+	struct ibv_qp_init_attr init = end_attributes();
+	struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7};
+	struct ibv_qp_attr attr;
+	struct rdma_cm_id *id;
+	uint8_t timeout = 17;
+
+	hear(side, 'L');
+	DONE(rdma_getaddrinfo(side->addr, side->port, &hints, &found));
+	DONE(rdma_create_ep(&id, found, NULL, &init));
+	rdma_freeaddrinfo(found);
+	DONE(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)));
+	DONE(rdma_connect(id, &param));
+	DONE(ibv_query_qp(id->qp, &attr, IBV_QP_TIMEOUT, &init));
+	EXPECT(attr.timeout == timeout, "%u", attr.timeout);
+	hear(side, 'A');
+	say(side, 'C');
+	say(side, 'd');
+	rdma_disconnect(id);
+	rdma_destroy_ep(id);
+}
+
 static void
 states_t(struct side *side)
 {
@@ -653,6 +670,7 @@ const struct test queues[] = {
 	{.name = "extended-queues", .target = extended_t, .initiator = extended_i},
 	{.name = "requests-in-order", .target = order_t, .initiator = order_i},
 	{.name = "queue-pair-created", .target = nothing, .initiator = created_i},
+	{.name = "queue-pair-ack-timeout", .target = states_t, .initiator = ack_timeout_i},
 	{.name = "queue-pair-states", .target = states_t, .initiator = states_i},
 	{.name = "what-iwarp-has-not", .target = nothing, .initiator = refused_i},
 	{.name = NULL},

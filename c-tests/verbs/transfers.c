@@ -56,6 +56,45 @@ post_read_i(struct side *side)
 	close_end(&end);
 }
 
+/* IBV_SEND_INLINE belongs to sends and writes. An adapter refuses it with operations that return data; soft0 does in strict mode. */
+static void
+read_inline(struct side *side, const char *mode, bool refused)
+{
+	struct ibv_sge word = {.length = 8};
+	struct ibv_send_wr wr = {.sg_list = &word, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE}, *bad;
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP};
+	char *memory = pages(SIZE);
+	struct place place;
+	struct ibv_mr *mr;
+	struct end end;
+
+	setenv("SOFTVERBS_STRICT", mode, 1);
+	connect_end(&end, side);
+	learn(side, &place, sizeof(place));
+	mr = rdma_reg_msgs(end.id, memory, SIZE);
+	MADE(mr);
+	word.addr = (uintptr_t)memory;
+	word.lkey = mr->lkey;
+	for (unsigned i = 0; refused && i < sizeof(opcodes) / sizeof(*opcodes); i++) {
+		wr.opcode = opcodes[i];
+		EXPECT(ibv_post_send(end.id->qp, &wr, &bad) == EINVAL && bad == &wr, "opcode %d", opcodes[i]);
+	}
+	if (refused)
+		EXPECT(rdma_post_read(end.id, NULL, memory, SIZE, mr, IBV_SEND_SIGNALED | IBV_SEND_INLINE, place.addr, place.rkey) == -1
+			&& errno == EINVAL, "%s", strerror(errno));
+	DONE(rdma_post_read(end.id, NULL, memory, SIZE, mr, IBV_SEND_SIGNALED | (refused ? 0 : IBV_SEND_INLINE), place.addr,
+		place.rkey));
+	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
+	check_pattern(memory, SIZE, 1, "what was read");
+	DONE(ibv_dereg_mr(mr));
+	say(side, 'd');
+	close_end(&end);
+}
+
+static void read_inline_strict_i(struct side *side) { read_inline(side, "adapter", true); }
+static void read_inline_warn_i(struct side *side) { read_inline(side, "warn", false); }
+static void read_inline_i(struct side *side) { read_inline(side, "off", false); }
+
 /* Not before there is a connection. */
 static void
 nobody(struct side *side)
@@ -431,6 +470,9 @@ own_queues_i(struct side *side)
 
 const struct test transfers[] = {
 	{.name = "post-read", .target = patterned_t, .initiator = post_read_i},
+	{.name = "post-read-inline", .target = patterned_t, .initiator = read_inline_i, .missing = not_soft},
+	{.name = "post-read-inline-warn", .target = patterned_t, .initiator = read_inline_warn_i, .missing = not_soft},
+	{.name = "post-read-inline-strict", .target = patterned_t, .initiator = read_inline_strict_i, .missing = not_soft},
 	{.name = "post-read-before-connected", .target = nobody, .initiator = too_early_i},
 	{.name = "gathered-and-inline", .target = gathered_t, .initiator = gathered_i},
 	{.name = "16-entries-and-220-bytes-inline", .target = wide_t, .initiator = wide_i},

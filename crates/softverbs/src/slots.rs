@@ -17,6 +17,7 @@ use crate::flight::Flight;
 use crate::lock;
 use crate::process::PerProcess;
 use crate::strict::{Places, Rule, Strict};
+use crate::sys::Errno;
 
 /// The places of one send queue.
 pub(crate) struct Slots {
@@ -176,6 +177,15 @@ impl Slots {
         }
     }
 
+    /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in strict mode.
+    #[cold]
+    pub(crate) fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
+        match &self.adapter {
+            Some(adapter) => adapter.check_inline(wr_id),
+            None => Ok(()),
+        }
+    }
+
     /// A post is refused for want of room: says so, if there is room for requests of software RDMA.
     pub(crate) fn refused(&self) {
         if let Some(adapter) = &self.adapter {
@@ -241,6 +251,17 @@ impl Adapter {
                  ibv_poll_cq (rpma_cq_get_wc), before the queue is full"
             ),
         );
+    }
+
+    fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
+        let num = self.num;
+        self.places.report(
+            self.mode,
+            Rule::Inline,
+            format_args!("queue pair {num}: work request {wr_id:#x} is a read or an atomic operation with IBV_SEND_INLINE"),
+            format_args!("post only sends and writes with IBV_SEND_INLINE"),
+        );
+        if self.mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
     }
 
     fn remark_bytes(&self, wr_id: u64) {

@@ -21,6 +21,8 @@ pub(crate) enum Rule {
     SendQueue,
     /// Entries of a completion queue.
     CompletionQueue,
+    /// IBV_SEND_INLINE with an operation that has no data to send.
+    Inline,
     /// A message without a receive.
     Receive,
     /// Memory of a request in flight: its bytes, and its region.

@@ -13,6 +13,8 @@ pub(crate) struct Options {
     pub tos: Option<u8>,
     /// A wildcard IPv6 address does not stand for those of IPv4.
     pub only_ipv6: Option<bool>,
+    /// What ibv_query_qp(3) returns as `timeout`; 0 if it is not set.
+    pub ack_timeout: u8,
     /// Other identifiers that permit it may have the same address, as long as none listens.
     pub reuse: bool,
 }
@@ -41,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_socket_gets_what_is_set() {
-        let options = Options { tos: Some(0x20), only_ipv6: Some(true), reuse: false };
+        let options = Options { tos: Some(0x20), only_ipv6: Some(true), ..Options::default() };
         let v4 = sys::tcp_socket(libc::AF_INET).unwrap();
         options.apply(&v4);
         assert_eq!(sys::get_option(&v4, libc::IPPROTO_IP, libc::IP_TOS), Ok(0x20));

@@ -12,6 +12,7 @@ use std::ptr::{addr_of, addr_of_mut};
 use super::verbs::{self, CqObject, QpObject, SrqObject};
 use crate::conn::wr::{Completion, Entries, Extra, Local, Op, RecvWr, SendWr, Sge};
 use crate::limits::{MAX_INLINE, MAX_MESSAGE};
+use crate::qp::Qp;
 use crate::srq::Full;
 use crate::sys::Errno;
 
@@ -84,16 +85,18 @@ unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
     Local::inline(&bytes)
 }
 
-/// Reads the fields of a work request that its opcode uses.
+/// Whether an operation has nothing to send and stores something, so that inline data make no sense.
+fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
+    opcode == ibv_wr_opcode::IBV_WR_RDMA_READ || verbs::atomic_of(opcode).is_some()
+}
+
+/// Reads the fields of a work request that its opcode uses. In strict mode IBV_SEND_INLINE is EINVAL for those that store data.
 ///
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
-pub(super) unsafe fn read_send_wr(
-    wr: *const ibv_send_wr,
-    signal_all: bool,
-    max_sge: u32,
-) -> Result<SendWr, Errno> {
+pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<SendWr, Errno> {
+    let (signal_all, max_sge) = (qp.signal_all, qp.max_send_sge);
     // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
@@ -104,6 +107,9 @@ pub(super) unsafe fn read_send_wr(
             addr_of!((*wr).num_sge).read(),
         )
     };
+    if flags & SEND_INLINE != 0 && returns_data(opcode) {
+        qp.check_inline(wr_id)?;
+    }
     let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
         // SAFETY: `wr` points to a work request.
         return unsafe {
@@ -165,7 +171,7 @@ unsafe extern "C" fn post_send(
         let mut posting = qp.posting()?;
         while !wr.is_null() {
             // SAFETY: `wr` is not NULL, so it points to a work request of the list (ibv_post_send(3)).
-            let request = unsafe { read_send_wr(wr, qp.signal_all, qp.max_send_sge) }?;
+            let request = unsafe { read_send_wr(wr, qp) }?;
             posting.post(request)?;
             // SAFETY: `wr` points to a work request, whose `next` is the next one or NULL.
             wr = unsafe { addr_of!((*wr).next).read() };

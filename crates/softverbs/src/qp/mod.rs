@@ -180,6 +180,8 @@ pub(crate) struct Qp {
     ringed: OnceLock<Weak<dyn Ringed>>,
     observer: OnceLock<Weak<dyn ConnObserver>>,
     on_trouble: OnceLock<OnTrouble>,
+    /// An attribute that has no effect.
+    ack_timeout: AtomicU8,
 }
 
 fn now() -> Micros {
@@ -228,6 +230,7 @@ impl Qp {
             ringed: OnceLock::new(),
             observer: OnceLock::new(),
             on_trouble: OnceLock::new(),
+            ack_timeout: AtomicU8::new(0),
         });
         qp.send_cq.attach(qp.clone())?;
         if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
@@ -321,6 +324,15 @@ impl Qp {
     /// Sets what is called with the queue pair's trouble; only once.
     pub(crate) fn set_on_trouble(&self, raise: OnTrouble) {
         let _ = self.on_trouble.set(raise);
+    }
+
+    /// Keeps RDMA_OPTION_ID_ACK_TIMEOUT of the identifier for [`Self::ack_timeout`].
+    pub(crate) fn set_ack_timeout(&self, timeout: u8) {
+        self.ack_timeout.store(timeout, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ack_timeout(&self) -> u8 {
+        self.ack_timeout.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stage(&self) -> Stage {

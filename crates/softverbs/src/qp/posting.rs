@@ -140,6 +140,12 @@ impl Qp {
         }
     }
 
+    /// As [`Slots::check_inline`](crate::slots::Slots::check_inline).
+    #[cold]
+    pub(crate) fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
+        self.slots.check_inline(wr_id)
+    }
+
     /// Takes a place in a full queue: requests that were only left in the ring, or that another thread is sending now, still have theirs. That
     /// they wait was not the program's decision, so it gets no error for it: who sends them may have to wait for a processor itself.
     #[cold]

@@ -93,6 +93,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             state.phase = Phase::Connecting(None);
             (dst, state.timeout, state.socket.take(), state.options)
         };
+        qp.set_ack_timeout(options.ack_timeout);
         let offer = param.offer();
         let frame = negotiate::request(offer);
         let started = (|| {
@@ -201,6 +202,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
                 }
             }
         };
+        qp.set_ack_timeout(own.state().options.ack_timeout);
         let (reply, agreed) = negotiate::accept(&request.frame, param.offer());
         // Before the reply, with which the peer looks for the answer.
         let rings = request.offer.and_then(Offer::accept);

@@ -24,7 +24,8 @@ const IB_PATH: c_int = 1;
 ///   [`super::rdma_bind_addr`]. It ends when the identifier listens. EINVAL if the identifier listens, or is bound and the value is 0.
 /// - RDMA_OPTION_ID_AFONLY (`int`): an identifier that listens on the IPv6 wildcard address does not take (or, with 0, takes) connections
 ///   over IPv4. EINVAL if it is bound: a TCP socket cannot be changed then.
-/// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`): accepted without an effect; TCP measures when to repeat what is not acknowledged.
+/// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`): ibv_query_qp(3) returns it as the attribute `timeout` of a queue pair that is connected
+///   afterwards. It has no other effect: TCP measures when to retransmit.
 ///
 /// EINVAL: the value is missing or has another size, and for RDMA_OPTION_IB_PATH, since iWARP has no path records. ENOSYS: any other
 /// option or level.
@@ -99,7 +100,10 @@ pub unsafe fn rdma_set_option(
                 state.options.only_ipv6 = Some(only);
                 Ok(())
             }
-            (LEVEL_ID, ID_ACK_TIMEOUT) => byte().map(drop),
+            (LEVEL_ID, ID_ACK_TIMEOUT) => {
+                cm.state().options.ack_timeout = byte()?;
+                Ok(())
+            }
             (LEVEL_IB, IB_PATH) => Err(libc::EINVAL),
             _ => Err(libc::ENOSYS),
         }

@@ -18,7 +18,7 @@ const WORD: u32 = 8;
 /// or if the target knows no atomic operations, which are an extension of iWARP (RFC 7306). The status is IBV_WC_REM_ACCESS_ERR if the region
 /// or window has no IBV_ACCESS_REMOTE_ATOMIC, is another one or is not mapped, IBV_WC_LOC_PROT_ERR if the entry may not be written, and
 /// IBV_WC_LOC_QP_OP_ERR if the connection was set up without outstanding reads (initiator_depth 0). The connection then ends.
-/// IBV_SEND_INLINE is ignored, as for RDMA Read.
+/// IBV_SEND_INLINE is ignored, as for RDMA Read, except in strict mode.
 ///
 /// # Safety
 ///

@@ -267,7 +267,7 @@ fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
 /// other than iWARP, or to the connection, which rdma_cm negotiates.
 ///
 /// EINVAL: an unknown attribute, or a transition from a state that does not have it. EOPNOTSUPP: RTR or RTS of a queue pair that rdma_cm has not
-/// connected, and SQD, which iWARP does not have.
+/// connected, and SQD, which iWARP does not have; a message of level warn says what to do instead.
 ///
 /// # Safety
 ///
@@ -346,6 +346,7 @@ pub unsafe fn ibv_query_qp(
     full.port_num = PORT;
     full.max_rd_atomic = MAX_READS as u8;
     full.max_dest_rd_atomic = MAX_READS as u8;
+    full.timeout = own.qp.ack_timeout();
     // SAFETY: `attr` and `init_attr` are valid for writes (ibv_query_qp(3)), and `qp` has not been destroyed.
     unsafe {
         attr.write(full);

@@ -164,7 +164,7 @@ unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
         wr.sg_list = if wr.send_flags & SEND_INLINE != 0 { &raw mut data } else { entries.as_mut_ptr() };
         wr.num_sge = if wr.send_flags & SEND_INLINE != 0 { 1 } else { entries.len() as c_int };
         // SAFETY: `wr` is a work request with as many entries as it says, which live until it has been read.
-        ready.push(unsafe { read_send_wr(wr, qp.signal_all, qp.max_send_sge) }?);
+        ready.push(unsafe { read_send_wr(wr, qp) }?);
     }
     posting.post_all(ready)
 }
