@@ -17,15 +17,9 @@ pub(crate) mod status {
     pub(crate) const LOC_PROT_ERR: u32 = 4;
     pub(crate) const WR_FLUSH_ERR: u32 = 5;
     pub(crate) const MW_BIND_ERR: u32 = 6;
-    pub(crate) const BAD_RESP_ERR: u32 = 7;
     pub(crate) const REM_INV_REQ_ERR: u32 = 9;
     pub(crate) const REM_ACCESS_ERR: u32 = 10;
     pub(crate) const REM_OP_ERR: u32 = 11;
-    pub(crate) const RETRY_EXC_ERR: u32 = 12;
-    pub(crate) const RNR_RETRY_EXC_ERR: u32 = 13;
-    pub(crate) const REM_ABORT_ERR: u32 = 16;
-    pub(crate) const FATAL_ERR: u32 = 19;
-    pub(crate) const GENERAL_ERR: u32 = 21;
 }
 
 /// Opcode of a completion: the values of `enum ibv_wc_opcode`.

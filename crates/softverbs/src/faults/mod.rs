@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The fault lab: failures that a program seldom meets, injected by rules that the environment has.
 //!
-//! A rule names an event, what becomes of it, and which one of these events is meant ([`spec`]). Where such an event happens, the plan of
+//! A rule names an event, what becomes of it, and which one of these events is meant ([`fault_rules`]). Where such an event happens, the plan of
 //! the process is asked ([`plan()`]) and says what is to fail; whoever asks does it, and says so in the log. A process without rules has no
 //! plan, and what has none asks nobody.
 #![forbid(unsafe_code)]
 
 mod plan;
-mod spec;
 
 use once_cell::race::OnceBox;
 
 use crate::{NOTICE, config};
+pub(crate) use fault_rules::{Action, Event};
 pub(crate) use plan::{Fault, Plan};
-pub(crate) use spec::{Action, Event};
 
 /// The plan of this process, if it has one. The first call says in the log whether it has, or what is wrong with its rules.
 pub(crate) fn plan() -> Option<&'static Plan> {
     static PLAN: OnceBox<Option<Plan>> = OnceBox::new();
     let text = config::get().faults.as_deref()?;
     PLAN.get_or_init(|| {
-        Box::new(match spec::parse(text) {
+        Box::new(match fault_rules::parse(text) {
             Ok(spec) => {
                 let plan = Plan::new(spec);
                 (!plan.is_empty()).then(|| {
@@ -40,6 +39,34 @@ pub(crate) fn plan() -> Option<&'static Plan> {
 /// A plan with these rules, for tests.
 #[cfg(test)]
 pub(crate) fn plan_of(rules: &str) -> &'static Plan {
-    let spec = spec::parse(rules).unwrap_or_else(|wrong| panic!("{rules}: {wrong}"));
+    let spec = fault_rules::parse(rules).unwrap_or_else(|wrong| panic!("{rules}: {wrong}"));
     Box::leak(Box::new(Plan::new(spec)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fault_rules::parse;
+    use rdma_sys::ibv_wc_status::*;
+
+    #[test]
+    fn the_statuses_of_rules_are_those_of_verbs() {
+        for (name, number) in [
+            ("LOC_LEN", IBV_WC_LOC_LEN_ERR),
+            ("LOC_QP_OP", IBV_WC_LOC_QP_OP_ERR),
+            ("LOC_PROT", IBV_WC_LOC_PROT_ERR),
+            ("BAD_RESP", IBV_WC_BAD_RESP_ERR),
+            ("REM_INV_REQ", IBV_WC_REM_INV_REQ_ERR),
+            ("REM_ACCESS", IBV_WC_REM_ACCESS_ERR),
+            ("REM_OP", IBV_WC_REM_OP_ERR),
+            ("RETRY_EXC", IBV_WC_RETRY_EXC_ERR),
+            ("RNR_RETRY_EXC", IBV_WC_RNR_RETRY_EXC_ERR),
+            ("REM_ABORT", IBV_WC_REM_ABORT_ERR),
+            ("FATAL", IBV_WC_FATAL_ERR),
+            ("GENERAL", IBV_WC_GENERAL_ERR),
+        ] {
+            let spec = parse(&format!("wc:{name}@n=1")).unwrap();
+            assert_eq!(spec.rules[0].action, Action::Status(number), "{name}");
+        }
+    }
 }

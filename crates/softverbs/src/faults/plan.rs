@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::spec::{Action, Event, Rule, Spec, Trigger};
+use fault_rules::{Action, Event, Rule, Spec, Trigger};
 
 /// The rules of a process, and what they have counted.
 pub(crate) struct Plan {
@@ -100,8 +100,8 @@ fn scrambled(x: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::parse;
     use super::*;
+    use fault_rules::parse;
 
     fn plan(text: &str) -> Plan {
         Plan::new(parse(text).unwrap())

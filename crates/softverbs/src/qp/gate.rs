@@ -152,8 +152,8 @@ fn event_of(op: Op) -> Option<Event> {
 mod tests {
     use super::*;
     use crate::conn::wr::Local;
-    use crate::conn::wr::status::{FATAL_ERR, RETRY_EXC_ERR};
     use crate::faults::plan_of;
+    use rdma_sys::ibv_wc_status::{IBV_WC_FATAL_ERR, IBV_WC_RETRY_EXC_ERR};
     use std::cell::RefCell;
 
     fn request(wr_id: u64, op: Op, signaled: bool) -> SendWr {
@@ -229,10 +229,10 @@ mod tests {
         bench.post(1, Op::Write, true);
         bench.post(2, Op::Send, false);
         (3..=5).for_each(|id| bench.post(id, Op::CompareSwap, true));
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2], Due::Fail(RETRY_EXC_ERR)));
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Fail(RETRY_EXC_ERR)));
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
         bench.gate.done();
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![3], Due::Fail(FATAL_ERR)));
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![3], Due::Fail(IBV_WC_FATAL_ERR)));
         assert!(bench.gate.opens() && !bench.gate.opens());
         assert_eq!((bench.taken(), bench.gate.due()), (vec![4, 5], Due::Nothing));
     }

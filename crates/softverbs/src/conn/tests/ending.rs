@@ -8,6 +8,7 @@ use super::host::*;
 use crate::conn::wr::{Completion, Op, SendWr, opcode, status};
 use crate::conn::{Awaits, Conn, Sizes, reason};
 use crate::limits::STALLED_END_MS;
+use rdma_sys::ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
 
 const FLUSHED: u32 = status::WR_FLUSH_ERR;
 
@@ -140,7 +141,7 @@ fn a_request_is_made_to_fail_when_those_before_it_are_over() {
     assert!(bench.conn.has_completed_all());
     let unsignalled = |id| SendWr { signaled: false, ..wr(id, Op::Write, 8) };
     bench.host.sends.extend([wr(3, Op::Write, 8), unsignalled(4), wr(5, Op::Read, 8)]);
-    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    bench.conn.fail_next(&mut bench.host, IBV_WC_RETRY_EXC_ERR);
     let calls = bench.calls();
     assert!(matches!(calls.first(), Some(Call::Closed(Some(words))) if words.is_empty()), "{calls:?}");
     assert_eq!(calls.last(), Some(&Call::Ended));
@@ -148,11 +149,11 @@ fn a_request_is_made_to_fail_when_those_before_it_are_over() {
         .into_iter()
         .filter_map(|call| if let Call::SendDone(c) = call { Some((c.wr_id, c.status)) } else { None })
         .collect();
-    assert_eq!(done, [(3, status::RETRY_EXC_ERR), (4, FLUSHED), (5, FLUSHED)]);
+    assert_eq!(done, [(3, IBV_WC_RETRY_EXC_ERR), (4, FLUSHED), (5, FLUSHED)]);
     // Once, and not without a request.
-    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    bench.conn.fail_next(&mut bench.host, IBV_WC_RETRY_EXC_ERR);
     let mut bench = Bench::ready();
-    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    bench.conn.fail_next(&mut bench.host, IBV_WC_RETRY_EXC_ERR);
     assert_eq!(bench.calls(), []);
     assert!(!bench.conn.is_over());
 }
@@ -163,13 +164,13 @@ fn no_request_is_made_to_fail_before_the_beginning_or_after_the_end() {
     bench.step(reason::DISCONNECT);
     bench.calls();
     bench.host.sends.push_back(wr(1, Op::Write, 8));
-    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    bench.conn.fail_next(&mut bench.host, IBV_WC_RETRY_EXC_ERR);
     assert_eq!(bench.host.sends.len(), 1, "it stays with the host");
     bench.step(reason::POSTED);
     assert_eq!(bench.sends_done(), [(1, FLUSHED)]);
     bench.conn = Conn::new(QP, 8, true, Sizes::default()).unwrap();
     bench.host.sends.push_back(wr(2, Op::Write, 8));
-    bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
+    bench.conn.fail_next(&mut bench.host, IBV_WC_RETRY_EXC_ERR);
     assert_eq!(bench.calls(), []);
     assert!(!bench.conn.is_over());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The rules of the fault lab, and how they are written.
+//! The rules of the fault lab, and how they are written: `softverbs` injects the faults, `rpma run --faults` looks at the rules before it
+//! starts a program.
 //!
 //! ```text
 //! rules   = [item] *( ";" [item] )
@@ -7,6 +8,7 @@
 //! action  = "reject"  |  "delay=" NUMBER ("us" | "ms" | "s")  |  "RETRY_EXC"  |  ...      as the event takes it
 //! trigger = "p=" FRACTION  |  "op=" NUMBER  |  "n=" NUMBER  |  "every=" NUMBER
 //! ```
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::time::Duration;
@@ -16,19 +18,20 @@ use winnow::combinator::{eof, opt, separated};
 use winnow::error::{ErrMode, ModalResult, ParserError};
 use winnow::token::{literal, take_while};
 
-use crate::conn::wr::status;
-
 /// What can be made to fail. Each rule counts the events of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// This process requests a connection.
     Connect,
     /// A connect request arrives at a listener of this process.
     Accept,
-    /// A work request of the kind is posted to a send queue.
+    /// A write is posted to a send queue.
     Write,
+    /// A read is.
     Read,
+    /// A send is.
     Send,
+    /// An atomic operation is.
     Atomic,
     /// Any work request is posted to a send queue.
     Peer,
@@ -40,17 +43,18 @@ pub(crate) enum Event {
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// The connection is rejected.
     Reject,
-    /// The peer does not answer, or cannot be reached.
+    /// The peer does not answer.
     Timeout,
+    /// No route leads to the peer.
     Unreachable,
     /// It begins later by so much.
     Delay(Duration),
     /// The connection is cut.
     Kill,
-    /// The work request fails with this status.
+    /// The work request fails with this value of `enum ibv_wc_status`.
     Status(u32),
     /// The call fails with this error number.
     Errno(i32),
@@ -58,7 +62,7 @@ pub(crate) enum Action {
 
 /// At which events.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Trigger {
+pub enum Trigger {
     /// Each, with this probability.
     Chance(f64),
     /// This one, counted from 1.
@@ -69,9 +73,12 @@ pub(crate) enum Trigger {
 
 /// One fault.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rule {
+pub struct Rule {
+    /// What it counts.
     pub event: Event,
+    /// What becomes of an event that it is for.
     pub action: Action,
+    /// Which events it is for.
     pub trigger: Trigger,
     /// As it was written.
     pub text: String,
@@ -79,14 +86,16 @@ pub(crate) struct Rule {
 
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Spec {
+pub struct Spec {
+    /// What decides which events a probability selects.
     pub seed: u64,
+    /// In the order in which they were written.
     pub rules: Vec<Rule>,
 }
 
 /// What is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     /// Which character, counted from 1.
     at: usize,
     /// The word that begins there; empty at the end.
@@ -141,18 +150,18 @@ const EVENTS: [(&str, Event); 9] = [
 
 /// The names of `enum ibv_wc_status` without their prefix, as far as a request of a reliable connection can fail so.
 const STATUSES: [(&str, Action); 12] = [
-    ("RETRY_EXC", Action::Status(status::RETRY_EXC_ERR)),
-    ("RNR_RETRY_EXC", Action::Status(status::RNR_RETRY_EXC_ERR)),
-    ("LOC_LEN", Action::Status(status::LOC_LEN_ERR)),
-    ("LOC_QP_OP", Action::Status(status::LOC_QP_OP_ERR)),
-    ("LOC_PROT", Action::Status(status::LOC_PROT_ERR)),
-    ("BAD_RESP", Action::Status(status::BAD_RESP_ERR)),
-    ("REM_INV_REQ", Action::Status(status::REM_INV_REQ_ERR)),
-    ("REM_ACCESS", Action::Status(status::REM_ACCESS_ERR)),
-    ("REM_OP", Action::Status(status::REM_OP_ERR)),
-    ("REM_ABORT", Action::Status(status::REM_ABORT_ERR)),
-    ("FATAL", Action::Status(status::FATAL_ERR)),
-    ("GENERAL", Action::Status(status::GENERAL_ERR)),
+    ("RETRY_EXC", Action::Status(12)),
+    ("RNR_RETRY_EXC", Action::Status(13)),
+    ("LOC_LEN", Action::Status(1)),
+    ("LOC_QP_OP", Action::Status(2)),
+    ("LOC_PROT", Action::Status(4)),
+    ("BAD_RESP", Action::Status(7)),
+    ("REM_INV_REQ", Action::Status(9)),
+    ("REM_ACCESS", Action::Status(10)),
+    ("REM_OP", Action::Status(11)),
+    ("REM_ABORT", Action::Status(16)),
+    ("FATAL", Action::Status(19)),
+    ("GENERAL", Action::Status(21)),
 ];
 
 impl Event {
@@ -194,7 +203,7 @@ impl Event {
 }
 
 /// The rules that a text has.
-pub(crate) fn parse(text: &str) -> Result<Spec, Wrong> {
+pub fn parse(text: &str) -> Result<Spec, Wrong> {
     spec.parse(text).map_err(|e| {
         let Stop { left, expected } = e.into_inner();
         let rest = &text[text.len() - left..];
@@ -382,7 +391,7 @@ mod tests {
             (Event::Connect, Action::Reject, Trigger::Chance(0.1)),
             (Event::Write, Action::Delay(Duration::from_millis(2)), Trigger::Chance(0.01)),
             (Event::Peer, Action::Kill, Trigger::At(1000)),
-            (Event::Wc, Action::Status(status::RETRY_EXC_ERR), Trigger::At(50)),
+            (Event::Wc, Action::Status(12), Trigger::At(50)),
             (Event::Msync, Action::Errno(libc::EIO), Trigger::At(3)),
         ];
         assert_eq!(rules(text), expected);
