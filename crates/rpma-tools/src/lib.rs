@@ -41,9 +41,25 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// Prints help, or what is wrong with the command line: 2, but for `rpma run`, whose other statuses are those of a program.
+fn usage(why: &clap::Error) -> ExitCode {
+    let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    // Nobody is left to read it.
+    let _ = why.print();
+    match why.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if runs => ExitCode::from(run::FAILED),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
+    }
+}
+
 /// Does what the command line says; the result is the exit status.
 pub fn run() -> ExitCode {
-    match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(why) => return usage(&why),
+    };
+    match arguments.command {
         Command::Run(run) => run.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Ping(ping) => ping.run(),

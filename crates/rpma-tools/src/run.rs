@@ -15,8 +15,9 @@ use crate::{elf, prefix};
 const LIBRARY: &str = "libsoftverbs.so";
 /// Makes dlsym(3) and dlvsym(3) find its functions as well.
 const AUDIT: &str = "libsoftverbs-dl.so";
-/// As env(1), timeout(1) and others: an error of their own, a program that cannot be run, and one that there is not.
-const FAILED: u8 = 125;
+/// As env(1), timeout(1) and others: an error of their own, wrong options among them; a program that cannot be executed; one that does not
+/// exist.
+pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -40,9 +41,9 @@ impl Strict {
 
 /// Run a program with the software RDMA device soft0
 ///
-/// The program and whatever it starts see a device soft0 that serves every address of the host, beside the RDMA devices that there are. It is
-/// preloaded (libsoftverbs.so), so the program needs no change. The exit status is that of the program; 125: it cannot be run so, 126: it
-/// cannot be executed, 127: it was not found.
+/// The program and whatever it starts see a device soft0 that serves every address of the host, beside the RDMA devices of the host. It is
+/// preloaded (libsoftverbs.so), so the program needs no change. The exit status is that of the program; 125: an option is wrong, or the program
+/// cannot be run with the device, 126: it cannot be executed, 127: it was not found.
 #[derive(Args)]
 pub(crate) struct Run {
     /// Say what is done, and show the messages of soft0 at level info
@@ -61,7 +62,7 @@ pub(crate) struct Run {
     #[arg(long)]
     dlsym: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -79,11 +80,24 @@ impl Run {
         }
     }
 
+    /// Rules with a mistake would inject no fault, and the program would pass its test.
+    fn check_faults(&self) -> Result<(), String> {
+        let (from, rules) = match (&self.faults, env::var_os("SOFTVERBS_FAULTS")) {
+            (Some(rules), _) => ("--faults", rules.clone()),
+            (None, Some(rules)) => ("SOFTVERBS_FAULTS", rules.to_string_lossy().into_owned()),
+            (None, None) => return Ok(()),
+        };
+        fault_rules::parse(&rules).map(drop).map_err(|wrong| format!("{from} {rules:?}: {wrong}"))
+    }
+
     fn try_run(&self) -> (u8, String) {
         let Some((name, arguments)) = self.program.split_first() else {
             return (FAILED, "no program was given".to_owned());
         };
         let shown = name.to_string_lossy();
+        if let Err(why) = self.check_faults() {
+            return (FAILED, why);
+        }
         let Some(program) = find(Path::new(name)) else { return (NOT_FOUND, format!("{shown}: not found")) };
         if let Some(why) = elf::obstacle(&program) {
             return (FAILED, format!("{shown} {why}"));
