@@ -5,7 +5,7 @@
  * usage: loader [ADDR]
  *
  * Prints what it found, the last line being "soft0 works", and exits with 0; or with 1 and a line that says what is wrong. Exits with 2 when it
- * sees no soft0, as without `rpma run --dlsym`.
+ * sees no soft0, as with `rpma run --dlsym=off`.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>

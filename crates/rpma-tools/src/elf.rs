@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What the dynamic linker will do with a program.
 
+use memchr::memmem;
+use object::Endianness;
+use object::elf::{self, FileHeader64};
+use object::read::ReadCache;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +16,6 @@ use std::path::Path;
 /// Why the dynamic linker preloads nothing into a program, if it does not.
 pub(crate) fn obstacle(program: &Path) -> Option<&'static str> {
     const SETUID_OR_SETGID: u32 = 0o6000;
-    let file = File::open(program).ok();
     let mode = std::fs::metadata(program).map(|data| data.permissions().mode()).unwrap_or(0);
     if mode & SETUID_OR_SETGID != 0 {
         return Some("is a setuid or setgid program, into which the dynamic linker preloads nothing");
@@ -19,7 +23,7 @@ pub(crate) fn obstacle(program: &Path) -> Option<&'static str> {
     if has_capabilities(program) {
         return Some("has file capabilities, so the dynamic linker preloads nothing into it");
     }
-    if file.is_some_and(is_static) {
+    if Headers::read(program).is_some_and(|headers| headers.is_static) {
         return Some("is statically linked: there is no dynamic linker that could preload anything");
     }
     None
@@ -31,25 +35,52 @@ fn has_capabilities(program: &Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether a file is an ELF executable without an interpreter. A script is none: its interpreter is preloaded.
-fn is_static(mut file: File) -> bool {
-    const PT_INTERP: u32 = 3;
-    const PT_DYNAMIC: u32 = 2;
-    let mut bytes = Vec::new();
-    // The program headers are at the beginning.
-    if file.by_ref().take(64 * 1024).read_to_end(&mut bytes).is_err()
-        || !bytes.starts_with(b"\x7fELF\x02\x01")
-    {
+/// How much of a program is searched for the name of a library.
+const SEARCHED: u64 = 64 << 20;
+
+/// Whether a program, be it an executable or a script, has the name of the library in it, as for dlopen(3), and is not linked with it. `library`
+/// is the name without its version.
+pub(crate) fn may_load(program: &Path, library: &str) -> bool {
+    let is_it = |needed: &Vec<u8>| needed.starts_with(library.as_bytes());
+    if Headers::read(program).is_some_and(|headers| headers.needed.iter().any(is_it)) {
         return false;
     }
-    let at = |offset: usize, length: usize| {
-        let field = bytes.get(offset..offset.checked_add(length)?)?;
-        Some(field.iter().rev().fold(0u64, |value, &byte| value << 8 | u64::from(byte)))
-    };
-    let header = || Some((at(32, 8)? as usize, at(54, 2)? as usize, at(56, 2)? as usize));
-    let Some((table, size, count)) = header() else { return false };
-    let kinds: Vec<u64> = (0..count).map_while(|i| at(table.checked_add(i * size)?, 4)).collect();
-    kinds.len() == count && !kinds.contains(&u64::from(PT_INTERP)) && !kinds.contains(&u64::from(PT_DYNAMIC))
+    let mut bytes = Vec::new();
+    let read = File::open(program).and_then(|file| file.take(SEARCHED).read_to_end(&mut bytes));
+    read.is_ok() && memmem::find(&bytes, library.as_bytes()).is_some()
+}
+
+/// What an ELF file tells the dynamic linker.
+struct Headers {
+    /// There is neither an interpreter nor a dynamic section.
+    is_static: bool,
+    /// The names in DT_NEEDED.
+    needed: Vec<Vec<u8>>,
+}
+
+impl Headers {
+    /// None for another kind of file, a script for example.
+    fn read(program: &Path) -> Option<Self> {
+        let file = ReadCache::new(File::open(program).ok()?);
+        let header = FileHeader64::<Endianness>::parse(&file).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, &file).ok()?;
+        let has = |kind| segments.iter().any(|segment| segment.p_type(endian) == kind);
+        let is_static = !has(elf::PT_INTERP) && !has(elf::PT_DYNAMIC);
+        let dynamic = segments.iter().find_map(|segment| segment.dynamic(endian, &file).ok().flatten());
+        let dynamic = dynamic.unwrap_or_default();
+        let value =
+            |tag| dynamic.iter().find(|entry| entry.d_tag(endian) == tag).map(|entry| entry.d_val(endian));
+        let strings = value(elf::DT_STRTAB).zip(value(elf::DT_STRSZ)).and_then(|(address, size)| {
+            segments
+                .iter()
+                .find_map(|segment| segment.data_range(endian, &file, address, size).ok().flatten())
+        });
+        let string = |at: u64| strings?.get(usize::try_from(at).ok()?..)?.split(|&byte| byte == 0).next();
+        let needed = dynamic.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
+        let needed = needed.filter_map(|entry| string(entry.d_val(endian))).map(<[u8]>::to_vec).collect();
+        Some(Self { is_static, needed })
+    }
 }
 
 #[cfg(test)]
@@ -61,10 +92,26 @@ mod tests {
         assert_eq!(obstacle(&std::env::current_exe().unwrap()), None);
     }
 
+    #[test]
+    fn a_program_that_names_a_library_and_is_not_linked_with_it_may_load_it() {
+        const NAMED: &str = "libof-this-test.so";
+        let own = std::env::current_exe().unwrap();
+        assert!(may_load(&own, NAMED), "{NAMED}.1");
+        assert!(!may_load(&own, "libc.so"), "linked");
+        // The name must not be in this file.
+        assert!(!may_load(&own, &["libof-another", "-test.so"].concat()));
+        let script = std::env::temp_dir().join(format!("rpma-script-{}", std::process::id()));
+        std::fs::write(&script, "#!/usr/bin/python3\nimport ctypes\nctypes.CDLL('libibverbs.so.1')\n")
+            .unwrap();
+        assert!(may_load(&script, "libibverbs.so") && !may_load(&script, "librdmacm.so"));
+        std::fs::remove_file(&script).unwrap();
+        assert!(!may_load(&script, "libibverbs.so"), "no file");
+    }
+
     /// A program header table with one entry of this kind.
     fn program(kind: u8) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 + 56];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         (bytes[32], bytes[54], bytes[56]) = (64, 56, 1);
         bytes[64] = kind;
         bytes

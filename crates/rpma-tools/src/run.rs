@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use std::env;
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -15,6 +15,8 @@ use crate::{elf, prefix};
 const LIBRARY: &str = "libsoftverbs.so";
 /// Makes dlsym(3) and dlvsym(3) find its functions as well.
 const AUDIT: &str = "libsoftverbs-dl.so";
+/// The libraries whose functions these are.
+const REPLACED: [&str; 2] = ["libibverbs.so", "librdmacm.so"];
 /// As env(1), timeout(1) and others: an error of their own, wrong options among them; a program that cannot be executed; one that does not
 /// exist.
 pub(crate) const FAILED: u8 = 125;
@@ -39,6 +41,17 @@ impl Strict {
     }
 }
 
+/// Whether dlsym(3) finds soft0.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Dlsym {
+    /// If the program has the name of libibverbs or librdmacm in it and is not linked with it
+    Auto,
+    /// In the program and whatever it starts
+    On,
+    /// Never
+    Off,
+}
+
 /// Run a program with the software RDMA device soft0
 ///
 /// The program and whatever it starts see a device soft0 that serves every address of the host, beside the RDMA devices of the host. It is
@@ -59,8 +72,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "RULES")]
     faults: Option<String>,
     /// Let dlsym and dlvsym find soft0 in libibverbs and librdmacm, for programs that load these with dlopen
-    #[arg(long)]
-    dlsym: bool,
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "on")]
+    dlsym: Dlsym,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -90,6 +103,16 @@ impl Run {
         fault_rules::parse(&rules).map(drop).map_err(|wrong| format!("{from} {rules:?}: {wrong}"))
     }
 
+    /// Whether the audit library is needed. The programs that this one starts have it as well, and it is not for all: valgrind and
+    /// ThreadSanitizer fail with any audit library.
+    fn audits(&self, program: &Path) -> bool {
+        match self.dlsym {
+            Dlsym::On => true,
+            Dlsym::Off => false,
+            Dlsym::Auto => can_audit() && REPLACED.iter().any(|library| elf::may_load(program, library)),
+        }
+    }
+
     fn try_run(&self) -> (u8, String) {
         let Some((name, arguments)) = self.program.split_first() else {
             return (FAILED, "no program was given".to_owned());
@@ -105,12 +128,16 @@ impl Run {
         let mut command = Command::new(&program);
         command.arg0(name).args(arguments);
         let mut variables = vec![("LD_PRELOAD", LIBRARY, env::var_os("LD_PRELOAD"))];
-        if self.dlsym {
+        if self.audits(&program) {
             variables.push(("LD_AUDIT", AUDIT, env::var_os("LD_AUDIT")));
         }
         for (variable, file, before) in variables {
             let mut value = match library(file) {
                 Ok(library) => OsString::from(library),
+                Err(why) if file == AUDIT && self.dlsym == Dlsym::Auto => {
+                    self.say(&format!("{why} dlsym does not find soft0"));
+                    continue;
+                }
                 Err(why) => return (FAILED, why),
             };
             if let Some(before) = before.filter(|before| !before.is_empty()) {
@@ -139,6 +166,16 @@ impl Run {
         let why = command.exec();
         (NOT_EXECUTABLE, format!("{shown}: {why}"))
     }
+}
+
+/// Whether the dynamic linker has no overhead for function calls when there is an audit library, and passes it what dlsym(3) looks up.
+fn can_audit() -> bool {
+    // SAFETY: the version is a C string that is never freed.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let mut numbers =
+        version.to_str().unwrap_or_default().split('.').map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    cfg!(target_pointer_width = "64") && version >= (2, 35)
 }
 
 /// The file that a shell would run.
