@@ -9,14 +9,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::devices::Devices;
-use super::report::Report;
+use super::report::{Remedy, Report};
 use super::system::System;
 
 const PERFCTRLSTS_0: u64 = 0x180;
 const USE_ALLOCATING_FLOW_WR: u32 = 1 << 7;
 /// The root ports that have it.
 const ROOT_PORTS: [&str; 4] = ["0x2030", "0x2031", "0x2032", "0x2033"];
-const OFF: &str = "switch it off in the firmware's set-up before a flush to persistence is relied on";
+const OFF: &str = "switch it off in the firmware setup before you rely on flushes to persistence";
 
 enum State {
     /// With the address of the root port.
@@ -44,10 +44,14 @@ pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
             State::Off => report.ok("ddio", format!("{name}: off, what it writes goes to memory")),
             State::On(port) => report.warn(
                 "ddio",
-                format!("{name}: on, what it writes stays in the processor's caches"),
-                format!("setpci -s {port} 180.b=00:80    (as root, after each start: clears Use_Allocating_Flow_Wr)"),
+                format!(
+                    "{name}: on (Use_Allocating_Flow_Wr), what it writes stays in the processor's caches"
+                ),
+                format!("setpci -s {port} 180.b=00:80  # as root, after each boot"),
             ),
-            State::Unknown(why) => report.warn("ddio", format!("{name}: state unknown ({why})"), OFF),
+            State::Unknown(why) => {
+                report.warn("ddio", format!("{name}: state unknown ({why})"), Remedy::hint(OFF))
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 
+use super::namespaces;
 use super::provider::Wanted;
 use super::report::Report;
 use super::system::System;
@@ -105,11 +106,9 @@ pub(super) fn check(system: &System, devices: &Devices, wanted: Wanted, report: 
 }
 
 fn no_device(system: &System, wanted: Wanted, report: &mut Report) {
-    let module = ["rdma_rxe", "siw"].into_iter().find(|module| system.has_module(module));
-    let software = match module {
-        Some("rdma_rxe") => "modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0",
-        Some(_) => "modprobe siw && rdma link add siw0 type siw netdev eth0",
-        None => "",
+    let software = match ["rdma_rxe", "siw"].into_iter().find(|module| system.has_module(module)) {
+        Some(module) => format!("; this kernel has software devices: module {module}, command rdma link add"),
+        None => String::new(),
     };
     let modules = match (system.exists("/sys/class/misc/rdma_cm"), system.has_module("rdma_ucm")) {
         (true, _) => "; the module rdma_ucm is loaded",
@@ -117,12 +116,10 @@ fn no_device(system: &System, wanted: Wanted, report: &mut Report) {
         (false, false) => "; this kernel has no module rdma_ucm that could be loaded from here",
     };
     if wanted == Wanted::RdmaCore {
-        let soft = "export RPMA_PROVIDER=soft";
-        let fix = if software.is_empty() { soft.to_owned() } else { format!("{soft}, or {software}") };
         return report.fail(
             "device",
-            format!("there is none in {CLASS}, but RPMA_PROVIDER is rdma-core{modules}"),
-            fix,
+            format!("there is none in {CLASS}, but RPMA_PROVIDER is rdma-core{modules}{software}"),
+            "export RPMA_PROVIDER=soft",
         );
     }
     report.ok(
@@ -177,14 +174,17 @@ fn permissions(system: &System, devices: &Devices, wanted: Wanted, report: &mut 
             Err(why) if why.raw_os_error() == Some(libc::EPERM) => report.bad(
                 needed,
                 "permissions",
-                format!("{path} cannot be opened: {why}"),
-                format!("docker run --device={NODES}    or: DeviceAllow={path} rw (systemd)"),
+                format!("{path} cannot be opened: {why}; a control group forbids it, of a container or, without DeviceAllow, of a unit of systemd"),
+                format!("docker run --device={NODES}"),
             ),
             Err(why) if why.kind() == ErrorKind::NotFound => report.bad(
                 needed,
                 "permissions",
                 format!("the kernel has {node}, but there is no {path}"),
-                format!("docker run --device={NODES}    or, without a container: udevadm trigger"),
+                match namespaces::container(system) {
+                    Some(_) => format!("docker run --device={NODES}"),
+                    None => "udevadm trigger".to_owned(),
+                },
             ),
             Err(why) if why.kind() == ErrorKind::PermissionDenied => {
                 report.bad(
@@ -210,8 +210,8 @@ fn permission_fix(system: &System, path: &str) -> String {
         .ok()
         .filter(|data| data.mode() & 0o060 == 0o060 && data.gid() != 0);
     match group.and_then(|data| group_name(data.gid())) {
-        Some(group) => format!("usermod -aG {group} $USER    (as root; then log in anew)"),
-        None => format!("chmod 666 {path}    (as root; for good with a rule of udev)"),
+        Some(group) => format!("usermod -aG {group} $USER  # as root, then log in anew"),
+        None => format!("chmod 666 {path}  # as root, until the next boot"),
     }
 }
 
@@ -267,7 +267,7 @@ pub(super) mod tests {
             ("/proc/sys/kernel/osrelease", "6.1"),
             ("/lib/modules/6.1/modules.dep", "a/rdma_rxe.ko:\nb/rdma_ucm.ko:\n"),
         ]);
-        assert!(say(&fake, Wanted::RdmaCore).contains("modprobe rdma_rxe"));
+        assert!(say(&fake, Wanted::RdmaCore).contains("software devices: module rdma_rxe"));
         assert!(say(&fake, Wanted::Auto).contains("there, but not loaded"));
         fake.add(&[("/sys/class/misc/rdma_cm/dev", "10:58")]);
         assert!(say(&fake, Wanted::Auto).contains("rdma_ucm is loaded"));
@@ -288,7 +288,10 @@ pub(super) mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("docker run --device=/dev/infiniband"), "{text}");
+        assert!(text.contains("fix: udevadm trigger\n"), "{text}");
+        fake.add(&[("/.dockerenv", "")]);
+        let text = say(&fake, Wanted::RdmaCore);
+        assert!(text.contains("fix: docker run --device=/dev/infiniband\n"), "{text}");
         assert!(!Devices::find(&fake.system).usable);
         fake.add(&[("/dev/infiniband/rdma_cm", ""), ("/dev/infiniband/uverbs0", "")]);
         assert!(say(&fake, Wanted::Auto).contains("ok    permissions can be opened: rdma_cm, uverbs0"));

@@ -6,10 +6,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::report::Report;
+use super::report::{Remedy, Report};
 use super::system::System;
 use crate::library::{Library, SONAME};
 use crate::prefix;
+
+/// What an old release needs.
+const NEWER: &str = "install librpma0 and librpma-dev 1.4 or newer";
 
 /// The library that the other checks ask: what a program gets, or that of this prefix if it cannot answer.
 pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Library> {
@@ -26,8 +29,10 @@ pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Lib
                 ),
                 _ if library.version().is_none() => report.warn(
                     "library",
-                    format!("{found}: older than 1.4, no soft provider, tells no reasons"),
-                    "install the package librpma0 of this release",
+                    format!(
+                        "{found}: older than 1.4, without the soft provider and without reasons of failures"
+                    ),
+                    Remedy::hint(NEWER),
                 ),
                 _ => report.ok("library", found),
             }
@@ -40,11 +45,9 @@ pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Lib
                     format!("programs find no {SONAME} ({why}), but there is {}", name_of(own)),
                     where_to_look(system, own),
                 ),
-                None => report.fail(
-                    "library",
-                    format!("there is no {SONAME}: {why}"),
-                    "apt-get install librpma0, or make install && ldconfig",
-                ),
+                None => {
+                    report.fail("library", format!("there is no {SONAME}: {why}"), "apt-get install librpma0")
+                }
             }
             None
         }
@@ -57,7 +60,9 @@ pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Lib
     if !others.is_empty() {
         report.ok("libraries", format!("also installed: {}", others.join(", ")));
     }
-    built_with(used.as_deref(), report);
+    if let Some(wanted) = own.as_deref().or(used.as_deref()) {
+        built_with(wanted, report);
+    }
     let newest = |library: &&Library| library.version().is_some();
     let linkers = linkers.ok();
     match own.filter(|_| !linkers.as_ref().is_some_and(newest)).and_then(|own| Library::load(own).ok()) {
@@ -70,10 +75,9 @@ pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Lib
 fn where_to_look(system: &System, library: &Path) -> String {
     let dir = library.parent().unwrap_or(Path::new("/"));
     if is_configured(system, dir) {
-        return "ldconfig    (as root: the directory is among those of ld.so.conf)".to_owned();
+        return "ldconfig  # as root: the directory is among those of ld.so.conf".to_owned();
     }
-    let dir = dir.display();
-    format!("export LD_LIBRARY_PATH={dir}    or build programs with -Wl,-rpath,{dir}")
+    format!("export LD_LIBRARY_PATH={}", dir.display())
 }
 
 /// Whether /etc/ld.so.conf names a directory.
@@ -142,24 +146,24 @@ fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
     cached.chain(in_dirs).chain(own.map(Path::to_owned)).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// pkg-config may lead a build to another library than the dynamic linker leads the program to.
-fn built_with(used: Option<&Path>, report: &mut Report) {
+/// pkg-config may lead a build to another library than the one that is wanted: that of this prefix, or else the one that programs run with.
+fn built_with(wanted: &Path, report: &mut Report) {
     let Some(version) = output("pkg-config", &["--modversion", "librpma"]) else { return };
     let Some(dir) = output("pkg-config", &["--variable=libdir", "librpma"]) else { return };
     let found = Path::new(dir.trim()).join(SONAME).canonicalize();
     let text = format!("pkg-config builds with librpma {} of {}", version.trim(), dir.trim());
-    match (found.ok(), used) {
-        (Some(found), Some(used)) if found == used => report.ok("build", text),
-        (_, Some(used)) => {
-            let dir = used.parent().unwrap_or(Path::new("/")).join("pkgconfig");
-            let text = format!("{text}, but programs run with {}", used.display());
-            if dir.join("librpma.pc").exists() {
-                report.warn("build", text, format!("export PKG_CONFIG_PATH={}", dir.display()));
-            } else {
-                report.warn("build", text, "build with -Wl,-rpath,$(pkg-config --variable=libdir librpma)");
-            }
-        }
-        (_, None) => {}
+    if !Library::load(wanted).is_ok_and(|library| library.version().is_some()) {
+        return report.warn("build", text, Remedy::hint(NEWER));
+    }
+    if found.is_ok_and(|found| found == wanted) {
+        return report.ok("build", text);
+    }
+    let text = format!("{text}, not with {}", wanted.display());
+    let dir = wanted.parent().unwrap_or(Path::new("/")).join("pkgconfig");
+    if dir.join("librpma.pc").exists() {
+        report.warn("build", text, format!("export PKG_CONFIG_PATH={}", dir.display()));
+    } else {
+        report.warn("build", text, Remedy::hint("install librpma-dev of the same release"));
     }
 }
 
@@ -179,7 +183,7 @@ mod tests {
         );
         let fix = |path| where_to_look(&fake.system, Path::new(path));
         assert!(fix("/usr/local/lib/librpma.so.0").starts_with("ldconfig"));
-        assert!(fix("/opt/rpma/lib/librpma.so.0").starts_with("export LD_LIBRARY_PATH=/opt/rpma/lib "));
+        assert_eq!(fix("/opt/rpma/lib/librpma.so.0"), "export LD_LIBRARY_PATH=/opt/rpma/lib");
     }
 
     #[test]

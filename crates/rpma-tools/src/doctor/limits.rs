@@ -6,8 +6,7 @@ use super::report::Report;
 use super::system::System;
 
 const CAP_IPC_LOCK: u32 = 14;
-const FIX: &str =
-    "ulimit -l unlimited    or: LimitMEMLOCK=infinity (systemd), docker run --ulimit memlock=-1";
+const FIX: &str = "ulimit -l unlimited";
 
 /// The limits of locked memory, soft and hard.
 fn memlock() -> Option<(u64, u64)> {
@@ -46,7 +45,13 @@ fn of_memlock(soft: u64, hard: u64, capable: Option<bool>, has_device: bool, rep
     } else if !has_device {
         report.ok("memlock", format!("{text}; not needed: the soft provider pins no memory"));
     } else {
-        report.warn("memlock", format!("{text}: an adapter can register no more"), FIX);
+        report.warn(
+            "memlock",
+            format!(
+                "{text}: an adapter can register no more (systemd has LimitMEMLOCK, docker --ulimit memlock)"
+            ),
+            FIX,
+        );
     }
 }
 

@@ -14,7 +14,7 @@ fn namespace(system: &System, process: &str, kind: &str) -> Option<String> {
 }
 
 /// What started this process in a container, as far as it left a sign.
-fn container(system: &System) -> Option<String> {
+pub(super) fn container(system: &System) -> Option<String> {
     if let Some(name) = system.read("/run/systemd/container").filter(|name| !name.is_empty()) {
         return Some(name);
     }
@@ -56,7 +56,7 @@ pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
         Some("N") if devices.all.is_empty() => report.warn(
             "namespaces",
             format!("{text}; RDMA devices are not shared between networks"),
-            "rdma system set netns shared    or: rdma dev set DEVICE netns NAME",
+            "rdma system set netns shared  # as root, on the host",
         ),
         Some("N") => report.ok("namespaces", format!("{text}; RDMA devices belong to one network each")),
         Some(_) => report.ok("namespaces", format!("{text}; RDMA devices are shared between networks")),

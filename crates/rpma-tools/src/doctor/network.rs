@@ -133,7 +133,7 @@ fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) 
                     "gid",
                     format!("{place}: {list} only, which no router passes on"),
                     format!(
-                        "cma_roce_mode -d {} -p {} -m 2    (rdma_cm then uses RoCE v2)",
+                        "cma_roce_mode -d {} -p {} -m 2  # rdma_cm then uses RoCE v2",
                         device.name, port.number
                     ),
                 );
@@ -143,8 +143,10 @@ fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) 
     if !has_device && !devices.all.is_empty() {
         report.warn(
             "gid",
-            format!("no RDMA device is on {interface}"),
-            "give a device an address of that network, or export RPMA_PROVIDER=soft",
+            format!(
+                "no RDMA device is on {interface}; one that is to be used needs an address of that network"
+            ),
+            "export RPMA_PROVIDER=soft",
         );
     }
 }

@@ -9,7 +9,7 @@ use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind, MAX_FRAME_LEN};
 
 use super::network::Route;
 use super::provider::Chosen;
-use super::report::Report;
+use super::report::{Remedy, Report};
 use crate::library::{Event, Library, Peer, Side};
 use crate::messages::Messages;
 
@@ -63,7 +63,7 @@ fn over_tcp(route: &Route, report: &mut Report) {
                 frame.revision
             );
             if frame.markers {
-                report.fail("peer", format!("{text}, but asks for markers, which the soft provider has not"), "configure the other side without MPA markers");
+                report.fail("peer", format!("{text}, but asks for markers, which the soft provider has not"), Remedy::hint("configure the other side without MPA markers"));
             } else {
                 report.ok("peer", text);
             }
@@ -71,17 +71,17 @@ fn over_tcp(route: &Route, report: &mut Report) {
         Ok(Answer::Rejects { private_data }) => report.warn(
             "peer",
             format!("{name} speaks iWARP, but rejects the connection, with {private_data} bytes of private data"),
-            "look why the program there rejects: it may want private data",
+            Remedy::hint("look why the program there rejects: it may want private data"),
         ),
         Ok(Answer::Other(bytes)) => report.fail(
             "peer",
             format!("{name} does not speak iWARP: it answers \"{}\"", bytes.escape_ascii()),
-            format!("ss -ltnp 'sport = :{}'    (there, says which program listens)", route.target.port()),
+            format!("ss -ltnp 'sport = :{}'  # on that host: which program listens", route.target.port()),
         ),
         Ok(Answer::Closes) => report.fail(
             "peer",
             format!("{name} closes the connection without an answer: it does not speak iWARP, or its program drops the request"),
-            format!("ss -ltnp 'sport = :{}'    (there, says which program listens)", route.target.port()),
+            format!("ss -ltnp 'sport = :{}'  # on that host: which program listens", route.target.port()),
         ),
         Ok(Answer::Silent) => report.fail(
             "peer",
@@ -89,9 +89,9 @@ fn over_tcp(route: &Route, report: &mut Report) {
                 "{name} gives no answer to an MPA Request for {} s: it speaks something else, or its program does not call rpma_ep_next_conn_req",
                 PATIENCE.as_secs()
             ),
-            format!("ss -ltnp 'sport = :{}'    (there, says which program listens)", route.target.port()),
+            format!("ss -ltnp 'sport = :{}'  # on that host: which program listens", route.target.port()),
         ),
-        Err(why) => report.fail("peer", format!("{name}: {why}"), "ping the host, and try again"),
+        Err(why) => report.fail("peer", format!("{name}: {why}"), format!("ping -c 3 {}", route.target.ip())),
     }
 }
 
@@ -100,16 +100,13 @@ fn no_connection(target: SocketAddr, why: &std::io::Error, report: &mut Report) 
     match why.kind() {
         ErrorKind::ConnectionRefused => report.fail(
             "tcp",
-            format!(
-                "nothing listens on TCP port {port} of {}: a program with the soft provider would",
-                target.ip()
-            ),
-            "start the server; if it uses an adapter, start it with RPMA_PROVIDER=soft",
+            format!("nothing listens on TCP port {port} of {}", target.ip()),
+            Remedy::hint("start the server; if that host has an adapter, start it with RPMA_PROVIDER=soft"),
         ),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => report.fail(
             "tcp",
             format!("{target} does not answer: the host is down, or a firewall drops TCP port {port}"),
-            format!("nft add rule inet filter input tcp dport {port} accept    (there, as root)"),
+            format!("nft add rule inet filter input tcp dport {port} accept  # on that host, as root"),
         ),
         _ => report.fail("tcp", format!("{target}: {why}"), format!("ip route get {}", target.ip())),
     }
@@ -176,7 +173,8 @@ fn over_device(route: &Route, library: &'static Library, messages: &Messages, re
         Ok::<_, String>((event, why))
     })();
     let time = began.elapsed().as_micros();
-    const SOFT: &str = "start the server there; if it uses the soft provider, export RPMA_PROVIDER=soft here";
+    const SOFT: &str =
+        "start the server on that host; if it uses the soft provider, set RPMA_PROVIDER=soft on this one";
     match outcome {
         Ok((Some(Event::Established), _)) => {
             report.ok("peer", format!("{name} accepts a connection of the device ({time} us)"))
@@ -184,10 +182,12 @@ fn over_device(route: &Route, library: &'static Library, messages: &Messages, re
         Ok((Some(event), why)) => report.fail(
             "peer",
             format!("{name}: {event}: {}", why.unwrap_or("no reason is known".to_owned())),
-            SOFT,
+            Remedy::hint(SOFT),
         ),
-        Ok((None, _)) => report.fail("peer", format!("{name} does not answer the device"), SOFT),
-        Err(why) => report.fail("peer", format!("{name}: {why}"), SOFT),
+        Ok((None, _)) => {
+            report.fail("peer", format!("{name} does not answer the device"), Remedy::hint(SOFT))
+        }
+        Err(why) => report.fail("peer", format!("{name}: {why}"), Remedy::hint(SOFT)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::provider::Chosen;
-use super::report::Report;
+use super::report::{Remedy, Report};
 use super::system::System;
 
 /// How a mapping of the file reaches what keeps it.
@@ -52,7 +52,7 @@ pub(super) fn check(system: &System, path: &Path, chosen: Option<Chosen>, report
         Mapping::Dax => report.warn(
             "pmem",
             format!("{shown}: DAX without MAP_SYNC on {file_system}: its metadata need fsync; {kept}"),
-            "use ext4 or xfs with -o dax, or device DAX",
+            Remedy::hint("use ext4 or xfs with -o dax, or device DAX"),
         ),
         Mapping::PageCache => report.ok("pmem", format!("{shown}: page cache, no DAX, on {file_system}")),
     }
@@ -73,12 +73,12 @@ fn verdict(mapping: &Mapping, domain: Domain, volatile: bool, chosen: Option<Cho
         (Some(Chosen::Soft), Mapping::DeviceDax, _) => report.warn(
             "durability",
             "NOT durable: the soft provider flushes with msync, which the kernel refuses for device DAX",
-            DO_NOT,
+            Remedy::hint(DO_NOT),
         ),
         (Some(_), Mapping::PageCache, _) if volatile => report.warn(
             "durability",
             "NOT durable: a file system in memory keeps nothing over a restart",
-            "choose a file on a disk, or persistent memory",
+            Remedy::hint("choose a file on a disk, or persistent memory"),
         ),
         (Some(Chosen::Soft), ..) => {
             report.ok(
@@ -87,7 +87,11 @@ fn verdict(mapping: &Mapping, domain: Domain, volatile: bool, chosen: Option<Cho
             );
         }
         (Some(Chosen::RdmaCore), Mapping::PageCache, _) => {
-            report.warn("durability", "NOT durable: an adapter writes to the page cache", DO_NOT);
+            report.warn(
+                "durability",
+                "NOT durable: an adapter writes to the page cache",
+                Remedy::hint(DO_NOT),
+            );
         }
         (Some(Chosen::RdmaCore), _, Domain::Caches) => {
             report.ok("durability", "durable: direct write may be declared")
@@ -95,10 +99,10 @@ fn verdict(mapping: &Mapping, domain: Domain, volatile: bool, chosen: Option<Cho
         (Some(Chosen::RdmaCore), _, Domain::Controller) => report.warn(
             "durability",
             "durable only if the adapter's writes bypass the caches: see ddio",
-            DO_NOT,
+            Remedy::hint(DO_NOT),
         ),
         (Some(Chosen::RdmaCore), _, Domain::Unknown) => {
-            report.warn("durability", "unknown: nothing tells what is kept", DO_NOT)
+            report.warn("durability", "unknown: nothing tells what is kept", Remedy::hint(DO_NOT))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::env;
 
 use super::devices::Devices;
 use super::network::Route;
-use super::report::Report;
+use super::report::{Remedy, Report};
 use crate::library::{Library, Side};
 use crate::messages::Messages;
 
@@ -87,11 +87,11 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
     }
     if let Some(rules) = env::var_os("SOFTVERBS_FAULTS").filter(|rules| !rules.is_empty()) {
         let rules = rules.to_string_lossy();
-        report.warn(
-            "settings",
-            format!("software RDMA injects faults, or says what is wrong with the rules: SOFTVERBS_FAULTS is \"{rules}\""),
-            "unset SOFTVERBS_FAULTS",
-        );
+        let text = match fault_rules::parse(&rules) {
+            Ok(_) => format!("software RDMA injects faults: SOFTVERBS_FAULTS is \"{rules}\""),
+            Err(wrong) => format!("SOFTVERBS_FAULTS is \"{rules}\", which injects nothing: {wrong}"),
+        };
+        report.warn("settings", text, "unset SOFTVERBS_FAULTS");
     }
     let value = env::var_os("RPMA_PROVIDER").unwrap_or_default();
     let (wanted, wrong) = parse(&value.to_string_lossy());
@@ -157,13 +157,13 @@ pub(super) fn check(
     let context = match context {
         Ok(context) => context,
         Err(why) => {
-            let fix = match parse(&env::var("RPMA_PROVIDER").unwrap_or_default()) {
-                (Wanted::RdmaCore, _) => "export RPMA_PROVIDER=auto",
-                (_, Some(_)) => "set RPMA_PROVIDER as said above",
-                _ if library.version().is_none() => "install the package librpma0 of this release",
-                _ => "mend what the other lines say",
+            let remedy = match parse(&env::var("RPMA_PROVIDER").unwrap_or_default()) {
+                (Wanted::RdmaCore, _) => Remedy::from("export RPMA_PROVIDER=auto"),
+                (_, Some(_)) => Remedy::hint("set RPMA_PROVIDER as said above"),
+                _ if library.version().is_none() => Remedy::hint("install librpma0 1.4 or newer"),
+                _ => Remedy::hint("repair what the other lines report"),
             };
-            report.fail("provider", format!("none for {addr}: {why}"), fix);
+            report.fail("provider", format!("none for {addr}: {why}"), remedy);
             return None;
         }
     };
@@ -171,10 +171,8 @@ pub(super) fn check(
     match chosen {
         Some((Chosen::Soft, text)) if devices.usable => report.warn(
             "provider",
-            format!("{text}, although there is a device"),
-            format!(
-                "give a device an address of the network of {addr}, or export RPMA_PROVIDER=soft to mean it"
-            ),
+            format!("{text}, although there is a device; one that is to serve {addr} needs an address of its network"),
+            "export RPMA_PROVIDER=soft",
         ),
         Some((_, text)) => report.ok("provider", text),
         None => report.ok("provider", format!("a device has {addr}")),
@@ -187,7 +185,7 @@ pub(super) fn check(
         (Ok(false), Chosen::RdmaCore) => report.warn(
             "odp",
             "not supported by the device: memory that cannot be pinned, such as a file on a file system with DAX, cannot be registered",
-            "register device DAX (/dev/dax*) or ordinary memory",
+            Remedy::hint("register device DAX (/dev/dax*) or ordinary memory"),
         ),
         (Err(why), _) => report.warn("odp", format!("the device does not tell: {why}"), "ibv_devinfo -v"),
     }

@@ -42,8 +42,32 @@ pub(super) struct Finding {
     /// What was looked at.
     pub(super) check: String,
     pub(super) text: String,
-    /// The command, or the setting, that mends it.
+    /// The command that repairs it: one, which a shell can execute as it is.
     pub(super) fix: Option<String>,
+    /// What to do where no command repairs it.
+    pub(super) hint: Option<String>,
+}
+
+/// What repairs something.
+pub(super) enum Remedy {
+    Command(String),
+    Hint(String),
+}
+
+impl Remedy {
+    pub(super) fn hint(text: impl Into<String>) -> Self {
+        Self::Hint(text.into())
+    }
+}
+
+impl<T: Into<String>> From<T> for Remedy {
+    fn from(command: T) -> Self {
+        let command = command.into();
+        let is_one =
+            |command: &str| !["   ", "; ", " or ", "&&"].iter().any(|between| command.contains(between));
+        debug_assert!(is_one(&command), "{command}");
+        Self::Command(command)
+    }
 }
 
 /// All findings, in the order in which they were looked up.
@@ -60,20 +84,25 @@ struct Whole<'a> {
 }
 
 impl Report {
-    fn add(&mut self, status: Status, check: &str, text: impl Into<String>, fix: Option<String>) {
-        self.findings.push(Finding { status, check: check.to_owned(), text: text.into(), fix });
+    fn add(&mut self, status: Status, check: &str, text: impl Into<String>, remedy: Option<Remedy>) {
+        let (fix, hint) = match remedy {
+            None => (None, None),
+            Some(Remedy::Command(command)) => (Some(command), None),
+            Some(Remedy::Hint(text)) => (None, Some(text)),
+        };
+        self.findings.push(Finding { status, check: check.to_owned(), text: text.into(), fix, hint });
     }
 
     pub(super) fn ok(&mut self, check: &str, text: impl Into<String>) {
         self.add(Status::Ok, check, text, None);
     }
 
-    pub(super) fn warn(&mut self, check: &str, text: impl Into<String>, fix: impl Into<String>) {
-        self.add(Status::Warn, check, text, Some(fix.into()));
+    pub(super) fn warn(&mut self, check: &str, text: impl Into<String>, remedy: impl Into<Remedy>) {
+        self.add(Status::Warn, check, text, Some(remedy.into()));
     }
 
-    pub(super) fn fail(&mut self, check: &str, text: impl Into<String>, fix: impl Into<String>) {
-        self.add(Status::Fail, check, text, Some(fix.into()));
+    pub(super) fn fail(&mut self, check: &str, text: impl Into<String>, remedy: impl Into<Remedy>) {
+        self.add(Status::Fail, check, text, Some(remedy.into()));
     }
 
     /// A failure where `is_needed`, otherwise a warning.
@@ -82,10 +111,10 @@ impl Report {
         is_needed: bool,
         check: &str,
         text: impl Into<String>,
-        fix: impl Into<String>,
+        remedy: impl Into<Remedy>,
     ) {
         let status = if is_needed { Status::Fail } else { Status::Warn };
-        self.add(status, check, text, Some(fix.into()));
+        self.add(status, check, text, Some(remedy.into()));
     }
 
     fn status(&self) -> Status {
@@ -93,11 +122,14 @@ impl Report {
     }
 
     fn write(&self, out: &mut impl Write, coloured: bool) -> io::Result<()> {
-        for Finding { status, check, text, fix } in &self.findings {
+        for Finding { status, check, text, fix, hint } in &self.findings {
             let word = if coloured { status.coloured() } else { format!("{:<4}", status.word()) };
             writeln!(out, "{word}  {check:<11} {text}")?;
             if let Some(fix) = fix {
                 writeln!(out, "{:17} fix: {fix}", "")?;
+            }
+            if let Some(hint) = hint {
+                writeln!(out, "{:17} hint: {hint}", "")?;
             }
         }
         Ok(())
@@ -146,7 +178,7 @@ mod tests {
         assert_eq!(report.status(), Status::Ok);
         report.warn("memlock", "8 MiB", "ulimit -l unlimited");
         assert_eq!(report.status(), Status::Warn);
-        report.fail("device", "none", "modprobe rdma_rxe");
+        report.fail("device", "none", Remedy::hint("buy an adapter"));
         assert_eq!(report.status(), Status::Fail);
         let mut out = Vec::new();
         report.write(&mut out, false).unwrap();
@@ -155,6 +187,7 @@ mod tests {
         assert_eq!(lines[0], "ok    library     1.4.0");
         assert_eq!(lines[1], "warn  memlock     8 MiB");
         assert_eq!(lines[2].trim_start(), "fix: ulimit -l unlimited");
+        assert_eq!(lines[4].trim_start(), "hint: buy an adapter");
         let mut out = Vec::new();
         report.write_json(&mut out).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -162,6 +195,8 @@ mod tests {
         assert_eq!(value["findings"][1]["status"], "warn");
         assert_eq!(value["findings"][1]["check"], "memlock");
         assert_eq!(value["findings"][1]["fix"], "ulimit -l unlimited");
-        assert!(value["findings"][0]["fix"].is_null());
+        assert!(value["findings"][0]["fix"].is_null() && value["findings"][0]["hint"].is_null());
+        assert!(value["findings"][2]["fix"].is_null());
+        assert_eq!(value["findings"][2]["hint"], "buy an adapter");
     }
 }

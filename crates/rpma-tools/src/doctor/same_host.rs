@@ -79,7 +79,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
         Err(why) => report.warn(
             "placement",
             format!("process_vm_readv: {why} ({around}): the soft provider copies itself, and memory that is unmapped while registered ends the process"),
-            "docker run --cap-add=SYS_PTRACE    or a seccomp profile with process_vm_readv",
+            "docker run --cap-add=SYS_PTRACE",
         ),
     }
     let setting = env::var("SOFTVERBS_LOCAL").unwrap_or_default();
@@ -92,7 +92,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
         Some((name, why)) if is_on => report.warn(
             "same-host",
             format!("{name}: {why} ({around}): connections on this host use TCP"),
-            "docker run --security-opt seccomp=PROFILE    with a profile that has these calls; or export SOFTVERBS_LOCAL=0 to mean it",
+            "docker run --security-opt seccomp=PROFILE  # one that permits these calls",
         ),
         Some((name, why)) => report.ok(
             "same-host",
