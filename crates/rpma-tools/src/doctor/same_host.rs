@@ -3,10 +3,10 @@
 //! as a file, so that Yama's ptrace_scope does not matter; a filter of system calls (seccomp) does.
 
 use std::env;
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
 use super::report::Report;
 use super::system::System;
@@ -35,25 +35,30 @@ fn memory() -> io::Result<()> {
     }
 }
 
-/// A connection over an abstract name, whose other end the kernel tells the user of.
-fn socket() -> io::Result<()> {
-    let name = SocketAddr::from_abstract_name(format!("rpma doctor {}", std::process::id()))?;
-    let listener = UnixListener::bind_addr(&name)?;
-    let stream = UnixStream::connect_addr(&name)?;
-    let _other = listener.accept()?;
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the buffer is ours and `len` is its size.
-    let ret = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut len,
-        )
-    };
-    checked(ret as isize).map(drop)
+/// A directory for the Unix sockets of listeners, which belongs to this user and which nobody else can enter.
+fn directory() -> io::Result<()> {
+    // SAFETY: geteuid takes no pointers.
+    let user = unsafe { libc::geteuid() };
+    let first = if user == 0 { "/run/softverbs".into() } else { format!("/run/user/{user}/softverbs") };
+    let mut result = Ok(());
+    for path in [first, format!("/tmp/softverbs-{user}")] {
+        result = match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => fs::symlink_metadata(&path).and_then(|about| {
+                let is_private = about.is_dir() && about.uid() == user && about.mode() & 0o077 == 0;
+                if is_private { Ok(()) } else { Err(io::Error::other(format!("{path} belongs to others"))) }
+            }),
+        };
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// Whether a process that may inspect this one finds its descriptors.
+fn descriptors() -> io::Result<()> {
+    fs::read_dir(format!("/proc/{}/fd", std::process::id())).map(drop)
 }
 
 /// A copy within this process through the kernel.
@@ -63,6 +68,14 @@ fn copy() -> io::Result<()> {
     let target = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: 1 };
     // SAFETY: both parts point to a byte of this function; getpid takes nothing.
     checked(unsafe { libc::process_vm_readv(libc::getpid(), &target, 1, &source, 1, 0) }).map(drop)
+}
+
+fn attempts() -> [(&'static str, io::Result<()>); 3] {
+    [
+        ("memfd_create and pwritev", memory()),
+        ("a private directory for Unix sockets", directory()),
+        ("/proc/PID/fd", descriptors()),
+    ]
 }
 
 pub(super) fn check(system: &System, report: &mut Report) {
@@ -85,9 +98,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
     let setting = env::var("SOFTVERBS_LOCAL").unwrap_or_default();
     // On unless it is switched off, as softverbs(7) says.
     let is_on = setting != "0";
-    let failed = [("memfd_create and pwritev", memory()), ("abstract Unix sockets", socket())]
-        .into_iter()
-        .find_map(|(name, result)| Some((name, result.err()?)));
+    let failed = attempts().into_iter().find_map(|(name, result)| Some((name, result.err()?)));
     match failed {
         Some((name, why)) if is_on => report.warn(
             "same-host",
@@ -98,7 +109,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
             "same-host",
             format!("connections on this host use TCP, as SOFTVERBS_LOCAL=0 says; shared memory is not possible: {name}: {why}"),
         ),
-        None if is_on => report.ok("same-host", "two processes of one user on this host can share memory instead of using TCP"),
+        None if is_on => report.ok("same-host", "two processes of one user on this host that may inspect each other can share memory instead of using TCP"),
         None => report.ok("same-host", "connections on this host use TCP, as SOFTVERBS_LOCAL=0 says"),
     }
 }
@@ -118,6 +129,7 @@ mod tests {
         let text = told(|report| check(&fake.system, report));
         assert!(text.contains("a seccomp filter, Yama 1") && text.contains("same-host"), "{text}");
         assert_eq!(copy().is_ok(), text.starts_with("ok    placement"), "{text}");
-        assert_eq!(memory().and_then(|()| socket()).is_ok(), text.contains("can share memory"), "{text}");
+        let works = attempts().into_iter().all(|(_, result)| result.is_ok());
+        assert_eq!(works, text.contains("can share memory"), "{text}");
     }
 }
