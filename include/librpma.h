@@ -2047,7 +2047,10 @@ int rpma_conn_wait(struct rpma_conn *conn,
  *
  * RETURN VALUE
  * 0 if the work request was posted, or a negative error code. The completion
- * reports the outcome, including an access outside either memory region.
+ * reports the outcome, including an access outside either memory region or
+ * without RPMA_MR_USAGE_READ_SRC. An access that the size or usage of the
+ * remote memory region forbids is also logged when it is posted, at level
+ * WARNING.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or dst or src is
@@ -2096,7 +2099,13 @@ int rpma_read(struct rpma_conn *conn,
  *
  * RETURN VALUE
  * 0 if the work request was posted, or a negative error code. The completion
- * reports the outcome, including an access outside either memory region.
+ * reports the outcome, including an access outside the local memory region. An
+ * access that the remote memory region does not permit ends the connection. On
+ * an InfiniBand or RoCE device its completion has the status
+ * IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider uses, a write is
+ * not acknowledged, so its completion may be successful. An access that the
+ * size or usage of the remote memory region forbids is also logged when it is
+ * posted, at level WARNING.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or dst or src is
@@ -2141,7 +2150,13 @@ int rpma_write(struct rpma_conn *conn,
  *
  * RETURN VALUE
  * 0 if the work request was posted, or a negative error code. The completion
- * reports the outcome, including an access outside either memory region.
+ * reports the outcome, including an access outside the local memory region. An
+ * access that the remote memory region does not permit ends the connection. On
+ * an InfiniBand or RoCE device its completion has the status
+ * IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider uses, a write is
+ * not acknowledged, so its completion may be successful. An access that the
+ * size or usage of the remote memory region forbids is also logged when it is
+ * posted, at level WARNING.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn is NULL, flags is 0, len is too large, or dst or src is
@@ -2181,7 +2196,12 @@ int rpma_write_with_imm(struct rpma_conn *conn,
  *
  * RETURN VALUE
  * 0 if the work request was posted, or a negative error code. The completion
- * reports the outcome.
+ * reports the outcome. An access that the remote memory region does not permit
+ * ends the connection. On an InfiniBand or RoCE device its completion has the
+ * status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider uses, a
+ * write is not acknowledged, so its completion may be successful. An access
+ * that the size or usage of the remote memory region forbids is also logged
+ * when it is posted, at level WARNING.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn, dst or src is NULL, flags is 0, or dst_offset is not
@@ -2224,7 +2244,9 @@ int rpma_atomic_write(struct rpma_conn *conn,
  *
  * RETURN VALUE
  * 0 if the work request was posted, or a negative error code. The completion
- * reports the outcome.
+ * reports the outcome, including a range that is not in the remote memory
+ * region: a flush reads 8 bytes at dst_offset. Such a range is also logged when
+ * it is posted, at level WARNING.
  *
  * ERRORS
  * - RPMA_E_INVAL: conn or dst is NULL, flags is 0, or the flush is native and

@@ -26,7 +26,8 @@ use rpma::post::{self, At};
 ///
 /// # Return value
 /// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
-/// outside either memory region.
+/// outside either memory region or without RPMA_MR_USAGE_READ_SRC. An access that the size or usage of the remote memory
+/// region forbids is also logged when it is posted, at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
@@ -83,7 +84,10 @@ pub unsafe extern "C" fn rpma_read(
 ///
 /// # Return value
 /// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
-/// outside either memory region.
+/// outside the local memory region. An access that the remote memory region does not permit ends the connection. On an
+/// InfiniBand or RoCE device its completion has the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider
+/// uses, a write is not acknowledged, so its completion may be successful. An access that the size or usage of the
+/// remote memory region forbids is also logged when it is posted, at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
@@ -136,7 +140,10 @@ pub unsafe extern "C" fn rpma_write(
 ///
 /// # Return value
 /// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
-/// outside either memory region.
+/// outside the local memory region. An access that the remote memory region does not permit ends the connection. On an
+/// InfiniBand or RoCE device its completion has the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider
+/// uses, a write is not acknowledged, so its completion may be successful. An access that the size or usage of the
+/// remote memory region forbids is also logged when it is posted, at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
@@ -183,7 +190,11 @@ pub unsafe extern "C" fn rpma_write_with_imm(
 ///   IBV_WC_ATOMIC_WRITE if native atomic write is enabled (see librpma_providers(7))
 ///
 /// # Return value
-/// 0 if the work request was posted, or a negative error code. The completion reports the outcome.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome. An access
+/// that the remote memory region does not permit ends the connection. On an InfiniBand or RoCE device its completion has
+/// the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider uses, a write is not acknowledged, so its
+/// completion may be successful. An access that the size or usage of the remote memory region forbids is also logged
+/// when it is posted, at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn, dst or src is NULL, flags is 0, or dst_offset is not aligned
@@ -236,7 +247,9 @@ pub unsafe extern "C" fn rpma_atomic_write(
 /// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the work request was posted, or a negative error code. The completion reports the outcome.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including a range that
+/// is not in the remote memory region: a flush reads 8 bytes at dst_offset. Such a range is also logged when it is posted,
+/// at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn or dst is NULL, flags is 0, or the flush is native and len does not fit in 32 bits

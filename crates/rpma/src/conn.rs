@@ -23,7 +23,7 @@ use crate::error::{Error, Result, first_error};
 use crate::log::{self, Lossy};
 use crate::provider::Api;
 use crate::provider::handles::{
-    CmEvent, CmId, EventChannel, channel_fd, cm_event_name, next_cq_event, provider_error,
+    CmEvent, CmId, EventChannel, PeerName, channel_fd, cm_event_name, next_cq_event, provider_error,
 };
 use crate::provider::metered;
 use crate::provider::native::NativeQp;
@@ -186,6 +186,15 @@ impl Conn {
         drop(events);
         drop(pdata);
         first_error([flush, bounce, res])
+    }
+
+    pub fn api(&self) -> Api {
+        self.api
+    }
+
+    /// The remote peer, as messages begin.
+    pub fn peer(&self) -> PeerName {
+        self.res.id.peer()
     }
 
     #[inline(always)]

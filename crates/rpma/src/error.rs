@@ -11,6 +11,8 @@ use crate::log::Lossy;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
+    /// None: the call has succeeded, out of line. It comes as an error so that the usual way to success need not look for it.
+    None = 0,
     /// The provider behaved unexpectedly.
     Unknown = RPMA_E_UNKNOWN,
     /// Not supported.

@@ -61,6 +61,9 @@ pub fn aside(log: impl FnOnce()) {
 #[cold]
 #[inline(never)]
 pub fn note(error: Error, body: &'static str) -> c_int {
+    if error == Error::None {
+        return 0;
+    }
     FAILURE.with(|failure| {
         if let Ok(failure) = &mut failure.try_borrow_mut() {
             let reason = std::mem::take(&mut failure.reason);

@@ -11,7 +11,7 @@ use crate::abi::RPMA_MR_USAGE_READ_DST;
 use crate::error::{Result, first_error};
 
 /// The number of bytes that a flush reads.
-const SIZE: u32 = 8;
+pub const SIZE: u32 = 8;
 
 /// The local destination of a connection's flush reads.
 pub struct Flush {

@@ -50,6 +50,7 @@ pub mod conn;
 pub mod conn_cfg;
 pub mod conn_req;
 pub mod cq;
+mod denied;
 pub mod descriptor;
 mod device;
 pub mod ep;

@@ -189,6 +189,18 @@ unsafe fn register_otherwise(
 #[derive(Debug)]
 pub struct MrRemote {
     region: Descriptor,
+    /// What operations may access: its size, or 0 without the usage that they require.
+    readable: u64,
+    writable: u64,
+}
+
+/// How an operation accesses a remote memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteAccess {
+    Read,
+    Write,
+    /// Its usage has been checked.
+    Flush,
 }
 
 impl MrRemote {
@@ -210,7 +222,9 @@ impl MrRemote {
             }
             Error::Inval
         })?;
-        let mr = alloc::boxed(MrRemote { region })?;
+        let size_with = |usage: c_int| if c_int::from(region.usage) & usage != 0 { region.size } else { 0 };
+        let (readable, writable) = (size_with(RPMA_MR_USAGE_READ_SRC), size_with(RPMA_MR_USAGE_WRITE_DST));
+        let mr = alloc::boxed(MrRemote { region, readable, writable })?;
         let region = &mr.region;
         log_debug!(
             "remote memory region: addr={:#x}, size={}, rkey={:#x}, usage={:#x}",
@@ -229,6 +243,28 @@ impl MrRemote {
     /// The types of flush it supports.
     pub fn flush_type(&self) -> c_int {
         c_int::from(self.region.usage) & USAGE_FLUSH
+    }
+
+    pub fn is_readable(&self) -> bool {
+        c_int::from(self.region.usage) & RPMA_MR_USAGE_READ_SRC != 0
+    }
+
+    pub fn is_writable(&self) -> bool {
+        c_int::from(self.region.usage) & RPMA_MR_USAGE_WRITE_DST != 0
+    }
+
+    /// Whether the descriptor permits an access to `len` bytes at `offset`.
+    #[inline(always)]
+    pub fn permits(&self, access: RemoteAccess, offset: usize, len: u64) -> bool {
+        let size = match access {
+            RemoteAccess::Read => self.readable,
+            RemoteAccess::Write => self.writable,
+            RemoteAccess::Flush => self.region.size,
+        };
+        match size.checked_sub(offset as u64) {
+            Some(rest) => len <= rest,
+            None => false,
+        }
     }
 
     /// The remote address of an offset. The remote device checks that it is inside.
@@ -253,5 +289,31 @@ mod tests {
         let mr = MrRemote::from_descriptor(&bytes).unwrap();
         assert_eq!((mr.size(), mr.flush_type(), mr.addr(16), mr.rkey()), (77, 48, 0x1010, 5));
         assert_eq!(MrRemote::from_descriptor(&bytes[..20]).unwrap_err(), Error::Inval);
+    }
+
+    #[test]
+    fn a_remote_region_permits_what_its_descriptor_says() {
+        use RemoteAccess::{Flush, Read, Write};
+        let of = |usage| {
+            MrRemote::from_descriptor(&Descriptor { addr: 0x1000, size: 64, rkey: 5, usage }.encode())
+                .unwrap()
+        };
+        let (source, destination, both) = (of(1), of(8), of(9));
+        for (offset, len, inside) in [
+            (0, 64, true),
+            (63, 1, true),
+            (64, 0, true),
+            (0, 65, false),
+            (63, 2, false),
+            (64, 1, false),
+            (65, 0, false),
+            (usize::MAX, 1, false),
+            (usize::MAX - 7, 16, false),
+        ] {
+            assert_eq!(source.permits(Read, offset, len), inside, "{offset} {len}");
+            assert_eq!(destination.permits(Write, offset, len), inside, "{offset} {len}");
+            assert_eq!(both.permits(Flush, offset, len), inside, "{offset} {len}");
+        }
+        assert!(!source.permits(Write, 0, 1) && !destination.permits(Read, 0, 1));
     }
 }

@@ -13,7 +13,9 @@ use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_sr
 
 use super::conn::{AtomicWrite, Conn};
 use super::conn_req::ConnReq;
-use super::mr::{MrLocal, MrRemote};
+use super::denied::Denied;
+use super::flush::SIZE as FLUSH_SIZE;
+use super::mr::{MrLocal, MrRemote, RemoteAccess};
 use super::native::NativeFlush;
 use super::srq::Srq;
 use crate::abi::arg::FlushTypeArg;
@@ -77,6 +79,68 @@ fn post_send(
     imm: Option<u32>,
     op_context: *const c_void,
 ) -> Result<()> {
+    post_send_by(&Permitted, qp, opcode, flags, range, remote, imm, op_context)
+}
+
+/// How a work request is posted.
+trait Post {
+    /// As `ibv_post_send`.
+    ///
+    /// # Safety
+    /// As for [`hot::post_send`].
+    unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int;
+
+    /// Whether a request must be posted in another way, because the remote memory region does not permit this access.
+    fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool;
+}
+
+/// A request for an access that the remote memory region permits, or for none.
+struct Permitted;
+
+impl Post for Permitted {
+    #[inline(always)]
+    unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+        // SAFETY: the caller guarantees what this asks for.
+        unsafe { hot::post_send(qp, wr, bad_wr) }
+    }
+
+    #[inline(always)]
+    fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool {
+        !mr.permits(access, offset, len)
+    }
+}
+
+impl Post for (Denied<'_>, &Conn) {
+    unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+        let (denied, conn) = self;
+        // SAFETY: the caller guarantees what both calls ask for, and a request whose first fields are set.
+        unsafe {
+            if denied.len == 0 {
+                // It accesses nothing, wherever that is.
+                return hot::post_send(qp, wr, bad_wr);
+            }
+            denied.warn(conn, (&raw const (*wr).wr_id).read());
+            (conn.api().post_denied)(qp, wr, bad_wr)
+        }
+    }
+
+    fn denies(&self, _: &MrRemote, _: RemoteAccess, _: usize, _: u64) -> bool {
+        false
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the fields of the work request")]
+fn post_send_by(
+    how: &impl Post,
+    qp: *mut ibv_qp,
+    opcode: ibv_wr_opcode::Type,
+    flags: u32,
+    range: Option<ibv_sge>,
+    remote: Option<Remote>,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
     let mut sge = MaybeUninit::<ibv_sge>::uninit();
     let mut wr = MaybeUninit::<ibv_send_wr>::uninit();
     let mut bad_wr = MaybeUninit::<*mut ibv_send_wr>::uninit();
@@ -107,7 +171,7 @@ fn post_send(
             (&raw mut (*p).wr.rdma.remote_addr).write(remote.addr);
             (&raw mut (*p).wr.rdma.rkey).write(remote.rkey);
         }
-        hot::post_send(qp, p, bad_wr.as_mut_ptr())
+        how.post(qp, p, bad_wr.as_mut_ptr())
     };
     // SAFETY: the request and its range are still there, with every field that belongs to the opcode.
     if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, p, remote.is_some()) }) }
@@ -157,12 +221,67 @@ pub struct At<'a, M> {
     pub offset: usize,
 }
 
+/// A one-sided operation.
+struct OneSided {
+    /// The function that posts it.
+    call: &'static str,
+    opcode: ibv_wr_opcode::Type,
+    access: RemoteAccess,
+}
+
+static READ: OneSided =
+    OneSided { call: "rpma_read", opcode: ibv_wr_opcode::IBV_WR_RDMA_READ, access: RemoteAccess::Read };
+static WRITE: OneSided =
+    OneSided { call: "rpma_write", opcode: ibv_wr_opcode::IBV_WR_RDMA_WRITE, access: RemoteAccess::Write };
+static WRITE_WITH_IMM: OneSided = OneSided {
+    call: "rpma_write_with_imm",
+    opcode: ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+    access: RemoteAccess::Write,
+};
+
 /// Posts a read or write between a local range and a remote address, or one that transfers no data.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
 fn one_sided(
     conn: &Conn,
-    opcode: ibv_wr_opcode::Type,
+    operation: &'static OneSided,
+    local: At<'_, MrLocal>,
+    remote: At<'_, MrRemote>,
+    len: usize,
+    flags: c_int,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Result<()> {
+    one_sided_by(&Permitted, conn, operation, local, remote, len, flags, imm, op_context)
+}
+
+/// The same for an access that the remote memory region does not permit.
+#[cold]
+#[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
+fn one_sided_denied(
+    conn: &Conn,
+    operation: &'static OneSided,
+    local: At<'_, MrLocal>,
+    remote: At<'_, MrRemote>,
+    len: usize,
+    flags: c_int,
+    imm: Option<u32>,
+    op_context: *const c_void,
+) -> Error {
+    let OneSided { call, access, .. } = *operation;
+    let Some(mr) = remote.mr else { return Error::Inval };
+    let denied = Denied { call, mr, access, offset: remote.offset, len: len as u64 };
+    let posted = one_sided_by(&(denied, conn), conn, operation, local, remote, len, flags, imm, op_context);
+    posted.err().unwrap_or(Error::None)
+}
+
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
+fn one_sided_by(
+    how: &impl Post,
+    conn: &Conn,
+    operation: &'static OneSided,
     local: At<'_, MrLocal>,
     remote: At<'_, MrRemote>,
     len: usize,
@@ -172,8 +291,13 @@ fn one_sided(
 ) -> Result<()> {
     // In this order the compiler needs the fewest registers; every failure is the same error.
     let request_len = request_len(len)?;
+    let given_flags = flags;
     let flags = send_flags(flags)?;
     let (range, remote) = match (local.mr, remote.mr) {
+        // The arguments are where they came: on the way that is taken, none is kept for the other.
+        (Some(_), Some(remote_mr)) if how.denies(remote_mr, operation.access, remote.offset, len as u64) => {
+            return Err(one_sided_denied(conn, operation, local, remote, len, given_flags, imm, op_context));
+        }
         (Some(local_mr), Some(remote_mr)) => (
             Some(local_mr.range(local.offset, request_len)),
             Remote { addr: remote_mr.addr(remote.offset), rkey: remote_mr.rkey() },
@@ -181,7 +305,8 @@ fn one_sided(
         (None, None) if local.offset | remote.offset | len == 0 => (None, Remote { addr: 0, rkey: 0 }),
         _ => return Err(Error::Inval),
     };
-    post_send(conn.queue_pair(), opcode, flags, range, Some(remote), imm, op_context)
+    let (qp, opcode) = (conn.queue_pair(), operation.opcode);
+    post_send_by(how, qp, opcode, flags, range, Some(remote), imm, op_context)
 }
 
 /// Posts a read of remote memory.
@@ -194,7 +319,7 @@ pub fn read(
     flags: c_int,
     op_context: *const c_void,
 ) -> Result<()> {
-    one_sided(conn, ibv_wr_opcode::IBV_WR_RDMA_READ, dst, src, len, flags, None, op_context)
+    one_sided(conn, &READ, dst, src, len, flags, None, op_context)
 }
 
 /// Posts a write to remote memory, with immediate data if given.
@@ -208,11 +333,8 @@ pub fn write(
     imm: Option<u32>,
     op_context: *const c_void,
 ) -> Result<()> {
-    let opcode = match imm {
-        Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-        None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-    };
-    one_sided(conn, opcode, src, dst, len, flags, imm, op_context)
+    let operation = if imm.is_some() { &WRITE_WITH_IMM } else { &WRITE };
+    one_sided(conn, operation, src, dst, len, flags, imm, op_context)
 }
 
 /// The remote target of an atomic write, checked for alignment.
@@ -222,6 +344,17 @@ fn atomic_target(dst: &MrRemote, offset: usize) -> Result<Remote> {
         return Err(Error::Inval);
     }
     Ok(Remote { addr: dst.addr(offset), rkey: dst.rkey() })
+}
+
+/// Whether the remote region permits an atomic write there.
+#[inline(always)]
+fn permits_atomic(dst: &MrRemote, offset: usize) -> bool {
+    dst.permits(RemoteAccess::Write, offset, ATOMIC_SIZE.into())
+}
+
+/// What is said if it does not.
+fn denied_atomic<'a>(call: &'static str, mr: &'a MrRemote, offset: usize) -> Denied<'a> {
+    Denied { call, mr, access: RemoteAccess::Write, offset, len: ATOMIC_SIZE.into() }
 }
 
 /// Posts an atomic write of 8 bytes of unregistered memory, executed after all previously posted operations.
@@ -239,10 +372,8 @@ pub unsafe fn atomic_write(
 ) -> Result<()> {
     let flags = send_flags(flags)? | FENCE;
     let remote = atomic_target(dst, dst_offset)?;
-    if let AtomicWrite::Inline = conn.atomic_write() {
-        // The provider copies inline data before the post returns, and needs no key for it.
-        let range = ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 };
-        post_write(conn, flags | INLINE, range, remote, op_context)?;
+    if let (AtomicWrite::Inline, true) = (conn.atomic_write(), permits_atomic(dst, dst_offset)) {
+        post_write(&Permitted, conn, flags | INLINE, inline(src), remote, op_context)?;
     } else {
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
         unsafe { atomic_write_otherwise(conn, dst, dst_offset, src, flags, op_context) }?;
@@ -250,8 +381,14 @@ pub unsafe fn atomic_write(
     Ok(())
 }
 
-/// Posts an atomic write on a connection whose queue pair has native atomic write, or no inline data. The arguments are those of
-/// `atomic_write`, where they are, after its checks.
+/// The range of inline data. The provider copies it before the post returns, and needs no key for it.
+#[inline(always)]
+fn inline(src: *const u8) -> ibv_sge {
+    ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 }
+}
+
+/// Posts an atomic write on a connection whose queue pair has native atomic write, or no inline data, or one that the remote region does not
+/// permit. The arguments are those of `atomic_write`, where they are, after its checks.
 ///
 /// # Safety
 /// `src` must be readable for 8 bytes.
@@ -265,28 +402,36 @@ unsafe fn atomic_write_otherwise(
     op_context: *const c_void,
 ) -> Result<()> {
     let remote = atomic_target(dst, dst_offset)?;
+    let denied = denied_atomic("rpma_atomic_write", dst, dst_offset);
+    if let AtomicWrite::Inline = conn.atomic_write() {
+        return post_write(&(denied, conn), conn, flags | INLINE, inline(src), remote, op_context);
+    }
+    if !permits_atomic(dst, dst_offset) {
+        denied.warn(conn, op_context as u64);
+    }
     match conn.atomic_write() {
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes, and the connection keeps its queue
         // pair alive.
         AtomicWrite::Native(qp) => unsafe { native_atomic_write(conn, *qp, remote, src, flags, op_context) },
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
         AtomicWrite::Bounce(bounce) => unsafe {
-            bounce.post(src, |range| post_write(conn, flags, range, remote, op_context))
+            bounce.post(src, |range| post_write(&Permitted, conn, flags, range, remote, op_context))
         },
-        AtomicWrite::Inline => unreachable!("posted by atomic_write"),
+        AtomicWrite::Inline => unreachable!("posted above"),
     }
 }
 
 #[inline(always)]
 fn post_write(
+    how: &impl Post,
     conn: &Conn,
     flags: u32,
     range: ibv_sge,
     remote: Remote,
     op_context: *const c_void,
 ) -> Result<()> {
-    let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), None, op_context)
+    let (qp, opcode) = (conn.queue_pair(), WRITE.opcode);
+    post_send_by(how, qp, opcode, flags, Some(range), Some(remote), None, op_context)
 }
 
 /// Posts a native atomic write. It is fenced like the others, because a flush by a read may precede it.
@@ -326,12 +471,66 @@ pub fn write_atomic(
 ) -> Result<()> {
     let flags = send_flags(flags)? | FENCE;
     let remote = atomic_target(dst, dst_offset)?;
-    post_write(conn, flags, src.range(src_offset, ATOMIC_SIZE), remote, op_context)
+    let range = src.range(src_offset, ATOMIC_SIZE);
+    if permits_atomic(dst, dst_offset) {
+        return post_write(&Permitted, conn, flags, range, remote, op_context);
+    }
+    let denied = denied_atomic("rpma_write_atomic", dst, dst_offset);
+    post_write(&(denied, conn), conn, flags, range, remote, op_context)
+}
+
+/// Whether the remote region permits a flush of this range, and the read that may stand for it.
+#[inline(always)]
+fn permits_flush(dst: &MrRemote, offset: usize, len: usize) -> bool {
+    let permits = |len| dst.permits(RemoteAccess::Flush, offset, len);
+    permits(len as u64) && permits(FLUSH_SIZE.into())
 }
 
 /// Posts a flush of the data previously written to remote memory.
 #[inline(always)]
 pub fn flush(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    len: usize,
+    kind: FlushTypeArg,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Result<()> {
+    // First, while the arguments are where they came.
+    if !permits_flush(dst, dst_offset, len) {
+        return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context));
+    }
+    flush_by(&Permitted, conn, dst, dst_offset, len, kind, flags, op_context)
+}
+
+/// The same for a range that is not in the remote memory region as a whole.
+#[cold]
+#[inline(never)]
+fn flush_denied(
+    conn: &Conn,
+    dst: &MrRemote,
+    dst_offset: usize,
+    len: usize,
+    kind: FlushTypeArg,
+    flags: c_int,
+    op_context: *const c_void,
+) -> Error {
+    let denied = denied_flush(dst, dst_offset, (len as u64).max(FLUSH_SIZE.into()));
+    flush_by(&(denied, conn), conn, dst, dst_offset, len, kind, flags, op_context)
+        .err()
+        .unwrap_or(Error::None)
+}
+
+/// What is said if the remote region does not have the range of a flush.
+fn denied_flush(mr: &MrRemote, offset: usize, len: u64) -> Denied<'_> {
+    Denied { call: "rpma_flush", mr, access: RemoteAccess::Flush, offset, len }
+}
+
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "they are the arguments of the C function")]
+fn flush_by(
+    how: &impl Post,
     conn: &Conn,
     dst: &MrRemote,
     dst_offset: usize,
@@ -362,6 +561,9 @@ pub fn flush(
             _ => None,
         };
         if let Some(kind) = kind {
+            if !dst.permits(RemoteAccess::Flush, dst_offset, len as u64) {
+                denied_flush(dst, dst_offset, len as u64).warn(conn, op_context as u64);
+            }
             // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair with
             // native flush.
             return unsafe { native_flush(conn, remote, len, kind, flags, op_context as u64) };
@@ -371,7 +573,7 @@ pub fn flush(
     let range = conn.flush().target();
     let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
     let kind = Some(u32::from_be(kind));
-    post_send(conn.queue_pair(), opcode, flags, Some(range), Some(remote), kind, op_context)
+    post_send_by(how, conn.queue_pair(), opcode, flags, Some(range), Some(remote), kind, op_context)
 }
 
 /// Posts a native flush.

@@ -67,7 +67,7 @@ mod thread;
 mod unix;
 
 pub use ffi::context::{context, device, owns, owns_device};
-pub use ffi::{rdma, verbs};
+pub use ffi::{post_denied, rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};
 

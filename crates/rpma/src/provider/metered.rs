@@ -10,7 +10,6 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -19,6 +18,7 @@ use libc::ENOMEM;
 use once_cell::race::OnceBox;
 use rdma_sys::*;
 
+use super::handles::PeerName;
 use super::{Api, Provider, hot};
 use crate::alloc;
 use crate::conn::translate;
@@ -84,6 +84,7 @@ fn table<P: Behind>() -> Provider {
         rdma_create_qp_ex: rdma_create_qp_ex::<P>,
         rdma_destroy_qp: rdma_destroy_qp::<P>,
         rdma_get_cm_event: rdma_get_cm_event::<P>,
+        post_denied: post_denied::<P>,
         ..*P::api()
     }
 }
@@ -344,30 +345,6 @@ pub unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
     unsafe { (&raw const (*id).context).read().cast() }
 }
 
-/// The address of the remote peer.
-///
-/// # Safety
-/// `id` must be a live identifier.
-unsafe fn peer_of(id: *mut rdma_cm_id) -> Option<SocketAddr> {
-    // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, whose other members are read
-    // only as that of which its first member says it is.
-    unsafe {
-        let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<libc::sockaddr>();
-        match c_int::from((&raw const (*to).sa_family).read()) {
-            libc::AF_INET => {
-                let to = to.cast::<libc::sockaddr_in>().read();
-                let addr = u32::from_be(to.sin_addr.s_addr).to_be_bytes();
-                Some(SocketAddr::new(IpAddr::from(addr), u16::from_be(to.sin_port)))
-            }
-            libc::AF_INET6 => {
-                let to = to.cast::<libc::sockaddr_in6>().read();
-                Some(SocketAddr::new(IpAddr::from(to.sin6_addr.s6_addr), u16::from_be(to.sin6_port)))
-            }
-            _ => None,
-        }
-    }
-}
-
 unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
@@ -396,7 +373,7 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
         let mut shown = MaybeUninit::<ibv_qp>::zeroed().assume_init();
         shown.context = context();
         shown.qp_num = (&raw const (*real).qp_num).read();
-        let connection = process.counters.connection(peer_of(id), shown.qp_num);
+        let connection = process.counters.connection(PeerName::of(id).0, shown.qp_num);
         // The completion queue of a shared receive queue is that of several connections.
         let cqs = [send_cq, if srq.is_null() { recv_cq } else { send_cq }];
         for cq in cqs {
@@ -467,11 +444,34 @@ unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: the caller guarantees what `post_counted` asks for, and a writable `bad_wr`.
+    unsafe { post_counted(qp, wr, |real| hot::post_send(real, wr, bad_wr)) }
+}
+
+unsafe fn post_denied<P: Behind>(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: as in `post_send`.
+    unsafe { post_counted(qp, wr, |real| (P::api().post_denied)(real, wr, bad_wr)) }
+}
+
+/// Posts a request to the queue pair behind by `post`, and counts it.
+///
+/// # Safety
+/// `qp` must be a live queue pair of `rdma_create_qp_ex`, and `wr` a request whose fields that its opcode reads are set, of one range at most.
+#[inline(always)]
+unsafe fn post_counted(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    post: impl FnOnce(*mut ibv_qp) -> c_int,
+) -> c_int {
     use ibv_wr_opcode::*;
     const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
     let this = qp.cast::<MeteredQp>();
-    // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a request whose fields that its opcode reads are set, of one
-    // range at most, and a writable `bad_wr`. The request of a flush has its type where others have immediate data ([`crate::post`]).
+    // SAFETY: the caller guarantees a live queue pair and a request with these fields. The request of a flush has its type where others have
+    // immediate data ([`crate::post`]).
     unsafe {
         let connection = &(*this).connection;
         let flags = (&raw const (*wr).send_flags).read();
@@ -489,7 +489,7 @@ unsafe extern "C" fn post_send(
             _ => (Kind::Send, len),
         };
         let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
-        connection.post(kind, len, is_signaled, || hot::post_send((*this).real, wr, bad_wr))
+        connection.post(kind, len, is_signaled, || post((*this).real))
     }
 }
 

@@ -106,6 +106,9 @@ macro_rules! provider_table {
             /// The probable reason why a connection was not established, for the log, if the event and its status indicate it. Not asked for one
             /// that is established, or closed.
             pub likely_reason: fn(event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>,
+            /// Posts a send request for an access that the remote memory region does not permit, as its descriptor says. It fails on the way as
+            /// any other, unless the provider fails it by itself.
+            pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
             /// The provider whose calls this one passes on, if it counts them ([`metered`]).
             pub plain: Option<Api>,
             $( $call: unsafe extern "C" fn($($ty),*) $(-> $ret)?, )*

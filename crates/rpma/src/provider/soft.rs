@@ -22,6 +22,7 @@ pub fn api() -> Api {
         pins_memory: false,
         // softverbs has logged it, with what only it knows.
         likely_reason: |_, _| None,
+        post_denied: softverbs::post_denied,
     );
     &SOFT
 }

@@ -7,6 +7,8 @@ mod ops;
 pub mod rdma;
 pub mod verbs;
 
+pub use ops::post_denied;
+
 /// EOPNOTSUPP, and why in the log.
 fn unsupported(why: &str) -> crate::sys::Errno {
     log::warn!("not supported: {why}");

@@ -182,6 +182,24 @@ unsafe extern "C" fn post_send(
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
+/// Posts a request for an access that the caller knows the remote memory does not permit. In strict mode it fails as on an adapter, with
+/// IBV_WC_REM_ACCESS_ERR; otherwise this is ibv_post_send(3).
+///
+/// # Safety
+///
+/// As for ibv_post_send(3), for a queue pair of softverbs and a list of one request.
+pub unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_send(3)).
+    let qp = &unsafe { QpObject::own(qp) }.qp;
+    let result = (|| {
+        let mut posting = qp.posting()?;
+        // SAFETY: `wr` points to a work request (ibv_post_send(3)).
+        posting.post_denied(unsafe { read_send_wr(wr, qp) }?)
+    })();
+    // SAFETY: `bad_wr` points to a pointer for the result.
+    report(result, || unsafe { bad_wr.write(wr) })
+}
+
 /// Posts a list of receives of up to `max_sge` entries with `post`, up to the first failure.
 ///
 /// # Safety

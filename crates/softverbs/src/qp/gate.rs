@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The gate before a send queue, which a queue pair of the fault lab has.
+//! The gate before a send queue, which a queue pair has in the fault lab, and in strict mode for requests that an adapter would fail.
 //!
 //! What becomes of a request is decided when it is posted, since that is the order of the program, and done when it is the request's turn to
 //! be taken by the connection. So all requests before it go out as ever, and all behind it wait. A connection that is over takes whatever
@@ -10,9 +10,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::conn::Micros;
-use crate::conn::wr::{Op, SendWr};
+use crate::conn::wr::{Op, SendWr, status};
 use crate::faults::{Action, Event, Fault, Plan};
 use crate::lock;
+use crate::strict::Strict;
 
 /// What the driver has to do for the request that is before the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,25 @@ pub(super) enum Due {
     Fail(u32),
 }
 
+/// What becomes of a request.
+#[derive(Clone, Copy)]
+enum Fate {
+    Fault(Fault<'static>),
+    /// It fails with a remote access error.
+    Denied,
+}
+
+impl Fate {
+    fn action(self) -> Action {
+        match self {
+            Self::Fault(fault) => fault.action(),
+            Self::Denied => Action::Status(status::REM_ACCESS_ERR),
+        }
+    }
+}
+
 pub(super) struct Gate {
-    plan: &'static Plan,
+    plan: Option<&'static Plan>,
     /// The number of the queue pair, for the log.
     num: u32,
     state: Mutex<State>,
@@ -38,8 +56,8 @@ struct State {
     /// How many requests were posted, and how many were taken.
     posted: u64,
     taken: u64,
-    /// Faults of requests that were not taken, by position, in order.
-    faults: VecDeque<(u64, Fault<'static>)>,
+    /// What becomes of requests that were not taken, by position, in order.
+    fates: VecDeque<(u64, Fate)>,
     /// Until when the request before the gate is delayed; and for how long, if the driver has not been told.
     until: Option<Micros>,
     wait: Option<Duration>,
@@ -48,22 +66,28 @@ struct State {
 }
 
 impl State {
-    /// The fault of the request before the gate.
-    fn front(&self) -> Option<Fault<'static>> {
-        let (position, fault) = self.faults.front()?;
-        (*position == self.taken && !self.is_open).then_some(*fault)
+    /// What becomes of the request before the gate.
+    fn front(&self) -> Option<Fate> {
+        let (position, fate) = self.fates.front()?;
+        (*position == self.taken && !self.is_open).then_some(*fate)
     }
 }
 
 impl Gate {
-    pub(super) fn new(plan: &'static Plan, num: u32) -> Self {
+    fn new(plan: Option<&'static Plan>, num: u32) -> Self {
         Self { plan, num, state: Mutex::default() }
     }
 
-    /// Posts a request with `push`, and decides what becomes of it.
+    /// The gate of a queue pair, if it has one.
+    pub(super) fn of(plan: Option<&'static Plan>, mode: Strict, num: u32) -> Option<Box<Self>> {
+        (plan.is_some() || mode == Strict::Adapter).then(|| Box::new(Self::new(plan, num)))
+    }
+
+    /// Posts a request with `push`, and decides what becomes of it; `denied`: the remote memory does not permit its access.
     pub(super) fn post(
         &self,
         wr: SendWr,
+        denied: bool,
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         let events = [event_of(wr.op), Some(Event::Peer), wr.signaled.then_some(Event::Wc)];
@@ -72,8 +96,13 @@ impl Gate {
         push(wr)?;
         let position = state.posted;
         state.posted += 1;
-        let faults = events.into_iter().flatten().filter_map(|event| self.plan.event(event));
-        state.faults.extend(faults.map(|fault| (position, fault)));
+        if let Some(plan) = self.plan {
+            let faults = events.into_iter().flatten().filter_map(|event| plan.event(event));
+            state.fates.extend(faults.map(|fault| (position, Fate::Fault(fault))));
+        }
+        if denied {
+            state.fates.push_back((position, Fate::Denied));
+        }
         Ok(())
     }
 
@@ -84,19 +113,19 @@ impl Gate {
         pop: impl FnOnce() -> Option<SendWr>,
     ) -> Option<SendWr> {
         let mut state = lock(&self.state);
-        while let Some(fault) = state.front() {
-            let Action::Delay(delay) = fault.action() else { return None };
+        while let Some(fate) = state.front() {
+            let Action::Delay(delay) = fate.action() else { return None };
             match state.until {
                 Some(until) if now() < until => return None,
                 Some(_) => {
                     state.until = None;
-                    state.faults.pop_front();
+                    state.fates.pop_front();
                 }
                 None => {
                     state.until = Some(now() + delay.as_micros() as Micros);
                     state.wait = Some(delay);
                     drop(state);
-                    self.log(fault);
+                    self.log(fate);
                     return None;
                 }
             }
@@ -109,7 +138,7 @@ impl Gate {
     /// The driver, after a step: what is to be done now.
     pub(super) fn due(&self) -> Due {
         let mut state = lock(&self.state);
-        match state.front().map(|fault| fault.action()) {
+        match state.front().map(Fate::action) {
             Some(Action::Kill) => Due::Kill,
             Some(Action::Status(status)) => Due::Fail(status),
             _ => state.wait.take().map_or(Due::Nothing, Due::Wait),
@@ -119,10 +148,10 @@ impl Gate {
     /// The driver does what was due: the request before the gate is held no more.
     pub(super) fn done(&self) {
         let mut state = lock(&self.state);
-        if let Some(fault) = state.front() {
-            state.faults.pop_front();
+        if let Some(fate) = state.front() {
+            state.fates.pop_front();
             drop(state);
-            self.log(fault);
+            self.log(fate);
         }
     }
 
@@ -132,8 +161,11 @@ impl Gate {
     }
 
     /// Without a lock: what becomes of the line is the program's affair.
-    fn log(&self, fault: Fault<'_>) {
-        fault.log(format_args!("queue pair {}", self.num));
+    fn log(&self, fate: Fate) {
+        // Who knows that an access is denied has said so.
+        if let Fate::Fault(fault) = fate {
+            fault.log(format_args!("queue pair {}", self.num));
+        }
     }
 }
 
@@ -152,6 +184,7 @@ fn event_of(op: Op) -> Option<Event> {
 mod tests {
     use super::*;
     use crate::conn::wr::Local;
+    use crate::conn::wr::status::REM_ACCESS_ERR;
     use crate::faults::plan_of;
     use rdma_sys::ibv_wc_status::{IBV_WC_FATAL_ERR, IBV_WC_RETRY_EXC_ERR};
     use std::cell::RefCell;
@@ -180,12 +213,16 @@ mod tests {
 
     impl Bench {
         fn new(rules: &str) -> Self {
-            Self { gate: Gate::new(plan_of(rules), 3), ring: RefCell::default(), now: 1000 }
+            Self {
+                gate: Gate::new((!rules.is_empty()).then(|| plan_of(rules)), 3),
+                ring: RefCell::default(),
+                now: 1000,
+            }
         }
 
         fn post(&self, wr_id: u64, op: Op, signaled: bool) {
             self.gate
-                .post(request(wr_id, op, signaled), |wr| {
+                .post(request(wr_id, op, signaled), false, |wr| {
                     self.ring.borrow_mut().push_back(wr);
                     Ok(())
                 })
@@ -254,9 +291,26 @@ mod tests {
     }
 
     #[test]
+    fn a_denied_access_fails_behind_the_requests_before_it() {
+        let bench = Bench::new("");
+        bench.post(1, Op::Write, false);
+        let push = |wr| {
+            bench.ring.borrow_mut().push_back(wr);
+            Ok(())
+        };
+        bench.gate.post(request(2, Op::Write, false), true, push).unwrap();
+        bench.post(3, Op::Write, true);
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![1], Due::Fail(REM_ACCESS_ERR)));
+        bench.gate.done();
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![2, 3], Due::Nothing));
+        let mode = |mode| Gate::of(None, mode, 1).is_some();
+        assert!(mode(Strict::Adapter) && !mode(Strict::Warn) && !mode(Strict::Off));
+    }
+
+    #[test]
     fn a_request_that_is_not_posted_is_no_event() {
         let bench = Bench::new("peer:kill@n=1");
-        assert!(bench.gate.post(request(1, Op::Send, true), Err).is_err());
+        assert!(bench.gate.post(request(1, Op::Send, true), false, Err).is_err());
         bench.post(2, Op::Send, true);
         assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Kill));
     }

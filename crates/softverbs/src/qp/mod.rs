@@ -165,7 +165,7 @@ pub(crate) struct Qp {
     sends: Ring<SendWr>,
     receives: Ring<RecvWr>,
     strict: Strict,
-    /// In the fault lab: what holds requests back.
+    /// In the fault lab and in strict mode: what holds requests back.
     gate: Option<Box<Gate>>,
     /// The places of the send queue.
     slots: Arc<Slots>,
@@ -219,7 +219,7 @@ impl Qp {
             sends,
             receives,
             strict,
-            gate: faults.map(|plan| Box::new(Gate::new(plan, num))),
+            gate: Gate::of(faults, strict, num),
             slots: Slots::of_queue_pair(num, max_send_wr, strict),
             pace: Pace::default(),
             poller: Poller::default(),

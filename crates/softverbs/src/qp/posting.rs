@@ -30,6 +30,7 @@ use crate::limits::{
 };
 use crate::probes;
 use crate::progress::{By, Driven};
+use crate::strict::Strict;
 use crate::sys::Errno;
 
 /// Nanoseconds since a moment of its own.
@@ -170,12 +171,12 @@ impl Qp {
         }
     }
 
-    /// Adds a request in strict mode or in the fault lab.
+    /// Adds a request in strict mode or in the fault lab; `denied`: one that fails with a remote access error.
     #[cold]
-    fn begin(&self, flight: Option<&Flight>, wr: SendWr) -> Result<(), SendWr> {
+    fn begin(&self, flight: Option<&Flight>, wr: SendWr, denied: bool) -> Result<(), SendWr> {
         let push = |wr| match &self.gate {
             None => self.sends.push(wr),
-            Some(gate) => gate.post(wr, |wr| self.sends.push(wr)),
+            Some(gate) => gate.post(wr, denied, |wr| self.sends.push(wr)),
         };
         match flight {
             None => push(wr),
@@ -199,7 +200,19 @@ impl Posting<'_> {
     }
 
     /// Adds one request; ENOMEM when the queue is full.
+    #[inline]
     pub(crate) fn post(&mut self, wr: SendWr) -> Result<(), Errno> {
+        self.add(wr, false)
+    }
+
+    /// Adds one request for an access that the remote memory does not permit, which fails in strict mode.
+    #[cold]
+    pub(crate) fn post_denied(&mut self, wr: SendWr) -> Result<(), Errno> {
+        self.add(wr, self.qp.strict == Strict::Adapter)
+    }
+
+    #[inline]
+    fn add(&mut self, wr: SendWr, denied: bool) -> Result<(), Errno> {
         self.kind = match self.kind {
             Kind::Large => Kind::Large,
             _ if wr.len > SMALL && wr.op != Op::Read => Kind::Large,
@@ -216,7 +229,7 @@ impl Posting<'_> {
         probes::post(qp.num, &wr);
         let pushed = match (qp.slots.flight(), &qp.gate) {
             (None, None) => qp.sends.push(wr),
-            (flight, _) => qp.begin(flight, wr),
+            (flight, _) => qp.begin(flight, wr, denied),
         };
         pushed.map_err(|_| {
             qp.slots.untake();

@@ -2,8 +2,9 @@
 //! Owners of connection-manager objects.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr;
 
 use libc::sockaddr;
@@ -193,6 +194,40 @@ impl Drop for CmEvent {
     }
 }
 
+/// The remote peer of an identifier, as messages begin: its address and a colon; nothing if it is not known.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerName(pub Option<SocketAddr>);
+
+impl PeerName {
+    /// # Safety
+    /// `id` must be a live identifier.
+    pub unsafe fn of(id: *mut rdma_cm_id) -> PeerName {
+        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, whose other members are
+        // read only as that of which its first member says it is.
+        PeerName(unsafe {
+            let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
+            match c_int::from((&raw const (*to).sa_family).read()) {
+                libc::AF_INET => {
+                    let to = to.cast::<libc::sockaddr_in>().read();
+                    let addr = u32::from_be(to.sin_addr.s_addr).to_be_bytes();
+                    Some(SocketAddr::new(IpAddr::from(addr), u16::from_be(to.sin_port)))
+                }
+                libc::AF_INET6 => {
+                    let to = to.cast::<libc::sockaddr_in6>().read();
+                    Some(SocketAddr::new(IpAddr::from(to.sin6_addr.s6_addr), u16::from_be(to.sin6_port)))
+                }
+                _ => None,
+            }
+        })
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |addr| write!(f, "{addr}: "))
+    }
+}
+
 /// What a queue pair is asked for, and what it got.
 pub struct QpCaps {
     pub max_send_wr: u32,
@@ -241,6 +276,12 @@ impl CmId {
     pub fn context(&self) -> *mut ibv_context {
         // SAFETY: the identifier is readable until destroyed.
         unsafe { (*self.id).verbs }
+    }
+
+    /// The remote peer.
+    pub fn peer(&self) -> PeerName {
+        // SAFETY: the identifier is alive.
+        unsafe { PeerName::of(self.id) }
     }
 
     /// The queue pair for native operations, with those of `ops` that it has. It must have been created with them.

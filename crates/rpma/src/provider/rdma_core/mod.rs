@@ -5,7 +5,7 @@ mod devices;
 mod ext;
 mod refused;
 
-use super::{Api, Provider, control_path, provider};
+use super::{Api, Provider, control_path, hot, provider};
 pub use devices::{Missing, missing};
 
 /// This provider.
@@ -15,6 +15,7 @@ pub fn api() -> Api {
         has_flush_access: false,
         pins_memory: true,
         likely_reason: refused::likely_reason,
+        post_denied: hot::post_send,
     );
     &RDMA_CORE
 }
