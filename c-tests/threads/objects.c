@@ -23,7 +23,7 @@ find(unsigned thread)
 		EXPECT(strlen(rpma_utils_conn_event_2str(RPMA_CONN_CLOSED)) > 0);
 		EXPECT(strlen(rpma_version()) > 0);
 		EXPECT(rpma_peer_delete(NULL) == RPMA_E_INVAL);
-		EXPECT(strcmp(rpma_err_last(), "rpma_peer_delete: Invalid argument") == 0);
+		EXPECT(strcmp(rpma_err_last(), "rpma_peer_delete: peer_ptr is NULL") == 0);
 	}
 }
 

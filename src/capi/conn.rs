@@ -34,7 +34,7 @@ use rpma::peer_cfg::PeerCfg;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
     // SAFETY: `conn_ptr` is NULL, or holds NULL or a connection that is live and not in use elsewhere.
-    whole_status(|| unsafe { delete(conn_ptr, Conn::close) })
+    whole_status(|| unsafe { delete(conn_ptr, "conn_ptr", Conn::close) })
 }
 
 /// Disconnects a connection.
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
     // SAFETY: `conn` is NULL or a live connection.
-    whole_status(|| unsafe { given(conn) }?.disconnect())
+    whole_status(|| unsafe { Ok(given(conn, "conn")?.disconnect()?) })
 }
 
 /// Gets the next event of a connection.
@@ -92,8 +92,8 @@ pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
 pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_conn_event) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `event` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        let event = out(event)?;
+        let conn = given(conn, "conn")?;
+        let event = out(event, "event")?;
         event.set(conn.next_event()?);
         Ok(())
     })
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_
 pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `fd` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        out(fd)?.set(conn.event_fd());
+        let conn = given(conn, "conn")?;
+        out(fd, "fd")?.set(conn.event_fd());
         Ok(())
     })
 }
@@ -163,8 +163,8 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `pdata` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        out(pdata)?.copy(conn.private_data());
+        let conn = given(conn, "conn")?;
+        out(pdata, "pdata")?.copy(conn.private_data());
         Ok(())
     })
 }
@@ -193,8 +193,8 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
 pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: *const PeerCfg) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `pcfg` is NULL or a live peer configuration.
     status(|| unsafe {
-        let conn = given(conn)?;
-        conn.apply_remote_peer_cfg(given(pcfg)?);
+        let conn = given(conn, "conn")?;
+        conn.apply_remote_peer_cfg(given(pcfg, "pcfg")?);
         Ok(())
     })
 }
@@ -220,8 +220,8 @@ pub unsafe extern "C" fn rpma_conn_apply_remote_peer_cfg(conn: *mut Conn, pcfg: 
 pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u32) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `qp_num` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        out(qp_num)?.set(conn.qp_num());
+        let conn = given(conn, "conn")?;
+        out(qp_num, "qp_num")?.set(conn.qp_num());
         Ok(())
     })
 }
@@ -247,8 +247,8 @@ pub unsafe extern "C" fn rpma_conn_get_qp_num(conn: *const Conn, qp_num: *mut u3
 pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut Cq) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `cq_ptr` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        out(cq_ptr)?.set(ptr::from_ref(conn.cq()).cast_mut());
+        let conn = given(conn, "conn")?;
+        out(cq_ptr, "cq_ptr")?.set(ptr::from_ref(conn.cq()).cast_mut());
         Ok(())
     })
 }
@@ -275,9 +275,9 @@ pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut C
 pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut Cq) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `rcq_ptr` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
+        let conn = given(conn, "conn")?;
         let rcq = conn.rcq().map_or(ptr::null(), ptr::from_ref);
-        out(rcq_ptr)?.set(rcq.cast_mut());
+        out(rcq_ptr, "rcq_ptr")?.set(rcq.cast_mut());
         Ok(())
     })
 }
@@ -307,8 +307,8 @@ pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut
 pub unsafe extern "C" fn rpma_conn_get_compl_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `fd` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        let fd = out(fd)?;
+        let conn = given(conn, "conn")?;
+        let fd = out(fd, "fd")?;
         fd.set(conn.compl_fd()?);
         Ok(())
     })
@@ -352,15 +352,15 @@ pub unsafe extern "C" fn rpma_conn_wait(
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `cq` and `is_rcq` are each NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        let cq = out(cq)?;
+        let conn = given(conn, "conn")?;
+        let cq = out(cq, "cq")?;
         // There are no flags that mean anything here.
         let _ = flags;
         let (queue, is_receive, armed) = conn.wait()?;
-        if let Ok(is_rcq) = out(is_rcq) {
-            is_rcq.set(is_receive);
+        if !is_rcq.is_null() {
+            is_rcq.write(is_receive);
         }
         cq.set(armed.map_or(ptr::null_mut(), |()| ptr::from_ref(queue).cast_mut()));
-        armed
+        Ok(armed?)
     })
 }

@@ -3,9 +3,8 @@
 
 use std::ffi::c_int;
 
-use super::convert::{delete, given, out, plain, status};
+use super::convert::{delete, given, not_null, out, plain, status};
 use rpma::conn_cfg::ConnCfg;
-use rpma::error::Error;
 use rpma::srq::Srq;
 
 /// Creates a connection configuration.
@@ -31,7 +30,7 @@ use rpma::srq::Srq;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int {
     // SAFETY: `cfg_ptr` is NULL or writable.
-    status(|| unsafe { out(cfg_ptr)?.give_or_null(ConnCfg::new()) })
+    status(|| unsafe { out(cfg_ptr, "cfg_ptr")?.give_or_null(ConnCfg::new()) })
 }
 
 /// Deletes a connection configuration. Connections created with it are not affected.
@@ -54,7 +53,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_new(cfg_ptr: *mut *mut ConnCfg) -> c_int 
 pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_int {
     // SAFETY: `cfg_ptr` is NULL, or holds NULL or a connection configuration that is live and not in use
     // elsewhere.
-    status(|| unsafe { delete(cfg_ptr, plain) })
+    status(|| unsafe { delete(cfg_ptr, "cfg_ptr", plain) })
 }
 
 /// Sets the timeout that applies to address resolution and to route resolution, each on its own.
@@ -80,7 +79,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms: c_int) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration.
-    status(|| unsafe { given(cfg)?.set_timeout(timeout_ms) })
+    status(|| unsafe { given(cfg, "cfg")?.set_timeout(timeout_ms) })
 }
 
 /// Gets the timeout that applies to address resolution and to route resolution, each on its own.
@@ -104,8 +103,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms
 pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_ms: *mut c_int) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `timeout_ms` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(timeout_ms)?.set(cfg.timeout());
+        let cfg = given(cfg, "cfg")?;
+        out(timeout_ms, "timeout_ms")?.set(cfg.timeout());
         Ok(())
     })
 }
@@ -135,7 +134,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_
 pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
-        given(cfg)?.set_cq_size(cq_size);
+        given(cfg, "cfg")?.set_cq_size(cq_size);
         Ok(())
     })
 }
@@ -161,8 +160,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_cq_size(cfg: *mut ConnCfg, cq_size: u
 pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size: *mut u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `cq_size` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(cq_size)?.set(cfg.cq_size());
+        let cfg = given(cfg, "cfg")?;
+        out(cq_size, "cq_size")?.set(cfg.cq_size());
         Ok(())
     })
 }
@@ -191,7 +190,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size:
 pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
-        given(cfg)?.set_sq_size(sq_size);
+        given(cfg, "cfg")?.set_sq_size(sq_size);
         Ok(())
     })
 }
@@ -217,8 +216,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_sq_size(cfg: *mut ConnCfg, sq_size: u
 pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size: *mut u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `sq_size` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(sq_size)?.set(cfg.sq_size());
+        let cfg = given(cfg, "cfg")?;
+        out(sq_size, "sq_size")?.set(cfg.sq_size());
         Ok(())
     })
 }
@@ -247,7 +246,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size:
 pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
-        given(cfg)?.set_rq_size(rq_size);
+        given(cfg, "cfg")?.set_rq_size(rq_size);
         Ok(())
     })
 }
@@ -273,8 +272,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rq_size(cfg: *mut ConnCfg, rq_size: u
 pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size: *mut u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `rq_size` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(rq_size)?.set(cfg.rq_size());
+        let cfg = given(cfg, "cfg")?;
+        out(rq_size, "rq_size")?.set(cfg.rq_size());
         Ok(())
     })
 }
@@ -304,7 +303,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size:
 pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size: u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
-        given(cfg)?.set_rcq_size(rcq_size);
+        given(cfg, "cfg")?.set_rcq_size(rcq_size);
         Ok(())
     })
 }
@@ -330,8 +329,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_rcq_size(cfg: *mut ConnCfg, rcq_size:
 pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_size: *mut u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `rcq_size` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(rcq_size)?.set(cfg.rcq_size());
+        let cfg = given(cfg, "cfg")?;
+        out(rcq_size, "rcq_size")?.set(cfg.rcq_size());
         Ok(())
     })
 }
@@ -360,7 +359,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_siz
 pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shared: bool) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration.
     status(|| unsafe {
-        given(cfg)?.set_shared_comp_channel(shared);
+        given(cfg, "cfg")?.set_shared_comp_channel(shared);
         Ok(())
     })
 }
@@ -386,8 +385,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_compl_channel(cfg: *mut ConnCfg, shar
 pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, shared: *mut bool) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `shared` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(shared.cast())?.set(cfg.shared_comp_channel_c());
+        let cfg = given(cfg, "cfg")?;
+        out(shared.cast(), "shared")?.set(cfg.shared_comp_channel_c());
         Ok(())
     })
 }
@@ -414,10 +413,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, sh
 pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `srq` is NULL or a live shared receive queue.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        if srq.is_null() {
-            return Err(Error::Inval);
-        }
+        let cfg = given(cfg, "cfg")?;
+        not_null(srq, "srq")?;
         cfg.set_srq(srq);
         Ok(())
     })
@@ -444,8 +441,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq)
 pub unsafe extern "C" fn rpma_conn_cfg_get_srq(cfg: *const ConnCfg, srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: `cfg` is NULL or a live connection configuration; `srq_ptr` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(srq_ptr)?.set(cfg.srq());
+        let cfg = given(cfg, "cfg")?;
+        out(srq_ptr, "srq_ptr")?.set(cfg.srq());
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ use rpma::abi::rpma_conn_private_data;
 use rpma::conn::Conn;
 use rpma::conn_cfg::{self, ConnCfg};
 use rpma::conn_req::ConnReq;
-use rpma::error::Error;
+use rpma::failure::Fail;
 use rpma::mr::MrLocal;
 use rpma::peer::Peer;
 use rpma::post;
@@ -53,10 +53,10 @@ pub unsafe extern "C" fn rpma_conn_req_new(
     // `port` are each NULL or a C string; `req_ptr` is NULL or writable. The peer and the shared receive
     // queue of `cfg` outlive the request.
     whole_status(|| unsafe {
-        let peer = given(peer)?;
-        let addr = string(addr)?;
-        let port = string(port)?;
-        let req = out(req_ptr)?;
+        let peer = given(peer, "peer")?;
+        let addr = string(addr, "addr")?;
+        let port = string(port, "port")?;
+        let req = out(req_ptr, "req_ptr")?;
         let cfg = cfg.as_ref().unwrap_or(&conn_cfg::DEFAULT);
         req.give(ConnReq::new(*peer.domain(), addr, port, cfg)?);
         Ok(())
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn rpma_conn_req_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_req_delete(req_ptr: *mut *mut ConnReq) -> c_int {
     // SAFETY: `req_ptr` is NULL, or holds NULL or a connection request that is live and not in use elsewhere.
-    whole_status(|| unsafe { delete(req_ptr, ConnReq::close) })
+    whole_status(|| unsafe { delete(req_ptr, "req_ptr", ConnReq::close) })
 }
 
 /// Sends an outgoing connection request, or accepts an incoming one.
@@ -128,9 +128,9 @@ pub unsafe extern "C" fn rpma_conn_req_connect(
     // the request outlives the connection. A request that is taken is dropped on every early return, which
     // rejects it.
     whole_status(|| unsafe {
-        let req = take(req_ptr)?.ok_or(Error::Inval)?;
+        let req = take(req_ptr, "req_ptr")?.ok_or(Fail::Null("*req_ptr"))?;
         let pdata = if pdata.is_null() { None } else { Some(pdata.read()) };
-        let conn = out(conn_ptr)?;
+        let conn = out(conn_ptr, "conn_ptr")?;
         conn.give(req.connect(pdata)?);
         Ok(())
     })
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
     op_context: *const c_void,
 ) -> c_int {
     // SAFETY: `req` is NULL or a live connection request; `dst` is NULL or a live memory region.
-    status(|| unsafe { post::req_recv(given(req)?, given(dst)?, offset, len, op_context) })
+    status(|| unsafe { post::req_recv(given(req, "req")?, given(dst, "dst")?, offset, len, op_context) })
 }
 
 /// Gets the private data of a connection request.
@@ -202,8 +202,8 @@ pub unsafe extern "C" fn rpma_conn_req_get_private_data(
 ) -> c_int {
     // SAFETY: `req` is NULL or a live connection request; `pdata` is NULL or writable.
     status(|| unsafe {
-        let req = given(req)?;
-        out(pdata)?.copy(req.private_data());
+        let req = given(req, "req")?;
+        out(pdata, "pdata")?.copy(req.private_data());
         Ok(())
     })
 }

@@ -6,8 +6,11 @@ use std::ptr::NonNull;
 
 use rpma::alloc;
 use rpma::cancel;
-use rpma::error::{Error, Result};
-use rpma::failure;
+use rpma::error::{self, Error};
+use rpma::failure::{self, Fail};
+
+/// The result of the body of a function.
+pub type Result<T> = std::result::Result<T, Fail>;
 
 /// Runs the body of a function that calls the control path of a provider and converts its result to the C return value. The thread is not
 /// cancelled in it ([`rpma::cancel`]).
@@ -22,30 +25,37 @@ pub fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     match body() {
         Ok(()) => 0,
         // Nothing has failed, and a program that polls sees these all the time.
-        Err(error @ (Error::NoCompletion | Error::NoEvent)) => error as c_int,
-        // The results of these are that of the function, which has nothing to keep for them, and no error to name before it knows of one.
-        Err(Error::Inval) => failure::note_invalid(std::any::type_name::<F>()),
-        Err(error) => failure::note(error, std::any::type_name::<F>()),
+        Err(Fail::Error(error @ (Error::NoCompletion | Error::NoEvent))) => error as c_int,
+        // The results of these are that of the function, which has nothing to keep for them.
+        Err(Fail::Null(name)) => failure::note_null(name, std::any::type_name::<F>()),
+        Err(Fail::Invalid(why)) => failure::note_invalid(why, std::any::type_name::<F>()),
+        Err(Fail::Error(error)) => failure::note(error, std::any::type_name::<F>()),
     }
 }
 
-/// Borrows an object that must not be NULL.
+/// Checks a pointer that must not be NULL; `name` is that of the argument.
+#[inline(always)]
+pub fn not_null<T>(ptr: *const T, name: &'static str) -> Result<()> {
+    if ptr.is_null() { Err(Fail::Null(name)) } else { Ok(()) }
+}
+
+/// Borrows an object that must not be NULL; `name` is that of the argument.
 ///
 /// # Safety
 /// `ptr` must be NULL or point to an object that stays alive as long as the borrow is used.
 #[inline(always)]
-pub unsafe fn given<'a, T>(ptr: *const T) -> Result<&'a T> {
+pub unsafe fn given<'a, T>(ptr: *const T, name: &'static str) -> Result<&'a T> {
     // SAFETY: `ptr` is NULL, which gives None, or points to an object that outlives the borrow.
-    unsafe { ptr.as_ref() }.ok_or(Error::Inval)
+    unsafe { ptr.as_ref() }.ok_or(Fail::Null(name))
 }
 
 /// Borrows a string that must not be NULL.
 ///
 /// # Safety
 /// `ptr` must be NULL or a C string that does not change as long as the borrow is used.
-pub unsafe fn string<'a>(ptr: *const c_char) -> Result<&'a CStr> {
+pub unsafe fn string<'a>(ptr: *const c_char, name: &'static str) -> Result<&'a CStr> {
     if ptr.is_null() {
-        return Err(Error::Inval);
+        return Err(Fail::Null(name));
     }
     // SAFETY: `ptr` is not NULL, so it is a C string that does not change while it is borrowed.
     Ok(unsafe { CStr::from_ptr(ptr) })
@@ -59,8 +69,8 @@ pub struct Out<T>(NonNull<T>);
 /// # Safety
 /// `ptr` must be NULL or writable until the result is set.
 #[inline(always)]
-pub unsafe fn out<T>(ptr: *mut T) -> Result<Out<T>> {
-    NonNull::new(ptr).map(Out).ok_or(Error::Inval)
+pub unsafe fn out<T>(ptr: *mut T, name: &'static str) -> Result<Out<T>> {
+    NonNull::new(ptr).map(Out).ok_or(Fail::Null(name))
 }
 
 impl<T> Out<T> {
@@ -87,14 +97,14 @@ impl<T> Out<*mut T> {
     }
 
     /// Same as `give`, but sets the output to NULL on `Error::NoMem`.
-    pub fn give_or_null(&self, object: Result<Box<T>>) -> Result<()> {
+    pub fn give_or_null(&self, object: error::Result<Box<T>>) -> Result<()> {
         match object {
             Ok(object) => self.give(object),
             Err(error) => {
                 if error == Error::NoMem {
                     self.set(std::ptr::null_mut());
                 }
-                return Err(error);
+                return Err(error.into());
             }
         }
         Ok(())
@@ -105,9 +115,9 @@ impl<T> Out<*mut T> {
 ///
 /// # Safety
 /// `place` must be NULL, or hold NULL or an object that this library created and that is no longer in use.
-pub unsafe fn take<T>(place: *mut *mut T) -> Result<Option<Box<T>>> {
+pub unsafe fn take<T>(place: *mut *mut T, name: &'static str) -> Result<Option<Box<T>>> {
     if place.is_null() {
-        return Err(Error::Inval);
+        return Err(Fail::Null(name));
     }
     // SAFETY: `place` is not NULL, so it is readable and writable. An object that it holds was created by `give` from a
     // box, and nothing else uses it.
@@ -122,12 +132,16 @@ pub unsafe fn take<T>(place: *mut *mut T) -> Result<Option<Box<T>>> {
 /// # Safety
 /// As for [`take`].
 #[inline(always)]
-pub unsafe fn delete<T>(place: *mut *mut T, close: impl FnOnce(T) -> Result<()>) -> Result<()> {
+pub unsafe fn delete<T>(
+    place: *mut *mut T,
+    name: &'static str,
+    close: impl FnOnce(T) -> error::Result<()>,
+) -> Result<()> {
     // SAFETY: what `place` holds was passed to the caller by `give`, which gets objects of `alloc` only.
-    unsafe { take(place)?.map_or(Ok(()), |object| alloc::end(object, close)) }
+    Ok(unsafe { take(place, name)?.map_or(Ok(()), |object| alloc::end(object, close)) }?)
 }
 
 /// Closes an object that is nothing but its values.
-pub fn plain<T>(_: T) -> Result<()> {
+pub fn plain<T>(_: T) -> error::Result<()> {
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::mem::MaybeUninit;
 
 use rdma_sys::ibv_wc;
 
-use super::convert::{given, out, status};
+use super::convert::{given, not_null, out, status};
 use rpma::cq::Cq;
-use rpma::error::Error;
+use rpma::failure::Fail;
 
 /// Gets the file descriptor of a completion queue's completion channel, which becomes readable when a completion event
 /// is pending.
@@ -35,8 +35,8 @@ use rpma::error::Error;
 pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int {
     // SAFETY: `cq` is NULL or a live completion queue; `fd` is NULL or writable.
     status(|| unsafe {
-        let cq = given(cq)?;
-        out(fd)?.set(cq.fd());
+        let cq = given(cq, "cq")?;
+        out(fd, "fd")?.set(cq.fd());
         Ok(())
     })
 }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_cq_wait(cq: *mut Cq) -> c_int {
     // SAFETY: `cq` is NULL or a live completion queue.
-    status(|| unsafe { given(cq) }?.wait())
+    status(|| Ok(unsafe { given(cq, "cq") }?.wait()?))
 }
 
 /// Polls a completion queue for work completions. Never blocks.
@@ -105,17 +105,18 @@ pub unsafe extern "C" fn rpma_cq_get_wc(
     // SAFETY: `cq` is NULL or a live completion queue; `wc` is NULL or writable for `num_entries` work
     // completions; `num_entries_got` is NULL or writable.
     status(|| unsafe {
-        let cq = given(cq)?;
+        let cq = given(cq, "cq")?;
         let mut one = MaybeUninit::uninit();
-        let got = match out(num_entries_got) {
-            Ok(got) => got,
-            // It is not asked for, as it can only be 1.
-            Err(_) if num_entries == 1 => out(one.as_mut_ptr())?,
-            Err(error) => return Err(error),
+        // It may only be omitted where it can only be 1.
+        let got = match num_entries_got.is_null() && num_entries == 1 {
+            true => one.as_mut_ptr(),
+            false => num_entries_got,
         };
-        if num_entries < 1 || wc.is_null() {
-            return Err(Error::Inval);
+        let got = out(got, "num_entries_got")?;
+        if num_entries < 1 {
+            return Err(Fail::Invalid("num_entries is less than 1"));
         }
+        not_null(wc, "wc")?;
         got.set(cq.poll(num_entries, wc)?);
         Ok(())
     })

@@ -41,10 +41,10 @@ pub unsafe extern "C" fn rpma_ep_listen(
     // SAFETY: `peer` is NULL or a live peer; `addr` and `port` are each NULL or a C string; `ep_ptr` is NULL
     // or writable. The peer outlives the endpoint.
     whole_status(|| unsafe {
-        let peer = given(peer)?;
-        let addr = string(addr)?;
-        let port = string(port)?;
-        let ep = out(ep_ptr)?;
+        let peer = given(peer, "peer")?;
+        let addr = string(addr, "addr")?;
+        let port = string(port, "port")?;
+        let ep = out(ep_ptr, "ep_ptr")?;
         ep.give(Ep::listen(*peer.domain(), addr, port)?);
         Ok(())
     })
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn rpma_ep_listen(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
     // SAFETY: `ep_ptr` is NULL, or holds NULL or an endpoint that is live and not in use elsewhere.
-    whole_status(|| unsafe { delete(ep_ptr, Ep::close) })
+    whole_status(|| unsafe { delete(ep_ptr, "ep_ptr", Ep::close) })
 }
 
 /// Gets the next incoming connection request.
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
     // SAFETY: `ep` is NULL or a live endpoint; `cfg` is NULL or a live connection configuration; `req_ptr` is
     // NULL or writable. The peer of `ep` and the shared receive queue of `cfg` outlive the request.
     status(|| unsafe {
-        let ep = given(ep)?;
-        let req = out(req_ptr)?;
+        let ep = given(ep, "ep")?;
+        let req = out(req_ptr, "req_ptr")?;
         match ep.next_conn_req(cfg.as_ref().unwrap_or(&conn_cfg::DEFAULT))? {
             Ok(found) => {
                 req.give(found);
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
             }
             Err(Unacknowledged) => {
                 req.set(std::ptr::null_mut());
-                Err(Error::Provider)
+                Err(Error::Provider.into())
             }
         }
     })
@@ -151,8 +151,8 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
 pub unsafe extern "C" fn rpma_ep_get_fd(ep: *const Ep, fd: *mut c_int) -> c_int {
     // SAFETY: `ep` is NULL or a live endpoint; `fd` is NULL or writable.
     status(|| unsafe {
-        let ep = given(ep)?;
-        out(fd)?.set(ep.fd());
+        let ep = given(ep, "ep")?;
+        out(fd, "fd")?.set(ep.fd());
         Ok(())
     })
 }

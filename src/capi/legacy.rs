@@ -3,12 +3,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{given, out, status};
+use super::convert::{given, not_null, out, status};
 use rpma::abi::{rpma_completion, rpma_completion_0_9};
 use rpma::completion;
 use rpma::conn::Conn;
 use rpma::cq::Cq;
-use rpma::error::Error;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::post;
 
@@ -34,8 +33,8 @@ use rpma::post;
 pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut c_int) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `fd` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        out(fd)?.set(conn.cq().fd());
+        let conn = given(conn, "conn")?;
+        out(fd, "fd")?.set(conn.cq().fd());
         Ok(())
     })
 }
@@ -64,7 +63,7 @@ pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
     // SAFETY: `conn` is NULL or a live connection.
-    status(|| unsafe { given(conn) }?.cq().wait())
+    status(|| Ok(unsafe { given(conn, "conn") }?.cq().wait()?))
 }
 
 /// Gets one completion from the main completion queue. New programs should use rpma_conn_get_cq and rpma_cq_get_wc.
@@ -95,11 +94,9 @@ pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
 pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rpma_completion) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `cmpl` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        if cmpl.is_null() {
-            return Err(Error::Inval);
-        }
-        completion::get(conn.cq(), cmpl)
+        let conn = given(conn, "conn")?;
+        not_null(cmpl, "cmpl")?;
+        Ok(completion::get(conn.cq(), cmpl)?)
     })
 }
 
@@ -120,11 +117,9 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `cmpl` is NULL or writable.
     status(|| unsafe {
-        let conn = given(conn)?;
-        if cmpl.is_null() {
-            return Err(Error::Inval);
-        }
-        completion::get_0_9(conn.cq(), cmpl)
+        let conn = given(conn, "conn")?;
+        not_null(cmpl, "cmpl")?;
+        Ok(completion::get_0_9(conn.cq(), cmpl)?)
     })
 }
 
@@ -155,11 +150,9 @@ pub unsafe extern "C" fn rpma_conn_completion_get_0_9(
 pub unsafe extern "C" fn rpma_cq_get_completion(cq: *mut Cq, cmpl: *mut rpma_completion) -> c_int {
     // SAFETY: `cq` is NULL or a live completion queue; `cmpl` is NULL or writable.
     status(|| unsafe {
-        let cq = given(cq)?;
-        if cmpl.is_null() {
-            return Err(Error::Inval);
-        }
-        completion::get(cq, cmpl)
+        let cq = given(cq, "cq")?;
+        not_null(cmpl, "cmpl")?;
+        Ok(completion::get(cq, cmpl)?)
     })
 }
 
@@ -201,6 +194,14 @@ pub unsafe extern "C" fn rpma_write_atomic(
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
     // NULL or a live memory region.
     status(|| unsafe {
-        post::write_atomic(given(conn)?, given(dst)?, dst_offset, given(src)?, src_offset, flags, op_context)
+        post::write_atomic(
+            given(conn, "conn")?,
+            given(dst, "dst")?,
+            dst_offset,
+            given(src, "src")?,
+            src_offset,
+            flags,
+            op_context,
+        )
     })
 }

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn rpma_log_get_threshold(
     // SAFETY: `level` is NULL or writable.
     status(|| unsafe {
         let current = log::get_threshold(threshold)?;
-        out(level)?.set(current);
+        out(level, "level")?.set(current);
         Ok(())
     })
 }

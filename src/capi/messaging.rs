@@ -46,7 +46,7 @@ pub unsafe extern "C" fn rpma_send(
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `src` is NULL or a live memory region.
     status(|| unsafe {
-        let conn = given(conn)?;
+        let conn = given(conn, "conn")?;
         post::send(conn, At { mr: src.as_ref(), offset }, len, flags, None, op_context)
     })
 }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn rpma_send_with_imm(
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `src` is NULL or a live memory region.
     status(|| unsafe {
-        let conn = given(conn)?;
+        let conn = given(conn, "conn")?;
         post::send(conn, At { mr: src.as_ref(), offset }, len, flags, Some(imm), op_context)
     })
 }
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn rpma_recv(
     op_context: *const c_void,
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live memory region.
-    status(|| unsafe { post::recv(given(conn)?, At { mr: dst.as_ref(), offset }, len, op_context) })
+    status(|| unsafe { post::recv(given(conn, "conn")?, At { mr: dst.as_ref(), offset }, len, op_context) })
 }
 
 /// Posts a receive work request to a shared receive queue.
@@ -165,5 +165,5 @@ pub unsafe extern "C" fn rpma_srq_recv(
     op_context: *const c_void,
 ) -> c_int {
     // SAFETY: `srq` is NULL or a live shared receive queue; `dst` is NULL or a live memory region.
-    status(|| unsafe { post::srq_recv(given(srq)?, At { mr: dst.as_ref(), offset }, len, op_context) })
+    status(|| unsafe { post::srq_recv(given(srq, "srq")?, At { mr: dst.as_ref(), offset }, len, op_context) })
 }

@@ -3,9 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{delete, given, out, plain, status, whole_status};
+use super::convert::{delete, given, not_null, out, plain, status, whole_status};
 use rpma::descriptor;
-use rpma::error::Error;
+use rpma::failure::Fail;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::peer::Peer;
 
@@ -50,11 +50,12 @@ pub unsafe extern "C" fn rpma_mr_reg(
     // SAFETY: `peer` is NULL or a live peer; the memory at `ptr` stays mapped until it is deregistered;
     // `mr_ptr` is NULL or writable. The peer outlives the region.
     whole_status(|| unsafe {
-        let peer = given(peer)?;
-        if ptr.is_null() || size == 0 {
-            return Err(Error::Inval);
+        let peer = given(peer, "peer")?;
+        not_null(ptr, "ptr")?;
+        if size == 0 {
+            return Err(Fail::Invalid("size is 0"));
         }
-        let mr = out(mr_ptr)?;
+        let mr = out(mr_ptr, "mr_ptr")?;
         mr.give(MrLocal::register(peer.domain(), ptr, size, usage)?);
         Ok(())
     })
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn rpma_mr_reg(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
     // SAFETY: `mr_ptr` is NULL, or holds NULL or a memory region that is live and not in use elsewhere.
-    whole_status(|| unsafe { delete(mr_ptr, MrLocal::close) })
+    whole_status(|| unsafe { delete(mr_ptr, "mr_ptr", MrLocal::close) })
 }
 
 /// Writes the descriptor of a memory region to a buffer, for the application to send to the remote peer.
@@ -111,8 +112,8 @@ pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
 pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c_void) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region; `desc` is NULL or writable for the descriptor.
     status(|| unsafe {
-        let mr = given(mr)?;
-        out(desc.cast::<[u8; descriptor::SIZE]>())?.set(mr.descriptor());
+        let mr = given(mr, "mr")?;
+        out(desc.cast::<[u8; descriptor::SIZE]>(), "desc")?.set(mr.descriptor());
         Ok(())
     })
 }
@@ -138,8 +139,8 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor(mr: *const MrLocal, desc: *mut c
 pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_size: *mut usize) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region; `desc_size` is NULL or writable.
     status(|| unsafe {
-        given(mr)?;
-        out(desc_size)?.set(descriptor::SIZE);
+        given(mr, "mr")?;
+        out(desc_size, "desc_size")?.set(descriptor::SIZE);
         Ok(())
     })
 }
@@ -165,8 +166,8 @@ pub unsafe extern "C" fn rpma_mr_get_descriptor_size(mr: *const MrLocal, desc_si
 pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_void) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region; `ptr` is NULL or writable.
     status(|| unsafe {
-        let mr = given(mr)?;
-        out(ptr)?.set(mr.addr());
+        let mr = given(mr, "mr")?;
+        out(ptr, "ptr")?.set(mr.addr());
         Ok(())
     })
 }
@@ -192,8 +193,8 @@ pub unsafe extern "C" fn rpma_mr_get_ptr(mr: *const MrLocal, ptr: *mut *mut c_vo
 pub unsafe extern "C" fn rpma_mr_get_size(mr: *const MrLocal, size: *mut usize) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region; `size` is NULL or writable.
     status(|| unsafe {
-        let mr = given(mr)?;
-        out(size)?.set(mr.size());
+        let mr = given(mr, "mr")?;
+        out(size, "size")?.set(mr.size());
         Ok(())
     })
 }
@@ -232,7 +233,7 @@ pub unsafe extern "C" fn rpma_mr_advise(
 ) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region.
     // It is an ioctl(2), which is no cancellation point.
-    status(|| unsafe { given(mr) }?.advise(offset, len, advice, flags))
+    status(|| Ok(unsafe { given(mr, "mr") }?.advise(offset, len, advice, flags)?))
 }
 
 /// Creates a remote memory region from a descriptor received from the remote peer.
@@ -273,8 +274,8 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
     // SAFETY: `desc` is NULL or readable for `desc_size` bytes, and is copied before it is parsed; `mr_ptr`
     // is NULL or writable.
     status(|| unsafe {
-        given(desc.cast::<u8>())?;
-        let mr = out(mr_ptr)?;
+        not_null(desc, "desc")?;
+        let mr = out(mr_ptr, "mr_ptr")?;
         let region = match desc_size {
             // Refused, whatever is in it.
             ..descriptor::SIZE => MrRemote::from_descriptor(&[0; descriptor::SIZE][..desc_size]),
@@ -306,8 +307,8 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
 pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut usize) -> c_int {
     // SAFETY: `mr` is NULL or a live remote memory region; `size` is NULL or writable.
     status(|| unsafe {
-        let mr = given(mr)?;
-        out(size)?.set(mr.size());
+        let mr = given(mr, "mr")?;
+        out(size, "size")?.set(mr.size());
         Ok(())
     })
 }
@@ -334,8 +335,8 @@ pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut
 pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flush_type: *mut c_int) -> c_int {
     // SAFETY: `mr` is NULL or a live remote memory region; `flush_type` is NULL or writable.
     status(|| unsafe {
-        let mr = given(mr)?;
-        out(flush_type)?.set(mr.flush_type());
+        let mr = given(mr, "mr")?;
+        out(flush_type, "flush_type")?.set(mr.flush_type());
         Ok(())
     })
 }
@@ -360,5 +361,5 @@ pub unsafe extern "C" fn rpma_mr_remote_get_flush_type(mr: *const MrRemote, flus
 pub unsafe extern "C" fn rpma_mr_remote_delete(mr_ptr: *mut *mut MrRemote) -> c_int {
     // SAFETY: `mr_ptr` is NULL, or holds NULL or a remote memory region that is live and not in use
     // elsewhere.
-    status(|| unsafe { delete(mr_ptr, plain) })
+    status(|| unsafe { delete(mr_ptr, "mr_ptr", plain) })
 }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use rdma_sys::ibv_context;
 
-use super::convert::{delete, given, out, whole_status};
+use super::convert::{delete, not_null, out, whole_status};
 use rpma::peer::Peer;
 
 /// Creates a peer for a device: the object from which memory regions, endpoints and connections are created.
@@ -35,8 +35,8 @@ pub unsafe extern "C" fn rpma_peer_new(ibv_ctx: *mut ibv_context, peer_ptr: *mut
     // SAFETY: `ibv_ctx` is NULL or an open device context that outlives the peer; `peer_ptr` is NULL or
     // writable. The context is not borrowed, because C code uses it at the same time.
     whole_status(|| unsafe {
-        given(ibv_ctx.cast::<u8>())?;
-        let peer = out(peer_ptr)?;
+        not_null(ibv_ctx, "ibv_ctx")?;
+        let peer = out(peer_ptr, "peer_ptr")?;
         peer.give(Peer::new(ibv_ctx)?);
         Ok(())
     })
@@ -64,5 +64,5 @@ pub unsafe extern "C" fn rpma_peer_new(ibv_ctx: *mut ibv_context, peer_ptr: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_peer_delete(peer_ptr: *mut *mut Peer) -> c_int {
     // SAFETY: `peer_ptr` is NULL, or holds NULL or a peer that is live and not in use elsewhere.
-    whole_status(|| unsafe { delete(peer_ptr, Peer::close) })
+    whole_status(|| unsafe { delete(peer_ptr, "peer_ptr", Peer::close) })
 }

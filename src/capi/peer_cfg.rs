@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::convert::{delete, given, out, plain, status};
+use super::convert::{delete, given, not_null, out, plain, status};
 use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 
 /// Creates a peer configuration: the properties that a peer declares to its remote peer.
@@ -29,7 +29,7 @@ use rpma::peer_cfg::{DESCRIPTOR_SIZE, PeerCfg};
 pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
     // SAFETY: `pcfg_ptr` is NULL or writable.
     status(|| unsafe {
-        let pcfg = out(pcfg_ptr)?;
+        let pcfg = out(pcfg_ptr, "pcfg_ptr")?;
         pcfg.give(PeerCfg::new()?);
         Ok(())
     })
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_new(pcfg_ptr: *mut *mut PeerCfg) -> c_int
 pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_int {
     // SAFETY: `pcfg_ptr` is NULL, or holds NULL or a peer configuration that is live and not in use
     // elsewhere.
-    status(|| unsafe { delete(pcfg_ptr, plain) })
+    status(|| unsafe { delete(pcfg_ptr, "pcfg_ptr", plain) })
 }
 
 /// Declares whether remote writes to this peer's persistent memory bypass its CPU caches.
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_set_direct_write_to_pmem(
 ) -> c_int {
     // SAFETY: `pcfg` is NULL or a live peer configuration.
     status(|| unsafe {
-        given(pcfg)?.set_direct_write_to_pmem(supported);
+        given(pcfg, "pcfg")?.set_direct_write_to_pmem(supported);
         Ok(())
     })
 }
@@ -120,8 +120,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
 ) -> c_int {
     // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable, and a bool of C is a byte like the descriptor.
     status(|| unsafe {
-        let pcfg = given(pcfg)?;
-        out(supported.cast())?.set(pcfg.descriptor());
+        let pcfg = given(pcfg, "pcfg")?;
+        out(supported.cast(), "supported")?.set(pcfg.descriptor());
         Ok(())
     })
 }
@@ -147,8 +147,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
 pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor(pcfg: *const PeerCfg, desc: *mut c_void) -> c_int {
     // SAFETY: `pcfg` is NULL or a live peer configuration; `desc` is NULL or writable for the descriptor.
     status(|| unsafe {
-        let pcfg = given(pcfg)?;
-        out(desc.cast::<[u8; DESCRIPTOR_SIZE]>())?.set(pcfg.descriptor());
+        let pcfg = given(pcfg, "pcfg")?;
+        out(desc.cast::<[u8; DESCRIPTOR_SIZE]>(), "desc")?.set(pcfg.descriptor());
         Ok(())
     })
 }
@@ -177,8 +177,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
 ) -> c_int {
     // SAFETY: `pcfg` is NULL or a live peer configuration; `desc_size` is NULL or writable.
     status(|| unsafe {
-        given(pcfg)?;
-        out(desc_size)?.set(DESCRIPTOR_SIZE);
+        given(pcfg, "pcfg")?;
+        out(desc_size, "desc_size")?.set(DESCRIPTOR_SIZE);
         Ok(())
     })
 }
@@ -217,8 +217,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_from_descriptor(
     // SAFETY: `desc` is NULL or readable for `desc_size` bytes, and is copied before it is parsed; `pcfg_ptr`
     // is NULL or writable.
     status(|| unsafe {
-        given(desc.cast::<u8>())?;
-        let pcfg = out(pcfg_ptr)?;
+        not_null(desc, "desc")?;
+        let pcfg = out(pcfg_ptr, "pcfg_ptr")?;
         let cfg = match desc_size {
             ..DESCRIPTOR_SIZE => PeerCfg::from_descriptor(&[]),
             _ => PeerCfg::from_descriptor(&desc.cast::<[u8; DESCRIPTOR_SIZE]>().read()),

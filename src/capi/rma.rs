@@ -3,10 +3,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::convert::{given, status};
+use super::convert::{given, not_null, status};
 use rpma::abi::arg::FlushTypeArg;
 use rpma::conn::Conn;
-use rpma::error::Error;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::post::{self, At};
 
@@ -53,7 +52,7 @@ pub unsafe extern "C" fn rpma_read(
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live memory region; `src` is NULL or a
     // live remote memory region.
     status(|| unsafe {
-        let conn = given(conn)?;
+        let conn = given(conn, "conn")?;
         let dst = At { mr: dst.as_ref(), offset: dst_offset };
         let src = At { mr: src.as_ref(), offset: src_offset };
         post::read(conn, dst, src, len, flags, op_context)
@@ -113,7 +112,7 @@ pub unsafe extern "C" fn rpma_write(
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
     // NULL or a live memory region.
     status(|| unsafe {
-        let conn = given(conn)?;
+        let conn = given(conn, "conn")?;
         let dst = At { mr: dst.as_ref(), offset: dst_offset };
         let src = At { mr: src.as_ref(), offset: src_offset };
         post::write(conn, dst, src, len, flags, None, op_context)
@@ -170,7 +169,7 @@ pub unsafe extern "C" fn rpma_write_with_imm(
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
     // NULL or a live memory region.
     status(|| unsafe {
-        let conn = given(conn)?;
+        let conn = given(conn, "conn")?;
         let dst = At { mr: dst.as_ref(), offset: dst_offset };
         let src = At { mr: src.as_ref(), offset: src_offset };
         post::write(conn, dst, src, len, flags, Some(imm), op_context)
@@ -220,11 +219,9 @@ pub unsafe extern "C" fn rpma_atomic_write(
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region; `src` is
     // NULL or readable for 8 bytes.
     status(|| unsafe {
-        let conn = given(conn)?;
-        let dst = given(dst)?;
-        if src.is_null() {
-            return Err(Error::Inval);
-        }
+        let conn = given(conn, "conn")?;
+        let dst = given(dst, "dst")?;
+        not_null(src, "src")?;
         post::atomic_write(conn, dst, dst_offset, src.cast(), flags, op_context)
     })
 }
@@ -274,5 +271,7 @@ pub unsafe extern "C" fn rpma_flush(
     op_context: *const c_void,
 ) -> c_int {
     // SAFETY: `conn` is NULL or a live connection; `dst` is NULL or a live remote memory region.
-    status(|| unsafe { post::flush(given(conn)?, given(dst)?, dst_offset, len, r#type, flags, op_context) })
+    status(|| unsafe {
+        post::flush(given(conn, "conn")?, given(dst, "dst")?, dst_offset, len, r#type, flags, op_context)
+    })
 }

@@ -31,7 +31,7 @@ use rpma::srq::{self, Srq, SrqCfg};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
     // SAFETY: `cfg_ptr` is NULL or writable.
-    status(|| unsafe { out(cfg_ptr)?.give_or_null(SrqCfg::new()) })
+    status(|| unsafe { out(cfg_ptr, "cfg_ptr")?.give_or_null(SrqCfg::new()) })
 }
 
 /// Deletes a shared receive queue configuration. Shared receive queues created with it are not affected.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_new(cfg_ptr: *mut *mut SrqCfg) -> c_int {
 pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int {
     // SAFETY: `cfg_ptr` is NULL, or holds NULL or a shared receive queue configuration that is live and not
     // in use elsewhere.
-    status(|| unsafe { delete(cfg_ptr, plain) })
+    status(|| unsafe { delete(cfg_ptr, "cfg_ptr", plain) })
 }
 
 /// Sets the size of a shared receive queue.
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_delete(cfg_ptr: *mut *mut SrqCfg) -> c_int
 pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live shared receive queue configuration.
     status(|| unsafe {
-        given(cfg)?.set_rq_size(rq_size);
+        given(cfg, "cfg")?.set_rq_size(rq_size);
         Ok(())
     })
 }
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rq_size(cfg: *mut SrqCfg, rq_size: u32
 pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *mut u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live shared receive queue configuration; `rq_size` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(rq_size)?.set(cfg.rq_size());
+        let cfg = given(cfg, "cfg")?;
+        out(rq_size, "rq_size")?.set(cfg.rq_size());
         Ok(())
     })
 }
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *
 pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live shared receive queue configuration.
     status(|| unsafe {
-        given(cfg)?.set_rcq_size(rcq_size);
+        given(cfg, "cfg")?.set_rcq_size(rcq_size);
         Ok(())
     })
 }
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn rpma_srq_cfg_set_rcq_size(cfg: *mut SrqCfg, rcq_size: u
 pub unsafe extern "C" fn rpma_srq_cfg_get_rcq_size(cfg: *const SrqCfg, rcq_size: *mut u32) -> c_int {
     // SAFETY: `cfg` is NULL or a live shared receive queue configuration; `rcq_size` is NULL or writable.
     status(|| unsafe {
-        let cfg = given(cfg)?;
-        out(rcq_size)?.set(cfg.rcq_size());
+        let cfg = given(cfg, "cfg")?;
+        out(rcq_size, "rcq_size")?.set(cfg.rcq_size());
         Ok(())
     })
 }
@@ -191,8 +191,8 @@ pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr
     // SAFETY: `peer` is NULL or a live peer; `cfg` is NULL or a live shared receive queue configuration;
     // `srq_ptr` is NULL or writable. The peer outlives the queue.
     whole_status(|| unsafe {
-        let peer = given(peer)?;
-        let made = out(srq_ptr)?;
+        let peer = given(peer, "peer")?;
+        let made = out(srq_ptr, "srq_ptr")?;
         made.give_or_null(Srq::new(*peer.domain(), cfg.as_ref().unwrap_or(&srq::DEFAULT)))
     })
 }
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr
 pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
     // SAFETY: `srq_ptr` is NULL, or holds NULL or a shared receive queue that is live and not in use
     // elsewhere.
-    whole_status(|| unsafe { delete(srq_ptr, Srq::close) })
+    whole_status(|| unsafe { delete(srq_ptr, "srq_ptr", Srq::close) })
 }
 
 /// Gets the receive completion queue of a shared receive queue.
@@ -246,9 +246,9 @@ pub unsafe extern "C" fn rpma_srq_delete(srq_ptr: *mut *mut Srq) -> c_int {
 pub unsafe extern "C" fn rpma_srq_get_rcq(srq: *const Srq, rcq_ptr: *mut *mut Cq) -> c_int {
     // SAFETY: `srq` is NULL or a live shared receive queue; `rcq_ptr` is NULL or writable.
     status(|| unsafe {
-        let srq = given(srq)?;
+        let srq = given(srq, "srq")?;
         let rcq = srq.rcq().map_or(ptr::null(), ptr::from_ref);
-        out(rcq_ptr)?.set(rcq.cast_mut());
+        out(rcq_ptr, "rcq_ptr")?.set(rcq.cast_mut());
         Ok(())
     })
 }

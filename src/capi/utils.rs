@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use rdma_sys::ibv_context;
 
-use super::convert::{given, out, string, whole_status};
+use super::convert::{not_null, out, string, whole_status};
 use rpma::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use rpma::error;
 use rpma::failure;
@@ -50,8 +50,8 @@ pub unsafe extern "C" fn rpma_utils_get_ibv_context(
 ) -> c_int {
     // SAFETY: `addr` is NULL or a C string; `ibv_ctx_ptr` is NULL or writable.
     whole_status(|| unsafe {
-        let addr = string(addr)?;
-        let found = out(ibv_ctx_ptr)?;
+        let addr = string(addr, "addr")?;
+        let found = out(ibv_ctx_ptr, "ibv_ctx_ptr")?;
         found.set(utils::ibv_context(addr, r#type)?);
         Ok(())
     })
@@ -86,8 +86,8 @@ pub unsafe extern "C" fn rpma_utils_ibv_context_is_odp_capable(
     // SAFETY: `ibv_ctx` is NULL or an open device context; `is_odp_capable` is NULL or
     // writable. The context is not borrowed, because C code uses it at the same time.
     whole_status(|| unsafe {
-        given(ibv_ctx.cast::<u8>())?;
-        let capable = out(is_odp_capable)?;
+        not_null(ibv_ctx, "ibv_ctx")?;
+        let capable = out(is_odp_capable, "is_odp_capable")?;
         capable.set(0);
         capable.set(utils::is_odp_capable(ibv_ctx)?.into());
         Ok(())

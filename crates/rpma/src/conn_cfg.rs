@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering::Seq
 use super::srq::Srq;
 use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::alloc;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::failure::Fail;
 
 /// The default number of entries of the completion, send and receive queues.
 const DEFAULT_QUEUE_SIZE: u32 = 10;
@@ -48,9 +49,9 @@ impl ConnCfg {
         alloc::boxed(ConnCfg::defaults())
     }
 
-    pub fn set_timeout(&self, timeout_ms: c_int) -> Result<()> {
+    pub fn set_timeout(&self, timeout_ms: c_int) -> std::result::Result<(), Fail> {
         if timeout_ms < 0 {
-            return Err(Error::Inval);
+            return Err(Fail::Invalid("timeout_ms is less than 0"));
         }
         self.timeout_ms.store(timeout_ms, SeqCst);
         Ok(())
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn a_negative_timeout_is_refused() {
         let cfg = ConnCfg::new().unwrap();
-        assert_eq!(cfg.set_timeout(-1), Err(Error::Inval));
+        assert_eq!(cfg.set_timeout(-1), Err(Fail::Invalid("timeout_ms is less than 0")));
         assert_eq!(cfg.timeout(), 1000);
     }
 }

@@ -13,7 +13,8 @@ use super::private_data::PrivateData;
 use super::resources::Resources;
 use crate::abi::rpma_conn_private_data;
 use crate::alloc;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::failure;
 use crate::log::Lossy;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, Side, provider_error};
 
@@ -98,7 +99,9 @@ impl ConnReq {
     /// The private data must be readable, and the domain's peer alive and outlive the connection.
     pub unsafe fn connect(self, pdata: Option<rpma_conn_private_data>) -> Result<Box<Conn>> {
         if pdata.is_some_and(|pdata| pdata.ptr.is_null() || pdata.len == 0) {
-            return Err(Error::Inval);
+            return Err(failure::invalid(format_args!(
+                "pdata has no bytes: its ptr is NULL or its len is 0"
+            )));
         }
         alloc::ready()?;
         let mut param = conn_param(pdata);

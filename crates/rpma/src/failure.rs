@@ -15,6 +15,34 @@ use crate::log::{Lossy, Text, function_of};
 /// Longer texts are truncated.
 const SIZE: usize = 512;
 
+/// Why a call fails. What is inlined into the calls that must be fast returns this, so that the text is only looked at where it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fail {
+    Error(Error),
+    /// The argument with this name is NULL.
+    Null(&'static str),
+    /// Why an argument is invalid.
+    Invalid(&'static str),
+}
+
+impl From<Error> for Fail {
+    #[inline(always)]
+    fn from(error: Error) -> Fail {
+        Fail::Error(error)
+    }
+}
+
+impl From<Fail> for Error {
+    #[cold]
+    fn from(fail: Fail) -> Error {
+        match fail {
+            Fail::Error(error) => error,
+            Fail::Null(name) => invalid(format_args!("{name} is NULL")),
+            Fail::Invalid(why) => invalid(format_args!("{why}")),
+        }
+    }
+}
+
 struct Failure {
     /// The first error that was logged in the call under way; empty if there was none.
     reason: Text<SIZE>,
@@ -38,6 +66,19 @@ pub fn reason(message: fmt::Arguments<'_>) {
             }
         }
     });
+}
+
+/// The error for an argument that is invalid, with which argument that is and why: not logged, as the caller has it.
+#[cold]
+#[inline(never)]
+pub fn invalid(why: fmt::Arguments<'_>) -> Error {
+    FAILURE.with(|failure| {
+        if let Ok(failure) = &mut failure.try_borrow_mut() {
+            failure.reason = Text::new();
+            let _ = failure.reason.write_fmt(why);
+        }
+    });
+    Error::Inval
 }
 
 /// Logs what is not why the call under way fails, if it does.
@@ -79,11 +120,18 @@ pub fn note(error: Error, body: &'static str) -> c_int {
     std::hint::black_box(error as c_int)
 }
 
-/// The same for [`Error::Inval`], which most calls may fail with: without an argument for it.
+/// The same for an argument that is NULL.
 #[cold]
 #[inline(never)]
-pub fn note_invalid(body: &'static str) -> c_int {
-    note(Error::Inval, body)
+pub fn note_null(name: &'static str, body: &'static str) -> c_int {
+    note(Fail::Null(name).into(), body)
+}
+
+/// The same for one that is invalid otherwise.
+#[cold]
+#[inline(never)]
+pub fn note_invalid(why: &'static str, body: &'static str) -> c_int {
+    note(Fail::Invalid(why).into(), body)
 }
 
 /// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it is as long as the thread
@@ -123,6 +171,13 @@ mod tests {
         aside(|| reason(format_args!("only logged")));
         note(Error::Provider, body);
         assert_eq!(text(), "rpma_mr_reg: the cause");
+        reason(format_args!("logged, but the call did not fail for it"));
+        assert_eq!(note_null("mr_ptr", body), Error::Inval as c_int);
+        assert_eq!(text(), "rpma_mr_reg: mr_ptr is NULL");
+        note_invalid("usage is 0", body);
+        assert_eq!(text(), "rpma_mr_reg: usage is 0");
+        assert_eq!(note(Error::None, body), 0);
+        assert_eq!(text(), "rpma_mr_reg: usage is 0", "no call has failed since");
     }
 
     #[test]

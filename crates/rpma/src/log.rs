@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use crate::abi::{rpma_log_level, rpma_log_threshold};
 use crate::cancel;
-use crate::error::{Error, Result};
-use crate::failure;
+use crate::failure::{self, Fail};
 use crate::log_default;
 
 /// `rpma_log_function` of the C interface.
@@ -35,23 +34,23 @@ pub fn set_function(function: *mut rpma_log_function) {
     FUNCTION.store(function, Ordering::SeqCst);
 }
 
-fn threshold(which: LogThresholdArg) -> Result<&'static AtomicI32> {
+fn threshold(which: LogThresholdArg) -> Result<&'static AtomicI32, Fail> {
     const RPMA_MAIN: LogThresholdArg = rpma_log_threshold::RPMA_LOG_THRESHOLD as LogThresholdArg;
     const RPMA_AUX: LogThresholdArg = rpma_log_threshold::RPMA_LOG_THRESHOLD_AUX as LogThresholdArg;
     match which {
         RPMA_MAIN => Ok(&MAIN),
         RPMA_AUX => Ok(&AUX),
-        _ => Err(Error::Inval),
+        _ => Err(Fail::Invalid("threshold is no enum rpma_log_threshold")),
     }
 }
 
 /// Sets one of the thresholds.
-pub fn set_threshold(which: LogThresholdArg, level: LogLevelArg) -> Result<()> {
+pub fn set_threshold(which: LogThresholdArg, level: LogLevelArg) -> Result<(), Fail> {
     let threshold = threshold(which)?;
     let lowest = rpma_log_level::RPMA_LOG_DISABLED as LogLevelArg;
     let highest = rpma_log_level::RPMA_LOG_LEVEL_DEBUG as LogLevelArg;
     if !(lowest..=highest).contains(&level) {
-        return Err(Error::Inval);
+        return Err(Fail::Invalid("level is no enum rpma_log_level"));
     }
     threshold.store(level, Ordering::SeqCst);
     Ok(())
@@ -69,7 +68,7 @@ pub fn set_both(level: rpma_log_level) {
 }
 
 /// Reads one of the thresholds.
-pub fn get_threshold(which: LogThresholdArg) -> Result<rpma_log_level> {
+pub fn get_threshold(which: LogThresholdArg) -> Result<rpma_log_level, Fail> {
     Ok(match threshold(which)?.load(Ordering::SeqCst) {
         0 => rpma_log_level::RPMA_LOG_LEVEL_FATAL,
         1 => rpma_log_level::RPMA_LOG_LEVEL_ERROR,
@@ -326,10 +325,10 @@ mod tests {
 
     #[test]
     fn thresholds_are_checked() {
-        assert_eq!(set_threshold(2, 0), Err(Error::Inval));
-        assert_eq!(set_threshold(0, -2), Err(Error::Inval));
-        assert_eq!(set_threshold(1, 6), Err(Error::Inval));
-        assert_eq!(get_threshold(7), Err(Error::Inval));
+        assert!(matches!(set_threshold(2, 0), Err(Fail::Invalid(_))));
+        assert!(matches!(set_threshold(0, -2), Err(Fail::Invalid(_))));
+        assert!(matches!(set_threshold(1, 6), Err(Fail::Invalid(_))));
+        assert!(matches!(get_threshold(7), Err(Fail::Invalid(_))));
         assert_eq!(get_threshold(1), Ok(rpma_log_level::RPMA_LOG_DISABLED));
         assert_eq!(set_threshold(1, 3), Ok(()));
         assert_eq!(get_threshold(1), Ok(rpma_log_level::RPMA_LOG_LEVEL_NOTICE));

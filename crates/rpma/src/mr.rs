@@ -13,6 +13,7 @@ use super::refusal::{Locked, Refusal};
 use crate::abi::*;
 use crate::alloc::{self, Slot};
 use crate::error::{Errno, Error, Result};
+use crate::failure;
 use crate::provider::Api;
 use crate::provider::handles::{Failed, MemRegion, provider_error};
 
@@ -67,8 +68,13 @@ impl MrLocal {
         size: usize,
         usage: c_int,
     ) -> Result<Box<MrLocal>> {
-        if usage == 0 || usage & !USAGE_ALL != 0 {
-            return Err(Error::Inval);
+        if usage == 0 {
+            return Err(failure::invalid(format_args!("usage is 0")));
+        }
+        if usage & !USAGE_ALL != 0 {
+            return Err(failure::invalid(format_args!(
+                "usage is {usage:#x}: only the bits {USAGE_ALL:#x} are defined"
+            )));
         }
         let slot = Slot::new()?;
         alloc::ready()?;
@@ -126,7 +132,8 @@ impl MrLocal {
     }
 
     pub fn advise(&self, offset: usize, len: usize, advice: c_int, flags: u32) -> Result<()> {
-        let len = u32::try_from(len).map_err(|_| Error::Inval)?;
+        let len = u32::try_from(len)
+            .map_err(|_| failure::invalid(format_args!("len is {len}, more than UINT32_MAX")))?;
         let mut range = self.range(offset, len);
         let MrLocal { ctx, pd, .. } = *self;
         // SAFETY: context and domain are alive as long as the region; the range outlives the call.

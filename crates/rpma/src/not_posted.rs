@@ -32,16 +32,17 @@ pub unsafe fn send(ret: c_int, wr: *const ibv_send_wr, remote: bool) -> Error {
     unsafe {
         let opcode = name_of((&raw const (*wr).opcode).read());
         let flags = (&raw const (*wr).send_flags).read();
+        let wr_id = (&raw const (*wr).wr_id).read();
         let local = Range((&raw const (*wr).sg_list).read().as_ref().copied());
         let why = Refused(ret, SEND_QUEUE);
         if remote {
             let addr = (&raw const (*wr).wr.rdma.remote_addr).read();
             let rkey = (&raw const (*wr).wr.rdma.rkey).read();
             log_error!(
-                "ibv_post_send({opcode}, {local}, remote={addr:#x}, rkey={rkey:#x}, flags={flags:#x}) failed: {why}"
+                "ibv_post_send({opcode}, {local}, remote={addr:#x}, rkey={rkey:#x}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}"
             );
         } else {
-            log_error!("ibv_post_send({opcode}, {local}, flags={flags:#x}) failed: {why}");
+            log_error!("ibv_post_send({opcode}, {local}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}");
         }
     }
     Error::Provider
@@ -55,16 +56,18 @@ pub unsafe fn send(ret: c_int, wr: *const ibv_send_wr, remote: bool) -> Error {
 #[inline(never)]
 pub unsafe fn receive(call: &'static str, ret: c_int, wr: *const ibv_recv_wr) -> Error {
     // SAFETY: the caller guarantees a readable request, and that its range is readable if it has one.
-    let local = Range(unsafe { (&raw const (*wr).sg_list).read().as_ref().copied() });
-    log_error!("{call}({local}) failed: {}", Refused(ret, RECEIVE_QUEUE));
+    let (local, wr_id) = unsafe {
+        (Range((&raw const (*wr).sg_list).read().as_ref().copied()), (&raw const (*wr).wr_id).read())
+    };
+    log_error!("{call}({local}, wr_id={wr_id:#x}) failed: {}", Refused(ret, RECEIVE_QUEUE));
     Error::Provider
 }
 
 /// The error for a native operation.
 #[cold]
 #[inline(never)]
-pub fn native(call: &'static str, ret: c_int) -> Error {
-    log_error!("{call}() failed: {}", Refused(ret, SEND_QUEUE));
+pub fn native(call: &'static str, ret: c_int, wr_id: u64) -> Error {
+    log_error!("{call}(wr_id={wr_id:#x}) failed: {}", Refused(ret, SEND_QUEUE));
     Error::Provider
 }
 

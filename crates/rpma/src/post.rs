@@ -20,11 +20,15 @@ use super::native::NativeFlush;
 use super::srq::Srq;
 use crate::abi::arg::FlushTypeArg;
 use crate::abi::*;
-use crate::error::{Error, Result};
+use crate::error::{self, Error};
+use crate::failure::Fail;
 use crate::metrics::Kind;
 use crate::not_posted;
 use crate::provider::native::{FlushKind, NativeQp};
 use crate::provider::{hot, metered};
+
+/// The result of posting.
+pub type Result<T> = std::result::Result<T, Fail>;
 
 /// The bit of `RPMA_F_COMPLETION_ALWAYS` that requests a completion also on success.
 const COMPLETION_ON_SUCCESS: c_int = RPMA_F_COMPLETION_ALWAYS & !RPMA_F_COMPLETION_ON_ERROR;
@@ -40,7 +44,7 @@ const ATOMIC_SIZE: u32 = RPMA_ATOMIC_WRITE_ALIGNMENT as u32;
 #[inline(always)]
 fn send_flags(flags: c_int) -> Result<u32> {
     if flags == 0 {
-        return Err(Error::Inval);
+        return Err(Fail::Invalid("flags is 0"));
     }
     Ok(if flags & COMPLETION_ON_SUCCESS != 0 { SIGNALED } else { 0 })
 }
@@ -48,7 +52,7 @@ fn send_flags(flags: c_int) -> Result<u32> {
 /// Converts a length to that of a work request.
 #[inline(always)]
 fn request_len(len: usize) -> Result<u32> {
-    u32::try_from(len).map_err(|_| Error::Inval)
+    u32::try_from(len).map_err(|_| Fail::Invalid("len is more than UINT32_MAX"))
 }
 
 /// The scatter/gather element of a message; None for an empty one.
@@ -57,7 +61,7 @@ fn message(mr: Option<&MrLocal>, offset: usize, len: usize) -> Result<Option<ibv
     match mr {
         Some(mr) => Ok(Some(mr.range(offset, request_len(len)?))),
         None if offset | len == 0 => Ok(None),
-        None => Err(Error::Inval),
+        None => Err(Fail::Invalid("the memory region is NULL, but offset and len are not both 0")),
     }
 }
 
@@ -174,7 +178,7 @@ fn post_send_by(
         how.post(qp, p, bad_wr.as_mut_ptr())
     };
     // SAFETY: the request and its range are still there, with every field that belongs to the opcode.
-    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, p, remote.is_some()) }) }
+    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, p, remote.is_some()) }.into()) }
 }
 
 /// Builds a receive work request and posts it with `post`.
@@ -194,7 +198,7 @@ fn post_recv_with(
     let mut bad_wr = MaybeUninit::<*mut ibv_recv_wr>::uninit();
     let ret = post(&mut wr, bad_wr.as_mut_ptr());
     // SAFETY: the request and its range are still there.
-    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, &raw const wr) }) }
+    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, &raw const wr) }.into()) }
 }
 
 #[inline(always)]
@@ -270,10 +274,10 @@ fn one_sided_denied(
     op_context: *const c_void,
 ) -> Error {
     let OneSided { call, access, .. } = *operation;
-    let Some(mr) = remote.mr else { return Error::Inval };
+    let Some(mr) = remote.mr else { unreachable!("seen by one_sided_by") };
     let denied = Denied { call, mr, access, offset: remote.offset, len: len as u64 };
     let posted = one_sided_by(&(denied, conn), conn, operation, local, remote, len, flags, imm, op_context);
-    posted.err().unwrap_or(Error::None)
+    posted.err().map_or(Error::None, Error::from)
 }
 
 #[inline(always)]
@@ -296,14 +300,20 @@ fn one_sided_by(
     let (range, remote) = match (local.mr, remote.mr) {
         // The arguments are where they came: on the way that is taken, none is kept for the other.
         (Some(_), Some(remote_mr)) if how.denies(remote_mr, operation.access, remote.offset, len as u64) => {
-            return Err(one_sided_denied(conn, operation, local, remote, len, given_flags, imm, op_context));
+            return Err(
+                one_sided_denied(conn, operation, local, remote, len, given_flags, imm, op_context).into()
+            );
         }
         (Some(local_mr), Some(remote_mr)) => (
             Some(local_mr.range(local.offset, request_len)),
             Remote { addr: remote_mr.addr(remote.offset), rkey: remote_mr.rkey() },
         ),
         (None, None) if local.offset | remote.offset | len == 0 => (None, Remote { addr: 0, rkey: 0 }),
-        _ => return Err(Error::Inval),
+        (None, None) => {
+            return Err(Fail::Invalid("dst and src are NULL, but the offsets and len are not all 0"));
+        }
+        (None, _) => return Err(Fail::Invalid("the local memory region is NULL, but not the remote one")),
+        (_, None) => return Err(Fail::Invalid("the remote memory region is NULL, but not the local one")),
     };
     let (qp, opcode) = (conn.queue_pair(), operation.opcode);
     post_send_by(how, qp, opcode, flags, range, Some(remote), imm, op_context)
@@ -341,7 +351,7 @@ pub fn write(
 #[inline(always)]
 fn atomic_target(dst: &MrRemote, offset: usize) -> Result<Remote> {
     if offset % RPMA_ATOMIC_WRITE_ALIGNMENT as usize != 0 {
-        return Err(Error::Inval);
+        return Err(Fail::Invalid("dst_offset is not a multiple of 8"));
     }
     Ok(Remote { addr: dst.addr(offset), rkey: dst.rkey() })
 }
@@ -400,11 +410,11 @@ unsafe fn atomic_write_otherwise(
     src: *const u8,
     flags: u32,
     op_context: *const c_void,
-) -> Result<()> {
+) -> error::Result<()> {
     let remote = atomic_target(dst, dst_offset)?;
     let denied = denied_atomic("rpma_atomic_write", dst, dst_offset);
     if let AtomicWrite::Inline = conn.atomic_write() {
-        return post_write(&(denied, conn), conn, flags | INLINE, inline(src), remote, op_context);
+        return Ok(post_write(&(denied, conn), conn, flags | INLINE, inline(src), remote, op_context)?);
     }
     if !permits_atomic(dst, dst_offset) {
         denied.warn(conn, op_context as u64);
@@ -415,7 +425,7 @@ unsafe fn atomic_write_otherwise(
         AtomicWrite::Native(qp) => unsafe { native_atomic_write(conn, *qp, remote, src, flags, op_context) },
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
         AtomicWrite::Bounce(bounce) => unsafe {
-            bounce.post(src, |range| post_write(&Permitted, conn, flags, range, remote, op_context))
+            bounce.post(src, |range| Ok(post_write(&Permitted, conn, flags, range, remote, op_context)?))
         },
         AtomicWrite::Inline => unreachable!("posted above"),
     }
@@ -445,7 +455,7 @@ unsafe fn native_atomic_write(
     src: *const u8,
     flags: u32,
     op_context: *const c_void,
-) -> Result<()> {
+) -> error::Result<()> {
     // SAFETY: the caller guarantees a live queue pair with atomic write, which is the connection's, and 8 readable bytes at `src`.
     let ret = unsafe {
         metered::native(conn.counted(), Kind::AtomicWrite, flags, || {
@@ -454,7 +464,7 @@ unsafe fn native_atomic_write(
     };
     match ret {
         0 => Ok(()),
-        ret => Err(not_posted::native("ibv_wr_atomic_write", ret)),
+        ret => Err(not_posted::native("ibv_wr_atomic_write", ret, op_context as u64)),
     }
 }
 
@@ -499,7 +509,7 @@ pub fn flush(
 ) -> Result<()> {
     // First, while the arguments are where they came.
     if !permits_flush(dst, dst_offset, len) {
-        return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context));
+        return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
     }
     flush_by(&Permitted, conn, dst, dst_offset, len, kind, flags, op_context)
 }
@@ -519,7 +529,7 @@ fn flush_denied(
     let denied = denied_flush(dst, dst_offset, (len as u64).max(FLUSH_SIZE.into()));
     flush_by(&(denied, conn), conn, dst, dst_offset, len, kind, flags, op_context)
         .err()
-        .unwrap_or(Error::None)
+        .map_or(Error::None, Error::from)
 }
 
 /// What is said if the remote region does not have the range of a flush.
@@ -544,12 +554,14 @@ fn flush_by(
     let flags = send_flags(flags)?;
     let allowed = dst.flush_type();
     match kind {
-        PERSISTENT if !conn.direct_write_to_pmem() => return Err(refuse_flush(FlushRefusal::NoDirectWrite)),
+        PERSISTENT if !conn.direct_write_to_pmem() => {
+            return Err(refuse_flush(FlushRefusal::NoDirectWrite).into());
+        }
         PERSISTENT if allowed & RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT == 0 => {
-            return Err(refuse_flush(FlushRefusal::NotPersistent));
+            return Err(refuse_flush(FlushRefusal::NotPersistent).into());
         }
         VISIBILITY if allowed & RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY == 0 => {
-            return Err(refuse_flush(FlushRefusal::NotVisible));
+            return Err(refuse_flush(FlushRefusal::NotVisible).into());
         }
         _ => {}
     }
@@ -561,12 +573,13 @@ fn flush_by(
             _ => None,
         };
         if let Some(kind) = kind {
+            let request_len = request_len(len)?;
             if !dst.permits(RemoteAccess::Flush, dst_offset, len as u64) {
                 denied_flush(dst, dst_offset, len as u64).warn(conn, op_context as u64);
             }
             // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair with
             // native flush.
-            return unsafe { native_flush(conn, remote, len, kind, flags, op_context as u64) };
+            return Ok(unsafe { native_flush(conn, remote, request_len, kind, flags, op_context as u64) }?);
         }
     }
     // A read stands for any length. No provider reads immediate data of one; there is the type for who counts.
@@ -584,12 +597,11 @@ fn flush_by(
 unsafe fn native_flush(
     conn: &Conn,
     remote: Remote,
-    len: usize,
+    len: u32,
     kind: FlushKind,
     flags: u32,
     wr_id: u64,
-) -> Result<()> {
-    let len = request_len(len)?;
+) -> error::Result<()> {
     let Some(NativeFlush { qp, .. }) = conn.native_flush() else { unreachable!("seen by flush") };
     let counted_as = match kind {
         FlushKind::Visibility => Kind::FlushVisibility,
@@ -603,7 +615,7 @@ unsafe fn native_flush(
     };
     match ret {
         0 => Ok(()),
-        ret => Err(not_posted::native("ibv_wr_flush", ret)),
+        ret => Err(not_posted::native("ibv_wr_flush", ret, wr_id)),
     }
 }
 
@@ -683,7 +695,7 @@ mod tests {
 
     #[test]
     fn completion_flags() {
-        assert_eq!(send_flags(0), Err(Error::Inval));
+        assert_eq!(send_flags(0), Err(Fail::Invalid("flags is 0")));
         assert_eq!(send_flags(RPMA_F_COMPLETION_ON_ERROR), Ok(0));
         assert_eq!(send_flags(RPMA_F_COMPLETION_ALWAYS), Ok(2));
         assert_eq!(send_flags(2), Ok(2));
@@ -695,6 +707,6 @@ mod tests {
     fn lengths() {
         assert_eq!(request_len(0), Ok(0));
         assert_eq!(request_len(u32::MAX as usize), Ok(u32::MAX));
-        assert_eq!(request_len(u32::MAX as usize + 1), Err(Error::Inval));
+        assert_eq!(request_len(u32::MAX as usize + 1), Err(Fail::Invalid("len is more than UINT32_MAX")));
     }
 }

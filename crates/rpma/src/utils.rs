@@ -9,7 +9,8 @@ use super::device::Abilities;
 use crate::abi::arg::{ConnEventArg, IbvContextTypeArg};
 use crate::abi::{rpma_conn_event, rpma_util_ibv_context_type};
 use crate::alloc;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::failure;
 use crate::provider;
 use crate::provider::handles::Side;
 
@@ -22,7 +23,9 @@ fn side(which: IbvContextTypeArg) -> Result<Side> {
     match which {
         LOCAL => Ok(Side::Passive),
         REMOTE => Ok(Side::Active),
-        _ => Err(Error::Inval),
+        _ => Err(failure::invalid(format_args!(
+            "type is {which}, which is no enum rpma_util_ibv_context_type"
+        ))),
     }
 }
 
@@ -83,7 +86,7 @@ mod tests {
     fn only_two_ends_exist() {
         assert_eq!(side(0), Ok(Side::Passive));
         assert_eq!(side(1), Ok(Side::Active));
-        assert_eq!(side(2), Err(Error::Inval));
-        assert_eq!(side(u32::MAX), Err(Error::Inval));
+        assert_eq!(side(2), Err(crate::error::Error::Inval));
+        assert!(side(u32::MAX).is_err());
     }
 }
