@@ -4,7 +4,7 @@
 //! | variable | values | default | meaning |
 //! |---|---|---|---|
 //! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | the provider that `rpma_utils_get_ibv_context` selects |
-//! | `RPMA_LOG` | a level, then maybe `stderr`, `syslog` or a path, then maybe `json`, with commas between | none | what is logged, and where, until the program says otherwise |
+//! | `RPMA_LOG` | a level, maybe `stderr`, `syslog` or a path, and maybe `json`, in any order, with commas between | none | what is logged, and where, until the program says otherwise |
 //! | `RPMA_METRICS` | `unix:PATH`, `file:PATH,SECONDS` | none | where the counters of the process are served; [`crate::metrics`] reads it |
 //! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | the operations that the connections of a peer execute natively if the device supports them |
 
@@ -127,25 +127,46 @@ pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, UnknownLevel<'_>>)) {
     }
 }
 
+/// The level and `json` are taken from the front and from the back, as long as one of them is there; what they leave is where messages go,
+/// a path that may have commas.
 fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, UnknownLevel<'_>> {
-    let (word, rest) = match value.iter().position(|byte| *byte == b',') {
-        Some(at) => (&value[..at], Some(&value[at + 1..])),
-        None => (value, None),
+    let (mut level, mut json, mut rest) = (None, false, Some(value));
+    while let Some(left) = rest {
+        let comma = |byte: &u8| *byte == b',';
+        let front = match left.iter().position(comma) {
+            Some(at) => (&left[..at], Some(&left[at + 1..])),
+            None => (left, None),
+        };
+        let back = left.iter().rposition(comma).map(|at| (&left[at + 1..], Some(&left[..at])));
+        let mut takes = |word: &[u8]| match level_of(word) {
+            Some(found) if level.is_none() => {
+                level = Some(found);
+                true
+            }
+            _ => word == b"json" && !std::mem::replace(&mut json, true),
+        };
+        match [Some(front), back].into_iter().flatten().find(|(word, _)| takes(word)) {
+            Some((_, others)) => rest = others,
+            None => break,
+        }
+    }
+    let rest = rest.unwrap_or_default();
+    let Some(level) = level else {
+        let word = rest.split(|byte| *byte == b',').next().unwrap_or(rest);
+        return Err(UnknownLevel { word, meant: nearest(word) });
     };
-    let level = LEVELS.into_iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(word));
-    let Some((_, level)) = level else { return Err(UnknownLevel { word, meant: nearest(word) }) };
-    let (to, json) = match rest {
-        None => (&b""[..], false),
-        Some(b"json") => (&b""[..], true),
-        // The path may have commas.
-        Some(rest) => rest.strip_suffix(b",json").map_or((rest, false), |to| (to, true)),
-    };
-    let to = match to {
+    let to = match rest {
         b"" | b"stderr" => LogTo::Stderr,
         b"syslog" => LogTo::Syslog,
         path => LogTo::File(path),
     };
     Ok(LogSetting { level, to, json })
+}
+
+/// The level with this name.
+fn level_of(word: &[u8]) -> Option<rpma_log_level> {
+    let found = LEVELS.into_iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(word));
+    found.map(|(_, level)| level)
 }
 
 /// The level that begins most like `word`.
@@ -242,6 +263,14 @@ mod tests {
             ("error,syslog", setting(RPMA_LOG_LEVEL_ERROR, LogTo::Syslog, false)),
             ("notice,/a,b", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"/a,b"), false)),
             ("notice,log,json", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
+            ("notice,json,log", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
+            ("json,notice,log", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
+            ("json,log,notice", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
+            ("log,json,notice", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"log"), true)),
+            ("/a,b,notice,json", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"/a,b"), true)),
+            ("syslog,error", setting(RPMA_LOG_LEVEL_ERROR, LogTo::Syslog, false)),
+            ("json,info", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
+            ("json,warn,log", Err(UnknownLevel { word: b"warn", meant: Some("warning") })),
             ("warn", Err(UnknownLevel { word: b"warn", meant: Some("warning") })),
             ("err,json", Err(UnknownLevel { word: b"err", meant: Some("error") })),
             ("3", Err(UnknownLevel { word: b"3", meant: None })),
