@@ -411,6 +411,13 @@ const char *rpma_err_2str(int ret);
  * there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION
  * or RPMA_E_NO_EVENT is no failure here. Since LIBRPMA_1.4.
  *
+ * Some calls succeed and return a failure, which is then the text:
+ * rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE,
+ * RPMA_CONN_LOST, or RPMA_CONN_CLOSED after an error; over the soft provider
+ * also rpma_cq_get_wc with a completion that is not successful. The text names
+ * the operation, its length and addresses, wr_id, the address of the remote
+ * peer and the status.
+ *
  * RETURN VALUE
  * A string without a newline that must not be freed; never NULL. It is empty if
  * no call of this thread has failed, and stays valid until the thread's next
@@ -420,8 +427,7 @@ const char *rpma_err_2str(int ret);
  * None.
  *
  * THREADS
- * Thread safe: each thread has a text of its own. The reasons of what happens
- * on a connection later are in its events, completions and the log.
+ * Thread safe: each thread has a text of its own.
  */
 const char *rpma_err_last(void);
 

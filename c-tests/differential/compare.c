@@ -9,7 +9,8 @@
  * In names and in the original's answer, * stands for any text. In ours, the n-th * is the text that the n-th * of the
  * original's answer stood for, and so is {n} wherever it stands; a * more than the original's answer has stands for any
  * text. (none) is the answer of the side that made no such observation. A row is about the observations whose name and original's answer fit; where two
- * rows are about the same one, either may be right.
+ * rows are about the same one, either may be right. Where our answer begins with ?, the original's may be ours as well: for what depends on values
+ * that are neither in the name nor in the answer.
  */
 
 #include <ctype.h>
@@ -219,19 +220,23 @@ static bool agree(const char *name, const char *original, const char *ours, size
 {
 	struct capture caps[MAX_STARS];
 	const struct row *about = NULL;
+	bool may_agree = false;
 
 	for (size_t i = 0; i < n_rows; i++) {
 		if (!matches(rows[i].names, name, NULL, NULL, caps, 0) ||
 				!matches(rows[i].original, original, NULL, NULL, caps, 0))
 			continue;
+		const char *listed = rows[i].ours + (rows[i].ours[0] == '?');
+
+		may_agree |= listed != rows[i].ours;
 		about = &rows[i];
-		if (strcmp(original, ours) != 0 && matches(rows[i].original, original, rows[i].ours, ours, caps, 0)) {
+		if (strcmp(original, ours) != 0 && matches(rows[i].original, original, listed, ours, caps, 0)) {
 			rows[i].used++;
 			++*n_listed;
 			return true;
 		}
 	}
-	if (about == NULL)
+	if (about == NULL || (may_agree && strcmp(original, ours) == 0))
 		return strcmp(original, ours) == 0 || wrong("not listed", name, original, ours);
 	if (strcmp(original, ours) == 0)
 		return wrong("listed and not different", name, original, ours);

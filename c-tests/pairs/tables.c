@@ -29,9 +29,10 @@ extern const struct test held_tests[];
 extern const struct test local_tests[];
 extern const struct test strict_tests[];
 extern const struct test remote_tests[];
+extern const struct test reasons_tests[];
 extern const struct test faults_tests[];
 
 const struct test *const tables[] = {data_tests, message_tests, flush_tests, slow_tests, queue_tests, connect_tests,
 	end_tests, access_tests, process_tests, overrun_tests, threads_tests, stacks_tests, acceptors_tests, deliver_tests, calls_tests,
 	batch_tests, signals_tests, forks_tests, cancel_tests, alive_tests, strangers_tests, words_tests,
-	local_tests, past_tests, held_tests, strict_tests, remote_tests, faults_tests, NULL};
+	local_tests, past_tests, held_tests, strict_tests, remote_tests, reasons_tests, faults_tests, NULL};

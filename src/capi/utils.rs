@@ -137,6 +137,10 @@ pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
 /// depend on its wording. It is there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION or RPMA_E_NO_EVENT is no failure
 /// here. Since LIBRPMA_1.4.
 ///
+/// Some calls succeed and return a failure, which is then the text: rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE,
+/// RPMA_CONN_LOST, or RPMA_CONN_CLOSED after an error; over the soft provider also rpma_cq_get_wc with a completion that is not successful.
+/// The text names the operation, its length and addresses, wr_id, the address of the remote peer and the status.
+///
 /// # Return value
 /// A string without a newline that must not be freed; never NULL. It is empty if no call of this thread has failed, and stays valid until the
 /// thread's next failed call or its end.
@@ -145,8 +149,7 @@ pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
 /// None.
 ///
 /// # Threads
-/// Thread safe: each thread has a text of its own. The reasons of what happens on a connection later are in its events, completions and
-/// the log.
+/// Thread safe: each thread has a text of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn rpma_err_last() -> *const c_char {
     failure::last()

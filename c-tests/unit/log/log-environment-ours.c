@@ -22,6 +22,16 @@ static int act(const char *what)
 		rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_DISABLED);
 	if (strcmp(what, "nothing") == 0)
 		return 0;
+	if (strcmp(what, "call") == 0) {
+		struct rpma_peer *peer = NULL;
+
+		mock_setup(NULL);
+		rpma_log_set_function(NULL);
+		rpma_log_set_threshold(RPMA_LOG_THRESHOLD, RPMA_LOG_LEVEL_ERROR);
+		rpma_log_set_threshold(RPMA_LOG_THRESHOLD_AUX, RPMA_LOG_LEVEL_ERROR);
+		mock_fail("ibv_alloc_pd", 1, EPERM);
+		return rpma_peer_new(CTX, &peer) == RPMA_E_PROVIDER ? 0 : 1;
+	}
 	setenv("RPMA_PROVIDER", "sofd", 1);
 	return rpma_utils_get_ibv_context("127.0.0.1", RPMA_UTIL_IBV_CONTEXT_LOCAL, &ctx) == RPMA_E_PROVIDER ? 0 : 1;
 }
@@ -83,7 +93,7 @@ static void the_library_is_named(void **state)
 
 	(void)state;
 	HAS(text, "librpma " LIBRPMA_VERSION " (");
-	HAS(text, "/librpma.so.0)\n");
+	HAS(text, "/librpma.so.0) [version.rs:");
 	assert_int_equal(lines(text), 2);
 	assert_true(strstr(text, "librpma.so.0)") < strstr(text, "RPMA_PROVIDER"));
 }
@@ -98,6 +108,31 @@ static void json(void **state)
 	HAS(text, "\"message\":\"invalid value \\\"sofd\\\" of RPMA_PROVIDER");
 	HAS(text, "soft\"}\n");
 	assert_int_equal(lines(text), 1);
+	/* what of a failed call is known has a member each */
+	text = printed("error,json", "call");
+	HAS(text, "\"operation\":\"ibv_alloc_pd\",\"errno\":1,\"message\":\"ibv_alloc_pd(");
+	assert_int_equal(lines(text), 1);
+}
+
+/* The parts may come in any order. */
+static void any_order(void **state)
+{
+	static const char *const settings[] = {"error,json,%s", "json,error,%s", "%s,json,error", "json,%s,error", "error,%s,json"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		char path[] = "/tmp/rpma-log-XXXXXX", setting[64], text[4096] = "";
+		int fd = mkstemp(path);
+
+		assert_true(fd >= 0);
+		snprintf(setting, sizeof(setting), settings[i], path);
+		assert_string_equal(printed(setting, "fail"), "");
+		assert_true(read(fd, text, sizeof(text) - 1) > 0);
+		close(fd);
+		unlink(path);
+		assert_int_equal(text[0], '{');
+		HAS(text, "sofd");
+	}
 }
 
 static void a_file(void **state)
@@ -162,6 +197,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(the_reason_is_told),
 		cmocka_unit_test(the_library_is_named),
 		cmocka_unit_test(json),
+		cmocka_unit_test(any_order),
 		cmocka_unit_test(a_file),
 		cmocka_unit_test(a_file_that_cannot_be),
 		cmocka_unit_test(the_program_wins),

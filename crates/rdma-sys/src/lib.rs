@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The types, constants and functions of `infiniband/verbs.h` and `rdma/rdma_cma.h`. What they mean is in the manual pages of rdma-core; the
-//! headers' inline functions are not here.
+//! headers' inline functions are not here. [`wc_status_text`] is ours.
 //!
 //! They are those of `bindings/verbs.rs`, made from the headers of rdma-core 44 (`make bindings`). libibverbs.so.1 and librdmacm.so.1 keep what is
 //! declared there in every later release, on all 64-bit Linux systems alike, so a build needs neither libclang nor bindgen. With the feature
@@ -11,6 +11,10 @@
 #![no_std]
 #![allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::all, unsafe_op_in_unsafe_fn)]
+
+mod status;
+
+pub use status::wc_status_text;
 
 use libc::{
     pthread_cond_t, pthread_mutex_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, timespec,

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
+use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, wc_status_text};
 
 use super::cq::Cq;
 use crate::abi::{rpma_completion, rpma_completion_0_9, rpma_op};
@@ -57,7 +57,7 @@ fn take(cq: &Cq) -> Result<ibv_wc> {
 }
 
 fn warn_of_failure(wc: &ibv_wc) {
-    log_warning!("operation with op_context {:#x} failed with status {}", wc.wr_id, wc.status);
+    log_warning!("operation with op_context {:#x} failed: {}", wc.wr_id, wc_status_text(wc.status));
 }
 
 fn unsupported(wc: &ibv_wc) -> Error {

@@ -20,7 +20,8 @@ use super::utils::conn_event_text;
 use crate::abi::{rpma_conn_event, rpma_conn_private_data, rpma_log_level};
 use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
-use crate::log::{self, Lossy};
+use crate::failure;
+use crate::log::{self, Lossy, Subject, Text};
 use crate::provider::Api;
 use crate::provider::handles::{
     CmEvent, CmId, EventChannel, PeerName, channel_fd, cm_event_name, next_cq_event, provider_error,
@@ -146,6 +147,18 @@ pub(crate) fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_eve
     })
 }
 
+/// The function that gets events, for `rpma_err_last`.
+const NEXT_EVENT: &str = "rpma_conn_next_event";
+
+/// Why there is no connection.
+type Reason = Text<384>;
+
+/// Whether an attempt to connect has failed.
+fn is_no_connection(event: rdma_cm_event_type::Type) -> bool {
+    use rdma_cm_event_type::*;
+    matches!(event, RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_REJECTED | RDMA_CM_EVENT_UNREACHABLE)
+}
+
 /// Calls `then` with the next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`, without a log message.
 #[inline]
 pub fn next_cm_event<T>(events: &EventChannel, then: impl FnOnce(CmEvent) -> Result<T>) -> Result<T> {
@@ -256,7 +269,11 @@ impl Conn {
 
     pub fn disconnect(&self) -> Result<()> {
         self.res.id.disconnect().map_err(|failed| provider_error!(failed, ""))?;
-        log_notice!("disconnection requested");
+        log_notice!(
+            about Subject { connection: Some(self.qp_num()), ..self.peer().subject() };
+            "{}disconnection requested",
+            self.peer()
+        );
         Ok(())
     }
 
@@ -273,23 +290,21 @@ impl Conn {
             // SAFETY: the event's private data live until it is acknowledged.
             unsafe { self.pdata.receive(event.private_data()) }?;
         }
+        // As long as the event has it.
+        let known = is_no_connection(kind).then(|| event.reason());
         event.acknowledge().map_err(|failed| {
             self.pdata.lose();
             provider_error!(failed, "event={}", cm_event_name(kind))
         })?;
         match translate(kind) {
             Some(event) => {
-                // A connection that is established or closed needs no reason, and is said to be at level NOTICE at most.
+                // A connection that is established or closed needs no reason, and is logged at level NOTICE at most.
                 let is_plain = matches!(event, RPMA_CONN_ESTABLISHED | RPMA_CONN_CLOSED);
                 if !is_plain || log::enabled(rpma_log_level::RPMA_LOG_LEVEL_NOTICE) {
-                    let text = Lossy(conn_event_text(event as c_int).to_bytes());
-                    match (self.api.likely_reason)(kind, status) {
-                        // A program that only sees "rejected" cannot know that the two peers use different transports.
-                        Some(reason) => log_warning!("{text}: {reason}"),
-                        // The status of a device is one of the kernel's enum ib_cm_rej_reason.
-                        None if status != 0 => log_notice!("{text}, status {status}"),
-                        None => log_notice!("{text}"),
-                    }
+                    self.tell(kind, event, status);
+                }
+                if event != RPMA_CONN_ESTABLISHED {
+                    self.keep(kind, event, status, known.as_ref());
                 }
                 Ok(event)
             }
@@ -297,6 +312,66 @@ impl Conn {
                 log_warning!("unexpected connection event {}, status {status}", cm_event_name(kind));
                 Err(Error::Unknown)
             }
+        }
+    }
+
+    /// Logs an event.
+    #[cold]
+    fn tell(&self, kind: rdma_cm_event_type::Type, event: rpma_conn_event, status: c_int) {
+        let text = Lossy(conn_event_text(event as c_int).to_bytes());
+        let peer = self.peer();
+        let errno = (status < 0).then_some(status);
+        let about =
+            Subject { connection: Some(self.qp_num()), operation: Some(NEXT_EVENT), errno, ..peer.subject() };
+        match self.likely_reason(kind, event, status) {
+            // A program that only sees "rejected" cannot know that the two peers use different transports.
+            Some(reason) => log_warning!(about about; "{peer}{text}: {reason}"),
+            // The status of a device is one of the kernel's enum ib_cm_rej_reason.
+            None if status != 0 => log_notice!(about about; "{peer}{text}, status {status}"),
+            None => log_notice!(about about; "{peer}{text}"),
+        }
+    }
+
+    fn likely_reason(
+        &self,
+        kind: rdma_cm_event_type::Type,
+        event: rpma_conn_event,
+        status: c_int,
+    ) -> Option<&'static str> {
+        use rpma_conn_event::*;
+        let is_plain = matches!(event, RPMA_CONN_ESTABLISHED | RPMA_CONN_CLOSED);
+        if is_plain { None } else { (self.api.likely_reason)(kind, status) }
+    }
+
+    /// Keeps for `rpma_err_last` why there is no connection, or no more; nothing of one that a side has closed. `known`: the reason that the
+    /// event had.
+    #[cold]
+    fn keep(
+        &self,
+        kind: rdma_cm_event_type::Type,
+        event: rpma_conn_event,
+        status: c_int,
+        known: Option<&Reason>,
+    ) {
+        let text = || Lossy(conn_event_text(event as c_int).to_bytes());
+        if let Some(known) = known.filter(|known| !known.as_bytes().is_empty()) {
+            return failure::report(NEXT_EVENT, format_args!("{}: {}", text(), Lossy(known.as_bytes())));
+        }
+        let mut ending = Reason::new();
+        // SAFETY: the queue is alive as long as the connection.
+        match unsafe { (self.api.ending)(self.cq().as_ptr(), self.qp_num(), &mut ending) } {
+            Some(true) => {
+                return failure::report(NEXT_EVENT, format_args!("{}: {}", text(), Lossy(ending.as_bytes())));
+            }
+            // An adapter does not say why.
+            _ if event == rpma_conn_event::RPMA_CONN_CLOSED => return,
+            _ => {}
+        }
+        let (peer, text) = (self.peer(), text());
+        match self.likely_reason(kind, event, status) {
+            Some(reason) => failure::report(NEXT_EVENT, format_args!("{peer}{text}: {reason}")),
+            None if status != 0 => failure::report(NEXT_EVENT, format_args!("{peer}{text}, status {status}")),
+            None => failure::report(NEXT_EVENT, format_args!("{peer}{text}")),
         }
     }
 

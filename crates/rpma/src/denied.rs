@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::conn::Conn;
+use crate::log::Subject;
 use crate::mr::{MrRemote, RemoteAccess};
 
 /// An access that is not permitted.
@@ -22,7 +23,9 @@ pub struct Denied<'a> {
 impl Denied<'_> {
     #[cold]
     pub fn warn(&self, conn: &Conn, wr_id: u64) {
-        log_warning!("{}{self}; op_context {wr_id:#x}", conn.peer());
+        let peer = conn.peer();
+        let about = Subject { connection: Some(conn.qp_num()), operation: Some(self.call), ..peer.subject() };
+        log_warning!(about about; "{peer}{self}; op_context {wr_id:#x}");
     }
 }
 

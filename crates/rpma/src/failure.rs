@@ -134,6 +134,17 @@ pub fn note_invalid(why: &'static str, body: &'static str) -> c_int {
     note(Fail::Invalid(why).into(), body)
 }
 
+/// A call has returned something that failed: a completion or an event. `function` is that of the C interface.
+#[cold]
+pub fn report(function: &str, what: fmt::Arguments<'_>) {
+    FAILURE.with(|failure| {
+        if let Ok(failure) = &mut failure.try_borrow_mut() {
+            failure.text = Text::new();
+            let _ = write!(failure.text, "{function}: {what}");
+        }
+    });
+}
+
 /// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it is as long as the thread
 /// lives, and as it is until the next call fails.
 pub fn last() -> *const c_char {

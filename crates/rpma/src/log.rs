@@ -102,10 +102,10 @@ pub fn switch_off() {
     MAIN.store(OFF, Ordering::SeqCst);
 }
 
-/// Logs `format_args` at the given level, with its source location and function. The values are moved to where they are formatted, so that a
+/// Logs `format_args` at the given level, with its source location and function, and with `about` what it is about. The values are moved to where they are formatted, so that a
 /// function which has nothing to say does not even keep them in memory.
 macro_rules! log_at {
-    ($level:ident, $($message:tt)+) => {{
+    ($level:ident, about $subject:expr; $($message:tt)+) => {{
         if $crate::log::is_kept($crate::abi::rpma_log_level::$level) {
             fn here() {}
             $crate::log::aside(move || {
@@ -116,11 +116,15 @@ macro_rules! log_at {
                         line: line!(),
                         function: $crate::log::function_of(std::any::type_name_of_val(&here)),
                     },
+                    &$subject,
                     format_args!($($message)+),
                 );
             });
         }
     }};
+    ($level:ident, $($message:tt)+) => {
+        log_at!($level, about $crate::log::Subject::default(); $($message)+)
+    };
 }
 
 /// Calls `log` out of line, because most calls of the library log nothing.
@@ -140,6 +144,19 @@ macro_rules! log_notice { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_NOTICE, 
 macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($message)+) }; }
 /// Logs debugging detail.
 macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
+
+/// What a message is about, as far as that is known: members of a JSON line. The text of the message has it, too.
+#[derive(Clone, Copy, Default)]
+pub struct Subject<'a> {
+    /// The number of the connection's queue pair.
+    pub connection: Option<u32>,
+    /// The address of the remote peer.
+    pub peer: Option<&'a dyn fmt::Display>,
+    /// The operation, or the call that failed.
+    pub operation: Option<&'a str>,
+    /// Why it failed.
+    pub errno: Option<c_int>,
+}
 
 /// The source location of a message.
 pub struct Place<'a> {
@@ -235,7 +252,7 @@ impl<const N: usize> Write for Text<N> {
 }
 
 /// Formats a message and passes it to the sink.
-pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_>) {
+pub fn emit(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: fmt::Arguments<'_>) {
     let errno = errno::Saved::new();
     if level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 {
         failure::reason(message);
@@ -248,14 +265,14 @@ pub fn emit(level: rpma_log_level, place: &Place<'_>, message: fmt::Arguments<'_
     let _ = text.write_fmt(message);
     text.end_line();
     // syslog(3), or the program's function, may be a cancellation point, and the caller may hold locks.
-    cancel::whole(|| deliver(level, place, &text));
+    cancel::whole(|| deliver(level, place, subject, &text));
     drop(errno);
 }
 
-fn deliver(level: rpma_log_level, place: &Place<'_>, text: &Text<MESSAGE_SIZE>) {
+fn deliver(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, text: &Text<MESSAGE_SIZE>) {
     let function = FUNCTION.load(Ordering::SeqCst);
     if function.is_null() {
-        log_default::write(level, place, text.as_bytes());
+        log_default::write(level, place, subject, text.as_bytes());
         return;
     }
     let mut name = Text::<128>::new();

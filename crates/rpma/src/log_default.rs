@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::abi::rpma_log_level;
 use crate::config::{self, LogSetting, LogTo, UnknownLevel};
 use crate::error::Errno;
-use crate::log::{self, Lossy, Place, Text};
+use crate::log::{self, Lossy, Place, Subject, Text};
 use crate::metrics;
 
 /// Space for the tag, the source location and the time in front of a message, and for what JSON adds.
@@ -53,10 +53,10 @@ fn severity(level: rpma_log_level) -> c_int {
 }
 
 /// Writes one message, which ends with a newline.
-pub fn write(level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
+pub fn write(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: &[u8]) {
     let sink = SINK.load(Ordering::Relaxed);
     if log::to_stderr(level) {
-        write_to(libc::STDERR_FILENO, level, place, message);
+        write_to(libc::STDERR_FILENO, level, place, subject, message);
     }
     match sink {
         STDERR => {}
@@ -66,17 +66,17 @@ pub fn write(level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
             // SAFETY: both strings are terminated; the format takes one string.
             unsafe { libc::syslog(severity(level), c"%s".as_ptr(), line.as_c_str().as_ptr()) };
         }
-        file => write_to(file, level, place, message),
+        file => write_to(file, level, place, subject, message),
     }
 }
 
 /// Writes a line to a file or to stderr.
-fn write_to(fd: c_int, level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
+fn write_to(fd: c_int, level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: &[u8]) {
     let mut line = Text::<LINE_SIZE>::new();
     // SAFETY: no arguments and no preconditions.
     let thread = unsafe { libc::gettid() };
     if JSON.load(Ordering::Relaxed) {
-        write_json(&mut line, now(), thread, level, place, message);
+        write_json(&mut line, now(), thread, level, place, subject, message);
     } else {
         write_time(&mut line, now());
         // Text never fails, and neither do these values.
@@ -96,13 +96,9 @@ fn base_name(file: &CStr) -> &str {
 
 /// A line as people read it.
 fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
-    let base = base_name(place.file);
-    let _ = write!(line, "{}{base}: {:3}: {}: ", tag(level), place.line, place.function);
-    let _ = write!(line, "{}", Lossy(message));
-    // The newline is in the message; a message that had to be cut again loses it.
-    if !line.as_bytes().ends_with(b"\n") {
-        line.end_line();
-    }
+    let message = message.strip_suffix(b"\n").unwrap_or(message);
+    let _ = write!(line, "{}{} [{}:{}]", tag(level), Lossy(message), base_name(place.file), place.line);
+    line.end_line();
 }
 
 /// Appends text as it stands in a JSON string, as much of it as leaves `keep` bytes free.
@@ -124,6 +120,13 @@ fn push_json(line: &mut Text<LINE_SIZE>, text: &[u8], keep: usize) {
     }
 }
 
+/// Appends a member of a JSON object, and a comma.
+fn push_member(line: &mut Text<LINE_SIZE>, name: &str, text: &[u8]) {
+    let _ = write!(line, "\"{name}\":\"");
+    push_json(line, text, LINE_SIZE / 2);
+    let _ = line.write_str("\",");
+}
+
 /// The JSON object of a message. The message stands last and is cut so that the object is whole.
 fn write_json(
     line: &mut Text<LINE_SIZE>,
@@ -131,6 +134,7 @@ fn write_json(
     thread: libc::pid_t,
     level: rpma_log_level,
     place: &Place<'_>,
+    subject: &Subject<'_>,
     message: &[u8],
 ) {
     const END: &str = "\"}";
@@ -139,7 +143,23 @@ fn write_json(
     let _ = write!(line, "{{\"time\":{seconds}.{micros:06},\"level\":\"{name}\",\"thread\":{thread},");
     let _ = write!(line, "\"file\":\"{file}\",\"line\":{number},\"function\":\"");
     push_json(line, place.function.as_bytes(), LINE_SIZE / 2);
-    let _ = line.write_str("\",\"message\":\"");
+    let _ = line.write_str("\",");
+    let Subject { connection, peer, operation, errno } = *subject;
+    if let Some(connection) = connection {
+        let _ = write!(line, "\"connection\":{connection},");
+    }
+    if let Some(peer) = peer {
+        let mut text = Text::<64>::new();
+        let _ = write!(text, "{peer}");
+        push_member(line, "peer", text.as_bytes());
+    }
+    if let Some(operation) = operation {
+        push_member(line, "operation", operation.as_bytes());
+    }
+    if let Some(errno) = errno {
+        let _ = write!(line, "\"errno\":{},", errno.saturating_abs());
+    }
+    let _ = line.write_str("\"message\":\"");
     push_json(line, message.strip_suffix(b"\n").unwrap_or(message), END.len());
     let _ = line.write_str(END);
     line.end_line();
@@ -258,7 +278,7 @@ mod tests {
         let place = Place { file: c"src/rpma/mr.rs", line: 7, function: "reg" };
         let mut line = Text::new();
         write_line(&mut line, rpma_log_level::RPMA_LOG_LEVEL_WARNING, &place, b"text 1\n");
-        assert_eq!(std::str::from_utf8(line.as_bytes()), Ok("*WARN*  mr.rs:   7: reg: text 1\n"));
+        assert_eq!(std::str::from_utf8(line.as_bytes()), Ok("*WARN*  text 1 [mr.rs:7]\n"));
     }
 
     #[test]
@@ -267,13 +287,30 @@ mod tests {
         let now = libc::timespec { tv_sec: 12, tv_nsec: 34_000 };
         let json = |message: &[u8]| {
             let mut line = Text::new();
-            write_json(&mut line, now, 5, rpma_log_level::RPMA_LOG_LEVEL_WARNING, &place, message);
+            let subject = Subject::default();
+            write_json(&mut line, now, 5, rpma_log_level::RPMA_LOG_LEVEL_WARNING, &place, &subject, message);
             String::from_utf8(line.as_bytes().to_vec()).unwrap()
         };
         assert_eq!(
             json(b"a \"b\" \\ \x01\n"),
             "{\"time\":12.000034,\"level\":\"warning\",\"thread\":5,\"file\":\"mr.rs\",\"line\":7,\"function\":\"reg\",\
              \"message\":\"a \\\"b\\\" \\\\ \\u0001\"}\n"
+        );
+        let subject = Subject {
+            connection: Some(4),
+            peer: Some(&"[::1]:7204"),
+            operation: Some("RDMA write"),
+            errno: Some(-22),
+        };
+        let mut line = Text::new();
+        write_json(&mut line, now, 5, rpma_log_level::RPMA_LOG_LEVEL_ERROR, &place, &subject, b"text\n");
+        let line = String::from_utf8(line.as_bytes().to_vec()).unwrap();
+        assert!(
+            line.ends_with(
+                "\"function\":\"reg\",\"connection\":4,\"peer\":\"[::1]:7204\",\"operation\":\"RDMA write\",\"errno\":22,\
+                 \"message\":\"text\"}\n"
+            ),
+            "{line}"
         );
         let cut = json(&[b'x'; 2 * LINE_SIZE]);
         assert!(cut.ends_with("xxx\"}\n") && cut.len() < LINE_SIZE);

@@ -7,6 +7,7 @@ use std::fmt;
 use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
 use crate::error::{Errno, Error};
+use crate::log::Subject;
 
 /// What an operation is called in verbs.h.
 fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
@@ -39,10 +40,11 @@ pub unsafe fn send(ret: c_int, wr: *const ibv_send_wr, remote: bool) -> Error {
             let addr = (&raw const (*wr).wr.rdma.remote_addr).read();
             let rkey = (&raw const (*wr).wr.rdma.rkey).read();
             log_error!(
+                about subject("ibv_post_send", ret);
                 "ibv_post_send({opcode}, {local}, remote={addr:#x}, rkey={rkey:#x}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}"
             );
         } else {
-            log_error!("ibv_post_send({opcode}, {local}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}");
+            log_error!(about subject("ibv_post_send", ret); "ibv_post_send({opcode}, {local}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}");
         }
     }
     Error::Provider
@@ -59,7 +61,7 @@ pub unsafe fn receive(call: &'static str, ret: c_int, wr: *const ibv_recv_wr) ->
     let (local, wr_id) = unsafe {
         (Range((&raw const (*wr).sg_list).read().as_ref().copied()), (&raw const (*wr).wr_id).read())
     };
-    log_error!("{call}({local}, wr_id={wr_id:#x}) failed: {}", Refused(ret, RECEIVE_QUEUE));
+    log_error!(about subject(call, ret); "{call}({local}, wr_id={wr_id:#x}) failed: {}", Refused(ret, RECEIVE_QUEUE));
     Error::Provider
 }
 
@@ -67,8 +69,13 @@ pub unsafe fn receive(call: &'static str, ret: c_int, wr: *const ibv_recv_wr) ->
 #[cold]
 #[inline(never)]
 pub fn native(call: &'static str, ret: c_int, wr_id: u64) -> Error {
-    log_error!("{call}(wr_id={wr_id:#x}) failed: {}", Refused(ret, SEND_QUEUE));
+    log_error!(about subject(call, ret); "{call}(wr_id={wr_id:#x}) failed: {}", Refused(ret, SEND_QUEUE));
     Error::Provider
+}
+
+/// What the message is about.
+fn subject(call: &'static str, ret: c_int) -> Subject<'static> {
+    Subject { operation: Some(call), errno: Some(ret), ..Subject::default() }
 }
 
 /// The local range of a request.

@@ -13,13 +13,15 @@
 //! channel is locked.
 #![forbid(unsafe_code)]
 
+use once_cell::race::OnceBox;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::channel::EventQueue;
 use crate::conn::reason;
 use crate::conn::wr::{Completion, status};
-use crate::limits::POLL_DIRECTLY;
+use crate::limits::{ENDINGS, POLL_DIRECTLY};
 use crate::progress::engine::Engine;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
@@ -83,6 +85,27 @@ pub(crate) struct Cq {
     ignores_overruns: AtomicBool,
     /// The rules of strict mode that were broken here.
     places: Places,
+    /// How connections of this queue have ended, the last ones.
+    endings: Mutex<VecDeque<Ending>>,
+}
+
+/// How a connection has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    /// The number of its queue pair.
+    num: u32,
+    pub text: String,
+    /// Neither side asked for it.
+    pub is_failure: bool,
+    wr_id: Option<u64>,
+}
+
+/// What is called with the text about a failed completion, in the thread that polls it.
+static ON_FAILED: OnceBox<fn(&str)> = OnceBox::new();
+
+/// Sets what is called with a text about each poll that has found a failed completion, in the thread that polls; only once.
+pub fn on_failed_completion(report: fn(&str)) {
+    let _ = ON_FAILED.set(Box::new(report));
 }
 
 /// What strict mode makes of a completion queue without room.
@@ -114,6 +137,7 @@ impl Cq {
             waiting: AtomicBool::new(false),
             ignores_overruns: AtomicBool::new(false),
             places: Places::new(),
+            endings: Mutex::default(),
         })
     }
 
@@ -150,6 +174,37 @@ impl Cq {
             Strict::Adapter if first => Overrun::First,
             Strict::Adapter => Overrun::Another,
             _ => Overrun::Permitted,
+        }
+    }
+
+    /// A connection of this queue pair ends; because of the request with this `wr_id`, if there is one.
+    pub(crate) fn note_ending(&self, num: u32, text: &str, is_failure: bool, wr_id: Option<u64>) {
+        let mut endings = lock(&self.endings);
+        endings.retain(|ending| ending.num != num);
+        if endings.len() == ENDINGS {
+            endings.pop_front();
+        }
+        endings.push_back(Ending { num, text: text.to_owned(), is_failure, wr_id });
+    }
+
+    /// How the connection of this queue pair has ended, if it has and is one of the last.
+    pub(crate) fn ending(&self, num: u32) -> Option<Ending> {
+        lock(&self.endings).iter().find(|ending| ending.num == num).cloned()
+    }
+
+    /// The program has taken a completion that failed.
+    #[cold]
+    fn report_failed(&self, completion: &Completion) {
+        let Some(report) = ON_FAILED.get() else { return };
+        let Completion { wr_id, status, qp_num, .. } = *completion;
+        let failed =
+            || format!("work request with wr_id {wr_id:#x} failed: {}", rdma_sys::wc_status_text(status));
+        match self.ending(qp_num) {
+            Some(ending) if ending.wr_id == Some(wr_id) && status != status::WR_FLUSH_ERR => {
+                report(&ending.text)
+            }
+            Some(ending) => report(&format!("{}; {}", failed(), ending.text)),
+            None => report(&format!("queue pair {qp_num}: {}", failed())),
         }
     }
 
@@ -292,10 +347,16 @@ impl Cq {
         let count = available.min(max);
         let capacity = ring.entries.len() as u64;
         let mut telling = Vec::new();
+        let mut failed: Option<Completion> = None;
         for i in 0..count {
             let at = (ring.taken % capacity) as usize;
             let entry = &mut ring.entries[at];
             out(i, &entry.completion);
+            if entry.completion.status != status::SUCCESS
+                && failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
+            {
+                failed = Some(entry.completion);
+            }
             if let Some(slots) = entry.slots.take() {
                 if slots.taken() {
                     telling.push(slots);
@@ -307,6 +368,9 @@ impl Cq {
         self.has_more.store(available > count, Ordering::Relaxed);
         drop(ring);
         telling.iter().for_each(|slots| slots.tell());
+        if let Some(failed) = failed {
+            self.report_failed(&failed);
+        }
         (count, armed)
     }
 

@@ -66,8 +66,9 @@ mod sys;
 mod thread;
 mod unix;
 
+pub use cq::on_failed_completion;
 pub use ffi::context::{context, device, owns, owns_device};
-pub use ffi::{post_denied, rdma, verbs};
+pub use ffi::{ending, event_reason, post_denied, rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -9,6 +9,7 @@
 //! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in it is zero.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ fn table<P: Behind>() -> Provider {
         rdma_create_qp_ex: rdma_create_qp_ex::<P>,
         rdma_destroy_qp: rdma_destroy_qp::<P>,
         rdma_get_cm_event: rdma_get_cm_event::<P>,
+        ending: ending::<P>,
         post_denied: post_denied::<P>,
         ..*P::api()
     }
@@ -233,6 +235,11 @@ unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
 unsafe extern "C" fn ibv_ack_cq_events<P: Behind>(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken (ibv_ack_cq_events(3)).
     unsafe { P::api().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
+}
+
+unsafe fn ending<P: Behind>(cq: *mut ibv_cq, qp_num: u32, out: &mut dyn Write) -> Option<bool> {
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`.
+    unsafe { (P::api().ending)((*cq.cast::<MeteredCq>()).real, qp_num, out) }
 }
 
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

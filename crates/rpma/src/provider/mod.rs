@@ -22,6 +22,7 @@ mod soft;
 mod find;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt::Write;
 
 use libc::sockaddr;
 use rdma_sys::*;
@@ -106,6 +107,12 @@ macro_rules! provider_table {
             /// The probable reason why a connection was not established, for the log, if the event and its status indicate it. Not asked for one
             /// that is established, or closed.
             pub likely_reason: fn(event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>,
+            /// Why an attempt to connect has failed, from an event that is not acknowledged, if that is known without [`Self::likely_reason`]. Has
+            /// been logged.
+            pub event_reason: unsafe fn(event: *mut rdma_cm_event, out: &mut dyn Write),
+            /// How the connection of a queue pair has ended, as one of its completion queues knows it: whether as a failure; nothing if it is not
+            /// known. Has been logged.
+            pub ending: unsafe fn(cq: *mut ibv_cq, qp_num: u32, out: &mut dyn Write) -> Option<bool>,
             /// Posts a send request for an access that the remote memory region does not permit, as its descriptor says. It fails on the way as
             /// any other, unless the provider fails it by itself.
             pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,

@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Api, Provider, control_path, provider};
 use crate::abi::rpma_log_level;
+use crate::failure;
 use crate::log as rpma_log;
 
-/// This provider. The first call connects softverbs' messages to this library's log.
+/// This provider. The first call connects softverbs' messages to this library's log, and its failed completions to `rpma_err_last`.
 pub fn api() -> Api {
     // Not a `Once`: a child that is forked during the first call would wait for it for ever.
     static LOG_CONNECTED: AtomicBool = AtomicBool::new(false);
     // A Rust program that has its own logger keeps it.
     if !LOG_CONNECTED.swap(true, Ordering::Relaxed) && log::set_logger(&ForwardLog).is_ok() {
         log::set_max_level(log::LevelFilter::Debug);
+        softverbs::on_failed_completion(|text| failure::report("rpma_cq_get_wc", format_args!("{text}")));
     }
     static SOFT: Provider = control_path!(provider calls
         name: "soft",
@@ -22,9 +24,29 @@ pub fn api() -> Api {
         pins_memory: false,
         // softverbs has logged it, with what only it knows.
         likely_reason: |_, _| None,
+        event_reason,
+        ending,
         post_denied: softverbs::post_denied,
     );
     &SOFT
+}
+
+/// # Safety
+/// `event` must not have been acknowledged.
+unsafe fn event_reason(event: *mut rdma_sys::rdma_cm_event, out: &mut dyn Write) {
+    // SAFETY: the caller guarantees an event that has not been acknowledged.
+    let reason = unsafe { softverbs::event_reason(event) };
+    // What the text cannot hold is cut.
+    let _ = reason.map(|reason| out.write_str(reason));
+}
+
+/// # Safety
+/// `cq` must be alive.
+unsafe fn ending(cq: *mut rdma_sys::ibv_cq, qp_num: u32, out: &mut dyn Write) -> Option<bool> {
+    // SAFETY: the caller guarantees a live completion queue.
+    let (text, is_failure) = unsafe { softverbs::ending(cq, qp_num) }?;
+    let _ = out.write_str(&text);
+    Some(is_failure)
 }
 
 /// The calls of the list as C functions.
@@ -88,11 +110,54 @@ impl log::Log for ForwardLog {
                 line: record.line().unwrap_or(0),
                 function: function.unwrap_or(record.target()),
             };
-            rpma_log::emit(level, &place, *record.args());
+            let mut about = About::default();
+            // Every visit succeeds.
+            let _ = record.key_values().visit(&mut about);
+            let peer: &dyn std::fmt::Display = &rpma_log::Lossy(about.peer.as_bytes());
+            let subject = rpma_log::Subject {
+                connection: about.connection,
+                peer: (!about.peer.as_bytes().is_empty()).then_some(peer),
+                operation: std::str::from_utf8(about.operation.as_bytes())
+                    .ok()
+                    .filter(|text| !text.is_empty()),
+                errno: about.errno,
+            };
+            rpma_log::emit(level, &place, &subject, *record.args());
         }
     }
 
     fn flush(&self) {}
+}
+
+/// What a message of softverbs is about.
+#[derive(Default)]
+struct About {
+    connection: Option<u32>,
+    peer: rpma_log::Text<64>,
+    operation: rpma_log::Text<64>,
+    errno: Option<i32>,
+}
+
+impl<'kvs> log::kv::VisitSource<'kvs> for About {
+    fn visit_pair(
+        &mut self,
+        key: log::kv::Key<'kvs>,
+        value: log::kv::Value<'kvs>,
+    ) -> Result<(), log::kv::Error> {
+        // Text never fails; what does not fit is cut.
+        match key.as_str() {
+            "connection" => self.connection = value.to_u64().and_then(|num| u32::try_from(num).ok()),
+            "peer" => _ = write!(self.peer, "{value}"),
+            "operation" => _ = write!(self.operation, "{value}"),
+            // 0 is none.
+            "errno" => {
+                self.errno =
+                    value.to_i64().and_then(|errno| i32::try_from(errno).ok()).filter(|errno| *errno != 0)
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 fn level(of: &log::Metadata<'_>) -> rpma_log_level {

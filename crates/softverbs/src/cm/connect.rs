@@ -22,6 +22,7 @@ use crate::sys::{self, Errno};
 use crate::{config, conn, lock};
 use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
 use iwarp::terminate::Terminate;
+use log::Level;
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
@@ -86,8 +87,16 @@ struct Replied {
     early: Vec<u8>,
 }
 
-/// The outcome of a failed attempt: event, status (a negative errno), private data of the remote peer.
-struct ConnectFailure(u32, i32, Vec<u8>);
+/// The outcome of a failed attempt.
+struct ConnectFailure {
+    event: u32,
+    /// A negative errno.
+    status: i32,
+    /// Of the remote peer.
+    private_data: Vec<u8>,
+    /// What the remote peer did wrong, or requires in vain.
+    wrong: Option<String>,
+}
 
 impl ConnectFailure {
     fn from_errno(e: Errno) -> Self {
@@ -98,7 +107,7 @@ impl ConnectFailure {
             }
             _ => RDMA_CM_EVENT_CONNECT_ERROR,
         };
-        Self(kind, -e, Vec::new())
+        Self { event: kind, status: -e, private_data: Vec::new(), wrong: None }
     }
 }
 
@@ -211,12 +220,12 @@ impl Outgoing {
         Some(state)
     }
 
-    fn fail(&self, ConnectFailure(kind, status, private_data): ConnectFailure) {
+    fn fail(&self, ConnectFailure { event: kind, status, private_data, wrong }: ConnectFailure) {
         let Some(state) = self.take() else { return };
         let Some(id) = self.id.upgrade() else { return };
-        self.log_failure(&state.stage, -status);
         let mut event = Event::new(0, kind, status);
         event.private_data = private_data;
+        event.reason = Some(self.report(&state.stage, -status, wrong));
         id.raise(event);
     }
 
@@ -266,36 +275,47 @@ impl Outgoing {
 
     /// The attempt has failed, unless it can be made once more.
     fn failed(self: &Arc<Self>, failure: ConnectFailure) {
-        if !self.tries_again(-failure.1) {
+        if !self.tries_again(-failure.status) {
             self.fail(failure);
         }
     }
 
-    /// Logs the cause, which the event does not show.
-    fn log_failure(&self, stage: &Stage, errno: Errno) {
+    /// Logs the cause, which the event does not show, and gives it.
+    fn report(&self, stage: &Stage, errno: Errno, wrong: Option<String>) -> String {
         let dst = self.attempt.dst;
         let text = std::io::Error::from_raw_os_error(errno);
-        match (stage, errno) {
+        let (level, why) = match (stage, errno, wrong) {
+            (_, _, Some(wrong)) => (Level::Warn, format!("{dst}: connect failed: {wrong}")),
             // There is no adapter to suspect on a host that is known to have none.
-            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED)
+            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED, _)
                 if addr::is_of_this_host(&dst) && !has_adapter() =>
             {
-                log::warn!("nothing accepts TCP connections at {dst}");
+                (Level::Warn, format!("nothing accepts TCP connections at {dst}"))
             }
-            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED) => log::warn!(
-                "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
+            (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED, _) => (
+                Level::Warn,
+                format!(
+                    "nothing accepts TCP connections at {dst}; a program there that uses an RDMA device listens on that device only"
+                ),
             ),
-            (Stage::Connecting | Stage::Refused(_), _) => {
-                log::warn!("cannot establish a TCP connection to {dst}: {text}")
+            (Stage::Connecting | Stage::Refused(_), _, _) => {
+                (Level::Warn, format!("cannot establish a TCP connection to {dst}: {text}"))
             }
-            (Stage::AwaitingReply, libc::ETIMEDOUT) => {
-                log::warn!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}");
+            (Stage::AwaitingReply, libc::ETIMEDOUT, _) => (
+                Level::Warn,
+                format!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}"),
+            ),
+            // Logged when it was decided.
+            (Stage::Doomed, _, _) => {
+                return format!("{dst}: connect failed: {text}, injected by SOFTVERBS_FAULTS");
             }
-            // Said when it was decided.
-            (Stage::Doomed, _) => {}
             // The remote program may have rejected the request, which is no reason for a warning.
-            (Stage::AwaitingReply, _) => log::info!("{dst} did not accept the connection: {text}"),
-        }
+            (Stage::AwaitingReply, _, _) => {
+                (Level::Info, format!("{dst} did not accept the connection: {text}"))
+            }
+        };
+        log::log!(level, peer:% = dst, operation = "connect", errno; "{why}");
+        why
     }
 
     /// Proceeds as far as the socket permits; `Ok(Some(_))` when the MPA Reply is complete.
@@ -326,38 +346,34 @@ impl Outgoing {
                 Ok(Some(Replied { frame, private_data, early: state.received[consumed..].to_vec() }))
             }
             Err(e) => {
-                log::warn!("connect failed: {e}");
-                Err(ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, Vec::new()))
+                let wrong = Some(e.to_string());
+                let (event, status) = (RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO);
+                Err(ConnectFailure { event, status, private_data: Vec::new(), wrong })
             }
         }
     }
 
     /// Ends the attempt because of a reply; the peer is told why where there is a code for it.
     fn refuse(&self, refusal: Refusal, crc: bool, private_data: Vec<u8>) {
-        match refusal {
-            Refusal::Rejected => {}
-            Refusal::Markers => {
-                log::warn!("connect failed: the peer requires MPA markers, which are not supported");
-            }
-            Refusal::FirstMessage => log::warn!(
-                "connect failed: the peer does not accept an RDMA Write as the first message, the only one that softverbs sends"
+        let wrong = match refusal {
+            Refusal::Rejected => None,
+            Refusal::Markers => Some("the peer requires MPA markers, which are not supported".into()),
+            Refusal::FirstMessage => Some(
+                "the peer does not accept an RDMA Write as the first message, the only one that softverbs sends".into(),
             ),
-            Refusal::Depth => log::warn!(
-                "connect failed: the peer may have more than {MAX_READS} RDMA Reads outstanding, which softverbs does not answer"
-            ),
-        }
+            Refusal::Depth => Some(format!(
+                "the peer may have more than {MAX_READS} RDMA Reads outstanding, which softverbs does not answer"
+            )),
+        };
         if let (Some(code), Some(state)) = (refusal.terminate(), &*lock(&self.state)) {
             // The send buffer of a new connection is much larger than this. If the peer has gone, there is nobody to be told.
             let _ = sys::send(&state.socket, &conn::terminate_fpdu(&Terminate::new(code), crc));
         }
-        self.fail(match refusal {
-            Refusal::Rejected | Refusal::Markers => {
-                ConnectFailure(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED, private_data)
-            }
-            Refusal::FirstMessage | Refusal::Depth => {
-                ConnectFailure(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO, private_data)
-            }
-        });
+        let (event, status) = match refusal {
+            Refusal::Rejected | Refusal::Markers => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED),
+            Refusal::FirstMessage | Refusal::Depth => (RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO),
+        };
+        self.fail(ConnectFailure { event, status, private_data, wrong });
     }
 
     fn replied(&self, Replied { frame, private_data, early }: Replied) {
@@ -381,6 +397,7 @@ impl Outgoing {
             role: agreed.role,
             early,
             rnr_retry: self.attempt.rnr_retry,
+            peer: self.attempt.dst,
             observer,
         });
         let enhanced = frame.enhanced.unwrap_or_default();

@@ -19,6 +19,8 @@ pub(crate) struct Event {
     pub initiator_depth: u8,
     /// The connection, in a connect request.
     pub request: Option<Unfetched>,
+    /// Why an attempt to connect has failed.
+    pub reason: Option<String>,
 }
 
 impl Event {
@@ -32,6 +34,7 @@ impl Event {
             responder_resources: 0,
             initiator_depth: 0,
             request: None,
+            reason: None,
         }
     }
 }

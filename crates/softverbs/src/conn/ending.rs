@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The end of a connection: why, and what the peer and the work requests are told.
 
-use iwarp::rdmap::TermCode;
+use std::fmt;
+
+use iwarp::WireError;
+use iwarp::ddp::Header;
+use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
 use iwarp::terminate::Terminate;
 
 use super::host::Errno;
-use super::wr::status;
+use super::wr::{SendWr, status};
 use crate::access::Denied;
 
 /// Why a connection ended.
@@ -18,34 +22,141 @@ pub(crate) enum End {
     /// The peer refused something of ours.
     Terminated(Terminate),
     /// Something of the peer is refused; it is told why, where there is a code for it.
-    Refused(Option<Terminate>),
+    Refused(Option<Terminate>, Refusal),
     /// The link failed, or the peer did not keep a time limit.
     Link(Errno),
     /// A work request of our own is wrong: its position and the status it gets.
     Request { position: u64, status: u32 },
 }
 
+/// What is refused of the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// A violation of the protocol.
+    Protocol(WireError),
+    /// A segment with so many bytes of payload.
+    Segment(Header, usize, Cause),
+    /// A read.
+    Read(ReadRequest, Cause),
+    /// An access to registered memory that is not mapped any more.
+    Unmapped(Opcode),
+    /// A flush to persistence that has failed.
+    Durability,
+}
+
+/// Why it is refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cause {
+    /// What the peer is told.
+    Code(TermCode),
+    /// The access is denied. The peer may be told less.
+    Denied(Denied),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Code(code) => code.text().unwrap_or("refused"),
+            Self::Denied(Denied::Stag) => "there is no memory region with this key",
+            Self::Denied(Denied::Pd) => "the memory region is of another protection domain",
+            Self::Denied(Denied::Rights) => "the memory region has not been registered for this access",
+            Self::Denied(Denied::Wrap) => "the range exceeds the address space",
+            Self::Denied(Denied::Bounds) => "the range is not in the memory region",
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol(error) => write!(f, "{error}"),
+            Self::Segment(Header::Tagged { opcode, stag, to, .. }, len, cause) => {
+                write!(f, "{}, {len} bytes at {to:#x}, key {stag:#x}: {cause}", name_of(*opcode))
+            }
+            Self::Segment(header, _, cause) => write!(f, "{}: {cause}", name_of(header.opcode())),
+            Self::Read(ReadRequest { size, src_stag, src_to, .. }, cause) => {
+                write!(
+                    f,
+                    "{}, {size} bytes at {src_to:#x}, key {src_stag:#x}: {cause}",
+                    name_of(Opcode::ReadRequest)
+                )
+            }
+            Self::Unmapped(opcode) => {
+                write!(f, "{}: the registered memory is not mapped any more", name_of(*opcode))
+            }
+            Self::Durability => f.write_str("flush to persistence: the data could not be made durable"),
+        }
+    }
+}
+
+/// What a program calls the operation of a message.
+fn name_of(opcode: Opcode) -> &'static str {
+    match opcode {
+        Opcode::Write => "RDMA write",
+        Opcode::ReadRequest | Opcode::ReadResponse => "RDMA read",
+        Opcode::Send | Opcode::SendSe => "send",
+        Opcode::SendInv | Opcode::SendSeInv => "send with invalidate",
+        Opcode::Immediate | Opcode::ImmediateSe => "immediate data",
+        Opcode::AtomicRequest | Opcode::AtomicResponse => "atomic operation",
+        Opcode::Terminate => "Terminate",
+    }
+}
+
+/// How a connection ended, in words. A request that ended it is named.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending<'a> {
+    pub(crate) end: End,
+    /// The request that fails, and with which status.
+    pub(crate) failed: Option<(&'a SendWr, u32)>,
+}
+
+impl Ending<'_> {
+    /// Whether neither side asked for it.
+    pub(crate) fn is_failure(&self) -> bool {
+        !matches!(self.end, End::Local | End::PeerClosed)
+    }
+
+    /// The operation that fails.
+    pub(crate) fn operation(&self) -> Option<&'static str> {
+        self.failed.map(|(wr, _)| wr.op.name())
+    }
+
+    /// Its `wr_id`.
+    pub(crate) fn wr_id(&self) -> Option<u64> {
+        self.failed.map(|(wr, _)| wr.wr_id)
+    }
+
+    /// The reason, if it is an error number.
+    pub(crate) fn errno(&self) -> Option<Errno> {
+        if let End::Link(errno) = self.end { Some(errno) } else { None }
+    }
+}
+
+impl fmt::Display for Ending<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((wr, code)) = self.failed {
+            write!(f, "{wr} failed: {}; ", rdma_sys::wc_status_text(code))?;
+        }
+        match self.end {
+            End::Local => f.write_str("connection closed by this side"),
+            End::PeerClosed => f.write_str("connection closed by the remote peer"),
+            End::Terminated(message) => {
+                let text = code_of(&message).text().unwrap_or("a code that no standard defines");
+                write!(f, "the remote peer ended the connection: {text}")
+            }
+            End::Refused(_, refusal) => {
+                write!(f, "connection ended, because the remote peer is refused: {refusal}")
+            }
+            End::Link(errno) => write!(f, "connection lost: {}", std::io::Error::from_raw_os_error(errno)),
+            End::Request { .. } => f.write_str("connection ended"),
+        }
+    }
+}
+
 impl End {
     /// Whether there is nobody left to send anything to.
     pub(super) fn is_without_link(&self) -> bool {
         matches!(self, End::PeerClosed | End::Link(_))
-    }
-
-    pub(super) fn log(&self, num: u32) {
-        match self {
-            End::Local | End::PeerClosed => log::debug!("queue pair {num}: connection closed: {self:?}"),
-            End::Terminated(message) => {
-                let text = code_of(message).text().unwrap_or("a code that no standard defines");
-                log::warn!("queue pair {num}: the peer ended the connection: {text}");
-            }
-            End::Refused(_) => log::warn!("queue pair {num}: connection ended because of what the peer sent"),
-            End::Link(e) => {
-                log::warn!("queue pair {num}: connection lost: {}", std::io::Error::from_raw_os_error(*e));
-            }
-            End::Request { status, .. } => {
-                log::warn!("queue pair {num}: connection ended: a work request failed with status {status}");
-            }
-        }
     }
 }
 

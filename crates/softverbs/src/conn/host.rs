@@ -9,6 +9,7 @@
 use iwarp::rdmap::AtomicRequest;
 
 use super::Micros;
+use super::ending::Ending;
 use super::wr::{Completion, RecvWr, SendWr};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 
@@ -98,6 +99,8 @@ pub(crate) trait Host {
 
     /// The connection is established; called at most once, and only for a role in which the peer's first message decides that.
     fn established(&mut self);
+    /// The connection ends; called once, before anything is completed because of it.
+    fn ends(&mut self, _ending: Ending<'_>) {}
     /// The connection is over; called once, after all that came before it was delivered. `failed`: neither side has closed it.
     fn ended(&mut self, failed: bool);
 }

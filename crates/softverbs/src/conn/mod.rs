@@ -15,7 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod ending;
+pub(crate) mod ending;
 mod fpdu;
 pub(crate) mod host;
 mod opening;
@@ -32,14 +32,13 @@ pub(crate) mod wr;
 use iwarp::terminate::Terminate;
 
 use crate::limits::STALLED_END_MS;
-use ending::{End, status_of};
+use ending::{End, Ending, Refusal, status_of};
 pub(crate) use fpdu::terminate_fpdu;
 use host::Host;
 use opening::Opening;
 pub(crate) use opening::Role;
 use recv::{Ran, RecvHalf};
 use send::{Failure, Flushed, SendHalf, fail_request};
-use sq::Progress;
 
 /// A moment: microseconds since one that the driver has chosen.
 pub(crate) type Micros = u64;
@@ -271,7 +270,8 @@ impl Conn {
         if durable {
             self.send.release_answer(number);
         } else {
-            self.end(host, End::Refused(Some(Terminate::new(iwarp::rdmap::TermCode::LOCAL_CATASTROPHIC))));
+            let code = iwarp::rdmap::TermCode::LOCAL_CATASTROPHIC;
+            self.end(host, End::Refused(Some(Terminate::new(code)), Refusal::Durability));
         }
     }
 
@@ -410,27 +410,30 @@ impl Conn {
         }
         let opened = self.state == State::Open;
         self.state = State::Over;
-        end.log(self.num);
-        let failed = !matches!(end, End::Local | End::PeerClosed);
-        let mut terminate = None;
+        let (mut terminate, mut failed) = (None, None);
         match end {
-            End::Refused(message) => terminate = message,
+            End::Refused(message, _) => terminate = message,
             End::Terminated(message) => {
-                if let Some((_, entry)) = self.send.sq.oldest_awaited() {
-                    if let Some(status) = status_of(&message, entry.wr.is_atomic()) {
-                        entry.progress = Progress::Done(status);
-                    }
+                if let Some((position, entry)) = self.send.sq.oldest_awaited() {
+                    failed = status_of(&message, entry.wr.is_atomic()).map(|status| (position, status));
                 }
             }
-            End::Request { position, status } => fail_request(&mut self.send.sq, position, status),
+            End::Request { position, status } => failed = Some((position, status)),
             End::Local | End::PeerClosed | End::Link(_) => {}
         }
+        if let Some((position, status)) = failed {
+            fail_request(&mut self.send.sq, position, status);
+        }
+        let failed = failed.and_then(|(position, status)| Some((&self.send.sq.entry(position)?.wr, status)));
+        let ending = Ending { end, failed };
+        let is_failure = ending.is_failure();
+        host.ends(ending);
         let last = if end.is_without_link() { None } else { self.send.last_words(host, terminate) };
         if opened {
             host.close(last.as_deref());
         }
         self.flush(host);
-        host.ended(failed);
+        host.ended(is_failure);
     }
 
     /// Completes with a flush error what is outstanding, and what was posted since.

@@ -17,7 +17,7 @@ use iwarp::stream::{Event, MAX_CONTROL_BODY, MAX_FPDU, MAX_TRAILER_LEN, Receiver
 use iwarp::terminate::Terminate;
 use iwarp::{Inbound, WireError};
 
-use super::ending::{End, read_denied, write_denied};
+use super::ending::{Cause, End, Refusal, read_denied, write_denied};
 use super::host::{Durable, Errno, Host, LinkError};
 use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::{Answer, SendHalf, sink};
@@ -288,8 +288,7 @@ impl RecvHalf {
             let (consumed, event) = match receiver.next(input) {
                 Ok(next) => next,
                 Err(error) => {
-                    log::warn!("connection ended: {error}");
-                    return Err(End::Refused(receiver.terminate()));
+                    return Err(End::Refused(receiver.terminate(), Refusal::Protocol(error)));
                 }
             };
             match event {
@@ -409,29 +408,26 @@ impl Messages {
 
     /// The end of the connection for a reason that the current segment gave.
     fn refuse(&self, code: TermCode) -> End {
-        refuse(code, &self.header, self.payload_len)
+        refuse(code, Cause::Code(code), &self.header, self.payload_len)
     }
 
     fn broken_rule(&self, error: WireError) -> End {
-        log::warn!("connection ended: {error}");
-        End::Refused(error.terminate().map(|code| Terminate::about(code, &self.header, self.payload_len)))
+        let terminate = error.terminate().map(|code| Terminate::about(code, &self.header, self.payload_len));
+        End::Refused(terminate, Refusal::Protocol(error))
     }
 
     /// What the peer is told of an access that is denied. One that has not made a permitted access may be guessing: it is not told whether
     /// a region has this STag.
     fn told(&self, denied: Denied) -> Denied {
-        if self.admitted || denied == Denied::Stag {
-            return denied;
-        }
-        log::info!(
-            "denied because of {denied:?}, which the peer is not told: no access of it has been permitted"
-        );
-        Denied::Stag
+        if self.admitted { denied } else { Denied::Stag }
     }
 
     fn denied(&self, denied: Denied) -> End {
         match self.header.opcode() {
-            Opcode::Write => self.refuse(write_denied(self.told(denied))),
+            Opcode::Write => {
+                let code = write_denied(self.told(denied));
+                refuse(code, Cause::Denied(denied), &self.header, self.payload_len)
+            }
             // The memory is ours, and so is the mistake: the peer knows nothing of it.
             Opcode::ReadResponse => End::Request { position: self.reading, status: status::LOC_PROT_ERR },
             _ => self.refuse(TermCode::DDP_CATASTROPHIC),
@@ -697,12 +693,12 @@ impl Messages {
     }
 
     fn read_request(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<(), End> {
+        const TOO_MANY: TermCode = TermCode::RDMAP_OP_CATASTROPHIC_STREAM;
         let Some(body) = self.body.first_chunk::<{ ReadRequest::LEN }>() else { return Ok(()) };
         let request = ReadRequest::decode(body);
         let header = self.header;
-        let refuse = |code: TermCode| {
-            log::warn!("connection ended: read refused: {}", code.text().unwrap_or("refused"));
-            End::Refused(Some(Terminate::about_read(code, &header, &request)))
+        let refuse = |code: TermCode, cause| {
+            End::Refused(Some(Terminate::about_read(code, &header, &request)), Refusal::Read(request, cause))
         };
         let access = Access {
             stag: request.src_stag,
@@ -711,15 +707,17 @@ impl Messages {
             rights: REMOTE_READ,
         };
         if request.size > 0 {
-            host.check(access).map_err(|denied| refuse(read_denied(self.told(denied))))?;
+            host.check(access)
+                .map_err(|denied| refuse(read_denied(self.told(denied)), Cause::Denied(denied)))?;
             self.admitted = true;
         }
-        let number = send
-            .answer(Answer::Read(request))
-            .ok_or_else(|| refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM))?;
+        let number =
+            send.answer(Answer::Read(request)).ok_or_else(|| refuse(TOO_MANY, Cause::Code(TOO_MANY)))?;
         let durable = match request.size {
             0 => Durable::Now,
-            _ => host.make_durable(access, number).map_err(|denied| refuse(read_denied(denied)))?,
+            _ => host
+                .make_durable(access, number)
+                .map_err(|denied| refuse(read_denied(denied), Cause::Denied(denied)))?,
         };
         if durable == Durable::Now {
             send.release_answer(number);
@@ -729,16 +727,16 @@ impl Messages {
     }
 }
 
-fn refuse(code: TermCode, header: &Header, payload_len: usize) -> End {
-    log::warn!("connection ended: {} ({:?})", code.text().unwrap_or("refused"), header.opcode());
-    End::Refused(Some(Terminate::about(code, header, payload_len)))
+fn refuse(code: TermCode, cause: Cause, header: &Header, payload_len: usize) -> End {
+    let refusal = Refusal::Segment(*header, payload_len, cause);
+    End::Refused(Some(Terminate::about(code, header, payload_len)), refusal)
 }
 
 /// Registered memory that a segment needs is not there.
 fn fault(header: &Header, payload_len: usize) -> End {
-    log::warn!("connection ended: registered memory that an access needs is not mapped (any more)");
-    match header.opcode() {
-        Opcode::Write => refuse(TermCode::DDP_TAGGED_BOUNDS, header, payload_len),
-        _ => End::Refused(Some(Terminate::new(TermCode::LOCAL_CATASTROPHIC))),
-    }
+    let terminate = match header.opcode() {
+        Opcode::Write => Terminate::about(TermCode::DDP_TAGGED_BOUNDS, header, payload_len),
+        _ => Terminate::new(TermCode::LOCAL_CATASTROPHIC),
+    };
+    End::Refused(Some(terminate), Refusal::Unmapped(header.opcode()))
 }

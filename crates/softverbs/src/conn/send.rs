@@ -18,7 +18,7 @@ use iwarp::rdmap::{AtomicResponse, Opcode, ReadRequest, TermCode, encode_immedia
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
-use super::ending::{End, read_denied};
+use super::ending::{End, Refusal, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
 use super::host::{Errno, Host, LinkError, Part};
 use super::sq::{Entry, Progress, SendQueue};
@@ -82,7 +82,9 @@ impl From<Failure> for End {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Request { position, status } => End::Request { position, status },
-            Failure::Response(code) => End::Refused(Some(Terminate::new(code))),
+            Failure::Response(code) => {
+                End::Refused(Some(Terminate::new(code)), Refusal::Unmapped(Opcode::ReadRequest))
+            }
             Failure::Link(e) => End::Link(e),
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Work requests and completions, as a connection sees them.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 use arrayvec::ArrayVec;
@@ -79,6 +80,22 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// What messages call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Op::Write => "RDMA write",
+            Op::WriteWithImm => "RDMA write with immediate data",
+            Op::Read => "RDMA read",
+            Op::CompareSwap => "compare-and-swap",
+            Op::FetchAdd => "fetch-and-add",
+            Op::Send => "send",
+            Op::SendWithImm => "send with immediate data",
+            Op::SendWithInv => "send with invalidate",
+            Op::BindMw => "bind of a memory window",
+            Op::LocalInv => "local invalidate",
+        }
+    }
+
     pub(crate) fn completion_opcode(self) -> u32 {
         match self {
             Op::Send | Op::SendWithImm | Op::SendWithInv => opcode::SEND,
@@ -204,6 +221,20 @@ pub(crate) struct SendWr {
     pub len: u32,
     pub remote_addr: u64,
     pub rkey: u32,
+}
+
+/// The request in a message: what it does, with how many bytes, and where.
+impl fmt::Display for SendWr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} bytes", self.op.name(), self.len)?;
+        if let Some(part) = self.local.parts(0, self.len as usize, 0).next() {
+            write!(f, ", local address {:#x}, lkey {:#x}", part.addr, part.stag)?;
+        }
+        if !matches!(self.op, Op::Send | Op::SendWithImm) {
+            write!(f, ", remote address {:#x}, rkey {:#x}", self.remote_addr, self.rkey)?;
+        }
+        write!(f, ", wr_id {:#x},", self.wr_id)
+    }
 }
 
 impl SendWr {

@@ -8,6 +8,8 @@ pub mod rdma;
 pub mod verbs;
 
 pub use ops::post_denied;
+pub use rdma::event_reason;
+pub use verbs::ending;
 
 /// EOPNOTSUPP, and why in the log.
 fn unsupported(why: &str) -> crate::sys::Errno {

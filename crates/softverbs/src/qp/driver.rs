@@ -8,6 +8,7 @@ use super::gate::{Due, Gate};
 use super::rnr::Late;
 use super::{Qp, Session, Trouble, now};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use crate::conn::ending::Ending;
 use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Conn, Micros, Quota, Stepped, reason};
@@ -406,6 +407,10 @@ impl host::Host for Host<'_> {
         if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
             observer.established();
         }
+    }
+
+    fn ends(&mut self, ending: Ending<'_>) {
+        self.qp.tell(ending);
     }
 
     fn ended(&mut self, failed: bool) {

@@ -13,11 +13,13 @@ mod posting;
 mod rnr;
 
 use once_cell::race::OnceBox;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use crate::access::Party;
+use crate::conn::ending::Ending;
 use crate::conn::wr::{RecvWr, SendWr};
 use crate::conn::{Conn, Framing, Micros, Role, Sizes, Terms, reason};
 use crate::cq::Cq;
@@ -40,6 +42,7 @@ use crate::{lock, probes};
 use driver::Host;
 use gate::Gate;
 use iwarp::stream;
+use log::Level;
 use posting::Pace;
 use rnr::Rnr;
 
@@ -115,6 +118,7 @@ pub(crate) struct Stream {
     /// How often a message that finds no receive is repeated: [`RNR_UNLIMITED`], or it ends the connection (in strict mode, after so many
     /// times).
     pub rnr_retry: u8,
+    pub peer: SocketAddr,
     pub observer: Weak<dyn ConnObserver>,
 }
 
@@ -153,6 +157,8 @@ struct Session {
 pub(crate) struct Qp {
     this: Weak<Qp>,
     pub(crate) num: u32,
+    /// The remote peer, once there is one.
+    peer: OnceLock<SocketAddr>,
     pd: u32,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -207,6 +213,7 @@ impl Qp {
         let qp = Arc::new_cyclic(|this: &Weak<Qp>| Self {
             this: this.clone(),
             num,
+            peer: OnceLock::new(),
             pd,
             send_cq,
             recv_cq,
@@ -268,6 +275,7 @@ impl Qp {
     }
 
     fn open(&self, session: &mut Session, stream: Stream) -> Result<(), Errno> {
+        let _ = self.peer.set(stream.peer);
         let mss = sys::get_option(&stream.socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
         let mss = usize::try_from(mss).unwrap_or(0);
         let shared = stream.rings.is_some();
@@ -357,6 +365,23 @@ impl Qp {
     /// Ends the connection on behalf of the program: outstanding work requests complete with a flush error.
     pub(crate) fn disconnect(&self) {
         self.drive(reason::DISCONNECT, By::Program);
+    }
+
+    /// Logs how the connection ends, and keeps it for those who take its completions.
+    #[cold]
+    fn tell(&self, ending: Ending<'_>) {
+        let (peer, num) = (self.peer.get(), self.num);
+        let text = match peer {
+            Some(peer) => format!("{peer} (queue pair {num}): {ending}"),
+            None => format!("queue pair {num}: {ending}"),
+        };
+        let level = if ending.is_failure() { Level::Warn } else { Level::Debug };
+        let peer = peer.map(SocketAddr::to_string).unwrap_or_default();
+        let (operation, errno) = (ending.operation().unwrap_or_default(), ending.errno().unwrap_or(0));
+        log::log!(level, connection = num, peer:% = peer, operation, errno; "{text}");
+        for cq in [&self.send_cq, &self.recv_cq] {
+            cq.note_ending(num, &text, ending.is_failure(), ending.wr_id());
+        }
     }
 
     /// Whether the program has destroyed the queue pair.

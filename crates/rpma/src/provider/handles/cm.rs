@@ -13,6 +13,7 @@ use rdma_sys::*;
 use super::{Failed, Why, by_errno, by_pointer, released};
 use crate::cancel;
 use crate::error::Errno;
+use crate::log::{Subject, Text};
 use crate::provider::native::NativeQp;
 use crate::provider::{Api, metered};
 
@@ -168,6 +169,15 @@ impl CmEvent {
         unsafe { (*self.event).id }
     }
 
+    /// Why an attempt to connect has failed, as far as the provider knows.
+    #[cold]
+    pub fn reason(&self) -> Text<384> {
+        let mut reason = Text::new();
+        // SAFETY: the event is not acknowledged as long as this object lives.
+        unsafe { (self.api.event_reason)(self.event, &mut reason) };
+        reason
+    }
+
     /// Address and length of the private data, which live as long as the event.
     pub fn private_data(&self) -> (*const c_void, u8) {
         // SAFETY: an event is readable until acknowledged; the connection part of the parameters starts like
@@ -222,6 +232,17 @@ impl PeerName {
     }
 }
 
+impl PeerName {
+    /// The subject of a message about the peer.
+    pub fn subject(&self) -> Subject<'_> {
+        let peer: Option<&dyn fmt::Display> = match &self.0 {
+            Some(addr) => Some(addr),
+            None => None,
+        };
+        Subject { peer, ..Subject::default() }
+    }
+}
+
 impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |addr| write!(f, "{addr}: "))
@@ -270,6 +291,11 @@ impl CmId {
 
     pub fn api(&self) -> Api {
         self.api
+    }
+
+    /// The identifier itself.
+    pub fn as_ptr(&self) -> *mut rdma_cm_id {
+        self.id
     }
 
     /// The context of the device that the address selected; NULL if it selected none.

@@ -19,7 +19,7 @@ pub use verbs::{
 
 use crate::error::Errno;
 use crate::failure;
-use crate::log::Lossy;
+use crate::log::{Lossy, Subject};
 
 /// A provider call that failed.
 #[derive(Clone, Copy)]
@@ -53,6 +53,13 @@ impl Failed {
     }
 }
 
+impl Failed {
+    /// What a message about it is about.
+    pub fn subject(&self) -> Subject<'static> {
+        Subject { operation: Some(self.call), errno: self.raw_errno(), ..Subject::default() }
+    }
+}
+
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,7 +77,7 @@ impl fmt::Display for Why {
 macro_rules! provider_error {
     ($failed:expr, $($arguments:tt)+) => {{
         let failed: $crate::provider::handles::Failed = $failed;
-        log_error!("{}({}) failed: {}", failed.call, format_args!($($arguments)+), failed.why);
+        log_error!(about failed.subject(); "{}({}) failed: {}", failed.call, format_args!($($arguments)+), failed.why);
         $crate::error::Error::Provider
     }};
 }

@@ -15,6 +15,8 @@ pub fn api() -> Api {
         has_flush_access: false,
         pins_memory: true,
         likely_reason: refused::likely_reason,
+        event_reason: |_, _| {},
+        ending: |_, _, _| None,
         post_denied: hot::post_send,
     );
     &RDMA_CORE

@@ -3,9 +3,9 @@
 
 use iwarp::rdmap::{AtomicRequest, AtomicResponse, TermCode};
 
-use super::{Messages, fault};
+use super::{Messages, fault, refuse};
 use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, Unchanged};
-use crate::conn::ending::{End, read_denied};
+use crate::conn::ending::{Cause, End, read_denied};
 use crate::conn::host::Host;
 use crate::conn::send::{Answer, SendHalf};
 use crate::conn::sq::Progress;
@@ -35,7 +35,10 @@ impl Messages {
         }
         let word = Access { stag: request.stag, addr: request.to, len: WORD, rights: REMOTE_ATOMIC };
         let original = host.change(word, &request).map_err(|why| match why {
-            Unchanged::Denied(denied) => self.refuse(read_denied(self.told(denied))),
+            Unchanged::Denied(denied) => {
+                let code = read_denied(self.told(denied));
+                refuse(code, Cause::Denied(denied), &self.header, self.payload_len)
+            }
             Unchanged::Misaligned => self.refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM),
             Unchanged::Fault => self.refuse(TermCode::RDMAP_PROT_BOUNDS),
         })?;

@@ -1,65 +1,101 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is logged about the end of a connection.
+//! What is said of the end of a connection.
 
-use std::cell::RefCell;
-
-use iwarp::rdmap::TermCode;
+use iwarp::WireError;
+use iwarp::ddp::Header;
+use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
 use iwarp::terminate::Terminate;
-use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use crate::conn::ending::End;
+use crate::access::Denied;
+use crate::conn::ending::{Cause, End, Ending, Refusal};
+use crate::conn::wr::{Local, Op, SendWr, status};
 
-thread_local! {
-    /// What this thread logs, if it wants to know.
-    static LINES: RefCell<Option<Vec<(Level, String)>>> = const { RefCell::new(None) };
-}
-
-struct Capture;
-
-impl Log for Capture {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+fn request(op: Op) -> SendWr {
+    SendWr {
+        wr_id: 0x77,
+        op,
+        signaled: true,
+        fence: false,
+        solicited: false,
+        imm: [0; 4],
+        local: Local::Memory { addr: 0x1000, lkey: 0x201 },
+        len: 64,
+        remote_addr: 0x7000,
+        rkey: 0x300,
     }
-
-    fn log(&self, record: &Record<'_>) {
-        let _ = LINES.try_with(|lines| {
-            if let Some(lines) = &mut *lines.borrow_mut() {
-                lines.push((record.level(), record.args().to_string()));
-            }
-        });
-    }
-
-    fn flush(&self) {}
 }
 
 #[test]
-fn every_end_is_logged_once() {
-    log::set_logger(&Capture).unwrap();
-    log::set_max_level(LevelFilter::Debug);
+fn every_end_has_its_words() {
     let unknown = TermCode { layer: 9, etype: 9, code: 9 };
-    for (end, level, expected) in [
-        (End::Local, Level::Debug, "connection closed: Local"),
-        (End::PeerClosed, Level::Debug, "connection closed: PeerClosed"),
+    let write = Header::Tagged { opcode: Opcode::Write, last: true, stag: 0x105, to: 0xfff8 };
+    let read = ReadRequest { sink_stag: 1, sink_to: 0, size: 8, src_stag: 0x105, src_to: 0x10 };
+    for (end, is_failure, expected) in [
+        (End::Local, false, "connection closed by this side"),
+        (End::PeerClosed, false, "connection closed by the remote peer"),
         (
             End::Terminated(Terminate::new(TermCode::MPA_CRC)),
-            Level::Warn,
-            "the peer ended the connection: MPA: CRC error",
+            true,
+            "the remote peer ended the connection: MPA: CRC error",
         ),
         (
             End::Terminated(Terminate::new(unknown)),
-            Level::Warn,
-            "the peer ended the connection: a code that no standard defines",
+            true,
+            "the remote peer ended the connection: a code that no standard defines",
         ),
-        (End::Refused(None), Level::Warn, "connection ended because of what the peer sent"),
-        (End::Link(libc::ETIMEDOUT), Level::Warn, "connection lost: Connection timed out (os error 110)"),
         (
-            End::Request { position: 3, status: 4 },
-            Level::Warn,
-            "connection ended: a work request failed with status 4",
+            End::Refused(None, Refusal::Segment(write, 64, Cause::Denied(Denied::Bounds))),
+            true,
+            "connection ended, because the remote peer is refused: RDMA write, 64 bytes at 0xfff8, key 0x105: the range is not in the \
+             memory region",
+        ),
+        (
+            End::Refused(None, Refusal::Read(read, Cause::Denied(Denied::Rights))),
+            true,
+            "connection ended, because the remote peer is refused: RDMA read, 8 bytes at 0x10, key 0x105: the memory region has not \
+             been registered for this access",
+        ),
+        (
+            End::Refused(None, Refusal::Unmapped(Opcode::Send)),
+            true,
+            "connection ended, because the remote peer is refused: send: the registered memory is not mapped any more",
+        ),
+        (
+            End::Refused(None, Refusal::Durability),
+            true,
+            "connection ended, because the remote peer is refused: flush to persistence: the data could not be made durable",
+        ),
+        (End::Link(libc::ETIMEDOUT), true, "connection lost: Connection timed out (os error 110)"),
+    ] {
+        let ending = Ending { end, failed: None };
+        assert_eq!((ending.is_failure(), ending.to_string().as_str()), (is_failure, expected));
+    }
+    let error = WireError::UnexpectedOpcode(Opcode::Terminate);
+    let text = Ending { end: End::Refused(None, Refusal::Protocol(error)), failed: None }.to_string();
+    assert!(text.ends_with(&error.to_string()), "{text}");
+}
+
+#[test]
+fn a_request_that_fails_is_named() {
+    let end = End::Request { position: 3, status: status::LOC_PROT_ERR };
+    for (op, expected) in [
+        (
+            Op::Write,
+            "RDMA write, 64 bytes, local address 0x1000, lkey 0x201, remote address 0x7000, rkey 0x300, wr_id 0x77, failed: local \
+             protection error (IBV_WC_LOC_PROT_ERR); connection ended",
+        ),
+        (
+            Op::Send,
+            "send, 64 bytes, local address 0x1000, lkey 0x201, wr_id 0x77, failed: local protection error (IBV_WC_LOC_PROT_ERR); \
+             connection ended",
         ),
     ] {
-        LINES.set(Some(Vec::new()));
-        end.log(77);
-        assert_eq!(LINES.take(), Some(vec![(level, format!("queue pair 77: {expected}"))]));
+        let ending = Ending { end, failed: Some((&request(op), status::LOC_PROT_ERR)) };
+        assert_eq!((ending.to_string().as_str(), ending.operation()), (expected, Some(op.name())));
     }
+    let wr = SendWr { local: Local::inline(b"12345678").unwrap(), ..request(Op::Write) };
+    let end = End::Terminated(Terminate::new(TermCode::DDP_TAGGED_BOUNDS));
+    let text = Ending { end, failed: Some((&wr, status::REM_ACCESS_ERR)) }.to_string();
+    assert!(text.starts_with("RDMA write, 64 bytes, remote address 0x7000,"), "{text}");
+    assert!(text.contains("(IBV_WC_REM_ACCESS_ERR); the remote peer ended the connection: "), "{text}");
 }

@@ -221,6 +221,7 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
             role: agreed.role,
             early: Vec::new(),
             rnr_retry: param.rnr_retry,
+            peer: request.peer,
             observer,
         })?;
         if !awaits {

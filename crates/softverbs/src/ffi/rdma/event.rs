@@ -16,8 +16,19 @@ use crate::sys::Errno;
 
 use super::channel::{borrowed_queue, is_hidden};
 
-/// The C structure of an event, and the private data that it points to.
-type EventObject = Object<rdma_cm_event, Vec<u8>>;
+/// The C structure of an event, the private data that it points to, and its reason.
+type EventObject = Object<rdma_cm_event, (Vec<u8>, Option<String>)>;
+
+/// Why the attempt to connect has failed that this event ends; `None`: it ends none, or nothing is known.
+///
+/// # Safety
+///
+/// `event` must be one of [`rdma_get_cm_event`] that has not been acknowledged.
+pub unsafe fn event_reason<'a>(event: *mut rdma_cm_event) -> Option<&'a str> {
+    // SAFETY: the caller guarantees an event that has not been acknowledged, so the object is alive.
+    let (_, reason) = unsafe { EventObject::own(event) };
+    reason.as_deref()
+}
 
 /// Gets the next event of a channel. A connect request has a new identifier, which is synchronous if the listening one is. EINVAL for
 /// NULL, and then takes no event; EAGAIN or EINTR, as a read of the descriptor fails.
@@ -122,5 +133,5 @@ pub(super) fn event_to_c(
         srq: 0,
         qp_num: 0,
     };
-    EventObject::create(c, private_data)
+    EventObject::create(c, (private_data, event.reason))
 }

@@ -35,7 +35,7 @@ pub use connect::{
 pub use devices::{rdma_free_devices, rdma_get_devices};
 pub use ece::{rdma_get_remote_ece, rdma_set_local_ece};
 pub use ep::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
-pub use event::{rdma_ack_cm_event, rdma_get_cm_event};
+pub use event::{event_reason, rdma_ack_cm_event, rdma_get_cm_event};
 pub use id::{
     rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_migrate_id, rdma_resolve_addr, rdma_resolve_route,
 };

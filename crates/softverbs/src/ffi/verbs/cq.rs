@@ -110,6 +110,18 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
+/// How the connection of the queue pair with this number has ended, and whether neither side asked for it; `None` if it has not ended, is not one
+/// of this completion queue, or was too long ago.
+///
+/// # Safety
+///
+/// `cq` must be a completion queue of softverbs that has not been destroyed.
+pub unsafe fn ending(cq: *mut ibv_cq, qp_num: u32) -> Option<(String, bool)> {
+    // SAFETY: the caller guarantees a completion queue that has not been destroyed.
+    let ending = unsafe { CqObject::own(cq) }.queue.ending(qp_num)?;
+    Some((ending.text, ending.is_failure))
+}
+
 /// Changes the number of entries of a completion queue (1 to 2^20). EINVAL: out of range, or fewer than the completions in the queue. ENOMEM.
 ///
 /// # Safety

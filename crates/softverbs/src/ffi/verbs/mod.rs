@@ -28,7 +28,7 @@ pub use absent::*;
 pub(crate) use atomic::{atomic_of, read_atomic_wr};
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
-pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
+pub use cq::{ending, ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub(crate) use cq_ex::create_cq_slot;
 pub use device::{
     ibv_close_device, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index,
