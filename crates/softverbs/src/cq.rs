@@ -245,6 +245,31 @@ impl Cq {
         lock(&self.connections).retain(|other| !same(other));
     }
 
+    /// Whether there is a completion, or one may come.
+    pub(crate) fn is_expecting(&self) -> bool {
+        let is_empty = {
+            let ring = lock(&self.ring);
+            ring.put == ring.taken
+        };
+        // A thread that polls meanwhile takes what comes.
+        let Ok(connections) = self.connections.try_lock() else { return true };
+        !is_empty || connections.iter().any(|connection| connection.is_expecting())
+    }
+
+    /// A thread waits for a completion of this queue, or of others of its channel, and none of them is expecting one: reported in strict mode.
+    pub(crate) fn remark_wait(&self) {
+        self.places.remark(
+            Rule::Wait,
+            format_args!(
+                "a thread waits for a completion event, but no request and no receive is outstanding whose completion it could be of"
+            ),
+            format_args!(
+                "post the request that is waited for with IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS), and wait once for as many \
+                 completions as there are"
+            ),
+        );
+    }
+
     /// Whether no queue pair uses this queue.
     pub(crate) fn is_unused(&self) -> bool {
         lock(&self.connections).is_empty()

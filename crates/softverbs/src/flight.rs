@@ -20,6 +20,8 @@ use crate::{lock, memory};
 /// A posted request.
 struct Request {
     wr_id: u64,
+    /// It has a completion also if it succeeds.
+    signaled: bool,
     memory: Vec<Access>,
     party: Party,
     /// Of what it sends, when it was posted; `None`: it sends nothing of this memory, or it could not be read.
@@ -48,7 +50,7 @@ impl Request {
         let sends =
             matches!(wr.op, Op::Write | Op::WriteWithImm | Op::Send | Op::SendWithImm | Op::SendWithInv);
         let sum = if sends { sum_of(&memory, party, process) } else { None };
-        Self { wr_id: wr.wr_id, memory, party, sum }
+        Self { wr_id: wr.wr_id, signaled: wr.signaled, memory, party, sum }
     }
 
     fn has_changed(&self, process: Process) -> bool {
@@ -124,6 +126,14 @@ impl Flight {
     /// The connection has ended.
     pub(crate) fn ends_all(&self) {
         self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// An unsignalled request in flight, the oldest one.
+    pub(crate) fn unsignalled(&self) -> Option<u64> {
+        if self.over.load(Ordering::Relaxed) {
+            return None;
+        }
+        lock(&self.requests).known.iter().find(|request| !request.signaled).map(|request| request.wr_id)
     }
 
     /// A request in flight whose memory is of this region.
@@ -250,6 +260,25 @@ mod tests {
         assert_eq!(flight.uses(b.stag), Some(3));
         flight.end(2);
         assert_eq!(flight.uses(b.stag), None);
+    }
+
+    #[test]
+    fn an_unsignalled_request_is_in_flight_until_a_later_completion() {
+        let flight = Flight::new(4);
+        let unsignalled = |wr_id| SendWr { signaled: false, ..request(wr_id, Op::Write, &[]) };
+        post(&flight, request(1, Op::Write, &[]));
+        assert_eq!(flight.unsignalled(), None);
+        post(&flight, unsignalled(2));
+        post(&flight, unsignalled(3));
+        post(&flight, request(4, Op::Write, &[]));
+        assert_eq!(flight.unsignalled(), Some(2));
+        flight.end(1);
+        assert_eq!(flight.unsignalled(), Some(2));
+        flight.end(3);
+        assert_eq!(flight.unsignalled(), None);
+        post(&flight, unsignalled(5));
+        flight.ends_all();
+        assert_eq!(flight.unsignalled(), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
 //!        slots, flight, strict  the places of a send queue and, in strict mode, what an adapter holds there
+//!        vain                  in strict mode, threads that wait for a completion that nothing can bring
 //!        faults                what is made to fail, if the environment has rules for it
 //! ```
 //!
@@ -65,6 +66,7 @@ mod strict;
 mod sys;
 mod thread;
 mod unix;
+mod vain;
 
 pub use cq::on_failed_completion;
 pub use ffi::context::{context, device, owns, owns_device};

@@ -95,6 +95,15 @@ impl Slots {
         self.adapter.as_ref().map(|adapter| &adapter.flight)
     }
 
+    /// The program ends the connection: reports an unsignalled request in flight.
+    pub(crate) fn disconnects(&self) {
+        if let Some(adapter) = &self.adapter {
+            if let Some(wr_id) = adapter.flight.unsignalled() {
+                adapter.remark_disconnect(wr_id);
+            }
+        }
+    }
+
     /// The connection has ended, or there is no queue pair any more.
     pub(crate) fn ends(&self) {
         if let Some(adapter) = &self.adapter {
@@ -275,6 +284,21 @@ impl Adapter {
             format_args!(
                 "leave it alone until ibv_poll_cq (rpma_cq_get_wc) has returned the completion, or post the request with \
                  IBV_SEND_INLINE"
+            ),
+        );
+    }
+
+    fn remark_disconnect(&self, wr_id: u64) {
+        let num = self.num;
+        self.places.remark(
+            Rule::Disconnect,
+            format_args!(
+                "queue pair {num}: the connection is ended while the unsignalled work request {wr_id:#x} is in flight, which may then never \
+                 arrive"
+            ),
+            format_args!(
+                "post the last request with IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS), and take its completion with ibv_poll_cq \
+                 (rpma_cq_get_wc) before rdma_disconnect (rpma_conn_disconnect)"
             ),
         );
     }

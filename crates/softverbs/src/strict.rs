@@ -28,6 +28,10 @@ pub(crate) enum Rule {
     /// Memory of a request in flight: its bytes, and its region.
     Bytes,
     Region,
+    /// The end of a connection, by this side, with requests in flight that have no completion of their own.
+    Disconnect,
+    /// A wait for a completion that nothing can bring.
+    Wait,
 }
 
 /// The rules that were broken at one object, or by calls that have none.
@@ -47,8 +51,12 @@ impl Places {
 
     /// Logs, the first time, what nothing can refuse: on an adapter it goes well or not.
     pub(crate) fn remark(&self, rule: Rule, what: Arguments<'_>, remedy: Arguments<'_>) {
+        let verdict = match rule {
+            Rule::Wait => "this may never return",
+            _ => "this may fail on an adapter",
+        };
         if self.is_first(rule) {
-            log::warn!("SOFTVERBS_STRICT: this may fail on an adapter: {what}; {remedy}");
+            log::warn!("SOFTVERBS_STRICT: {verdict}: {what}; {remedy}");
         }
     }
 

@@ -58,4 +58,8 @@ pub(crate) trait Driven: Send + Sync {
     fn drive_deferred(&self);
     /// The program waits for completions now: steps the connection if requests were deferred.
     fn take_along(&self);
+    /// Whether a completion may come: of a request, or of a receive.
+    fn is_expecting(&self) -> bool {
+        true
+    }
 }

@@ -54,6 +54,10 @@ impl Driven for Qp {
         }
     }
 
+    fn is_expecting(&self) -> bool {
+        !self.slots.are_free() || self.srq.is_some() || self.receives.has_value()
+    }
+
     fn take_along(&self) {
         if self.turn.is_deferred() {
             self.drive(reason::POSTED, By::Program);

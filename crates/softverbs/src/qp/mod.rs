@@ -364,6 +364,7 @@ impl Qp {
 
     /// Ends the connection on behalf of the program: outstanding work requests complete with a flush error.
     pub(crate) fn disconnect(&self) {
+        self.slots.disconnects();
         self.drive(reason::DISCONNECT, By::Program);
     }
 

@@ -15,6 +15,7 @@ use crate::ffi::object::Object;
 use crate::lock;
 use crate::progress::sleep::{self, Watches};
 use crate::sys::set_errno;
+use crate::vain::Waiting;
 
 pub(crate) struct ChannelOwn {
     pub(crate) queue: Arc<EventQueue<usize>>,
@@ -71,6 +72,7 @@ pub unsafe fn ibv_get_cq_event(
     let _whole = Whole::new();
     let mut watches = Watches::new();
     let few = lock(&own.users).iter().all(|cq| cq.add_watches(&mut watches));
+    let _waiting = Waiting::begin(&own.users);
     // Waiting for more than a few sets costs more than being woken by the engine.
     let taken = if few {
         sleep::take(&own.queue, watches)
