@@ -2,6 +2,7 @@
 //! Connections.
 
 use std::ffi::c_int;
+use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +22,7 @@ use crate::abi::{rpma_conn_event, rpma_conn_private_data, rpma_log_level};
 use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
 use crate::failure;
-use crate::log::{self, Lossy, Subject, Text};
+use crate::log::{self, Lossy, Subject};
 use crate::provider::Api;
 use crate::provider::handles::{
     CmEvent, CmId, EventChannel, PeerName, channel_fd, cm_event_name, next_cq_event, provider_error,
@@ -150,8 +151,10 @@ pub(crate) fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_eve
 /// The function that gets events, for `rpma_err_last`.
 const NEXT_EVENT: &str = "rpma_conn_next_event";
 
-/// Why there is no connection.
-type Reason = Text<384>;
+/// The text of an event.
+fn text_of(event: rpma_conn_event) -> Lossy<'static> {
+    Lossy(conn_event_text(event as c_int).to_bytes())
+}
 
 /// Whether an attempt to connect has failed.
 fn is_no_connection(event: rdma_cm_event_type::Type) -> bool {
@@ -290,21 +293,21 @@ impl Conn {
             // SAFETY: the event's private data live until it is acknowledged.
             unsafe { self.pdata.receive(event.private_data()) }?;
         }
-        // As long as the event has it.
-        let known = is_no_connection(kind).then(|| event.reason());
+        if is_no_connection(kind) {
+            return self.take_failure(event);
+        }
         event.acknowledge().map_err(|failed| {
             self.pdata.lose();
             provider_error!(failed, "event={}", cm_event_name(kind))
         })?;
         match translate(kind) {
             Some(event) => {
-                // A connection that is established or closed needs no reason, and is logged at level NOTICE at most.
-                let is_plain = matches!(event, RPMA_CONN_ESTABLISHED | RPMA_CONN_CLOSED);
-                if !is_plain || log::enabled(rpma_log_level::RPMA_LOG_LEVEL_NOTICE) {
+                // Of a connection that is established or closed there is nothing to tell below level NOTICE, unless it has failed.
+                if log::enabled(rpma_log_level::RPMA_LOG_LEVEL_NOTICE) || event == RPMA_CONN_LOST {
                     self.tell(kind, event, status);
                 }
                 if event != RPMA_CONN_ESTABLISHED {
-                    self.keep(kind, event, status, known.as_ref());
+                    self.keep(event, status);
                 }
                 Ok(event)
             }
@@ -315,15 +318,34 @@ impl Conn {
         }
     }
 
+    /// Takes the event of an attempt to connect that has failed.
+    #[cold]
+    fn take_failure(&self, event: CmEvent) -> Result<rpma_conn_event> {
+        let (kind, status, reason) = (event.kind(), event.status(), event.reason());
+        event.acknowledge().map_err(|failed| {
+            self.pdata.lose();
+            provider_error!(failed, "event={}", cm_event_name(kind))
+        })?;
+        let Some(event) = translate(kind) else { unreachable!("a kind that has an event") };
+        self.tell(kind, event, status);
+        match (Lossy(reason.as_bytes()), (self.api.likely_reason)(kind, status)) {
+            (Lossy(b""), Some(reason)) => self.report(event, format_args!(": {reason}")),
+            (Lossy(b""), None) => self.report(event, format_args!(", status {status}")),
+            // It has the address.
+            (reason, _) => failure::report(NEXT_EVENT, format_args!("{}: {reason}", text_of(event))),
+        }
+        Ok(event)
+    }
+
     /// Logs an event.
     #[cold]
     fn tell(&self, kind: rdma_cm_event_type::Type, event: rpma_conn_event, status: c_int) {
-        let text = Lossy(conn_event_text(event as c_int).to_bytes());
-        let peer = self.peer();
+        let (peer, text) = (self.peer(), text_of(event));
         let errno = (status < 0).then_some(status);
         let about =
             Subject { connection: Some(self.qp_num()), operation: Some(NEXT_EVENT), errno, ..peer.subject() };
-        match self.likely_reason(kind, event, status) {
+        let reason = if is_no_connection(kind) { (self.api.likely_reason)(kind, status) } else { None };
+        match reason {
             // A program that only sees "rejected" cannot know that the two peers use different transports.
             Some(reason) => log_warning!(about about; "{peer}{text}: {reason}"),
             // The status of a device is one of the kernel's enum ib_cm_rej_reason.
@@ -332,47 +354,27 @@ impl Conn {
         }
     }
 
-    fn likely_reason(
-        &self,
-        kind: rdma_cm_event_type::Type,
-        event: rpma_conn_event,
-        status: c_int,
-    ) -> Option<&'static str> {
-        use rpma_conn_event::*;
-        let is_plain = matches!(event, RPMA_CONN_ESTABLISHED | RPMA_CONN_CLOSED);
-        if is_plain { None } else { (self.api.likely_reason)(kind, status) }
+    /// Keeps for `rpma_err_last` why there is no connection any more; nothing of one that a side has closed.
+    #[cold]
+    fn keep(&self, event: rpma_conn_event, status: c_int) {
+        let mut is_kept = false;
+        // SAFETY: the queue is alive as long as the connection.
+        unsafe {
+            (self.api.ending)(self.cq().as_ptr(), self.qp_num(), &mut |ending, is_failure| {
+                if is_failure {
+                    is_kept = true;
+                    failure::report(NEXT_EVENT, format_args!("{}: {ending}", text_of(event)));
+                }
+            });
+        }
+        // A device does not say why.
+        if !is_kept && event == rpma_conn_event::RPMA_CONN_LOST {
+            self.report(event, format_args!(", status {status}"));
+        }
     }
 
-    /// Keeps for `rpma_err_last` why there is no connection, or no more; nothing of one that a side has closed. `known`: the reason that the
-    /// event had.
-    #[cold]
-    fn keep(
-        &self,
-        kind: rdma_cm_event_type::Type,
-        event: rpma_conn_event,
-        status: c_int,
-        known: Option<&Reason>,
-    ) {
-        let text = || Lossy(conn_event_text(event as c_int).to_bytes());
-        if let Some(known) = known.filter(|known| !known.as_bytes().is_empty()) {
-            return failure::report(NEXT_EVENT, format_args!("{}: {}", text(), Lossy(known.as_bytes())));
-        }
-        let mut ending = Reason::new();
-        // SAFETY: the queue is alive as long as the connection.
-        match unsafe { (self.api.ending)(self.cq().as_ptr(), self.qp_num(), &mut ending) } {
-            Some(true) => {
-                return failure::report(NEXT_EVENT, format_args!("{}: {}", text(), Lossy(ending.as_bytes())));
-            }
-            // An adapter does not say why.
-            _ if event == rpma_conn_event::RPMA_CONN_CLOSED => return,
-            _ => {}
-        }
-        let (peer, text) = (self.peer(), text());
-        match self.likely_reason(kind, event, status) {
-            Some(reason) => failure::report(NEXT_EVENT, format_args!("{peer}{text}: {reason}")),
-            None if status != 0 => failure::report(NEXT_EVENT, format_args!("{peer}{text}, status {status}")),
-            None => failure::report(NEXT_EVENT, format_args!("{peer}{text}")),
-        }
+    fn report(&self, event: rpma_conn_event, what: fmt::Arguments<'_>) {
+        failure::report(NEXT_EVENT, format_args!("{}{}{what}", self.peer(), text_of(event)));
     }
 
     /// The file descriptor of the shared completion channel.

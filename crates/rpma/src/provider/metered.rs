@@ -9,7 +9,6 @@
 //! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in it is zero.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -237,9 +236,9 @@ unsafe extern "C" fn ibv_ack_cq_events<P: Behind>(cq: *mut ibv_cq, nevents: c_ui
     unsafe { P::api().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
 }
 
-unsafe fn ending<P: Behind>(cq: *mut ibv_cq, qp_num: u32, out: &mut dyn Write) -> Option<bool> {
+unsafe fn ending<P: Behind>(cq: *mut ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)) {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq`.
-    unsafe { (P::api().ending)((*cq.cast::<MeteredCq>()).real, qp_num, out) }
+    unsafe { (P::api().ending)((*cq.cast::<MeteredCq>()).real, qp_num, then) }
 }
 
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

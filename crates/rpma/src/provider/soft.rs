@@ -42,11 +42,11 @@ unsafe fn event_reason(event: *mut rdma_sys::rdma_cm_event, out: &mut dyn Write)
 
 /// # Safety
 /// `cq` must be alive.
-unsafe fn ending(cq: *mut rdma_sys::ibv_cq, qp_num: u32, out: &mut dyn Write) -> Option<bool> {
+unsafe fn ending(cq: *mut rdma_sys::ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)) {
     // SAFETY: the caller guarantees a live completion queue.
-    let (text, is_failure) = unsafe { softverbs::ending(cq, qp_num) }?;
-    let _ = out.write_str(&text);
-    Some(is_failure)
+    if let Some((text, is_failure)) = unsafe { softverbs::ending(cq, qp_num) } {
+        then(&text, is_failure);
+    }
 }
 
 /// The calls of the list as C functions.

@@ -16,7 +16,7 @@ pub fn api() -> Api {
         pins_memory: true,
         likely_reason: refused::likely_reason,
         event_reason: |_, _| {},
-        ending: |_, _, _| None,
+        ending: |_, _, _| {},
         post_denied: hot::post_send,
     );
     &RDMA_CORE
