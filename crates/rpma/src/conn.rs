@@ -302,12 +302,12 @@ impl Conn {
         })?;
         match translate(kind) {
             Some(event) => {
-                // Of a connection that is established or closed there is nothing to tell below level NOTICE, unless it has failed.
+                // Of a connection that is established or closed nothing is logged below level NOTICE.
                 if log::enabled(rpma_log_level::RPMA_LOG_LEVEL_NOTICE) || event == RPMA_CONN_LOST {
-                    self.tell(kind, event, status);
+                    self.log_event(kind, event, status);
                 }
                 if event != RPMA_CONN_ESTABLISHED {
-                    self.keep(event, status);
+                    self.keep_ending(event, status);
                 }
                 Ok(event)
             }
@@ -327,7 +327,7 @@ impl Conn {
             provider_error!(failed, "event={}", cm_event_name(kind))
         })?;
         let Some(event) = translate(kind) else { unreachable!("a kind that has an event") };
-        self.tell(kind, event, status);
+        self.log_event(kind, event, status);
         match (Lossy(reason.as_bytes()), (self.api.likely_reason)(kind, status)) {
             (Lossy(b""), Some(reason)) => self.report(event, format_args!(": {reason}")),
             (Lossy(b""), None) => self.report(event, format_args!(", status {status}")),
@@ -339,7 +339,7 @@ impl Conn {
 
     /// Logs an event.
     #[cold]
-    fn tell(&self, kind: rdma_cm_event_type::Type, event: rpma_conn_event, status: c_int) {
+    fn log_event(&self, kind: rdma_cm_event_type::Type, event: rpma_conn_event, status: c_int) {
         let (peer, text) = (self.peer(), text_of(event));
         let errno = (status < 0).then_some(status);
         let about =
@@ -356,7 +356,7 @@ impl Conn {
 
     /// Keeps for `rpma_err_last` why there is no connection any more; nothing of one that a side has closed.
     #[cold]
-    fn keep(&self, event: rpma_conn_event, status: c_int) {
+    fn keep_ending(&self, event: rpma_conn_event, status: c_int) {
         let mut is_kept = false;
         // SAFETY: the queue is alive as long as the connection.
         unsafe {

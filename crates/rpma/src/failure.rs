@@ -15,7 +15,7 @@ use crate::log::{Lossy, Text, function_of};
 /// Longer texts are truncated.
 const SIZE: usize = 512;
 
-/// Why a call fails. What is inlined into the calls that must be fast returns this, so that the text is only looked at where it is kept.
+/// Why a call fails. Functions that are inlined into the data path return this, so that only the cold path handles the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fail {
     Error(Error),

@@ -94,7 +94,7 @@ trait Post {
     /// As for [`hot::post_send`].
     unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int;
 
-    /// Whether a request must be posted in another way, because the remote memory region does not permit this access.
+    /// Whether the request must be posted out of line, because the remote memory region does not permit this access.
     fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool;
 }
 
@@ -293,12 +293,12 @@ fn one_sided_by(
     imm: Option<u32>,
     op_context: *const c_void,
 ) -> Result<()> {
-    // In this order the compiler needs the fewest registers; every failure is the same error.
+    // In this order the compiler needs the fewest registers.
     let request_len = request_len(len)?;
     let given_flags = flags;
     let flags = send_flags(flags)?;
     let (range, remote) = match (local.mr, remote.mr) {
-        // The arguments are where they came: on the way that is taken, none is kept for the other.
+        // Here the arguments are still in their registers, so that a permitted access saves nothing for the other call.
         (Some(_), Some(remote_mr)) if how.denies(remote_mr, operation.access, remote.offset, len as u64) => {
             return Err(
                 one_sided_denied(conn, operation, local, remote, len, given_flags, imm, op_context).into()
@@ -362,7 +362,7 @@ fn permits_atomic(dst: &MrRemote, offset: usize) -> bool {
     dst.permits(RemoteAccess::Write, offset, ATOMIC_SIZE.into())
 }
 
-/// What is said if it does not.
+/// An atomic write that is not permitted.
 fn denied_atomic<'a>(call: &'static str, mr: &'a MrRemote, offset: usize) -> Denied<'a> {
     Denied { call, mr, access: RemoteAccess::Write, offset, len: ATOMIC_SIZE.into() }
 }
@@ -507,7 +507,7 @@ pub fn flush(
     flags: c_int,
     op_context: *const c_void,
 ) -> Result<()> {
-    // First, while the arguments are where they came.
+    // First, while the arguments are still in their registers.
     if !permits_flush(dst, dst_offset, len) {
         return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
     }
@@ -532,7 +532,7 @@ fn flush_denied(
         .map_or(Error::None, Error::from)
 }
 
-/// What is said if the remote region does not have the range of a flush.
+/// A flush of a range that is not in the remote region.
 fn denied_flush(mr: &MrRemote, offset: usize, len: u64) -> Denied<'_> {
     Denied { call: "rpma_flush", mr, access: RemoteAccess::Flush, offset, len }
 }

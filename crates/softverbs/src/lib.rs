@@ -15,8 +15,8 @@
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
 //!        slots, flight, strict  the places of a send queue and, in strict mode, what an adapter holds there
-//!        vain                  in strict mode, threads that wait for a completion that nothing can bring
-//!        faults                what is made to fail, if the environment has rules for it
+//!        stuck                  in strict mode, threads that wait for a completion that nothing can bring
+//!        faults                 what is made to fail, if the environment has rules for it
 //! ```
 //!
 //! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of
@@ -63,10 +63,10 @@ mod slots;
 mod socket;
 mod srq;
 mod strict;
+mod stuck;
 mod sys;
 mod thread;
 mod unix;
-mod vain;
 
 pub use cq::on_failed_completion;
 pub use ffi::context::{context, device, owns, owns_device};

@@ -91,7 +91,7 @@ pub(crate) const PROGRAM_ROUNDS: u32 = 8;
 /// Microseconds after which the engine takes over what a poll has left: a program that polls is back long before.
 pub(crate) const POLLER_RETURNS_US: u64 = 200;
 /// After so long a thread that waits for a completion is looked at in strict mode: other threads may post meanwhile.
-pub(crate) const VAIN_WAIT_MS: u64 = 1000;
+pub(crate) const STUCK_WAIT_MS: u64 = 1000;
 /// Ended connections of a completion queue whose reasons are kept. Only those of a shared receive queue are more than one.
 pub(crate) const ENDINGS: usize = 16;
 /// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll which ones are ready.

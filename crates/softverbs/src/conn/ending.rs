@@ -66,25 +66,35 @@ impl fmt::Display for Cause {
     }
 }
 
+impl Refusal {
+    /// The operation of the peer, if it is one.
+    fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Protocol(_) => None,
+            Self::Segment(header, ..) => Some(name_of(header.opcode())),
+            Self::Read(..) => Some(name_of(Opcode::ReadRequest)),
+            Self::Unmapped(opcode) => Some(name_of(*opcode)),
+            Self::Durability => Some("flush to persistence"),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.operation() {
+            write!(f, "{operation} of the remote peer")?;
+        }
         match self {
-            Self::Protocol(error) => write!(f, "{error}"),
-            Self::Segment(Header::Tagged { opcode, stag, to, .. }, len, cause) => {
-                write!(f, "{}, {len} bytes at {to:#x}, key {stag:#x}: {cause}", name_of(*opcode))
+            Self::Protocol(error) => write!(f, "protocol violation of the remote peer: {error}"),
+            Self::Segment(Header::Tagged { stag, to, .. }, len, cause) => {
+                write!(f, ", {len} bytes at {to:#x}, key {stag:#x}: {cause}")
             }
-            Self::Segment(header, _, cause) => write!(f, "{}: {cause}", name_of(header.opcode())),
+            Self::Segment(_, _, cause) => write!(f, ": {cause}"),
             Self::Read(ReadRequest { size, src_stag, src_to, .. }, cause) => {
-                write!(
-                    f,
-                    "{}, {size} bytes at {src_to:#x}, key {src_stag:#x}: {cause}",
-                    name_of(Opcode::ReadRequest)
-                )
+                write!(f, ", {size} bytes at {src_to:#x}, key {src_stag:#x}: {cause}")
             }
-            Self::Unmapped(opcode) => {
-                write!(f, "{}: the registered memory is not mapped any more", name_of(*opcode))
-            }
-            Self::Durability => f.write_str("flush to persistence: the data could not be made durable"),
+            Self::Unmapped(_) => f.write_str(": the registered memory is not mapped any more"),
+            Self::Durability => f.write_str(": the data could not be made durable"),
         }
     }
 }
@@ -116,9 +126,13 @@ impl Ending<'_> {
         !matches!(self.end, End::Local | End::PeerClosed)
     }
 
-    /// The operation that fails.
+    /// The operation that fails, of this side or of the peer.
     pub(crate) fn operation(&self) -> Option<&'static str> {
-        self.failed.map(|(wr, _)| wr.op.name())
+        match (self.failed, self.end) {
+            (Some((wr, _)), _) => Some(wr.op.name()),
+            (None, End::Refused(_, refusal)) => refusal.operation(),
+            _ => None,
+        }
     }
 
     /// Its `wr_id`.
@@ -144,9 +158,7 @@ impl fmt::Display for Ending<'_> {
                 let text = code_of(&message).text().unwrap_or("a code that no standard defines");
                 write!(f, "the remote peer ended the connection: {text}")
             }
-            End::Refused(_, refusal) => {
-                write!(f, "connection ended, because the remote peer is refused: {refusal}")
-            }
+            End::Refused(_, refusal) => write!(f, "connection ended: {refusal}"),
             End::Link(errno) => write!(f, "connection lost: {}", std::io::Error::from_raw_os_error(errno)),
             End::Request { .. } => f.write_str("connection ended"),
         }

@@ -414,7 +414,7 @@ impl host::Host for Host<'_> {
     }
 
     fn ends(&mut self, ending: Ending<'_>) {
-        self.qp.tell(ending);
+        self.qp.report_ending(ending);
     }
 
     fn ended(&mut self, failed: bool) {

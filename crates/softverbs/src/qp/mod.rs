@@ -370,7 +370,7 @@ impl Qp {
 
     /// Logs how the connection ends, and keeps it for those who take its completions.
     #[cold]
-    fn tell(&self, ending: Ending<'_>) {
+    fn report_ending(&self, ending: Ending<'_>) {
         let (peer, num) = (self.peer.get(), self.num);
         let text = match peer {
             Some(peer) => format!("{peer} (queue pair {num}): {ending}"),

@@ -14,8 +14,8 @@ use crate::ffi::context::owns;
 use crate::ffi::object::Object;
 use crate::lock;
 use crate::progress::sleep::{self, Watches};
+use crate::stuck::Waiting;
 use crate::sys::set_errno;
-use crate::vain::Waiting;
 
 pub(crate) struct ChannelOwn {
     pub(crate) queue: Arc<EventQueue<usize>>,

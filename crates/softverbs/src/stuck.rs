@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! In strict mode: threads that wait for a completion event in vain.
+//! In strict mode: threads that wait for a completion event which nothing outstanding can generate.
 //!
 //! Whether nothing is outstanding is looked at a moment after the wait has begun, since another thread may post meanwhile, and unsignalled
 //! requests take their time.
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::cq::Cq;
-use crate::limits::VAIN_WAIT_MS;
+use crate::limits::STUCK_WAIT_MS;
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
 use crate::progress::timers::Timer;
@@ -35,7 +35,7 @@ impl Waiting {
     fn begin_strictly(queues: &Mutex<Vec<Arc<Cq>>>) -> Option<Self> {
         let engine = Engine::get().ok()?;
         let queues: Arc<dyn Source> = Arc::new(Waited(lock(queues).iter().map(Arc::downgrade).collect()));
-        let timer = engine.schedule(Duration::from_millis(VAIN_WAIT_MS), &queues);
+        let timer = engine.schedule(Duration::from_millis(STUCK_WAIT_MS), &queues);
         Some(Self { _queues: queues, _timer: timer })
     }
 }
