@@ -550,6 +550,7 @@ created_i(struct side *side)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
 	struct ibv_recv_wr receive = {.wr_id = 1}, *bad = NULL;
 	struct ibv_qp *qp;
+	unsigned room = 0;
 
 	MADE(pd);
 	MADE(cq);
@@ -560,12 +561,18 @@ created_i(struct side *side)
 	EXPECT(ibv_post_recv(qp, &receive, &bad) == EINVAL && (on_device() || bad == &receive), "a receive in RESET");
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	EXPECT(qp->state == IBV_QPS_INIT, "state %d", qp->state);
-	DONE(ibv_post_recv(qp, &receive, &bad));
+	while (ibv_post_recv(qp, &receive, &bad) == 0)
+		room++;
 	DONE(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
 	EXPECT(attr.qp_state == IBV_QPS_INIT, "state %d", attr.qp_state);
 	attr.qp_state = IBV_QPS_RESET;
 	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 	EXPECT(ibv_post_recv(qp, &receive, &bad) == EINVAL, "a receive in RESET");
+	/* which drops those that were posted */
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1};
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	for (unsigned i = 0; i < room; i++)
+		DONE(ibv_post_recv(qp, &receive, &bad));
 	DONE(ibv_destroy_qp(qp));
 
 	init.qp_type = IBV_QPT_RC;

@@ -130,6 +130,8 @@ impl Run {
         let mut variables = vec![("LD_PRELOAD", LIBRARY, env::var_os("LD_PRELOAD"))];
         if self.audits(&program) {
             variables.push(("LD_AUDIT", AUDIT, env::var_os("LD_AUDIT")));
+        } else if self.dlsym == Dlsym::Auto {
+            self.say("dlsym finds soft0 only in programs that name libibverbs or librdmacm; for others, and in programs that this one starts, --dlsym");
         }
         for (variable, file, before) in variables {
             let mut value = match library(file) {

@@ -70,8 +70,7 @@ thread_local! {
 pub(crate) fn undivided<T>(change: impl FnOnce() -> T) -> T {
     static HANDLERS: AtomicBool = AtomicBool::new(false);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handlers are functions of this library; if it is unloaded, the C library removes them. They may be called in any
-        // thread.
+        // SAFETY: the handlers are functions of this library, which is never unloaded (-z nodelete). They may be called in any thread.
         unsafe { pthread_atfork(Some(before), Some(after), Some(in_child)) };
     }
     let _changing = crate::lock(CHANGING.get());

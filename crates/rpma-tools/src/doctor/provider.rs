@@ -187,7 +187,7 @@ pub(super) fn check(
             "not supported by the device: memory that cannot be pinned, such as a file on a file system with DAX, cannot be registered",
             Remedy::hint("register device DAX (/dev/dax*) or ordinary memory"),
         ),
-        (Err(why), _) => report.warn("odp", format!("the device does not tell: {why}"), "ibv_devinfo -v"),
+        (Err(why), _) => report.warn("odp", format!("the device does not tell: {why}"), Remedy::hint("see ibv_devinfo -v")),
     }
     Some(chosen)
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
-use super::report::Report;
+use super::report::{Remedy, Report};
 use super::system::System;
 
 /// The result of a system call.
@@ -70,12 +70,10 @@ fn copy() -> io::Result<()> {
     checked(unsafe { libc::process_vm_readv(libc::getpid(), &target, 1, &source, 1, 0) }).map(drop)
 }
 
+const DIRECTORY: &str = "a private directory for Unix sockets";
+
 fn attempts() -> [(&'static str, io::Result<()>); 3] {
-    [
-        ("memfd_create and pwritev", memory()),
-        ("a private directory for Unix sockets", directory()),
-        ("/proc/PID/fd", descriptors()),
-    ]
+    [("memfd_create and pwritev", memory()), (DIRECTORY, directory()), ("/proc/PID/fd", descriptors())]
 }
 
 pub(super) fn check(system: &System, report: &mut Report) {
@@ -92,7 +90,7 @@ pub(super) fn check(system: &System, report: &mut Report) {
         Err(why) => report.warn(
             "placement",
             format!("process_vm_readv: {why} ({around}): the soft provider copies itself, and memory that is unmapped while registered ends the process"),
-            "docker run --cap-add=SYS_PTRACE",
+            Remedy::hint("run the container with --cap-add=SYS_PTRACE"),
         ),
     }
     let setting = env::var("SOFTVERBS_LOCAL").unwrap_or_default();
@@ -103,7 +101,11 @@ pub(super) fn check(system: &System, report: &mut Report) {
         Some((name, why)) if is_on => report.warn(
             "same-host",
             format!("{name}: {why} ({around}): connections on this host use TCP"),
-            "docker run --security-opt seccomp=PROFILE  # one that permits these calls",
+            Remedy::hint(if name == DIRECTORY {
+                "make the directory, with mode 0700"
+            } else {
+                "run the container with --security-opt seccomp=PROFILE and a profile that permits these calls"
+            }),
         ),
         Some((name, why)) => report.ok(
             "same-host",

@@ -3,12 +3,12 @@
 //!
 //! Within a process a table decides, with the rules of the kernel's rdma_cm: an address and port belong to one identifier, and a wildcard
 //! address excludes every other address of the port, unless both identifiers have RDMA_OPTION_ID_REUSEADDR and neither listens. Loopback
-//! addresses are ordinary ones here; the kernel takes them for wildcards.
+//! addresses are ordinary ones here; the kernel treats them as wildcards.
 //!
 //! Between processes the TCP sockets decide. A socket that is only bound has no SO_REUSEADDR, so no other socket can be bound to its address;
-//! nor can one be once it listens. What a program that was started again finds, connections of its predecessor that are established or in
-//! TIME_WAIT, was created with SO_REUSEADDR ([`permit_rebind`]), and does not exclude a socket that is bound with it. So a socket is bound with
-//! it if that fails without it, and loses it at once.
+//! nor can one be once it listens. The connections that an earlier instance of a program has left, established or in TIME_WAIT, have
+//! SO_REUSEADDR set ([`permit_rebind`]), and do not exclude a socket that is bound with it. So a socket is bound with it if that fails without it,
+//! and loses it at once.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -20,6 +20,35 @@ use super::addr;
 use crate::lock;
 use crate::process::PerProcess;
 use crate::sys::{self, Errno};
+
+/// Why an identifier cannot have an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Errno(Errno),
+    /// EADDRNOTAVAIL: the port is in use, and a wildcard address excludes all others.
+    Wildcard,
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl Refused {
+    /// The error number; logs the reason where the text for the number is about something else. Not under a lock.
+    pub(crate) fn errno(self, wanted: &SocketAddr) -> Errno {
+        match self {
+            Self::Errno(errno) => errno,
+            Self::Wildcard => {
+                log::warn!(
+                    "cannot bind to {wanted}: the port is in use, and a wildcard address excludes all others"
+                );
+                libc::EADDRNOTAVAIL
+            }
+        }
+    }
+}
 
 /// An address that an identifier is bound to.
 #[derive(Clone, Copy, Debug)]
@@ -33,16 +62,16 @@ struct Entry {
 }
 
 impl Entry {
-    /// EADDRNOTAVAIL or EADDRINUSE if the two exclude each other; `listens`: this one is about to listen.
-    fn check(&self, other: &Self, listens: bool) -> Result<(), Errno> {
+    /// [`Refused::Wildcard`] or EADDRINUSE if the two exclude each other; `listens`: this one is about to listen.
+    fn check(&self, other: &Self, listens: bool) -> Result<(), Refused> {
         let shared = self.reuse && other.reuse && !listens;
         let apart = self.one_family && other.one_family && self.addr.is_ipv4() != other.addr.is_ipv4();
         if shared || apart || self.number == other.number {
             Ok(())
         } else if self.addr.ip().is_unspecified() || other.addr.ip().is_unspecified() {
-            Err(port_in_use(&self.addr))
+            Err(Refused::Wildcard)
         } else if self.place() == other.place() {
-            Err(libc::EADDRINUSE)
+            Err(libc::EADDRINUSE.into())
         } else {
             Ok(())
         }
@@ -63,7 +92,7 @@ type Table = HashMap<u16, Vec<Entry>>;
 
 static TABLE: PerProcess<Table> = PerProcess::new();
 
-fn check(table: &Table, entry: &Entry, listens: bool) -> Result<(), Errno> {
+fn check(table: &Table, entry: &Entry, listens: bool) -> Result<(), Refused> {
     let mut others = table.get(&entry.addr.port()).into_iter().flatten();
     others.try_for_each(|other| entry.check(other, listens))
 }
@@ -80,7 +109,7 @@ impl Binding {
     ///
     /// EADDRNOTAVAIL: it is not an address of this host, or the port is in use and either address is a wildcard (between processes: this one).
     /// EADDRINUSE: address and port are in use. EACCES and other errors of bind(2).
-    pub(crate) fn new(socket: &OwnedFd, wanted: &SocketAddr, reuse: bool) -> Result<Self, Errno> {
+    pub(crate) fn new(socket: &OwnedFd, wanted: &SocketAddr, reuse: bool) -> Result<Self, Refused> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let one_family = match wanted {
             SocketAddr::V4(_) => true,
@@ -96,6 +125,8 @@ impl Binding {
         bind(socket, wanted)?;
         set_reuse(socket, reuse);
         entry.addr = addr::local(socket)?;
+        // The kernel has chosen a port that an identifier still has whose connection has ended.
+        check(table, &entry, false)?;
         table.entry(entry.addr.port()).or_default().push(entry);
         Ok(Self { number, addr: entry.addr })
     }
@@ -117,14 +148,13 @@ impl Binding {
     }
 
     /// Gives the identifier RDMA_OPTION_ID_REUSEADDR.
-    pub(crate) fn permit_reuse(&self, socket: &OwnedFd) {
-        set_reuse(socket, true);
+    pub(crate) fn permit_reuse(&self) {
         self.change(|_, entry| entry.reuse = true);
     }
 
     /// The identifier is about to listen, and then has the address alone, whatever RDMA_OPTION_ID_REUSEADDR says. Errors as for
     /// [`Self::new`].
-    pub(crate) fn claim(&self) -> Result<(), Errno> {
+    pub(crate) fn claim(&self) -> Result<(), Refused> {
         let claimed = self.change(|table, entry| {
             check(table, entry, true)?;
             entry.reuse = false;
@@ -146,15 +176,10 @@ impl Drop for Binding {
     }
 }
 
-/// A bound socket is about to listen or to connect: the connections that it leaves behind do not exclude the next socket.
+/// Sets SO_REUSEADDR of a bound socket. Also if it is about to listen or to connect: the connections that it leaves behind then do not exclude
+/// the next socket.
 pub(crate) fn permit_rebind(socket: &OwnedFd) {
     set_reuse(socket, true);
-}
-
-/// EADDRNOTAVAIL for a port, with a message, since its text is about addresses that the host does not have.
-fn port_in_use(wanted: &SocketAddr) -> Errno {
-    log::warn!("cannot bind to {wanted}: the port is in use, and a wildcard address excludes all others");
-    libc::EADDRNOTAVAIL
 }
 
 fn set_reuse(socket: &OwnedFd, on: bool) {
@@ -162,15 +187,16 @@ fn set_reuse(socket: &OwnedFd, on: bool) {
 }
 
 /// Binds a socket, beside connections of a listener that has been closed.
-fn bind(socket: &OwnedFd, wanted: &SocketAddr) -> Result<(), Errno> {
+fn bind(socket: &OwnedFd, wanted: &SocketAddr) -> Result<(), Refused> {
     set_reuse(socket, false);
     match addr::bind(socket, wanted) {
-        Err(libc::EADDRINUSE) => {}
-        result => return result,
+        // With SO_REUSEADDR the kernel might choose a port that is in use.
+        Err(libc::EADDRINUSE) if wanted.port() != 0 => {}
+        result => return result.map_err(Refused::Errno),
     }
     set_reuse(socket, true);
     match addr::bind(socket, wanted) {
-        Err(libc::EADDRINUSE) if wanted.ip().is_unspecified() => Err(port_in_use(wanted)),
-        result => result,
+        Err(libc::EADDRINUSE) if wanted.ip().is_unspecified() => Err(Refused::Wildcard),
+        result => result.map_err(Refused::Errno),
     }
 }

@@ -249,10 +249,15 @@ impl Qp {
         Ok(qp)
     }
 
-    /// Has an unconnected queue pair take receives, or none.
+    /// Moves an unconnected queue pair between RESET and INIT. In RESET it has no receives.
     pub(crate) fn set_init(&self, init: bool) {
         let (from, to) = if init { (RESET, INIT) } else { (INIT, RESET) };
-        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        let _session = lock(&self.session);
+        let moved = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if moved && !init {
+            // A queue pair without a connection has no driver that takes them.
+            while self.receives.pop().is_some() {}
+        }
     }
 
     /// Whether it takes no work requests, not even receives.

@@ -47,7 +47,12 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
         unsafe { sync::prepare(id) }?;
         let socket = {
             let mut state = own.state();
-            state.binding.as_ref().ok_or(libc::EINVAL)?.claim()?;
+            let binding = state.binding.as_ref().ok_or(libc::EINVAL)?;
+            let addr = binding.addr();
+            if let Err(refused) = binding.claim() {
+                drop(state);
+                return Err(refused.errno(&addr));
+            }
             state.socket.take().ok_or(libc::EINVAL)?
         };
         permit_rebind(&socket);
@@ -137,6 +142,8 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
             }
             Err(e) => {
                 state.phase = Phase::Idle;
+                // Its socket is gone: it can be bound again.
+                state.binding = None;
                 Err(e)
             }
         }

@@ -14,7 +14,7 @@ use super::handle::{IdObject, blank_id, create_object};
 use super::pd::default_pd;
 use super::sync;
 use crate::cm::addr;
-use crate::cm::binding::Binding;
+use crate::cm::binding::{Binding, Refused};
 use crate::cm::event::Event;
 use crate::cm::id::{Id, Phase};
 use crate::ffi::context;
@@ -152,10 +152,10 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
         let wanted = unsafe { addr::read(addr) }?;
-        let bound = {
+        let bind = || {
             let mut state = own.state();
             if !matches!(state.phase, Phase::Idle) || state.binding.is_some() {
-                return Err(libc::EINVAL);
+                return Err(Refused::Errno(libc::EINVAL));
             }
             let socket = Socket::new(addr::family(&wanted))?;
             state.options.apply(&socket);
@@ -163,8 +163,9 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
             let bound = binding.addr();
             state.socket = Some(socket);
             state.binding = Some(binding);
-            bound
+            Ok(bound)
         };
+        let bound = bind().map_err(|refused| refused.errno(&wanted))?;
         // SAFETY: `id` has not been destroyed (rdma_bind_addr(3)).
         unsafe { enter(id, Some(&bound), None) };
         Ok(())

@@ -6,6 +6,7 @@ use rdma_sys::rdma_cm_id;
 
 use super::finish;
 use super::handle::IdObject;
+use crate::cm::binding::permit_rebind;
 use crate::cm::id::Phase;
 
 const LEVEL_ID: c_int = 0;
@@ -86,8 +87,11 @@ pub unsafe fn rdma_set_option(
                     return Err(libc::EINVAL);
                 }
                 state.options.reuse = reuse;
-                if let (true, Some(binding), Some(socket)) = (reuse, &state.binding, &state.socket) {
-                    binding.permit_reuse(socket);
+                if let (true, Some(binding)) = (reuse, &state.binding) {
+                    binding.permit_reuse();
+                }
+                if let (true, Some(_), Some(socket)) = (reuse, &state.binding, &state.socket) {
+                    permit_rebind(socket);
                 }
                 Ok(())
             }

@@ -141,8 +141,8 @@ pub unsafe fn _ibv_query_gid_table(
         return -(libc::EINVAL as isize);
     }
     for (at, local) in found.iter().enumerate() {
-        // SAFETY: `to` points to `max` elements of `size` bytes, and `at` is below `max`.
-        unsafe { to.byte_add(at * size).write(local.entry(at)) };
+        // SAFETY: `to` points to `max` elements of `size` bytes, and `at` is below `max`. They are aligned only if `size` is a multiple.
+        unsafe { to.byte_add(at * size).write_unaligned(local.entry(at)) };
     }
     found.len() as isize
 }
