@@ -402,7 +402,7 @@ ordering_initiator(struct side *side)
 const struct test past_tests[] = {
 	{"past-stopped-target", idle_target, busy_initiator, .seconds = 60},
 	{"past-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
-	{"past-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60},
+	{"past-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60, .missing = not_soft},
 	{"past-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
 	{"past-forbidden", idle_target, forbidden_initiator},
 	{"past-not-dumpable", secretive_target, unaware_initiator},

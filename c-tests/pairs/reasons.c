@@ -40,7 +40,7 @@ reasons_target(struct side *side)
 		expect_broken(&link);
 		/* what was refused of the peer, and why */
 		if (i == 1)
-			SAYS("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA read of the remote peer, 8 bytes at 0x", "key 0x",
+			SAYS("rpma_conn_next_event: Connection closed: ", side->addr, "RDMA read from the remote peer, 8 bytes at 0x", "key 0x",
 				"the range is not in the memory region");
 		delete_link(&link);
 	}

@@ -31,7 +31,7 @@ take_report(enum rpma_log_level level, const char *file, int line, const char *f
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
 	if (level > RPMA_LOG_LEVEL_WARNING || strstr(text, "SOFTVERBS_STRICT") == NULL ||
-		(!counts_ends && strstr(text, "the connection is ended while") != NULL))
+		(!counts_ends && strstr(text, "disconnecting while") != NULL))
 		return;
 	memcpy(last_report, text, sizeof(text));
 	reports++;

@@ -137,7 +137,7 @@ pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
 /// depend on its wording. It is there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION or RPMA_E_NO_EVENT is no failure
 /// here. Since LIBRPMA_1.4.
 ///
-/// Some calls succeed and return a failure, which is then the text: rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE,
+/// Some calls succeed and report a failure of the connection or of a request, which is then the text: rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE,
 /// RPMA_CONN_LOST, or RPMA_CONN_CLOSED after an error; over the soft provider also rpma_cq_get_wc with a completion that is not successful.
 /// The text names the operation, its length and addresses, wr_id, the address of the remote peer and the status.
 ///

@@ -112,7 +112,7 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started it does not listen: it would
+/// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started it ignores it: it would
 /// append to any file for them.
 pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, UnknownLevel<'_>>)) {
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which nothing does while the library

@@ -61,6 +61,7 @@ mod tests {
              RPMA_MR_USAGE_WRITE_DST"
         );
         assert!(text(8, RemoteAccess::Read, 0).ends_with(" RPMA_MR_USAGE_READ_SRC"));
+        assert!(text(16, RemoteAccess::Read, 65530).ends_with(" 65536"), "a region for flushes can be read");
         assert!(text(16, RemoteAccess::Flush, 65530).ends_with(" 65536"));
     }
 }

@@ -86,7 +86,7 @@ pub fn enabled(level: rpma_log_level) -> bool {
     level as i32 <= MAIN.load(Ordering::Relaxed)
 }
 
-/// Whether somebody wants to know of a message of this level: errors are kept for `rpma_err_last`, logged or not.
+/// Whether a message of this level is logged or kept: errors are kept for `rpma_err_last`, logged or not.
 #[inline]
 pub fn is_kept(level: rpma_log_level) -> bool {
     level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 || enabled(level)

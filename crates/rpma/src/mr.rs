@@ -201,6 +201,9 @@ pub struct MrRemote {
     writable: u64,
 }
 
+/// The usages with which a region can be read.
+const READABLE: c_int = RPMA_MR_USAGE_READ_SRC | USAGE_FLUSH;
+
 /// How an operation accesses a remote memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteAccess {
@@ -230,7 +233,8 @@ impl MrRemote {
             Error::Inval
         })?;
         let size_with = |usage: c_int| if c_int::from(region.usage) & usage != 0 { region.size } else { 0 };
-        let (readable, writable) = (size_with(RPMA_MR_USAGE_READ_SRC), size_with(RPMA_MR_USAGE_WRITE_DST));
+        // A region for either flush can be read, as a flush may be executed as a read.
+        let (readable, writable) = (size_with(READABLE), size_with(RPMA_MR_USAGE_WRITE_DST));
         let mr = alloc::boxed(MrRemote { region, readable, writable })?;
         let region = &mr.region;
         log_debug!(
@@ -253,7 +257,7 @@ impl MrRemote {
     }
 
     pub fn is_readable(&self) -> bool {
-        c_int::from(self.region.usage) & RPMA_MR_USAGE_READ_SRC != 0
+        c_int::from(self.region.usage) & READABLE != 0
     }
 
     pub fn is_writable(&self) -> bool {

@@ -123,8 +123,12 @@ impl Post for (Denied<'_>, &Conn) {
                 // It accesses nothing, wherever that is.
                 return hot::post_send(qp, wr, bad_wr);
             }
-            denied.warn(conn, (&raw const (*wr).wr_id).read());
-            (conn.api().post_denied)(qp, wr, bad_wr)
+            let wr_id = (&raw const (*wr).wr_id).read();
+            let ret = (conn.api().post_denied)(qp, wr, bad_wr);
+            if ret == 0 {
+                denied.warn(conn, wr_id);
+            }
+            ret
         }
     }
 

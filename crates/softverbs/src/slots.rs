@@ -293,8 +293,7 @@ impl Adapter {
         self.places.remark(
             Rule::Disconnect,
             format_args!(
-                "queue pair {num}: the connection is ended while the unsignalled work request {wr_id:#x} is in flight, which may then never \
-                 arrive"
+                "queue pair {num}: disconnecting while the unsignalled work request {wr_id:#x} is in flight; its data may be lost"
             ),
             format_args!(
                 "post the last request with IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS), and take its completion with ibv_poll_cq \

@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// The value of a variable. A program with more rights than who started it does not listen: it would write any file for them.
+/// The value of a variable. A program with more rights than who started it ignores it: it would write any file for them.
 pub fn variable(name: &CStr) -> Option<OsString> {
     // SAFETY: the name is a C string. The value, a C string too, stays as it is until someone changes the environment, which a program
     // with several threads must not do while this library looks at it (environ(7)).

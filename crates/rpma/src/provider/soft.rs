@@ -14,9 +14,11 @@ pub fn api() -> Api {
     // Not a `Once`: a child that is forked during the first call would wait for it for ever.
     static LOG_CONNECTED: AtomicBool = AtomicBool::new(false);
     // A Rust program that has its own logger keeps it.
-    if !LOG_CONNECTED.swap(true, Ordering::Relaxed) && log::set_logger(&ForwardLog).is_ok() {
-        log::set_max_level(log::LevelFilter::Debug);
+    if !LOG_CONNECTED.swap(true, Ordering::Relaxed) {
         softverbs::on_failed_completion(|text| failure::report("rpma_cq_get_wc", format_args!("{text}")));
+        if log::set_logger(&ForwardLog).is_ok() {
+            log::set_max_level(log::LevelFilter::Debug);
+        }
     }
     static SOFT: Provider = control_path!(provider calls
         name: "soft",

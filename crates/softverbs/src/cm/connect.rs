@@ -94,7 +94,7 @@ struct ConnectFailure {
     status: i32,
     /// Of the remote peer.
     private_data: Vec<u8>,
-    /// What the remote peer did wrong, or requires in vain.
+    /// What the remote peer did wrong, or requires and softverbs does not support.
     wrong: Option<String>,
 }
 

@@ -82,7 +82,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(operation) = self.operation() {
-            write!(f, "{operation} of the remote peer")?;
+            write!(f, "{operation} from the remote peer")?;
         }
         match self {
             Self::Protocol(error) => write!(f, "protocol violation of the remote peer: {error}"),
@@ -149,7 +149,7 @@ impl Ending<'_> {
 impl fmt::Display for Ending<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((wr, code)) = self.failed {
-            write!(f, "{wr} failed: {}; ", rdma_sys::wc_status_text(code))?;
+            write!(f, "{wr}, failed: {}; ", rdma_sys::wc_status_text(code))?;
         }
         match self.end {
             End::Local => f.write_str("connection closed by this side"),

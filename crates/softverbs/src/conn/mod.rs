@@ -478,6 +478,11 @@ impl Conn {
         }
     }
 
+    /// The connection moves messages.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
     /// The connection has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over

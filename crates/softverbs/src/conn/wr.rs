@@ -227,13 +227,18 @@ pub(crate) struct SendWr {
 impl fmt::Display for SendWr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} bytes", self.op.name(), self.len)?;
-        if let Some(part) = self.local.parts(0, self.len as usize, 0).next() {
+        let mut parts = self.local.parts(0, self.len as usize, 0);
+        if let Some(part) = parts.next() {
             write!(f, ", local address {:#x}, lkey {:#x}", part.addr, part.stag)?;
+            match parts.count() {
+                0 => {}
+                more => write!(f, " and {more} more")?,
+            }
         }
-        if !matches!(self.op, Op::Send | Op::SendWithImm) {
+        if self.is_answered() || matches!(self.op, Op::Write | Op::WriteWithImm) {
             write!(f, ", remote address {:#x}, rkey {:#x}", self.remote_addr, self.rkey)?;
         }
-        write!(f, ", wr_id {:#x},", self.wr_id)
+        write!(f, ", wr_id {:#x}", self.wr_id)
     }
 }
 

@@ -192,7 +192,8 @@ impl Qp {
                 conn.lose(&mut host, libc::ECONNRESET);
             }
             Due::Fail(status) => {
-                if !conn.has_completed_all() {
+                // Before the connection is open, too: a step follows when it is.
+                if !(conn.is_open() && conn.has_completed_all()) {
                     return stepped;
                 }
                 gate.done();

@@ -145,11 +145,12 @@ impl Gate {
         }
     }
 
-    /// The driver does what was due: the request before the gate is held no more.
+    /// The driver does what was due: the request before the gate is held no more, whatever else was to become of it.
     pub(super) fn done(&self) {
         let mut state = lock(&self.state);
         if let Some(fate) = state.front() {
-            state.fates.pop_front();
+            let position = state.taken;
+            state.fates.retain(|(of, _)| *of != position);
             drop(state);
             self.log(fate);
         }
@@ -162,7 +163,7 @@ impl Gate {
 
     /// Without a lock: what becomes of the line is the program's affair.
     fn log(&self, fate: Fate) {
-        // Who knows that an access is denied has said so.
+        // librpma has logged the access that is denied.
         if let Fate::Fault(fault) = fate {
             fault.log(format_args!("queue pair {}", self.num));
         }
@@ -245,6 +246,24 @@ mod tests {
         bench.post(5, Op::BindMw, false);
         assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2, 3, 4, 5], Due::Nothing));
         assert_eq!(bench.taken(), []);
+    }
+
+    #[test]
+    fn a_request_that_fails_for_two_reasons_fails_once() {
+        let bench = Bench::new("wc:RETRY_EXC@n=1");
+        let push = |wr| {
+            bench.ring.borrow_mut().push_back(wr);
+            Ok(())
+        };
+        bench.gate.post(request(1, Op::Write, true), true, push).unwrap();
+        bench.post(2, Op::Write, true);
+        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
+        bench.gate.done();
+        assert_eq!(
+            (bench.taken(), bench.gate.due()),
+            (vec![1, 2], Due::Nothing),
+            "the driver takes and fails it"
+        );
     }
 
     #[test]

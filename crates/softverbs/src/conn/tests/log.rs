@@ -46,24 +46,24 @@ fn every_end_has_its_words() {
         (
             End::Refused(None, Refusal::Segment(write, 64, Cause::Denied(Denied::Bounds))),
             true,
-            "connection ended: RDMA write of the remote peer, 64 bytes at 0xfff8, key 0x105: the range is not in the \
+            "connection ended: RDMA write from the remote peer, 64 bytes at 0xfff8, key 0x105: the range is not in the \
              memory region",
         ),
         (
             End::Refused(None, Refusal::Read(read, Cause::Denied(Denied::Rights))),
             true,
-            "connection ended: RDMA read of the remote peer, 8 bytes at 0x10, key 0x105: the memory region has not \
+            "connection ended: RDMA read from the remote peer, 8 bytes at 0x10, key 0x105: the memory region has not \
              been registered for this access",
         ),
         (
             End::Refused(None, Refusal::Unmapped(Opcode::Send)),
             true,
-            "connection ended: send of the remote peer: the registered memory is not mapped any more",
+            "connection ended: send from the remote peer: the registered memory is not mapped any more",
         ),
         (
             End::Refused(None, Refusal::Durability),
             true,
-            "connection ended: flush to persistence of the remote peer: the data could not be made durable",
+            "connection ended: flush to persistence from the remote peer: the data could not be made durable",
         ),
         (End::Link(libc::ETIMEDOUT), true, "connection lost: Connection timed out (os error 110)"),
     ] {

@@ -19,7 +19,7 @@ use super::channel::{borrowed_queue, is_hidden};
 /// The C structure of an event, the private data that it points to, and its reason.
 type EventObject = Object<rdma_cm_event, (Vec<u8>, Option<String>)>;
 
-/// Why the attempt to connect has failed that this event ends; `None`: it ends none, or nothing is known.
+/// Why the connection attempt failed that this event reports; `None`: it reports no failure, or the reason is not known.
 ///
 /// # Safety
 ///
