@@ -42,9 +42,8 @@ fn offer(listener: Evidence, own: RawFd) -> Vec<u8> {
     [OFFER, &listener.0, &own.to_ne_bytes()].concat()
 }
 
-/// Of an offer that shows this process as the listener: the descriptor of the initiator.
-fn initiator_of(message: &[u8]) -> Option<RawFd> {
-    let (_, own) = Evidence::own().inspect_err(|e| log::warn!("no evidence can be made: error {e}")).ok()?;
+/// Of an offer that shows the evidence of this process, `own`: the descriptor of the initiator.
+fn initiator_of(message: &[u8], own: Evidence) -> Option<RawFd> {
     let number = message.strip_prefix(OFFER)?.strip_prefix(&own.0)?;
     number.try_into().ok().map(RawFd::from_ne_bytes)
 }
@@ -282,12 +281,21 @@ impl Offers {
 
 /// Reads the offer from a Unix socket: it is one message.
 fn read(bell: Socket, since: Instant) -> Read {
+    // Before `undivided`: it may have to create a descriptor itself.
+    let own = match Evidence::own() {
+        Ok((_, own)) => own,
+        Err(e) => {
+            let why = std::io::Error::from_raw_os_error(e);
+            log::warn!("an offer of shared memory cannot be checked: {why}");
+            return Read::Nonsense;
+        }
+    };
     // Its TCP socket is closed before a fork could copy it.
     let received = fork::undivided(|| {
         let mut bytes = [0; OFFER_LEN + 1];
         let (n, fds) = unix::receive_with(&bell, &mut bytes)?;
         let Ok([tcp, memory]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(libc::EPROTO) };
-        let initiator = initiator_of(&bytes[..n]).filter(|_| is_tcp(&tcp)).ok_or(libc::EPROTO)?;
+        let initiator = initiator_of(&bytes[..n], own).filter(|_| is_tcp(&tcp)).ok_or(libc::EPROTO)?;
         let (near, far) = ends(&tcp)?;
         Ok((Socket::note(memory), initiator, (far, near), unix::namespace(&tcp)))
     });
