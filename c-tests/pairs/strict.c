@@ -599,45 +599,27 @@ wait_for_one(void *link)
 	return NULL;
 }
 
-/* A thread waits for longer than strict mode looks on; then there is a completion. Whether it was reported until then. */
-static void
-wait_long(struct link *link, struct region *src, unsigned count)
-{
-	pthread_t thread;
-
-	EXPECT(pthread_create(&thread, NULL, wait_for_one, link) == 0);
-	if (count > reports)
-		for (unsigned i = 0; i < 3000 && reports < count; i++)
-			sleep_ms(10);
-	else
-		sleep_ms(1500);
-	EXPECT(reports == count, "%u reports, the last one: %s", reports, last_report);
-	OK(write_word(link, src, RPMA_F_COMPLETION_ALWAYS));
-	EXPECT(pthread_join(thread, NULL) == 0);
-	expect_wc(link->cq, 0, IBV_WC_RDMA_WRITE);
-}
-
+/* An unsignalled request has no completion; a later signalled one ends the wait. What is no such wait is tested in stuck.rs. */
 static void
 vain_initiator(struct side *side)
 {
 	struct region src;
 	struct node node;
 	struct link link;
+	pthread_t thread;
 
 	be("warn");
 	open_initiator(&node, side);
 	region_new(&node, &src, SIZE, USAGE_ALL);
-	/* a receive may come at any time */
-	connect_link(&node, &link, NULL, NULL);
-	OK(rpma_recv(link.conn, src.mr, 0, 64, NULL));
-	wait_long(&link, &src, 0);
-	end_link(&link);
-	/* the completion of an unsignalled request never does; reported once a completion queue */
 	connect_link(&node, &link, NULL, NULL);
 	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
-	wait_long(&link, &src, 1);
+	EXPECT(pthread_create(&thread, NULL, wait_for_one, &link) == 0);
+	for (unsigned i = 0; i < 3000 && reports == 0; i++)
+		sleep_ms(10);
 	expect_reports(1, "this may never return: a thread waits for a completion event", "IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS)");
-	wait_long(&link, &src, 1);
+	OK(write_word(&link, &src, RPMA_F_COMPLETION_ALWAYS));
+	EXPECT(pthread_join(thread, NULL) == 0);
+	expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
 	end_link(&link);
 	region_free(&src);
 	close_node(&node);
@@ -657,6 +639,6 @@ const struct test strict_tests[] = {
 	{"strict-changed-in-flight", one_link_target, changed_initiator, .missing = not_soft},
 	{"strict-deregistered-in-flight", one_link_target, withdrawn_initiator, .missing = not_soft},
 	{"strict-disconnect-in-flight", two_links_target, hasty_initiator, .missing = not_soft},
-	{"strict-wait-in-vain", two_links_target, vain_initiator, .missing = not_soft},
+	{"strict-wait-in-vain", one_link_target, vain_initiator, .missing = not_soft},
 	{.name = NULL},
 };

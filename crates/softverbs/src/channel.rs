@@ -84,8 +84,22 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event; waits for one unless the descriptor has O_NONBLOCK: a cancellation point. EAGAIN, EINTR.
     pub(crate) fn take(&self) -> Result<T, Errno> {
+        self.take_keeping(None::<()>)
+    }
+
+    /// As [`Self::take`]; `keep` is dropped when the thread waits no more, also if it is cancelled.
+    pub(crate) fn take_keeping<K: 'static>(&self, mut keep: Option<K>) -> Result<T, Errno> {
+        let take = || sys::event_take(&self.counter);
         loop {
-            cancel::waiting((), || sys::event_take(&self.counter)).1?;
+            match keep.take() {
+                // Without an allocation.
+                None => cancel::waiting((), take).1?,
+                Some(kept) => {
+                    let (kept, taken) = cancel::waiting(kept, take);
+                    keep = Some(kept);
+                    taken?;
+                }
+            }
             // If the event was withdrawn or taken by another thread after the read, keep waiting.
             if let Some(event) = lock(&self.events).queue.pop_front() {
                 return Ok(event);

@@ -25,7 +25,7 @@ use crate::limits::{ENDINGS, POLL_DIRECTLY};
 use crate::progress::engine::Engine;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
-use crate::progress::{By, Driven};
+use crate::progress::{By, Driven, Outstanding};
 use crate::slots::Slots;
 use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
@@ -245,23 +245,27 @@ impl Cq {
         lock(&self.connections).retain(|other| !same(other));
     }
 
-    /// Whether there is a completion, or one may come.
-    pub(crate) fn is_expecting(&self) -> bool {
-        let is_empty = {
-            let ring = lock(&self.ring);
-            ring.put == ring.taken
-        };
-        // A thread that polls meanwhile takes what comes.
-        let Ok(connections) = self.connections.try_lock() else { return true };
-        !is_empty || connections.iter().any(|connection| connection.is_expecting())
+    /// What the connections of this queue have outstanding for it. A completion in the queue counts as outstanding. So does a queue without
+    /// queue pairs, since another thread may create one.
+    pub(crate) fn outstanding(&self) -> Outstanding {
+        // Another thread polls, and takes what arrives.
+        let Ok(connections) = self.connections.try_lock() else { return Outstanding::Completion };
+        let outstanding = connections.iter().map(|connection| connection.outstanding(self)).max();
+        // Afterwards, as what was outstanding may be in the queue now.
+        let ring = lock(&self.ring);
+        match outstanding {
+            Some(outstanding) if ring.put == ring.taken => outstanding,
+            _ => Outstanding::Completion,
+        }
     }
 
-    /// A thread waits for a completion of this queue, or of others of its channel, and none of them is expecting one: reported in strict mode.
+    /// A thread waits for a completion of this queue, or of others of its channel, and there are only unsignalled requests: reported in strict
+    /// mode.
     pub(crate) fn remark_wait(&self) {
         self.places.remark(
             Rule::Wait,
             format_args!(
-                "a thread waits for a completion event, but no request and no receive is outstanding whose completion it could be of"
+                "a thread waits for a completion event, but no signalled request or receive is outstanding on its queue pairs"
             ),
             format_args!(
                 "post the request that is waited for with IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS), and wait once for as many \

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::access::{Access, Party};
 use crate::conn::wr::{Op, SendWr};
 use crate::limits::{FLIGHT_BYTES, FLIGHT_STEP};
+use crate::progress::Outstanding;
 use crate::sys::Process;
 use crate::{lock, memory};
 
@@ -134,6 +135,18 @@ impl Flight {
             return None;
         }
         lock(&self.requests).known.iter().find(|request| !request.signaled).map(|request| request.wr_id)
+    }
+
+    /// A signalled request, or only unsignalled ones, which may be over.
+    pub(crate) fn outstanding(&self) -> Outstanding {
+        let requests = lock(&self.requests);
+        if requests.known.iter().any(|request| request.signaled) {
+            Outstanding::Completion
+        } else if requests.known.is_empty() || self.over.load(Ordering::Relaxed) {
+            Outstanding::Nothing
+        } else {
+            Outstanding::Unsignalled
+        }
     }
 
     /// A request in flight whose memory is of this region.
@@ -279,6 +292,29 @@ mod tests {
         post(&flight, unsignalled(5));
         flight.ends_all();
         assert_eq!(flight.unsignalled(), None);
+    }
+
+    #[test]
+    fn a_signalled_request_is_outstanding_until_its_completion() {
+        let flight = Flight::new(4);
+        let unsignalled = |wr_id| SendWr { signaled: false, ..request(wr_id, Op::Write, &[]) };
+        assert_eq!(flight.outstanding(), Outstanding::Nothing);
+        post(&flight, unsignalled(1));
+        assert_eq!(flight.outstanding(), Outstanding::Unsignalled);
+        post(&flight, request(2, Op::Write, &[]));
+        post(&flight, unsignalled(3));
+        assert_eq!(flight.outstanding(), Outstanding::Completion);
+        flight.end(2);
+        assert_eq!(flight.outstanding(), Outstanding::Unsignalled, "the one behind the completion");
+        flight.end(1);
+        assert_eq!(flight.outstanding(), Outstanding::Nothing);
+        post(&flight, unsignalled(4));
+        post(&flight, request(5, Op::Write, &[]));
+        flight.ends_all();
+        assert_eq!(flight.outstanding(), Outstanding::Completion, "a flush error");
+        flight.end(2);
+        post(&flight, unsignalled(6));
+        assert_eq!(flight.outstanding(), Outstanding::Nothing, "the connection has ended");
     }
 
     #[test]

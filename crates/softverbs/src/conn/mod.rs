@@ -488,6 +488,11 @@ impl Conn {
         self.state == State::Over
     }
 
+    /// Whether it has taken a receive whose completion is not in the completion queue yet.
+    pub(crate) fn has_receive(&self) -> bool {
+        self.recv.has_receive()
+    }
+
     /// Nothing is under way in either direction.
     #[cfg(test)]
     fn is_at_rest(&self) -> bool {

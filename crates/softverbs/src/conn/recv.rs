@@ -322,10 +322,16 @@ impl RecvHalf {
         between && matches!(wanted, Wanted::Nothing) && !rq.keeps_completions() && placing.is_empty()
     }
 
+    /// Whether a receive was taken whose completion is not in the completion queue yet.
+    pub(super) fn has_receive(&self) -> bool {
+        let rq = &self.messages.rq;
+        rq.current.is_some() || rq.keeps_completions()
+    }
+
     /// Nothing of a message is under way, and nothing is kept.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
-        self.start == self.end && !self.messages.rq.keeps_completions() && self.messages.rq.current.is_none()
+        self.start == self.end && !self.has_receive()
     }
 }
 

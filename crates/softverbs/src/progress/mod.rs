@@ -35,6 +35,8 @@ pub(crate) mod watch;
 #[cfg(all(test, loom))]
 mod models;
 
+use crate::cq::Cq;
+
 /// Who drives: a program's own thread has a smaller budget, and then leaves the rest to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -48,6 +50,16 @@ pub(crate) enum By {
     Engine,
 }
 
+/// What a connection has outstanding for a completion queue: the least is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outstanding {
+    Nothing,
+    /// Unsignalled requests, which may be over: they have a completion only if they fail.
+    Unsignalled,
+    /// A signalled request, or a receive.
+    Completion,
+}
+
 /// A connection, as those see it who have something for it to do.
 pub(crate) trait Driven: Send + Sync {
     /// Leaves reasons, and steps the connection unless somebody else does. Says whether it stepped.
@@ -58,8 +70,8 @@ pub(crate) trait Driven: Send + Sync {
     fn drive_deferred(&self);
     /// The program waits for completions now: steps the connection if requests were deferred.
     fn take_along(&self);
-    /// Whether a completion may come: of a request, or of a receive.
-    fn is_expecting(&self) -> bool {
-        true
+    /// What is outstanding whose completions go to this queue. Only strict mode asks.
+    fn outstanding(&self, _cq: &Cq) -> Outstanding {
+        Outstanding::Completion
     }
 }

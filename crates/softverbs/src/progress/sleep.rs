@@ -42,8 +42,13 @@ impl Drop for Asleep {
 }
 
 /// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one: a cancellation point. Moves the bytes behind
-/// `watches` meanwhile. The error is what a read of the descriptor would give: EAGAIN or EINTR.
-pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Watches) -> Result<T, Errno> {
+/// `watches` meanwhile. `keep` is dropped when the thread waits no more, also if it is cancelled. The error is what a read of the descriptor would
+/// give: EAGAIN or EINTR.
+pub(crate) fn take<T, K: 'static>(
+    queue: &EventQueue<T>,
+    mut watches: Watches,
+    mut keep: Option<K>,
+) -> Result<T, Errno> {
     loop {
         if let Some(event) = queue.try_take() {
             return Ok(event);
@@ -59,7 +64,9 @@ pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Watches) -> Result<T, 
         }
         let asleep = Asleep::on(watches);
         let used = asleep.0.len() + 1;
-        let (asleep, waited) = cancel::waiting(asleep, || sys::wait_readable(&mut fds[..used]));
+        let ((asleep, kept), waited) =
+            cancel::waiting((asleep, keep), || sys::wait_readable(&mut fds[..used]));
+        keep = kept;
         if waited.is_ok() {
             let _taker = queue.will_take();
             for (watch, _) in asleep.0.iter().zip(&fds[1..]).filter(|(_, fd)| fd.revents != 0) {
@@ -76,7 +83,7 @@ pub(crate) fn take<T>(queue: &EventQueue<T>, mut watches: Watches) -> Result<T, 
             // poll(2) asks for more than a read does: no more descriptors than the process may have now, and memory for them.
             Err(_) => {
                 drop(watches);
-                return queue.take();
+                return queue.take_keeping(keep);
             }
             Ok(()) => {}
         }

@@ -13,6 +13,7 @@ use crate::conn::host::{self, Durable, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Conn, Micros, Quota, Stepped, reason};
 use crate::cq::{Cq, Overrun};
+use crate::flight::Flight;
 use crate::limits::{
     ENGINE_BYTES, ENGINE_OPERATIONS, POLLER_RETURNS_US, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS,
 };
@@ -20,7 +21,7 @@ use crate::link::Link;
 use crate::memory::{self, Batch};
 use crate::progress::engine::Source;
 use crate::progress::turn::Left;
-use crate::progress::{By, Driven};
+use crate::progress::{By, Driven, Outstanding};
 use crate::strict::Strict;
 use crate::sys::Process;
 use crate::{lock, probes};
@@ -54,8 +55,15 @@ impl Driven for Qp {
         }
     }
 
-    fn is_expecting(&self) -> bool {
-        !self.slots.are_free() || self.srq.is_some() || self.receives.has_value()
+    fn outstanding(&self, cq: &Cq) -> Outstanding {
+        if std::ptr::eq(&*self.recv_cq, cq) && self.may_receive() {
+            return Outstanding::Completion;
+        }
+        if !std::ptr::eq(&*self.send_cq, cq) {
+            return Outstanding::Nothing;
+        }
+        // Without strict mode the requests are not known.
+        self.slots.flight().map_or(Outstanding::Completion, Flight::outstanding)
     }
 
     fn take_along(&self) {
@@ -66,6 +74,13 @@ impl Driven for Qp {
 }
 
 impl Qp {
+    /// Whether a receive is outstanding: posted, or taken by a message that has not arrived as a whole.
+    fn may_receive(&self) -> bool {
+        // A receive goes from the ring to the connection only in a step, in which the session is locked.
+        let Ok(session) = self.session.try_lock() else { return true };
+        self.srq.is_some() || self.receives.has_value() || session.conn.has_receive()
+    }
+
     /// Whether nothing has arrived, as far as that can be seen without a system call.
     fn has_nothing_to_receive(&self) -> bool {
         let ringed = self.ringed.get().and_then(Weak::upgrade);

@@ -11,6 +11,8 @@ mod gate;
 pub(crate) mod numbers;
 mod posting;
 mod rnr;
+#[cfg(test)]
+mod tests;
 
 use once_cell::race::OnceBox;
 use std::net::SocketAddr;

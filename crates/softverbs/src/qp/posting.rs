@@ -173,7 +173,7 @@ impl Qp {
 
     /// Adds a request in strict mode or in the fault lab; `denied`: one that fails with a remote access error.
     #[cold]
-    fn begin(&self, flight: Option<&Flight>, wr: SendWr, denied: bool) -> Result<(), SendWr> {
+    pub(super) fn begin(&self, flight: Option<&Flight>, wr: SendWr, denied: bool) -> Result<(), SendWr> {
         let push = |wr| match &self.gate {
             None => self.sends.push(wr),
             Some(gate) => gate.post(wr, denied, |wr| self.sends.push(wr)),

@@ -165,3 +165,10 @@ pub(crate) fn is_non_blocking(fd: RawFd) -> bool {
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
+
+/// Switches a descriptor to O_NONBLOCK, as programs do.
+#[cfg(test)]
+pub(crate) fn set_non_blocking(fd: RawFd) {
+    // SAFETY: F_SETFL takes the flags.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+}

@@ -144,8 +144,7 @@ fn an_event_counter_gives_each_event_once() {
     event_raise(&fd);
     event_take(&fd).unwrap();
     event_try_take(&fd);
-    // SAFETY: F_SETFL takes an int.
-    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    set_non_blocking(fd.as_raw_fd());
     assert_eq!(event_take(&fd), Err(libc::EAGAIN));
 }
 

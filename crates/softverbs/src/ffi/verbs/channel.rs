@@ -20,7 +20,7 @@ use crate::sys::set_errno;
 pub(crate) struct ChannelOwn {
     pub(crate) queue: Arc<EventQueue<usize>>,
     /// The completion queues whose events it delivers.
-    pub(crate) users: Mutex<Vec<Arc<Cq>>>,
+    pub(crate) users: Arc<Mutex<Vec<Arc<Cq>>>>,
 }
 
 pub(crate) type ChannelObject = Object<ibv_comp_channel, ChannelOwn>;
@@ -37,7 +37,7 @@ pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     }
     or_null(EventQueue::new().map(|queue| {
         let channel = ibv_comp_channel { context, fd: queue.fd(), refcnt: 0 };
-        ChannelObject::create(channel, ChannelOwn { queue: Arc::new(queue), users: Mutex::default() })
+        ChannelObject::create(channel, ChannelOwn { queue: Arc::new(queue), users: Arc::default() })
     }))
 }
 
@@ -72,13 +72,13 @@ pub unsafe fn ibv_get_cq_event(
     let _whole = Whole::new();
     let mut watches = Watches::new();
     let few = lock(&own.users).iter().all(|cq| cq.add_watches(&mut watches));
-    let _waiting = Waiting::begin(&own.users);
+    let waiting = Waiting::begin(&own.queue, &own.users);
     // Waiting for more than a few sets costs more than being woken by the engine.
     let taken = if few {
-        sleep::take(&own.queue, watches)
+        sleep::take(&own.queue, watches, waiting)
     } else {
         drop(watches);
-        own.queue.take()
+        own.queue.take_keeping(waiting)
     };
     match taken {
         Ok(handle) => {

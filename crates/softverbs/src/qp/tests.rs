@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is outstanding on a queue pair, for each of its completion queues.
+
+use iwarp::ddp::{Header, QN_SEND};
+use iwarp::rdmap::Opcode;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+
+use super::*;
+use crate::access::LOCAL_WRITE;
+use crate::conn::wr::{Local, Op};
+use crate::limits::RNR_UNLIMITED;
+use crate::memory::{Region, deregister, register};
+use crate::progress::Outstanding::{self, Nothing, Unsignalled};
+
+const PD: u32 = 78;
+
+struct Nobody;
+
+impl ConnObserver for Nobody {
+    fn established(&self) {}
+
+    fn ended(&self) {}
+}
+
+fn cq() -> Arc<Cq> {
+    Arc::new(Cq::new(8, None).unwrap())
+}
+
+/// A queue pair in strict mode, with these completion queues.
+fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
+    Qp::new(Attributes {
+        num: 1,
+        pd: PD,
+        send_cq: send_cq.clone(),
+        recv_cq: recv_cq.clone(),
+        srq: None,
+        max_send_wr: 8,
+        max_recv_wr: 8,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        signal_all: false,
+        strict: Strict::Warn,
+        faults: None,
+    })
+    .unwrap()
+}
+
+/// Connects it to a socket, on which these bytes have arrived.
+fn connect(qp: &Qp, early: Vec<u8>) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    near.set_nonblocking(true).unwrap();
+    let (far, peer) = listener.accept().unwrap();
+    let observer: Weak<Nobody> = Weak::new();
+    let stream = Stream {
+        socket: Socket::noted(|| Ok(OwnedFd::from(near))).unwrap(),
+        rings: None,
+        crc: false,
+        ord: 1,
+        role: Role::default(),
+        early,
+        rnr_retry: RNR_UNLIMITED,
+        peer,
+        observer,
+    };
+    qp.connect(stream).unwrap();
+    far
+}
+
+fn post(qp: &Qp, signaled: bool) {
+    let wr = SendWr {
+        wr_id: 1,
+        op: Op::Read,
+        signaled,
+        fence: false,
+        solicited: false,
+        imm: [0; 4],
+        local: Local::memory(&[]).unwrap(),
+        len: 0,
+        remote_addr: 0,
+        rkey: 0,
+    };
+    assert!(qp.slots.take());
+    qp.begin(qp.slots.flight(), wr, false).unwrap();
+}
+
+/// A segment of a send of 8 bytes: half of it.
+fn half(last: bool) -> Vec<u8> {
+    let mo = if last { 4 } else { 0 };
+    let header = Header::Untagged { opcode: Opcode::Send, last, inv_stag: 0, qn: QN_SEND, msn: 1, mo };
+    let mut bytes = vec![0; stream::fpdu_len(header.len() + 4)];
+    let len = stream::encode_fpdu(&header, b"half", false, &mut bytes);
+    bytes.truncate(len);
+    bytes
+}
+
+#[test]
+fn each_completion_queue_has_what_completes_in_it() {
+    let (sends, receives) = (cq(), cq());
+    let qp = queue_pair(&sends, &receives);
+    let outstanding = || (sends.outstanding(), receives.outstanding());
+    assert_eq!(outstanding(), (Nothing, Nothing));
+    qp.post_receive(RecvWr::one(1, 0, 8, 0)).unwrap();
+    assert_eq!(outstanding(), (Nothing, Outstanding::Completion));
+    post(&qp, false);
+    assert_eq!(outstanding(), (Unsignalled, Outstanding::Completion));
+    post(&qp, true);
+    assert_eq!(outstanding(), (Outstanding::Completion, Outstanding::Completion));
+    qp.destroy();
+
+    let qp = queue_pair(&sends, &receives);
+    post(&qp, true);
+    assert_eq!(outstanding(), (Outstanding::Completion, Nothing));
+    qp.destroy();
+
+    let both = cq();
+    let qp = queue_pair(&both, &both);
+    post(&qp, false);
+    assert_eq!(both.outstanding(), Unsignalled);
+    qp.post_receive(RecvWr::one(1, 0, 8, 0)).unwrap();
+    assert_eq!(both.outstanding(), Outstanding::Completion);
+    qp.destroy();
+}
+
+#[test]
+fn a_receive_is_outstanding_while_its_message_arrives() {
+    let mut memory = Box::new([0u8; 8]);
+    let addr = memory.as_mut_ptr() as u64;
+    let stag = register(Region { addr, len: 8, access: LOCAL_WRITE, pd: PD }).unwrap();
+    let both = cq();
+    let qp = queue_pair(&both, &both);
+    qp.set_init(true);
+    post(&qp, false);
+    qp.post_receive(RecvWr::one(7, addr, 8, stag)).unwrap();
+    let mut far = connect(&qp, half(false));
+    assert!(!qp.receives.has_value(), "the message has taken the receive");
+    assert_eq!(both.outstanding(), Outstanding::Completion);
+    std::io::Write::write_all(&mut far, &half(true)).unwrap();
+    let mut done = None;
+    while done.is_none() {
+        both.poll(1, |_, completion| done = Some((completion.wr_id, completion.byte_len)));
+    }
+    assert_eq!(done, Some((7, 8)));
+    assert_eq!(both.outstanding(), Unsignalled);
+    qp.destroy();
+    deregister(stag);
+}
