@@ -561,7 +561,8 @@ int rpma_mr_reg(struct rpma_peer *peer,
  *   provider: a peer process of this host was stopped (SIGSTOP, a debugger)
  *   while it copied to or from the region, and did not go on within 5 seconds.
  *   Do not reuse the memory: the peer may still finish this one copy. All other
- *   remote access is denied.
+ *   remote access is denied. The region stays registered until the process
+ *   ends, so rpma_peer_delete fails.
  *
  * THREADS
  * Thread safe for different regions.

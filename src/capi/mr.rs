@@ -75,7 +75,8 @@ pub unsafe extern "C" fn rpma_mr_reg(
 /// * RPMA_E_INVAL - mr_ptr is NULL
 /// * RPMA_E_PROVIDER - the memory region could not be deregistered. With the soft provider: a peer process of this host
 ///   was stopped (SIGSTOP, a debugger) while it copied to or from the region, and did not go on within 5 seconds. Do not
-///   reuse the memory: the peer may still finish this one copy. All other remote access is denied.
+///   reuse the memory: the peer may still finish this one copy. All other remote access is denied. The region stays
+///   registered until the process ends, so rpma_peer_delete fails.
 ///
 /// # Threads
 /// Thread safe for different regions.

@@ -250,7 +250,8 @@ impl Cq {
     pub(crate) fn outstanding(&self) -> Outstanding {
         // Another thread polls, and takes what arrives.
         let Ok(connections) = self.connections.try_lock() else { return Outstanding::Completion };
-        let outstanding = connections.iter().map(|connection| connection.outstanding(self)).max();
+        let own = std::ptr::from_ref(self).addr();
+        let outstanding = connections.iter().map(|connection| connection.outstanding(own)).max();
         // Afterwards, as what was outstanding may be in the queue now.
         let ring = lock(&self.ring);
         match outstanding {

@@ -99,7 +99,7 @@ mod tests {
 
         fn take_along(&self) {}
 
-        fn outstanding(&self, _cq: &Cq) -> Outstanding {
+        fn outstanding(&self, _cq: usize) -> Outstanding {
             self.0
         }
     }

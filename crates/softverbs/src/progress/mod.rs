@@ -35,8 +35,6 @@ pub(crate) mod watch;
 #[cfg(all(test, loom))]
 mod models;
 
-use crate::cq::Cq;
-
 /// Who drives: a program's own thread has a smaller budget, and then leaves the rest to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -70,8 +68,8 @@ pub(crate) trait Driven: Send + Sync {
     fn drive_deferred(&self);
     /// The program waits for completions now: steps the connection if requests were deferred.
     fn take_along(&self);
-    /// What is outstanding whose completions go to this queue. Only strict mode asks.
-    fn outstanding(&self, _cq: &Cq) -> Outstanding {
+    /// What is outstanding whose completions go to the completion queue at this address. Only strict mode asks.
+    fn outstanding(&self, _cq: usize) -> Outstanding {
         Outstanding::Completion
     }
 }
