@@ -260,8 +260,8 @@ ending_initiator(struct side *side)
 	delete_link(&link);
 	EXPECT(now_ms() - began < stop_ms(), "%llu ms", (unsigned long long)(now_ms() - began));
 	stop_for_a_while(*side->target_pid);
-	/* the engine and its thread are there since the first connection */
-	before.fds += 3;
+	/* the engine, its thread and the file that proves who may inspect this process are there since the first connection */
+	before.fds += 4;
 	before.threads += 1;
 	expect_no_growth("initiator", &before, SOME_MAPPINGS, SOME_KB);
 	OK(rpma_conn_cfg_delete(&cfg));
