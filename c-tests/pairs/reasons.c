@@ -107,7 +107,7 @@ reasons_initiator(struct side *side)
 /* ---- connections that there are not ---- */
 
 static void
-nobody_initiator(struct side *side)
+no_listener_initiator(struct side *side)
 {
 	struct rpma_conn_req *req;
 	struct node node;
@@ -123,7 +123,7 @@ nobody_initiator(struct side *side)
 }
 
 static void
-nobody_target(struct side *side)
+no_listener_target(struct side *side)
 {
 	(void)side;
 }
@@ -158,7 +158,7 @@ rejected_initiator(struct side *side)
 
 const struct test reasons_tests[] = {
 	{"reasons-of-completions", reasons_target, reasons_initiator, .missing = not_soft},
-	{"reasons-nobody-listens", nobody_target, nobody_initiator, .missing = not_soft},
+	{"reasons-nobody-listens", no_listener_target, no_listener_initiator, .missing = not_soft},
 	{"reasons-rejected", rejecting_target, rejected_initiator, .missing = not_soft},
 	{.name = NULL},
 };

@@ -38,16 +38,18 @@ fn has_capabilities(program: &Path) -> bool {
 /// How much of a program is searched for the name of a library.
 const SEARCHED: u64 = 64 << 20;
 
-/// Whether a program, be it an executable or a script, has the name of the library in it, as for dlopen(3), and is not linked with it. `library`
-/// is the name without its version.
-pub(crate) fn may_load(program: &Path, library: &str) -> bool {
-    let is_it = |needed: &Vec<u8>| needed.starts_with(library.as_bytes());
-    if Headers::read(program).is_some_and(|headers| headers.needed.iter().any(is_it)) {
+/// Whether a program, be it an executable or a script, contains the name of one of the libraries, as for dlopen(3), and is not linked with that
+/// one. The names are those without version.
+pub(crate) fn may_load(program: &Path, libraries: &[&str]) -> bool {
+    let needed = Headers::read(program).map_or(Vec::new(), |headers| headers.needed);
+    let is_linked = |library: &&&str| needed.iter().any(|needed| needed.starts_with(library.as_bytes()));
+    let mut others = libraries.iter().filter(|library| !is_linked(library)).peekable();
+    if others.peek().is_none() {
         return false;
     }
     let mut bytes = Vec::new();
     let read = File::open(program).and_then(|file| file.take(SEARCHED).read_to_end(&mut bytes));
-    read.is_ok() && memmem::find(&bytes, library.as_bytes()).is_some()
+    read.is_ok() && others.any(|library| memmem::find(&bytes, library.as_bytes()).is_some())
 }
 
 /// What an ELF file tells the dynamic linker.
@@ -96,16 +98,16 @@ mod tests {
     fn a_program_that_names_a_library_and_is_not_linked_with_it_may_load_it() {
         const NAMED: &str = "libof-this-test.so";
         let own = std::env::current_exe().unwrap();
-        assert!(may_load(&own, NAMED), "{NAMED}.1");
-        assert!(!may_load(&own, "libc.so"), "linked");
+        assert!(may_load(&own, &[NAMED]), "{NAMED}.1");
+        assert!(!may_load(&own, &["libc.so"]), "linked");
         // The name must not be in this file.
-        assert!(!may_load(&own, &["libof-another", "-test.so"].concat()));
+        assert!(!may_load(&own, &[&["libof-another", "-test.so"].concat()]));
         let script = std::env::temp_dir().join(format!("rpma-script-{}", std::process::id()));
         std::fs::write(&script, "#!/usr/bin/python3\nimport ctypes\nctypes.CDLL('libibverbs.so.1')\n")
             .unwrap();
-        assert!(may_load(&script, "libibverbs.so") && !may_load(&script, "librdmacm.so"));
+        assert!(may_load(&script, &["libibverbs.so"]) && !may_load(&script, &["librdmacm.so"]));
         std::fs::remove_file(&script).unwrap();
-        assert!(!may_load(&script, "libibverbs.so"), "no file");
+        assert!(!may_load(&script, &["libibverbs.so"]), "no file");
     }
 
     /// A program header table with one entry of this kind.

@@ -109,7 +109,7 @@ impl Run {
         match self.dlsym {
             Dlsym::On => true,
             Dlsym::Off => false,
-            Dlsym::Auto => can_audit() && REPLACED.iter().any(|library| elf::may_load(program, library)),
+            Dlsym::Auto => can_audit() && elf::may_load(program, &REPLACED),
         }
     }
 

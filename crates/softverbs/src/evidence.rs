@@ -72,7 +72,7 @@ impl Evidence {
     /// process or descriptor. EPROTO: the descriptor is something else.
     pub(crate) fn of(pid: libc::pid_t, number: RawFd) -> Result<Self, Errno> {
         let link = whole(|| fs::read_link(format!("/proc/{pid}/fd/{number}")));
-        let link = link.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+        let link = link.map_err(|e| sys::errno_of(&e))?;
         let digits = link.as_os_str().as_encoded_bytes().strip_prefix(LINK.as_bytes());
         let digits = digits.and_then(|digits| digits.get(..LEN)).ok_or(libc::EPROTO)?;
         digits.try_into().map(Self).map_err(|_| libc::EPROTO)
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn what_a_child_has_a_copy_of_is_no_proof() {
         let (_, before) = Evidence::own().unwrap();
-        assert_eq!(crate::fork::tests::in_child(|| ()), Some(0));
+        assert!(fork::tests::in_child(|| true));
         assert_ne!(Evidence::own().unwrap().1, before);
     }
 }

@@ -59,28 +59,15 @@ unsafe impl<T: Send> Sync for PerProcess<T> {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock;
+    use crate::{fork, lock};
 
     #[test]
     fn a_child_has_a_lock_of_its_own_even_if_the_parents_is_locked() {
         static VALUE: PerProcess<u32> = PerProcess::new();
         *lock(VALUE.get()) = Some(7);
         let held = lock(VALUE.get());
-        // SAFETY: the child calls nothing but the functions under test, which allocate, and _exit; malloc is usable after fork(2).
-        let status = unsafe {
-            match libc::fork() {
-                0 => {
-                    let value = VALUE.get().try_lock();
-                    libc::_exit(if value.is_ok_and(|value| value.is_none()) { 0 } else { 1 })
-                }
-                child => {
-                    let mut status = 0;
-                    assert_eq!(libc::waitpid(child, &mut status, 0), child);
-                    status
-                }
-            }
-        };
-        assert_eq!(status, 0);
+        let child = fork::tests::in_child(|| VALUE.get().try_lock().is_ok_and(|value| value.is_none()));
+        assert!(child);
         assert_eq!(*held, Some(7));
     }
 }

@@ -28,12 +28,8 @@ use crate::evidence::Evidence;
 use crate::fork;
 use crate::limits::RENDEZVOUS_FILES;
 use crate::socket::Socket;
-use crate::sys::{Errno, errno};
+use crate::sys::{Errno, errno, errno_of};
 use crate::unix;
-
-fn errno_of(e: &io::Error) -> Errno {
-    e.raw_os_error().unwrap_or(libc::EIO)
-}
 
 /// What the kernel gives for a user that has no number in the user namespace of this process (/proc/sys/kernel/overflowuid): many users may have it.
 const NOBODY: libc::uid_t = 65534;

@@ -35,7 +35,7 @@ fn memory() -> io::Result<()> {
     }
 }
 
-/// A directory for the Unix sockets of listeners, which belongs to this user and which nobody else can enter.
+/// The private directory of this user for the Unix sockets of listeners; it is made if there is none.
 fn directory() -> io::Result<()> {
     // SAFETY: geteuid takes no pointers.
     let user = unsafe { libc::geteuid() };

@@ -125,8 +125,10 @@ impl Binding {
         bind(socket, wanted)?;
         set_reuse(socket, reuse);
         entry.addr = addr::local(socket)?;
-        // The kernel has chosen a port that an identifier still has whose connection has ended.
-        check(table, &entry, false)?;
+        if wanted.port() == 0 {
+            // The kernel may have chosen a port that an identifier still has whose connection has ended.
+            check(table, &entry, false)?;
+        }
         table.entry(entry.addr.port()).or_default().push(entry);
         Ok(Self { number, addr: entry.addr })
     }

@@ -2,16 +2,16 @@
 //! How the two ends of a connection on one host agree on memory to share, beside the TCP connection and without a change to what it carries.
 //!
 //! A listener also listens on a Unix socket, under a name that its TCP address gives and in a directory of its user ([`rendezvous`]). An initiator
-//! whose TCP connection is there, and leads to its own host, looks for that name before it sends its MPA Request. If nobody listens there, it is
-//! TCP, as with any other peer. Else it sends an offer: the memory, and its TCP socket. The responder takes what is offered when it has the MPA
+//! whose TCP connection is there, and leads to its own host, connects to that socket before it sends its MPA Request. If there is none, the
+//! connection uses TCP, as with any other peer. Else it sends an offer: the memory, and its TCP socket. The responder takes what is offered when it has the MPA
 //! Request, and answers before it sends the MPA Reply. So when the initiator has the reply, the answer is there, too, or there is none and both
 //! use TCP.
 //!
 //! Each side authenticates the other. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED), and
 //! show that it may inspect this process ([`Evidence`]): the initiator in the offer, the responder in its answer. An offer counts for the connection
 //! of which its TCP socket is the other end, and who has that descriptor is that end; the memory must be what an initiator creates. What does
-//! not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as it was looked at: as long as it is
-//! open, nobody would be told of the end of its owner.
+//! not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as it has been checked: while a
+//! copy of it is open, the responder would not see the initiator close its own.
 //!
 //! The listener is not woken for offers. They wait in the kernel, limited by the backlog, until an MPA Request arrives; of those that were read
 //! and belong to no request yet, [`MAX_OFFERS`] are kept, for [`REQUEST_TIMEOUT_S`] seconds.

@@ -18,8 +18,6 @@ const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
 /// Maximum number of consecutive reads, so that a peer that keeps sending does not occupy the engine.
 const READS: usize = 16;
-/// Bytes discarded by one of them.
-const READ_BYTES: usize = 64 * 1024;
 
 struct State {
     socket: Socket,
@@ -77,7 +75,7 @@ impl State {
             sys::shutdown_write(&self.socket);
         }
         for _ in 0..READS {
-            match sys::discard(&self.socket, READ_BYTES) {
+            match sys::discard(&self.socket) {
                 Ok(0) => return true,
                 Ok(_) => {}
                 Err(e) => return e != libc::EAGAIN,

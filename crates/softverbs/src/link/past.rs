@@ -141,15 +141,13 @@ impl Past {
             }
             e => format!("process {pid} is not the peer, or cannot be accessed: {}", error(e)),
         })?;
-        let (rings_too, ledger) = (rings.clone(), Ledger::new());
-        let owner = Owner {
-            rings: rings_too,
+        let owner = Arc::new(Owner {
+            rings: rings.clone(),
             peer: peer.clone(),
-            ledger,
+            ledger: Ledger::new(),
             taken_back: AtomicU32::new(0),
             has_executed: AtomicBool::new(false),
-        };
-        let owner = Arc::new(owner);
+        });
         memory::add_lender(&owner).map_err(error)?;
         rings.borrow();
         Ok(Self { owner, peer, last: (0, 0, 0) })

@@ -21,7 +21,12 @@ pub(crate) type Errno = i32;
 
 /// The calling thread's `errno`.
 pub(crate) fn errno() -> Errno {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    errno_of(&io::Error::last_os_error())
+}
+
+/// The number of an error that std reports.
+pub(crate) fn errno_of(e: &io::Error) -> Errno {
+    e.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Stores `e` in the calling thread's `errno`, as a C function does before it returns NULL or -1.

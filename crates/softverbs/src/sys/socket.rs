@@ -139,16 +139,14 @@ pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
     count_received(check_len(whole(|| again(call))))
 }
 
-/// Most bytes that [`discard`] takes at a time.
-const DISCARDED: usize = 16 * 1024;
-
-/// Discards up to `most` bytes that a TCP socket has received, without blocking; 0 is the end of the stream.
-pub(crate) fn discard(fd: &OwnedFd, most: usize) -> Result<usize, Errno> {
+/// Discards bytes that a TCP socket has received, up to 16 KiB, without blocking; 0 is the end of the stream.
+pub(crate) fn discard(fd: &OwnedFd) -> Result<usize, Errno> {
     // With MSG_TRUNC, TCP drops the bytes instead of copying them (tcp(7)). There is a buffer nevertheless: valgrind does not know.
-    static UNUSED: [AtomicU8; DISCARDED] = [const { AtomicU8::new(0) }; DISCARDED];
-    let (flags, most) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, most.min(DISCARDED));
-    // SAFETY: the buffer has room for `most` bytes and may be written to at any time, as its elements are atomic.
-    let call = || unsafe { libc::recv(fd.as_raw_fd(), UNUSED.as_ptr().cast_mut().cast(), most, flags) };
+    static UNUSED: [AtomicU8; 16 * 1024] = [const { AtomicU8::new(0) }; 16 * 1024];
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: the buffer has room for as many bytes and may be written to at any time, as its elements are atomic.
+    let call =
+        || unsafe { libc::recv(fd.as_raw_fd(), UNUSED.as_ptr().cast_mut().cast(), UNUSED.len(), flags) };
     count_received(check_len(whole(|| again(call))))
 }
 

@@ -89,9 +89,9 @@ pub unsafe fn rdma_set_option(
                 state.options.reuse = reuse;
                 if let (true, Some(binding)) = (reuse, &state.binding) {
                     binding.permit_reuse();
-                }
-                if let (true, Some(_), Some(socket)) = (reuse, &state.binding, &state.socket) {
-                    permit_rebind(socket);
+                    if let Some(socket) = &state.socket {
+                        permit_rebind(socket);
+                    }
                 }
                 Ok(())
             }
