@@ -183,7 +183,8 @@ impl Incoming {
             Ok(None) => {}
             Ok(Some((frame, private_data))) => self.requested(frame, &private_data),
             Err(why) => {
-                if self.dismiss() {
+                // Closed behind the message: a peer that sees the end can rely on it.
+                if let Some(_closed) = self.take_stalled() {
                     self.listener.complain(format_args!("incoming connection closed: {why}"));
                 }
             }
@@ -250,7 +251,7 @@ impl Source for Incoming {
     }
 
     fn timeout(self: Arc<Self>) {
-        if self.dismiss() {
+        if let Some(_closed) = self.take_stalled() {
             self.listener.complain(format_args!(
                 "incoming connection closed: no MPA Request within {REQUEST_TIMEOUT_S} s"
             ));
