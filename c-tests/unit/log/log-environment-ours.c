@@ -191,6 +191,23 @@ static void an_unknown_level(void **state)
 	HAS(text, "sofd");
 }
 
+static void one_level_and_one_destination(void **state)
+{
+	static const char *const settings[][2] = {
+		{"info,debug", "debug"},
+		{"info,stderr,syslog", "syslog"},
+		{"info,/nonexistent/log,/nonexistent/another", "/nonexistent/another"},
+	};
+	char message[128];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		snprintf(message, sizeof(message), "RPMA_LOG: unexpected \"%s\": only one level and one destination can be set",
+			settings[i][1]);
+		HAS(printed(settings[i][0], "nothing"), message);
+	}
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -203,6 +220,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(the_program_wins),
 		cmocka_unit_test(syslog_alone),
 		cmocka_unit_test(an_unknown_level),
+		cmocka_unit_test(one_level_and_one_destination),
 	};
 
 	self = argv[0];

@@ -100,11 +100,29 @@ pub struct LogSetting<'a> {
     pub json: bool,
 }
 
-/// A word that is not a level, and the level that was probably meant.
+/// Why a value of `RPMA_LOG` is invalid.
 #[derive(Debug, PartialEq, Eq)]
-pub struct UnknownLevel<'a> {
-    pub word: &'a [u8],
-    pub meant: Option<&'static str>,
+pub enum LogError<'a> {
+    /// The first word, as there is no level; with the level that was probably meant.
+    UnknownLevel { word: &'a [u8], meant: Option<&'static str> },
+    /// A second level, format or destination.
+    Extra { word: &'a [u8] },
+}
+
+impl fmt::Display for LogError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            LogError::UnknownLevel { word, meant: Some(meant) } => {
+                write!(f, "unknown level \"{}\", did you mean \"{meant}\"? Levels: {LOG_LEVELS}", Lossy(word))
+            }
+            LogError::UnknownLevel { word, meant: None } => {
+                write!(f, "unknown level \"{}\"; levels: {LOG_LEVELS}", Lossy(word))
+            }
+            LogError::Extra { word } => {
+                write!(f, "unexpected \"{}\": only one level and one destination can be set", Lossy(word))
+            }
+        }
+    }
 }
 
 unsafe extern "C" {
@@ -114,7 +132,7 @@ unsafe extern "C" {
 
 /// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started it ignores it: it would
 /// append to any file for them.
-pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, UnknownLevel<'_>>)) {
+pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) {
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which nothing does while the library
     // is being loaded.
     let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
@@ -127,9 +145,9 @@ pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, UnknownLevel<'_>>)) {
     }
 }
 
-/// The level and `json` are taken from the front and from the back, as long as one of them is there; what they leave is where messages go,
-/// a path that may have commas.
-fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, UnknownLevel<'_>> {
+/// Takes the level and `json` from either end; the rest is the destination. A path may contain commas, but no word that could be
+/// another setting: of `info,debug` or `info,stderr,/a` the second word would otherwise become a file name.
+fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, LogError<'_>> {
     let (mut level, mut json, mut rest) = (None, false, Some(value));
     while let Some(left) = rest {
         let comma = |byte: &u8| *byte == b',';
@@ -150,12 +168,24 @@ fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, UnknownLevel<'_>> {
             None => break,
         }
     }
-    let rest = rest.unwrap_or_default();
+    let to = rest.unwrap_or_default();
+    let mut words = to.split(|byte| *byte == b',');
+    let first = words.next().unwrap_or_default();
     let Some(level) = level else {
-        let word = rest.split(|byte| *byte == b',').next().unwrap_or(rest);
-        return Err(UnknownLevel { word, meant: nearest(word) });
+        return Err(LogError::UnknownLevel { word: first, meant: nearest(first) });
     };
-    let to = match rest {
+    let is_destination = |word: &[u8]| matches!(word, b"stderr" | b"syslog") || word.starts_with(b"/");
+    let is_setting = |word: &[u8]| word == b"json" || level_of(word).is_some();
+    let extra = if is_setting(first) {
+        Some(first)
+    } else {
+        // After a name, anything else is part of the path.
+        words.find(|word| is_setting(word) || is_destination(word) || matches!(first, b"stderr" | b"syslog"))
+    };
+    if let Some(word) = extra {
+        return Err(LogError::Extra { word });
+    }
+    let to = match to {
         b"" | b"stderr" => LogTo::Stderr,
         b"syslog" => LogTo::Syslog,
         path => LogTo::File(path),
@@ -270,11 +300,19 @@ mod tests {
             ("/a,b,notice,json", setting(RPMA_LOG_LEVEL_NOTICE, LogTo::File(b"/a,b"), true)),
             ("syslog,error", setting(RPMA_LOG_LEVEL_ERROR, LogTo::Syslog, false)),
             ("json,info", setting(RPMA_LOG_LEVEL_INFO, LogTo::Stderr, true)),
-            ("json,warn,log", Err(UnknownLevel { word: b"warn", meant: Some("warning") })),
-            ("warn", Err(UnknownLevel { word: b"warn", meant: Some("warning") })),
-            ("err,json", Err(UnknownLevel { word: b"err", meant: Some("error") })),
-            ("3", Err(UnknownLevel { word: b"3", meant: None })),
-            (",json", Err(UnknownLevel { word: b"", meant: None })),
+            ("json,warn,log", Err(LogError::UnknownLevel { word: b"warn", meant: Some("warning") })),
+            ("warn", Err(LogError::UnknownLevel { word: b"warn", meant: Some("warning") })),
+            ("err,json", Err(LogError::UnknownLevel { word: b"err", meant: Some("error") })),
+            ("3", Err(LogError::UnknownLevel { word: b"3", meant: None })),
+            ("info,debug", Err(LogError::Extra { word: b"debug" })),
+            ("info,json,json", Err(LogError::Extra { word: b"json" })),
+            ("info,stderr,syslog", Err(LogError::Extra { word: b"syslog" })),
+            ("info,stderr,/a", Err(LogError::Extra { word: b"/a" })),
+            ("stderr,log,info", Err(LogError::Extra { word: b"log" })),
+            ("info,/a,/b", Err(LogError::Extra { word: b"/b" })),
+            ("info,/a,debug,b", Err(LogError::Extra { word: b"debug" })),
+            ("log,info,json,debug", Err(LogError::Extra { word: b"info" })),
+            (",json", Err(LogError::UnknownLevel { word: b"", meant: None })),
         ] {
             assert_eq!(parse_log(value.as_bytes()), expected, "{value}");
         }

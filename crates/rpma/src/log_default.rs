@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::abi::rpma_log_level;
-use crate::config::{self, LogSetting, LogTo, UnknownLevel};
+use crate::config::{self, LogError, LogSetting, LogTo};
 use crate::error::Errno;
 use crate::log::{self, Lossy, Place, Subject, Text};
 use crate::metrics;
@@ -193,21 +193,14 @@ fn write_time(line: &mut Text<LINE_SIZE>, now: libc::timespec) {
     };
 }
 
-/// Does what `RPMA_LOG` says.
-fn apply(setting: Result<LogSetting<'_>, UnknownLevel<'_>>) {
+/// Applies `RPMA_LOG`. An invalid value is reported on stderr, where WARNING and above go then.
+fn apply(setting: Result<LogSetting<'_>, LogError<'_>>) {
     let LogSetting { level, to, json } = match setting {
         Ok(setting) => setting,
-        Err(UnknownLevel { word, meant }) => {
+        Err(why) => {
             log::set_both(rpma_log_level::RPMA_LOG_LEVEL_WARNING);
             SINK.store(STDERR, Ordering::Relaxed);
-            let known = config::LOG_LEVELS;
-            match meant {
-                Some(meant) => log_warning!(
-                    "RPMA_LOG: unknown level \"{}\", did you mean \"{meant}\"? Levels: {known}",
-                    Lossy(word)
-                ),
-                None => log_warning!("RPMA_LOG: unknown level \"{}\"; levels: {known}", Lossy(word)),
-            }
+            log_warning!("RPMA_LOG: {why}");
             return;
         }
     };
