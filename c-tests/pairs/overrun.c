@@ -60,6 +60,7 @@ full_queue_initiator(struct side *side)
 	struct region data;
 	struct link link;
 	struct link second;
+	char refused[96];
 	unsigned posted = 0;
 	int ret;
 
@@ -76,6 +77,8 @@ full_queue_initiator(struct side *side)
 		EXPECT(++posted < MOST, "the queue is never full");
 	EXPECT(ret == RPMA_E_PROVIDER, "%d", ret);
 	EXPECT(posted >= SQ_SIZE, "%u", posted);
+	snprintf(refused, sizeof(refused), "rpma_send: %s:%s: ibv_post_send(SEND, ", side->addr, side->port);
+	EXPECT(strncmp(rpma_err_last(), refused, strlen(refused)) == 0, "not \"%s\": %s", refused, rpma_err_last());
 	/* it stays full, and neither the queue nor another connection is affected */
 	RETURNS(RPMA_E_PROVIDER, rpma_write(link.conn, NULL, 0, NULL, 0, 0, RPMA_F_COMPLETION_ALWAYS, NULL));
 	write_part(&second, 0, &data, 0, SIZE);

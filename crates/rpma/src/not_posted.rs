@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Work requests that the provider did not take: what is logged of them. All of this is out of the way of those that it takes.
+//! Work requests that the provider refused: the error and its log line. None of this is on the path of accepted ones.
 
 use std::ffi::c_int;
 use std::fmt;
 
-use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
+use crate::conn::Conn;
 use crate::error::{Errno, Error};
 use crate::log::Subject;
+use crate::post::Posted;
+use crate::provider::handles::{PeerName, identifier};
 
 /// What an operation is called in verbs.h.
 fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
@@ -24,27 +27,33 @@ fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
 /// The error for a request of the send queue.
 ///
 /// # Safety
-/// `wr` must be readable, with every field set that belongs to its opcode, and at most one range; `remote` says whether it has a remote
-/// address.
+/// `request` must have a live queue pair of a connection and a request with every field set that belongs to its opcode, and at most one
+/// range; `remote` says whether it has a remote address.
 #[cold]
 #[inline(never)]
-pub unsafe fn send(ret: c_int, wr: *const ibv_send_wr, remote: bool) -> Error {
-    // SAFETY: the caller guarantees that these fields are set, those of the remote address if `remote`.
+pub unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remote: bool) -> Error {
+    // SAFETY: the caller guarantees a live queue pair, and that these fields are set, those of the remote address if `remote`.
     unsafe {
+        let to = To::of((&raw const (*request).qp).read());
+        let wr = (&raw const (*request).wr).cast::<ibv_send_wr>();
         let opcode = name_of((&raw const (*wr).opcode).read());
         let flags = (&raw const (*wr).send_flags).read();
         let wr_id = (&raw const (*wr).wr_id).read();
         let local = Range((&raw const (*wr).sg_list).read().as_ref().copied());
         let why = Refused(ret, SEND_QUEUE);
+        let peer = to.peer;
         if remote {
             let addr = (&raw const (*wr).wr.rdma.remote_addr).read();
             let rkey = (&raw const (*wr).wr.rdma.rkey).read();
             log_error!(
-                about subject("ibv_post_send", ret);
-                "ibv_post_send({opcode}, {local}, remote={addr:#x}, rkey={rkey:#x}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}"
+                about to.subject("ibv_post_send", ret);
+                "{peer}ibv_post_send({opcode}, {local}, remote={addr:#x}, rkey={rkey:#x}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}"
             );
         } else {
-            log_error!(about subject("ibv_post_send", ret); "ibv_post_send({opcode}, {local}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}");
+            log_error!(
+                about to.subject("ibv_post_send", ret);
+                "{peer}ibv_post_send({opcode}, {local}, flags={flags:#x}, wr_id={wr_id:#x}) failed: {why}"
+            );
         }
     }
     Error::Provider
@@ -53,29 +62,56 @@ pub unsafe fn send(ret: c_int, wr: *const ibv_send_wr, remote: bool) -> Error {
 /// The error for a receive.
 ///
 /// # Safety
-/// `wr` must be readable, with at most one range.
+/// `request` must have a readable request of at most one range, and a live queue pair of a connection, or NULL.
 #[cold]
 #[inline(never)]
-pub unsafe fn receive(call: &'static str, ret: c_int, wr: *const ibv_recv_wr) -> Error {
-    // SAFETY: the caller guarantees a readable request, and that its range is readable if it has one.
-    let (local, wr_id) = unsafe {
-        (Range((&raw const (*wr).sg_list).read().as_ref().copied()), (&raw const (*wr).wr_id).read())
+pub unsafe fn receive(call: &'static str, ret: c_int, request: *const Posted<ibv_recv_wr>) -> Error {
+    // SAFETY: the caller guarantees a readable request, that its range is readable if it has one, and NULL or a live queue pair.
+    let (to, local, wr_id) = unsafe {
+        let wr = (&raw const (*request).wr).cast::<ibv_recv_wr>();
+        (
+            To::of((&raw const (*request).qp).read()),
+            Range((&raw const (*wr).sg_list).read().as_ref().copied()),
+            (&raw const (*wr).wr_id).read(),
+        )
     };
-    log_error!(about subject(call, ret); "{call}({local}, wr_id={wr_id:#x}) failed: {}", Refused(ret, RECEIVE_QUEUE));
+    let (peer, why) = (to.peer, Refused(ret, RECEIVE_QUEUE));
+    log_error!(about to.subject(call, ret); "{peer}{call}({local}, wr_id={wr_id:#x}) failed: {why}");
     Error::Provider
 }
 
 /// The error for a native operation.
 #[cold]
 #[inline(never)]
-pub fn native(call: &'static str, ret: c_int, wr_id: u64) -> Error {
-    log_error!(about subject(call, ret); "{call}(wr_id={wr_id:#x}) failed: {}", Refused(ret, SEND_QUEUE));
+pub fn native(call: &'static str, conn: &Conn, ret: c_int, wr_id: u64) -> Error {
+    let to = To { peer: conn.peer(), connection: Some(conn.qp_num()) };
+    let (peer, why) = (to.peer, Refused(ret, SEND_QUEUE));
+    log_error!(about to.subject(call, ret); "{peer}{call}(wr_id={wr_id:#x}) failed: {why}");
     Error::Provider
 }
 
-/// What the message is about.
-fn subject(call: &'static str, ret: c_int) -> Subject<'static> {
-    Subject { operation: Some(call), errno: Some(ret), ..Subject::default() }
+/// The connection that a request was posted to; neither is known of a shared receive queue.
+struct To {
+    peer: PeerName,
+    connection: Option<u32>,
+}
+
+impl To {
+    /// # Safety
+    /// `qp` must be NULL or a live queue pair of a connection.
+    unsafe fn of(qp: *mut ibv_qp) -> To {
+        if qp.is_null() {
+            return To { peer: PeerName(None), connection: None };
+        }
+        // SAFETY: the caller guarantees a live queue pair, whose identifier is in its context and lives longer.
+        let (id, connection) = unsafe { (PeerName::of(identifier(qp)), (&raw const (*qp).qp_num).read()) };
+        To { peer: id, connection: Some(connection) }
+    }
+
+    fn subject(&self, call: &'static str, ret: c_int) -> Subject<'_> {
+        let Self { connection, .. } = *self;
+        Subject { connection, operation: Some(call), errno: Some(ret), ..self.peer.subject() }
+    }
 }
 
 /// The local range of a request.

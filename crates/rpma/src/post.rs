@@ -137,6 +137,14 @@ impl Post for (Denied<'_>, &Conn) {
     }
 }
 
+/// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the compiler does not keep
+/// the second in a register for the case that the post fails: that would cost each post more than the store.
+#[repr(C)]
+pub struct Posted<Wr> {
+    pub wr: MaybeUninit<Wr>,
+    pub qp: *mut ibv_qp,
+}
+
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "they are the fields of the work request")]
 fn post_send_by(
@@ -150,13 +158,15 @@ fn post_send_by(
     op_context: *const c_void,
 ) -> Result<()> {
     let mut sge = MaybeUninit::<ibv_sge>::uninit();
-    let mut wr = MaybeUninit::<ibv_send_wr>::uninit();
+    let mut request = MaybeUninit::<Posted<ibv_send_wr>>::uninit();
     let mut bad_wr = MaybeUninit::<*mut ibv_send_wr>::uninit();
-    let p = wr.as_mut_ptr();
+    let request = request.as_mut_ptr();
     // SAFETY: every write is to a field of our own request, through its address. The queue pair is alive as long
     // as its connection or request, which the caller has. The provider reads only fields that belong to the
     // opcode, all of which are set, and keeps no address of the request or the range.
     let ret = unsafe {
+        (&raw mut (*request).qp).write(qp);
+        let p = (&raw mut (*request).wr).cast::<ibv_send_wr>();
         (&raw mut (*p).wr_id).write(op_context as u64);
         (&raw mut (*p).next).write(ptr::null_mut());
         match range {
@@ -181,14 +191,15 @@ fn post_send_by(
         }
         how.post(qp, p, bad_wr.as_mut_ptr())
     };
-    // SAFETY: the request and its range are still there, with every field that belongs to the opcode.
-    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, p, remote.is_some()) }.into()) }
+    // SAFETY: the request and its range are still there, with every field that belongs to the opcode, and the queue pair is alive.
+    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, request, remote.is_some()) }.into()) }
 }
 
-/// Builds a receive work request and posts it with `post`.
+/// Builds a receive work request and posts it with `post`. `qp` is NULL for a shared receive queue.
 #[inline(always)]
 fn post_recv_with(
     call: &'static str,
+    qp: *mut ibv_qp,
     range: Option<ibv_sge>,
     op_context: *const c_void,
     post: impl FnOnce(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
@@ -198,16 +209,18 @@ fn post_recv_with(
         Some(range) => (ptr::from_mut(sge.write(range)), 1),
         None => (ptr::null_mut(), 0),
     };
-    let mut wr = ibv_recv_wr { wr_id: op_context as u64, next: ptr::null_mut(), sg_list, num_sge };
+    let wr = ibv_recv_wr { wr_id: op_context as u64, next: ptr::null_mut(), sg_list, num_sge };
+    let mut request = Posted { wr: MaybeUninit::new(wr), qp };
+    let request = &raw mut request;
     let mut bad_wr = MaybeUninit::<*mut ibv_recv_wr>::uninit();
-    let ret = post(&mut wr, bad_wr.as_mut_ptr());
-    // SAFETY: the request and its range are still there.
-    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, &raw const wr) }.into()) }
+    let ret = post(request.cast(), bad_wr.as_mut_ptr());
+    // SAFETY: the request and its range are still there, and the queue pair is NULL or alive.
+    if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, request) }.into()) }
 }
 
 #[inline(always)]
 fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
-    post_recv_with("ibv_post_recv", range, op_context, |wr, bad_wr| {
+    post_recv_with("ibv_post_recv", qp, range, op_context, |wr, bad_wr| {
         // SAFETY: the connection or request that the caller borrows keeps `qp` alive; `wr` and `bad_wr` are valid
         // during the call.
         unsafe { hot::post_recv(qp, wr, bad_wr) }
@@ -216,7 +229,7 @@ fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void)
 
 #[inline(always)]
 fn post_srq_recv(srq: *mut ibv_srq, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
-    post_recv_with("ibv_post_srq_recv", range, op_context, |wr, bad_wr| {
+    post_recv_with("ibv_post_srq_recv", ptr::null_mut(), range, op_context, |wr, bad_wr| {
         // SAFETY: the shared receive queue that the caller borrows keeps `srq` alive; `wr` and `bad_wr` are valid
         // during the call.
         unsafe { hot::post_srq_recv(srq, wr, bad_wr) }
@@ -468,7 +481,7 @@ unsafe fn native_atomic_write(
     };
     match ret {
         0 => Ok(()),
-        ret => Err(not_posted::native("ibv_wr_atomic_write", ret, op_context as u64)),
+        ret => Err(not_posted::native("ibv_wr_atomic_write", conn, ret, op_context as u64)),
     }
 }
 
@@ -619,7 +632,7 @@ unsafe fn native_flush(
     };
     match ret {
         0 => Ok(()),
-        ret => Err(not_posted::native("ibv_wr_flush", ret, wr_id)),
+        ret => Err(not_posted::native("ibv_wr_flush", conn, ret, wr_id)),
     }
 }
 

@@ -249,6 +249,15 @@ impl fmt::Display for PeerName {
     }
 }
 
+/// The identifier of a queue pair.
+///
+/// # Safety
+/// `qp` must be a live queue pair that [`CmId::create_queue_pair`] created.
+pub unsafe fn identifier(qp: *mut ibv_qp) -> *mut rdma_cm_id {
+    // SAFETY: the caller guarantees a queue pair whose context was set when it was created.
+    unsafe { (&raw const (*qp).qp_context).read().cast() }
+}
+
 /// What a queue pair is asked for, and what it got.
 pub struct QpCaps {
     pub max_send_wr: u32,
@@ -415,9 +424,12 @@ impl CmId {
         by_errno("rdma_create_qp_ex", ret)?;
         caps.max_send_wr = cap.max_send_wr;
         caps.max_recv_wr = cap.max_recv_wr;
-        // SAFETY: the identifier is alive and has a queue pair.
-        let posts =
-            unsafe { if self.api.plain.is_none() { (*self.id).qp } else { metered::stand_in(self.id) } };
+        // SAFETY: the identifier is alive and has a queue pair, whose context is the consumer's.
+        let posts = unsafe {
+            let posts = if self.api.plain.is_none() { (*self.id).qp } else { metered::stand_in(self.id) };
+            (&raw mut (*posts).qp_context).write(self.id.cast());
+            posts
+        };
         Ok(QueuePair { posts, api: self.api, id: self.id })
     }
 

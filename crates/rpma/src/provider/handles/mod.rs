@@ -12,7 +12,9 @@ mod verbs;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
-pub use cm::{AddrInfo, CmEvent, CmId, EventChannel, PeerName, QpCaps, QueuePair, Side, cm_event_name};
+pub use cm::{
+    AddrInfo, CmEvent, CmId, EventChannel, PeerName, QpCaps, QueuePair, Side, cm_event_name, identifier,
+};
 pub use verbs::{
     CompChannel, CompQueue, MemRegion, ProtDomain, SharedRecvQueue, channel_fd, next_cq_event, query_device,
 };
