@@ -43,13 +43,19 @@ const SEARCHED: u64 = 64 << 20;
 pub(crate) fn may_load(program: &Path, libraries: &[&str]) -> bool {
     let needed = Headers::read(program).map_or(Vec::new(), |headers| headers.needed);
     let is_linked = |library: &&&str| needed.iter().any(|needed| needed.starts_with(library.as_bytes()));
-    let mut others = libraries.iter().filter(|library| !is_linked(library)).peekable();
-    if others.peek().is_none() {
+    let others: Vec<_> = libraries.iter().filter(|library| !is_linked(library)).copied().collect();
+    // Opening a FIFO would wait for its writer.
+    if others.is_empty() || !program.is_file() {
         return false;
     }
     let mut bytes = Vec::new();
     let read = File::open(program).and_then(|file| file.take(SEARCHED).read_to_end(&mut bytes));
-    read.is_ok() && others.any(|library| memmem::find(&bytes, library.as_bytes()).is_some())
+    read.is_ok() && names_any(&bytes, &others)
+}
+
+/// Whether the bytes contain the name of one of the libraries.
+pub(crate) fn names_any(bytes: &[u8], libraries: &[&str]) -> bool {
+    libraries.iter().any(|library| memmem::find(bytes, library.as_bytes()).is_some())
 }
 
 /// What an ELF file tells the dynamic linker.
@@ -108,6 +114,7 @@ mod tests {
         assert!(may_load(&script, &["libibverbs.so"]) && !may_load(&script, &["librdmacm.so"]));
         std::fs::remove_file(&script).unwrap();
         assert!(!may_load(&script, &["libibverbs.so"]), "no file");
+        assert!(!may_load(Path::new("/dev/zero"), &["libibverbs.so"]), "not a regular file");
     }
 
     /// A program header table with one entry of this kind.

@@ -44,7 +44,8 @@ impl Strict {
 /// Whether dlsym(3) finds soft0.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dlsym {
-    /// If the program has the name of libibverbs or librdmacm in it and is not linked with it
+    /// If the program or one of its arguments, or a file named by one, contains the name of libibverbs or librdmacm, and the file is not
+    /// linked with it
     Auto,
     /// In the program and whatever it starts
     On,
@@ -109,8 +110,21 @@ impl Run {
         match self.dlsym {
             Dlsym::On => true,
             Dlsym::Off => false,
-            Dlsym::Auto => can_audit() && elf::may_load(program, &REPLACED),
+            Dlsym::Auto => can_audit() && (elf::may_load(program, &REPLACED) || self.starts_loader(program)),
         }
+    }
+
+    /// Whether an argument is, or names, a program or a script that may load the libraries: those of an interpreter, of a shell, of
+    /// timeout(1). Valgrind fails with an audit library.
+    fn starts_loader(&self, program: &Path) -> bool {
+        let is_valgrind = program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"valgrind"));
+        let may_load = |argument: &OsString| {
+            let path = Path::new(argument);
+            elf::names_any(argument.as_bytes(), &REPLACED)
+                || if path.is_file() { Some(path.to_owned()) } else { find(path) }
+                    .is_some_and(|file| elf::may_load(&file, &REPLACED))
+        };
+        !is_valgrind && self.program.iter().skip(1).any(may_load)
     }
 
     fn try_run(&self) -> (u8, String) {
@@ -131,7 +145,7 @@ impl Run {
         if self.audits(&program) {
             variables.push(("LD_AUDIT", AUDIT, env::var_os("LD_AUDIT")));
         } else if self.dlsym == Dlsym::Auto {
-            self.say("dlsym finds soft0 only in programs that name libibverbs or librdmacm; for others, and in programs that this one starts, --dlsym");
+            self.say("neither the program nor an argument names libibverbs or librdmacm, so dlsym does not find soft0; with --dlsym it does");
         }
         for (variable, file, before) in variables {
             let mut value = match library(file) {

@@ -9,7 +9,7 @@
 //! Identifiers and event channels of rdma_cm belong to no device when they are created. In a program with this library they are those of
 //! softverbs, which serves every address of the host.
 //!
-//! Loading it does nothing: no thread, no descriptor, no output, and the real libraries are loaded when one of their functions is needed.
+//! Loading it starts no thread, opens no descriptor and prints nothing; the real libraries are loaded when one of their functions is needed.
 //!
 //! The node IBVERBS_1.0 of functions that also have IBVERBS_1.1 is left to the real library. Programs of that time have objects of another
 //! layout, which they get from functions of the same node.
@@ -26,5 +26,6 @@ mod messages;
 mod rdma;
 mod regions;
 mod rsockets;
+mod unreached;
 mod verbs;
 mod whose;

@@ -30,10 +30,24 @@ fn level() -> LevelFilter {
     asked.and_then(|level| level.to_str()?.parse().ok()).unwrap_or(LevelFilter::Warn)
 }
 
+static CONNECTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a function of softverbs was called.
+pub(crate) fn has_begun() -> bool {
+    CONNECTED.load(Ordering::Relaxed)
+}
+
+/// Prints a warning of this library, if SOFTVERBS_LOG permits.
+pub(crate) fn warn(text: &str) {
+    if level() >= LevelFilter::Warn {
+        // A failure leaves nothing to be done.
+        let _ = std::io::stderr().write_all(format!("softverbs: warn: {text}\n").as_bytes());
+    }
+}
+
 /// Begins to use softverbs: connects its messages to stderr, and creates the descriptor for asynchronous events, which programs expect in the
 /// context wherever they have it from. Only the first call does anything.
 pub(crate) fn begin() {
-    static CONNECTED: AtomicBool = AtomicBool::new(false);
     if !CONNECTED.load(Ordering::Relaxed)
         && !CONNECTED.swap(true, Ordering::Relaxed)
         && log::set_logger(&Stderr).is_ok()

@@ -6,10 +6,16 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Whether a function of the real library was called through this one.
+pub(crate) fn was_called() -> bool {
+    !HANDLE.load(Ordering::Relaxed).is_null()
+}
+
 /// The handle of the library, which a program that uses it has loaded already; a reference that is never given back. A search from the place
 /// of this library on (RTLD_NEXT) would not find a library that was loaded with RTLD_LOCAL, as extensions of Python do.
 fn library() -> *mut c_void {
-    static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let known = HANDLE.load(Ordering::Acquire);
     if !known.is_null() {
         return known;
