@@ -11,6 +11,7 @@
 //! another process.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsRawFd, RawFd};
@@ -31,9 +32,14 @@ const LINK: &str = "/memfd:softverbs-";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence(pub [u8; LEN]);
 
+/// Names that are kept after they were replaced: a program may fork many times while one of its connections is being established.
+const KEPT: usize = 16;
+
 struct Own {
     file: Socket,
     evidence: Evidence,
+    /// The names before this one, the last one at the end.
+    before: VecDeque<Evidence>,
     /// [`fork::forks`] when it was drawn.
     forks: u32,
 }
@@ -53,7 +59,8 @@ impl Own {
     fn new() -> Result<Self, Errno> {
         fork::undivided(|| {
             let (name, evidence, forks) = Self::draw()?;
-            Ok(Self { file: Socket::note(sys::named_file(&name)?), evidence, forks })
+            let file = Socket::note(sys::named_file(&name)?);
+            Ok(Self { file, evidence, before: VecDeque::new(), forks })
         })
     }
 
@@ -61,6 +68,10 @@ impl Own {
         fork::undivided(|| {
             let (name, evidence, forks) = Self::draw()?;
             sys::replace(&self.file, &sys::named_file(&name)?)?;
+            if self.before.len() == KEPT {
+                self.before.pop_front();
+            }
+            self.before.push_back(self.evidence);
             (self.evidence, self.forks) = (evidence, forks);
             Ok(())
         })
@@ -92,6 +103,15 @@ impl Evidence {
         };
         Ok((own.file.as_raw_fd(), own.evidence))
     }
+
+    /// Whether this was the evidence of this process at some time since `first` was: a peer reads it a moment later, and the process may fork
+    /// in between. False if `first` has been replaced more than [`KEPT`] times.
+    pub(crate) fn was_own_since(self, first: Self) -> bool {
+        lock(OWN.get()).as_ref().is_some_and(|own| {
+            let mut names = own.before.iter().chain([&own.evidence]).skip_while(|name| **name != first);
+            names.any(|name| *name == self)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -112,6 +132,28 @@ mod tests {
         other.kill().unwrap();
         other.wait().unwrap();
         assert!(matches!(Evidence::of(pid, 0), Err(libc::EPROTO | libc::ENOENT)), "it is another file");
+    }
+
+    #[test]
+    fn what_a_peer_reads_during_a_fork_is_proof() {
+        let fork = || assert!(fork::tests::in_child(|| true));
+        let (_, too_early) = Evidence::own().unwrap();
+        fork();
+        let (_, first) = Evidence::own().unwrap();
+        fork();
+        let (_, second) = Evidence::own().unwrap();
+        fork();
+        let (_, third) = Evidence::own().unwrap();
+        for name in [first, second, third] {
+            assert!(name.was_own_since(first));
+        }
+        assert!(!too_early.was_own_since(first) && !Evidence([b'7'; LEN]).was_own_since(first));
+        assert!(!fork::tests::in_child(move || first.was_own_since(first)), "a child has none of them");
+        for _ in 0..=KEPT {
+            fork();
+            Evidence::own().unwrap();
+        }
+        assert!(!third.was_own_since(first));
     }
 
     #[test]

@@ -162,10 +162,21 @@ extern "C" fn in_child() {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
     use super::*;
+
+    /// Held for writing by a test that forks.
+    static FORKING: RwLock<()> = RwLock::new(());
+
+    /// No test forks until this is dropped. After a fork each process draws new evidence, so an offer that is under way counts for nothing.
+    pub(crate) fn no_forks() -> RwLockReadGuard<'static, ()> {
+        FORKING.read().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// What `f` says in a child; false also if the child is killed. It must be fit for a child of a process with threads.
     pub(crate) fn in_child(f: impl FnOnce() -> bool) -> bool {
+        let _alone = FORKING.write().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the child calls `f` and _exit; malloc is usable after fork(2).
         unsafe {
             match libc::fork() {

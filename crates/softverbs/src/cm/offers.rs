@@ -55,6 +55,11 @@ fn answer(initiator: Evidence) -> Vec<u8> {
     [&[ACCEPTED], &initiator.0[..]].concat()
 }
 
+/// The evidence in such an answer.
+fn answered(message: &[u8]) -> Option<Evidence> {
+    message.strip_prefix(&[ACCEPTED])?.try_into().ok().map(Evidence)
+}
+
 /// What shows the peer that this process may inspect it; else why they share nothing.
 fn evidence_of_peer(socket: &OwnedFd, number: RawFd) -> Result<Evidence, String> {
     if !unix::is_of_same_user(socket) {
@@ -103,6 +108,8 @@ fn is_affordable(fd: &impl AsRawFd) -> bool {
 pub(super) struct Offered {
     memory: Mine,
     bell: Socket,
+    /// The evidence of this process when the offer was sent.
+    own: Evidence,
 }
 
 impl Offered {
@@ -142,17 +149,17 @@ impl Offered {
         if !is_affordable(memory.file()) {
             return Err("there are few descriptors left".into());
         }
-        let (own, _) = Evidence::own().map_err(|_| "there are no descriptors left")?;
-        unix::send_with(&bell, &offer(listener, own), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
+        let (number, own) = Evidence::own().map_err(|_| "there are no descriptors left")?;
+        unix::send_with(&bell, &offer(listener, number), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
             .map_err(|_| "the offer could not be sent")?;
-        Ok(Self { memory, bell })
+        Ok(Self { memory, bell, own })
     }
 
     /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt: nobody knows whether it has.
     pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
         let mut message = [0; 1 + evidence::LEN];
         match sys::recv(&self.bell, &mut message) {
-            Ok(n) if n > 0 && message[..n] == answer(Evidence::own()?.1) => {
+            Ok(n) if answered(&message[..n]).is_some_and(|shown| shown.was_own_since(self.own)) => {
                 Ok(Some(self.memory.share(self.bell)))
             }
             Ok(0) | Err(libc::EAGAIN | libc::ECONNRESET) => {
