@@ -16,40 +16,29 @@ use super::event::Event;
 use super::incoming::{Request, Unfetched};
 use super::listen::Listener;
 use super::options::Options;
+use super::phase::{Held, Phase};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
 use crate::socket::Socket;
 use rdma_sys::rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
-    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED,
 };
 
 /// An event channel.
 pub(crate) type Channel = Arc<EventQueue<Event>>;
 
-/// The state of an identifier in the life of a connection.
-pub(crate) enum Phase {
-    /// Created; neither listening nor connecting.
-    Idle,
-    Listening(Arc<Listener>),
-    /// The program has called rdma_connect(3).
-    Connecting(Option<Arc<Outgoing>>),
-    /// The identifier of a connect request that the program has neither accepted nor rejected.
-    Requested(Request),
-    /// The program has called rdma_accept(3). `awaits`: the peer has announced a first FPDU, which establishes the connection.
-    Accepting {
-        awaits: bool,
-    },
-    Connected,
-    /// The connection ended before the ESTABLISHED event was queued.
-    BrokenEarly,
-    /// The connection, or the attempt, has ended.
-    Ended,
+/// What identifiers hold.
+pub(super) enum Sockets {}
+
+impl Held for Sockets {
+    type Listener = Arc<Listener>;
+    type Attempt = Arc<Outgoing>;
+    type Request = Request;
 }
 
-pub(crate) struct State {
-    pub phase: Phase,
+pub(super) struct State {
+    pub phase: Phase<Sockets>,
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
     /// The address of rdma_bind_addr(3), which the identifier keeps until it is destroyed.
@@ -69,7 +58,16 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    pub(crate) fn new(channel: Option<Channel>, phase: Phase) -> Arc<Self> {
+    pub(crate) fn new(channel: Option<Channel>) -> Arc<Self> {
+        Self::with_phase(channel, Phase::Idle)
+    }
+
+    /// The identifier of a connect request.
+    pub(crate) fn requested(channel: Option<Channel>, request: Request) -> Arc<Self> {
+        Self::with_phase(channel, Phase::Requested(request))
+    }
+
+    fn with_phase(channel: Option<Channel>, phase: Phase<Sockets>) -> Arc<Self> {
         Arc::new(Self {
             handle: AtomicUsize::new(0),
             state: Mutex::new(State {
@@ -89,31 +87,28 @@ impl Id {
         self.handle.store(handle, Ordering::Release);
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Queues an event and enters the phase that it implies.
+    /// Queues an event of the connection, and what follows from it; nothing once the end has been reported.
     pub(crate) fn raise(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
-        let broken = matches!(state.phase, Phase::BrokenEarly);
-        match event.kind {
-            RDMA_CM_EVENT_ESTABLISHED if !broken => state.phase = Phase::Connected,
-            RDMA_CM_EVENT_ESTABLISHED
-            | RDMA_CM_EVENT_DISCONNECTED
-            | RDMA_CM_EVENT_CONNECT_ERROR
-            | RDMA_CM_EVENT_REJECTED
-            | RDMA_CM_EVENT_UNREACHABLE => state.phase = Phase::Ended,
-            _ => {}
+        let kinds = state.phase.report(event.kind);
+        let Some(channel) = &state.channel else { return };
+        let mut event = Some(event);
+        for &kind in kinds {
+            let id = self.handle.load(Ordering::Acquire);
+            channel.push(event.take().unwrap_or_else(|| Event::new(id, kind, 0)));
         }
-        let established = event.kind == RDMA_CM_EVENT_ESTABLISHED;
-        let id = event.id;
-        if let Some(channel) = &state.channel {
+    }
+
+    /// Queues an event that is not about a connection of the identifier: an address or a route was found, a connect request has arrived.
+    pub(crate) fn notify(&self, mut event: Event) {
+        event.id = self.handle.load(Ordering::Acquire);
+        if let Some(channel) = &self.state().channel {
             channel.push(event);
-            if established && broken {
-                channel.push(Event::new(id, RDMA_CM_EVENT_DISCONNECTED, 0));
-            }
         }
     }
 
@@ -121,16 +116,12 @@ impl Id {
     pub(crate) fn may_report(&self) -> bool {
         let id = self.handle.load(Ordering::Acquire);
         let state = self.state();
-        match state.phase {
-            Phase::Listening(_)
-            | Phase::Connecting(_)
-            | Phase::Accepting { .. }
-            | Phase::Connected
-            | Phase::BrokenEarly => true,
-            Phase::Idle | Phase::Requested(_) | Phase::Ended => {
-                state.channel.as_ref().is_some_and(|channel| channel.contains(|event| event.id == id))
-            }
-        }
+        state.phase.may_report()
+            || state.channel.as_ref().is_some_and(|channel| channel.contains(|event| event.id == id))
+    }
+
+    pub(crate) fn set_channel(&self, channel: Option<Channel>) {
+        self.state().channel = channel;
     }
 
     /// Moves the identifier, with its queued events, to another channel. Without one they are discarded.
@@ -171,19 +162,9 @@ impl ConnObserver for Id {
     }
 
     fn ended(&self) {
-        let mut state = self.state();
-        let kind = match state.phase {
-            Phase::Connected => RDMA_CM_EVENT_DISCONNECTED,
-            Phase::Accepting { awaits: true } => RDMA_CM_EVENT_CONNECT_ERROR,
-            // The peer may use the connection and close it before the call that establishes it here has returned.
-            Phase::Connecting(_) | Phase::Accepting { awaits: false } => {
-                state.phase = Phase::BrokenEarly;
-                return;
-            }
-            _ => return,
-        };
-        drop(state);
-        // A connection that never was has failed; one that ends has not.
+        let due = self.state().phase.ended();
+        let Some(kind) = due else { return };
+        // A connection that was never established has failed; one that ends has not.
         let status = if kind == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
         self.raise(Event::new(0, kind, status));
     }
@@ -197,11 +178,12 @@ pub(crate) fn is_connect_request(event: &Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 
     /// The events of an accepted connection that ends and is then established.
     fn events(awaits: bool) -> Vec<u32> {
         let channel = Arc::new(EventQueue::new().unwrap());
-        let id = Id::new(Some(channel.clone()), Phase::Accepting { awaits });
+        let id = Id::with_phase(Some(channel.clone()), Phase::Accepting { awaits });
         id.ended();
         if !awaits {
             id.established();

@@ -204,7 +204,7 @@ impl Listener {
             event.initiator_depth = depth(enhanced.ird);
         }
         event.request = Some(request);
-        id.raise(event);
+        id.notify(event);
     }
 
     /// The peer of a connect request that was not fetched has gone. If the program may have been told of this request alone, it can still

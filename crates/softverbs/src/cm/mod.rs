@@ -3,6 +3,7 @@
 
 pub(crate) mod addr;
 pub(crate) mod binding;
+pub(crate) mod calls;
 mod complaints;
 pub(crate) mod connect;
 pub(crate) mod event;
@@ -13,6 +14,7 @@ pub(crate) mod listen;
 pub(crate) mod negotiate;
 pub(crate) mod offers;
 pub(crate) mod options;
+mod phase;
 mod socket;
 
-pub(crate) use socket::{prepare, send_reply};
+use socket::{prepare, send_reply};

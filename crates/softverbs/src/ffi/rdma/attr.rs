@@ -7,7 +7,6 @@ use std::ptr::addr_of;
 
 use super::finish;
 use super::handle::IdObject;
-use crate::cm::id::Phase;
 
 const STATE: c_int = 1;
 const ACCESS_FLAGS: c_int = 1 << 3;
@@ -43,7 +42,7 @@ pub unsafe fn rdma_init_qp_attr(
     if !bound || !matches!(wanted, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) {
         return finish(Err(libc::EINVAL));
     }
-    let begun = !matches!(cm.state().phase, Phase::Idle | Phase::Requested(_));
+    let begun = cm.has_begun() || cm.is_listening();
     // SAFETY: all-zero is a valid ibv_qp_attr.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
     attr.qp_state = wanted;

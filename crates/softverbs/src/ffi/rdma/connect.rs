@@ -4,25 +4,17 @@
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_event_type, rdma_cm_id, rdma_conn_param};
 use std::ptr::{addr_of, addr_of_mut};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::finish;
 use super::handle::IdObject;
 use super::param::{Carrier, read_param, read_private_data};
 use super::qp::connection_of;
 use super::sync;
-use crate::cm::binding::permit_rebind;
-use crate::cm::connect::{Attempt, Outgoing};
-use crate::cm::id::{Id, Phase};
-use crate::cm::listen::Listener;
-use crate::cm::negotiate;
-use crate::cm::offers::Offer;
-use crate::cm::{self, addr, send_reply};
-use crate::faults::{self, Event};
+use crate::cm::addr;
+use crate::cm::id::Id;
 use crate::ffi::context::owns;
-use crate::qp::{ConnObserver, Qp, Stream, numbers};
-use crate::socket::Socket;
-use iwarp::mpa;
+use crate::qp::{Qp, numbers};
 
 /// Listens for connect requests, which are reported as events, or fetched with [`super::rdma_get_request`]. EINVAL: the identifier is not
 /// bound, or in use. EADDRINUSE, EADDRNOTAVAIL: it shares its address, or the port of a wildcard address, with another one
@@ -36,29 +28,10 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let result = (|| {
         // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_listen(3)).
         let own = unsafe { &IdObject::own(id).cm };
-        let ready = {
-            let state = own.state();
-            matches!(state.phase, Phase::Idle) && state.socket.is_some()
-        };
-        if !ready {
-            return Err(libc::EINVAL);
-        }
+        own.can_listen()?;
         // SAFETY: `id` has not been destroyed (rdma_listen(3)).
         unsafe { sync::prepare(id) }?;
-        let socket = {
-            let mut state = own.state();
-            let binding = state.binding.as_ref().ok_or(libc::EINVAL)?;
-            let addr = binding.addr();
-            if let Err(refused) = binding.claim() {
-                drop(state);
-                return Err(refused.errno(&addr));
-            }
-            state.socket.take().ok_or(libc::EINVAL)?
-        };
-        permit_rebind(&socket);
-        let listener = Listener::start(own, socket, backlog).inspect_err(|_| own.state().binding = None)?;
-        own.state().phase = Phase::Listening(listener);
-        Ok(())
+        own.listen(backlog)
     })();
     finish(result)
 }
@@ -84,69 +57,16 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         let param = unsafe { read_param(param, Carrier::Request) }?;
         // SAFETY: `id` has not been destroyed (rdma_connect(3)).
         let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
-        if own.state().dst.is_none() || !matches!(own.state().phase, Phase::Idle) {
-            return Err(libc::EINVAL);
-        }
+        own.can_connect()?;
         // SAFETY: `id` has not been destroyed (rdma_connect(3)).
         unsafe { sync::prepare(id) }?;
-        let (dst, timeout, bound, options) = {
-            let mut state = own.state();
-            let Some(dst) = state.dst else { return Err(libc::EINVAL) };
-            if !matches!(state.phase, Phase::Idle) {
-                return Err(libc::EINVAL);
+        own.connect(qp, param.into(), |source| {
+            // SAFETY: `id` has not been destroyed (rdma_connect(3)). The program does not read this field during the call.
+            unsafe {
+                let src = addr_of_mut!((*id).route.addr.__bindgen_anon_1.src_storage);
+                src.write(addr::to_storage(source).0);
             }
-            state.phase = Phase::Connecting(None);
-            (dst, state.timeout, state.socket.take(), state.options)
-        };
-        qp.set_ack_timeout(options.ack_timeout);
-        let offer = param.offer();
-        let frame = negotiate::request(offer);
-        let started = (|| {
-            let mut request = Vec::new();
-            mpa::encode(&frame, &param.private_data, &mut request).map_err(|_| libc::EINVAL)?;
-            let is_bound = bound.is_some();
-            let socket = match bound {
-                Some(socket) => socket,
-                None => Socket::new(addr::family(&dst))?,
-            };
-            if is_bound {
-                permit_rebind(&socket);
-            } else {
-                options.apply(&socket);
-            }
-            let rnr_retry = param.rnr_retry;
-            let attempt = Attempt { qp, request, offer, rnr_retry, dst, timeout };
-            if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Connect)) {
-                return Outgoing::start_to_fail(own, socket, attempt, fault);
-            }
-            cm::prepare(&socket);
-            let connected = addr::connect(&socket, &dst);
-            if !is_bound && matches!(connected, Ok(()) | Err(libc::EINPROGRESS)) {
-                let local = addr::local(&socket)?;
-                // SAFETY: `id` has not been destroyed (rdma_connect(3)). The program does not read this field during the call.
-                unsafe {
-                    let src = addr_of_mut!((*id).route.addr.__bindgen_anon_1.src_storage);
-                    src.write(addr::to_storage(&local).0);
-                }
-            }
-            Outgoing::start(own, socket, connected, attempt)
-        })();
-        let mut state = own.state();
-        match started {
-            Ok(outgoing) => {
-                // The engine may already have reported the outcome.
-                if matches!(state.phase, Phase::Connecting(None)) {
-                    state.phase = Phase::Connecting(Some(outgoing));
-                }
-                Ok(())
-            }
-            Err(e) => {
-                state.phase = Phase::Idle;
-                // Its socket is gone: it can be bound again.
-                state.binding = None;
-                Err(e)
-            }
-        }
+        })
     })();
     // SAFETY: `id` has not been destroyed, and the attempt was started after `prepare`.
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
@@ -159,7 +79,7 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
 ///
 /// `id` must be the identifier that `own` belongs to, not destroyed, and its field `qp` NULL or a queue pair that has not been destroyed.
 unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc<Qp>> {
-    if let Some(qp) = own.state().qp.clone() {
+    if let Some(qp) = own.qp() {
         return Some(qp);
     }
     // SAFETY: the caller guarantees that the field is NULL or a queue pair that has not been destroyed.
@@ -171,7 +91,7 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc
             owns(addr_of!((*c).context).read()).then(|| connection_of(c))
         }
     }?;
-    own.state().qp = Some(qp.clone());
+    own.set_qp(Some(qp.clone()));
     Some(qp)
 }
 
@@ -190,51 +110,10 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
         let param = unsafe { read_param(param, Carrier::Accept) }?;
         // SAFETY: `id` has not been destroyed (rdma_accept(3)).
         let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
-        if !matches!(own.state().phase, Phase::Requested(_)) {
-            return Err(libc::EINVAL);
-        }
+        own.can_accept()?;
         // SAFETY: `id` has not been destroyed (rdma_accept(3)).
         unsafe { sync::prepare(id) }?;
-        let (request, awaits) = {
-            let mut state = own.state();
-            match std::mem::replace(&mut state.phase, Phase::Ended) {
-                Phase::Requested(request) => {
-                    let awaits = request.frame.enhanced.is_some_and(|e| e.peer_to_peer);
-                    state.phase = Phase::Accepting { awaits };
-                    (request, awaits)
-                }
-                other => {
-                    state.phase = other;
-                    return Err(libc::EINVAL);
-                }
-            }
-        };
-        qp.set_ack_timeout(own.state().options.ack_timeout);
-        let (reply, agreed) = negotiate::accept(&request.frame, param.offer());
-        // Before the reply, with which the peer looks for the answer.
-        let rings = request.offer.and_then(Offer::accept);
-        let socket = request.socket.filter(|socket| send_reply(socket, &reply, &param.private_data));
-        let Some(socket) = socket else {
-            own.state().phase = Phase::Ended;
-            return Err(libc::ECONNRESET);
-        };
-        let weak: Weak<Id> = Arc::downgrade(own);
-        let observer: Weak<dyn ConnObserver> = weak;
-        qp.connect(Stream {
-            socket,
-            rings,
-            crc: agreed.crc,
-            ord: u32::from(agreed.ord),
-            role: agreed.role,
-            early: Vec::new(),
-            rnr_retry: param.rnr_retry,
-            peer: request.peer,
-            observer,
-        })?;
-        if !awaits {
-            own.established();
-        }
-        Ok(())
+        own.accept(&qp, &param.into())
     })();
     // SAFETY: `id` has not been destroyed, and the connection was accepted after `prepare`.
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
@@ -251,18 +130,7 @@ pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len:
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `private_data` points to `len` bytes (rdma_reject(3)).
         let private_data = unsafe { read_private_data(private_data, len, Carrier::Reject) }?;
-        let request = {
-            let mut state = own.state();
-            match std::mem::replace(&mut state.phase, Phase::Ended) {
-                Phase::Requested(request) => request,
-                other => {
-                    state.phase = other;
-                    return Err(libc::EINVAL);
-                }
-            }
-        };
-        request.reject(&private_data);
-        Ok(())
+        own.reject(&private_data)
     })();
     finish(result)
 }
@@ -286,8 +154,7 @@ pub unsafe fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, 
 pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_establish(3)).
     let (own, qp) = unsafe { (&IdObject::own(id).cm, addr_of!((*id).qp).read()) };
-    let connected = matches!(own.state().phase, Phase::Connected);
-    finish(if connected && qp.is_null() { Ok(()) } else { Err(libc::EINVAL) })
+    finish(if own.is_connected() && qp.is_null() { Ok(()) } else { Err(libc::EINVAL) })
 }
 
 /// Takes note of an asynchronous event of the queue pair, which changes nothing: iWARP connections are established by their first message.
@@ -299,8 +166,7 @@ pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 pub unsafe fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type::Type) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_notify(3)).
     let own = unsafe { &IdObject::own(id).cm };
-    let none = matches!(own.state().phase, Phase::Idle | Phase::Listening(_) | Phase::Requested(_));
-    finish(if none { Err(libc::EINVAL) } else { Ok(()) })
+    finish(if own.has_begun() { Ok(()) } else { Err(libc::EINVAL) })
 }
 
 /// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED event; a synchronous identifier
@@ -312,26 +178,13 @@ pub unsafe fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type::Type) -> 
 pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_disconnect(3)).
     let own = unsafe { &IdObject::own(id).cm };
-    let (qp, over) = {
-        let state = own.state();
-        match &state.phase {
-            Phase::Accepting { .. } | Phase::Connected | Phase::BrokenEarly => (state.qp.clone(), false),
-            Phase::Ended => (state.qp.clone(), true),
-            _ => return finish(Err(libc::EINVAL)),
-        }
-    };
-    // A queue pair that is destroyed has taken the connection with it, and nothing is reported.
-    let reported = !over && qp.as_ref().is_some_and(|qp| !qp.is_destroyed());
-    if let Some(qp) = qp {
-        qp.disconnect();
-    }
     // SAFETY: `id` has not been destroyed; the end of a connection that was not over is reported.
-    finish(unsafe {
-        if reported {
+    finish(own.disconnect().and_then(|is_reported| unsafe {
+        if is_reported {
             sync::end(id)
         } else {
             sync::drain(id);
             Ok(())
         }
-    })
+    }))
 }

@@ -14,7 +14,6 @@ use super::{
     finish, rdma_bind_addr, rdma_create_id, rdma_create_qp, rdma_destroy_id, rdma_destroy_qp,
     rdma_destroy_srq, rdma_resolve_addr, rdma_resolve_route, sync,
 };
-use crate::cm::id::Phase;
 use crate::ffi::context;
 use crate::ffi::unsupported;
 use crate::lock;
@@ -149,7 +148,7 @@ unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
     // SAFETY: `listen` has not been destroyed, nor has its channel. The event has just been taken, and so has the identifier in it.
     unsafe {
         let own = IdObject::own(listen);
-        if !sync::waits(listen) || !matches!(own.cm.state().phase, Phase::Listening(_)) {
+        if !sync::waits(listen) || !own.cm.is_listening() {
             return Err(libc::EINVAL);
         }
         sync::forget_event(listen);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::pd::default_pd;
 use super::queues::Made;
 use crate::cm::addr;
-use crate::cm::id::{Channel, Id, Phase};
+use crate::cm::id::{Channel, Id};
 use crate::cm::incoming::Request;
 use crate::ffi::context;
 use crate::ffi::object::Object;
@@ -61,5 +61,5 @@ pub(super) fn new_requested_id(
         c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
     c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer).0;
-    create_object(c, Id::new(queue, Phase::Requested(request)))
+    create_object(c, Id::requested(queue, request))
 }

@@ -14,12 +14,10 @@ use super::handle::{IdObject, blank_id, create_object};
 use super::pd::default_pd;
 use super::sync;
 use crate::cm::addr;
-use crate::cm::binding::{Binding, Refused};
 use crate::cm::event::Event;
-use crate::cm::id::{Id, Phase};
+use crate::cm::id::Id;
 use crate::ffi::context;
 use crate::ffi::unsupported;
-use crate::socket::Socket;
 use crate::sys;
 
 /// Creates an identifier. If `channel` is NULL it is synchronous: its functions return when the operation is over, with the error that the
@@ -48,7 +46,7 @@ pub unsafe fn rdma_create_id(
         _ => return finish(Err(libc::EINVAL)),
     }
     // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_create_id(3)).
-    let cm = Id::new(unsafe { queue_of(channel) }, Phase::Idle);
+    let cm = Id::new(unsafe { queue_of(channel) });
     let c = create_object(blank_id(channel, context, ps), cm);
     // SAFETY: `id` points to a pointer for the result (rdma_create_id(3)).
     unsafe { id.write(c) };
@@ -65,25 +63,8 @@ pub unsafe fn rdma_create_id(
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_destroy_id(3)).
     let own = unsafe { &IdObject::own(id).cm }.clone();
-    let (phase, qp, socket, binding) = {
-        let mut state = own.state();
-        let phase = std::mem::replace(&mut state.phase, Phase::Ended);
-        (phase, state.qp.take(), state.socket.take(), state.binding.take())
-    };
-    match phase {
-        Phase::Listening(listener) => listener.close(),
-        Phase::Connecting(Some(outgoing)) => outgoing.cancel(),
-        Phase::Requested(request) => request.reject(&[]),
-        _ => {}
-    }
-    if let Some(qp) = qp {
-        qp.disconnect();
-    }
-    // In this order: the address is free when its socket is closed.
-    drop(socket);
-    drop(binding);
-    own.leave_channel();
-    // SAFETY: the program does not use `id` any more (rdma_destroy_id(3)). `leave_channel` has withdrawn the events that carry its address.
+    own.destroy();
+    // SAFETY: the program does not use `id` any more (rdma_destroy_id(3)). `destroy` has withdrawn the events that carry its address.
     unsafe {
         sync::forget_event(id);
         sync::drop_channel(addr_of!((*id).channel).read());
@@ -152,20 +133,7 @@ pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int 
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
         let wanted = unsafe { addr::read(addr) }?;
-        let bind = || {
-            let mut state = own.state();
-            if !matches!(state.phase, Phase::Idle) || state.binding.is_some() {
-                return Err(Refused::Errno(libc::EINVAL));
-            }
-            let socket = Socket::new(addr::family(&wanted))?;
-            state.options.apply(&socket);
-            let binding = Binding::new(&socket, &wanted, state.options.reuse)?;
-            let bound = binding.addr();
-            state.socket = Some(socket);
-            state.binding = Some(binding);
-            Ok(bound)
-        };
-        let bound = bind().map_err(|refused| refused.errno(&wanted))?;
+        let bound = own.bind(&wanted)?;
         // SAFETY: `id` has not been destroyed (rdma_bind_addr(3)).
         unsafe { enter(id, Some(&bound), None) };
         Ok(())
@@ -193,29 +161,15 @@ pub unsafe fn rdma_resolve_addr(
         let own = unsafe { &IdObject::own(id).cm };
         // SAFETY: `dst` is NULL or points to a socket address (rdma_resolve_addr(3)).
         let to = unsafe { addr::read(dst) }?;
-        let bound = || own.state().binding.as_ref().map(Binding::addr);
-        if !matches!(own.state().phase, Phase::Idle) {
-            return Err(libc::EINVAL);
-        }
-        if !src.is_null() && bound().is_none() {
+        if !src.is_null() && own.bound().is_none() {
             // SAFETY: `id` has not been destroyed and `src` points to a socket address (rdma_resolve_addr(3)).
             let ret = unsafe { rdma_bind_addr(id, src) };
             if ret != 0 {
                 return Err(sys::errno());
             }
         }
-        let from = match bound() {
-            Some(bound) => bound,
-            None => addr::source_for(&to)?,
-        };
-        if addr::family(&from) != addr::family(&to) {
-            return Err(libc::EINVAL);
-        }
-        {
-            let mut state = own.state();
-            state.dst = Some(to);
-            state.timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
-        }
+        let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        let from = own.resolve(to, timeout)?;
         // SAFETY: `id` has not been destroyed (rdma_resolve_addr(3)).
         unsafe { enter(id, Some(&from), Some(&to)) };
         // SAFETY: as before.
@@ -234,7 +188,7 @@ pub unsafe fn rdma_resolve_addr(
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_route(3)).
     let own = unsafe { &IdObject::own(id).cm };
-    if own.state().dst.is_none() {
+    if !own.is_resolved() {
         return finish(Err(libc::EINVAL));
     }
     // SAFETY: `id` has not been destroyed (rdma_resolve_route(3)).
@@ -254,7 +208,7 @@ unsafe fn report(id: *mut rdma_cm_id, kind: rdma_cm_event_type::Type) {
         if is_hidden(addr_of!((*id).channel).read()) {
             sync::keep_event(id, event_to_c(event, id, null_mut()));
         } else {
-            IdObject::own(id).cm.raise(event);
+            IdObject::own(id).cm.notify(event);
         }
     }
 }

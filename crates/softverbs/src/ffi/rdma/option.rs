@@ -6,8 +6,6 @@ use rdma_sys::rdma_cm_id;
 
 use super::finish;
 use super::handle::IdObject;
-use crate::cm::binding::permit_rebind;
-use crate::cm::id::Phase;
 
 const LEVEL_ID: c_int = 0;
 const LEVEL_IB: c_int = 1;
@@ -63,49 +61,13 @@ pub unsafe fn rdma_set_option(
         };
         match (level, optname) {
             (LEVEL_ID, ID_TOS) => {
-                let tos = byte()?;
-                let mut state = cm.state();
-                state.options.tos = Some(tos);
-                let options = state.options;
-                if let Some(socket) = &state.socket {
-                    options.apply_tos(socket);
-                }
-                let listener = match &state.phase {
-                    Phase::Listening(listener) => Some(listener.clone()),
-                    _ => None,
-                };
-                drop(state);
-                if let Some(listener) = listener {
-                    listener.apply_tos(options);
-                }
+                cm.set_tos(byte()?);
                 Ok(())
             }
-            (LEVEL_ID, ID_REUSEADDR) => {
-                let reuse = int()? != 0;
-                let mut state = cm.state();
-                if matches!(state.phase, Phase::Listening(_)) || (!reuse && state.binding.is_some()) {
-                    return Err(libc::EINVAL);
-                }
-                state.options.reuse = reuse;
-                if let (true, Some(binding)) = (reuse, &state.binding) {
-                    binding.permit_reuse();
-                    if let Some(socket) = &state.socket {
-                        permit_rebind(socket);
-                    }
-                }
-                Ok(())
-            }
-            (LEVEL_ID, ID_AFONLY) => {
-                let only = int()? != 0;
-                let mut state = cm.state();
-                if !matches!(state.phase, Phase::Idle) || state.binding.is_some() {
-                    return Err(libc::EINVAL);
-                }
-                state.options.only_ipv6 = Some(only);
-                Ok(())
-            }
+            (LEVEL_ID, ID_REUSEADDR) => cm.set_reuse(int()? != 0),
+            (LEVEL_ID, ID_AFONLY) => cm.set_only_ipv6(int()? != 0),
             (LEVEL_ID, ID_ACK_TIMEOUT) => {
-                cm.state().options.ack_timeout = byte()?;
+                cm.set_ack_timeout(byte()?);
                 Ok(())
             }
             (LEVEL_IB, IB_PATH) => Err(libc::EINVAL),

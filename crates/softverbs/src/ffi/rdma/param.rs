@@ -4,6 +4,7 @@
 use libc::c_void;
 use rdma_sys::rdma_conn_param;
 
+use crate::cm::calls::Params;
 use crate::cm::negotiate::Offer;
 use crate::config;
 use crate::limits::{
@@ -58,9 +59,9 @@ pub(super) struct Param {
     pub(super) qp_num: u32,
 }
 
-impl Param {
-    pub(super) fn offer(&self) -> Offer {
-        Offer { ird: self.ird, ord: self.ord, crc: config::get().crc }
+impl From<Param> for Params {
+    fn from(Param { private_data, ird, ord, rnr_retry, .. }: Param) -> Self {
+        Self { private_data, offer: Offer { ird, ord, crc: config::get().crc }, rnr_retry }
     }
 }
 

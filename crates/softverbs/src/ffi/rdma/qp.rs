@@ -96,7 +96,7 @@ fn given_cq(attr: *mut ibv_cq, id: *mut ibv_cq) -> Result<*mut ibv_cq, Errno> {
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     // SAFETY: `id` has not been destroyed, and no other thread uses it at this time (rdma_create_qp(3)).
     let (own, verbs, c) = unsafe { (IdObject::own(id), addr_of!((*id).verbs).read(), id.read()) };
-    if verbs.is_null() || !c.qp.is_null() || own.cm.state().qp.is_some() {
+    if verbs.is_null() || !c.qp.is_null() || own.cm.qp().is_some() {
         return Err(libc::EINVAL);
     }
     if attr.comp_mask & MASK_PD == 0 || attr.pd.is_null() {
@@ -132,7 +132,7 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
             // has returned.
             unsafe {
                 verbs::enter_init(qp);
-                own.cm.state().qp = Some(connection_of(qp));
+                own.cm.set_qp(Some(connection_of(qp)));
                 made.show(id);
                 addr_of_mut!((*id).qp).write(qp);
                 addr_of_mut!((*id).pd).write(attr.pd);
@@ -163,7 +163,7 @@ pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         }
         let own = IdObject::own(id);
         addr_of_mut!((*id).qp).write(null_mut());
-        own.cm.state().qp = None;
+        own.cm.set_qp(None);
         verbs::destroy_qp(qp);
         let made = std::mem::take(&mut *lock(&own.made));
         made.destroy(id);

@@ -38,7 +38,7 @@ pub(super) unsafe fn prepare(id: *mut rdma_cm_id) -> Result<(), Errno> {
     unsafe {
         if addr_of!((*id).channel).read().is_null() {
             let channel = create_hidden()?;
-            IdObject::own(id).cm.state().channel = queue_of(channel);
+            IdObject::own(id).cm.set_channel(queue_of(channel));
             addr_of_mut!((*id).channel).write(channel);
         }
     }

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The phase of an identifier in the life of a connection: which call is permitted, which event follows, as a value without socket or lock.
+//!
+//! ```text
+//! Idle ── listen ─▶ Listening
+//!   └──── connect ─▶ Connecting ──┬─ ESTABLISHED ─▶ Connected ── DISCONNECTED ─▶ Ended
+//! Requested ─ accept ─▶ Accepting ┘      (REJECTED, UNREACHABLE, CONNECT_ERROR) ─▶ Ended
+//!      └───── reject ─▶ Ended
+//! ```
+//!
+//! The peer may use a new connection and close it before the call that establishes it here has returned. The end is then reported behind
+//! ESTABLISHED ([`Phase::BrokenEarly`]).
+#![forbid(unsafe_code)]
+
+use rdma_sys::rdma_cm_event_type::{
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type as Kind,
+};
+
+use crate::sys::Errno;
+
+/// What an identifier holds in a phase: sockets, or what stands for them in a test.
+pub(super) trait Held {
+    type Listener;
+    type Attempt;
+    type Request;
+}
+
+pub(super) enum Phase<H: Held> {
+    /// Created; neither listening nor connecting.
+    Idle,
+    Listening(H::Listener),
+    /// The program has called rdma_connect(3); the attempt is known once it has been started.
+    Connecting(Option<H::Attempt>),
+    /// The identifier of a connect request that the program has neither accepted nor rejected.
+    Requested(H::Request),
+    /// The program has called rdma_accept(3). `awaits`: the peer has announced a first FPDU, which establishes the connection.
+    Accepting {
+        awaits: bool,
+    },
+    Connected,
+    /// The connection ended before the ESTABLISHED event was queued.
+    BrokenEarly,
+    /// The connection, or the attempt, has ended, or the identifier is being destroyed.
+    Ended,
+}
+
+/// What rdma_disconnect(3) finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Disconnect {
+    /// A connection, whose end will be reported.
+    Ends,
+    /// One that has ended, which has been reported.
+    HasEnded,
+}
+
+impl<H: Held> Phase<H> {
+    /// The identifier is not in use. EINVAL: it is.
+    pub(super) fn idle(&self) -> Result<(), Errno> {
+        if matches!(self, Self::Idle) { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    /// rdma_listen(3). EINVAL: the identifier is in use; `listener` is given back.
+    pub(super) fn listen(&mut self, listener: H::Listener) -> Result<(), H::Listener> {
+        if self.idle().is_err() {
+            return Err(listener);
+        }
+        *self = Self::Listening(listener);
+        Ok(())
+    }
+
+    /// rdma_connect(3) begins. EINVAL: the identifier is in use.
+    pub(super) fn connect(&mut self) -> Result<(), Errno> {
+        self.idle()?;
+        *self = Self::Connecting(None);
+        Ok(())
+    }
+
+    /// The attempt has been started. It may have had its outcome before this.
+    pub(super) fn started(&mut self, attempt: H::Attempt) {
+        if let Self::Connecting(none @ None) = self {
+            *none = Some(attempt);
+        }
+    }
+
+    /// The attempt could not be started, so nothing is reported of it: the program may try again.
+    pub(super) fn not_started(&mut self) {
+        if matches!(self, Self::Connecting(None)) {
+            *self = Self::Idle;
+        }
+    }
+
+    /// There is a connect request to accept or reject. EINVAL: there is none.
+    pub(super) fn requested(&self) -> Result<(), Errno> {
+        if matches!(self, Self::Requested(_)) { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    /// rdma_accept(3); `awaits`: whether the peer of a request has announced a first FPDU. EINVAL: there is no request.
+    pub(super) fn accept(
+        &mut self,
+        awaits: impl FnOnce(&H::Request) -> bool,
+    ) -> Result<(H::Request, bool), Errno> {
+        let request = self.answer()?;
+        let awaits = awaits(&request);
+        *self = Self::Accepting { awaits };
+        Ok((request, awaits))
+    }
+
+    /// The reply that accepts a request could not be sent. The call fails, and nothing is reported.
+    pub(super) fn not_accepted(&mut self) {
+        *self = Self::Ended;
+    }
+
+    /// rdma_reject(3). EINVAL: there is no request.
+    pub(super) fn reject(&mut self) -> Result<H::Request, Errno> {
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<H::Request, Errno> {
+        match std::mem::replace(self, Self::Ended) {
+            Self::Requested(request) => Ok(request),
+            other => {
+                *self = other;
+                Err(libc::EINVAL)
+            }
+        }
+    }
+
+    /// An event of this kind is due. Returns the kinds to queue, in this order: none if the identifier has reported its end or is being
+    /// destroyed.
+    pub(super) fn report(&mut self, kind: Kind) -> &'static [Kind] {
+        const ESTABLISHED: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED];
+        const BOTH: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED];
+        match (kind, &self) {
+            (RDMA_CM_EVENT_ESTABLISHED, Self::Connecting(_) | Self::Accepting { .. }) => {
+                *self = Self::Connected;
+                ESTABLISHED
+            }
+            (RDMA_CM_EVENT_ESTABLISHED, Self::BrokenEarly) => {
+                *self = Self::Ended;
+                BOTH
+            }
+            (RDMA_CM_EVENT_DISCONNECTED, Self::Connected) => {
+                *self = Self::Ended;
+                &[RDMA_CM_EVENT_DISCONNECTED]
+            }
+            // The queue pair could not take the connection: the call or the reply that would have established it has failed.
+            (
+                RDMA_CM_EVENT_CONNECT_ERROR,
+                Self::Connecting(_) | Self::Accepting { .. } | Self::BrokenEarly,
+            ) => {
+                *self = Self::Ended;
+                &[RDMA_CM_EVENT_CONNECT_ERROR]
+            }
+            (RDMA_CM_EVENT_REJECTED, Self::Connecting(_)) => {
+                *self = Self::Ended;
+                &[RDMA_CM_EVENT_REJECTED]
+            }
+            (RDMA_CM_EVENT_UNREACHABLE, Self::Connecting(_)) => {
+                *self = Self::Ended;
+                &[RDMA_CM_EVENT_UNREACHABLE]
+            }
+            _ => &[],
+        }
+    }
+
+    /// The connection has ended. Returns the event that is due now.
+    pub(super) fn ended(&mut self) -> Option<Kind> {
+        match self {
+            Self::Connected => Some(RDMA_CM_EVENT_DISCONNECTED),
+            Self::Accepting { awaits: true } => Some(RDMA_CM_EVENT_CONNECT_ERROR),
+            Self::Connecting(_) | Self::Accepting { awaits: false } => {
+                *self = Self::BrokenEarly;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// rdma_disconnect(3). EINVAL: there never was a connection.
+    pub(super) fn disconnect(&self) -> Result<Disconnect, Errno> {
+        match self {
+            Self::Accepting { .. } | Self::Connected | Self::BrokenEarly => Ok(Disconnect::Ends),
+            Self::Ended => Ok(Disconnect::HasEnded),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// rdma_destroy_id(3): returns what has to be closed. Nothing is reported any more.
+    pub(super) fn destroy(&mut self) -> Self {
+        std::mem::replace(self, Self::Ended)
+    }
+
+    /// Whether an event may become due at any time, without another call of the program.
+    pub(super) fn may_report(&self) -> bool {
+        match self {
+            Self::Listening(_)
+            | Self::Connecting(_)
+            | Self::Accepting { .. }
+            | Self::Connected
+            | Self::BrokenEarly => true,
+            Self::Idle | Self::Requested(_) | Self::Ended => false,
+        }
+    }
+
+    pub(super) fn listener(&self) -> Option<&H::Listener> {
+        match self {
+            Self::Listening(listener) => Some(listener),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(self, Self::Connected)
+    }
+
+    /// The identifier has requested or accepted a connection.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self, Self::Idle | Self::Listening(_) | Self::Requested(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    enum Names {}
+
+    impl Held for Names {
+        type Listener = &'static str;
+        type Attempt = &'static str;
+        type Request = &'static str;
+    }
+
+    type Named = Phase<Names>;
+
+    fn all() -> [Named; 9] {
+        [
+            Phase::Idle,
+            Phase::Listening("listener"),
+            Phase::Connecting(None),
+            Phase::Requested("request"),
+            Phase::Accepting { awaits: true },
+            Phase::Accepting { awaits: false },
+            Phase::Connected,
+            Phase::BrokenEarly,
+            Phase::Ended,
+        ]
+    }
+
+    fn name(phase: &Named) -> &'static str {
+        match phase {
+            Phase::Idle => "idle",
+            Phase::Listening(_) => "listening",
+            Phase::Connecting(None) => "connecting",
+            Phase::Connecting(Some(_)) => "started",
+            Phase::Requested(_) => "requested",
+            Phase::Accepting { awaits: true } => "awaiting",
+            Phase::Accepting { awaits: false } => "accepting",
+            Phase::Connected => "connected",
+            Phase::BrokenEarly => "broken early",
+            Phase::Ended => "ended",
+        }
+    }
+
+    /// The phases in which a call is permitted, with the phase after it. One that is refused changes nothing.
+    fn permitted<T, E>(call: impl Fn(&mut Named) -> Result<T, E>) -> Vec<(&'static str, &'static str)> {
+        let mut permitted = Vec::new();
+        for mut phase in all() {
+            let before = name(&phase);
+            match call(&mut phase) {
+                Ok(_) => permitted.push((before, name(&phase))),
+                Err(_) => assert_eq!(name(&phase), before),
+            }
+        }
+        permitted
+    }
+
+    #[test]
+    fn each_call_has_its_phases() {
+        assert_eq!(permitted(|phase| phase.listen("another")), [("idle", "listening")]);
+        assert_eq!(permitted(Phase::connect), [("idle", "connecting")]);
+        assert_eq!(permitted(|phase| phase.accept(|_| true)), [("requested", "awaiting")]);
+        assert_eq!(permitted(|phase| phase.accept(|_| false)), [("requested", "accepting")]);
+        assert_eq!(permitted(Phase::reject), [("requested", "ended")]);
+        let ended: Vec<_> =
+            permitted(|phase| phase.disconnect()).into_iter().map(|(before, _)| before).collect();
+        assert_eq!(ended, ["awaiting", "accepting", "connected", "broken early", "ended"]);
+    }
+
+    #[test]
+    fn an_event_is_reported_once_and_in_its_phase() {
+        let reported = |kind| {
+            let mut reported = Vec::new();
+            for mut phase in all() {
+                let before = name(&phase);
+                let kinds = phase.report(kind);
+                assert_eq!(kinds.is_empty(), name(&phase) == before, "{before}");
+                if !kinds.is_empty() {
+                    reported.push((before, name(&phase), kinds.len()));
+                    assert_eq!(kinds[0], kind);
+                }
+            }
+            reported
+        };
+        assert_eq!(
+            reported(RDMA_CM_EVENT_ESTABLISHED),
+            [
+                ("connecting", "connected", 1),
+                ("awaiting", "connected", 1),
+                ("accepting", "connected", 1),
+                ("broken early", "ended", 2)
+            ]
+        );
+        assert_eq!(reported(RDMA_CM_EVENT_DISCONNECTED), [("connected", "ended", 1)]);
+        assert_eq!(reported(RDMA_CM_EVENT_REJECTED), [("connecting", "ended", 1)]);
+        assert_eq!(reported(RDMA_CM_EVENT_UNREACHABLE), [("connecting", "ended", 1)]);
+        let failed: Vec<_> =
+            reported(RDMA_CM_EVENT_CONNECT_ERROR).into_iter().map(|(before, ..)| before).collect();
+        assert_eq!(failed, ["connecting", "awaiting", "accepting", "broken early"]);
+    }
+
+    #[test]
+    fn the_outcome_may_come_before_the_attempt_is_known() {
+        let mut phase = Named::Idle;
+        phase.connect().unwrap();
+        phase.report(RDMA_CM_EVENT_REJECTED);
+        phase.started("attempt");
+        assert_eq!(name(&phase), "ended");
+        let mut phase = Named::Idle;
+        phase.connect().unwrap();
+        phase.started("attempt");
+        assert_eq!(name(&phase), "started");
+        let mut phase = Named::Idle;
+        phase.connect().unwrap();
+        phase.not_started();
+        assert_eq!(name(&phase), "idle", "the program may try again");
+    }
+
+    #[test]
+    fn a_destroyed_identifier_reports_nothing() {
+        for mut phase in all() {
+            phase.destroy();
+            assert!(!phase.may_report() && phase.ended().is_none());
+            for kind in 0..20 {
+                assert_eq!(phase.report(kind), &[]);
+            }
+        }
+    }
+}
