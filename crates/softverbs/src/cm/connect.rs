@@ -9,23 +9,21 @@ use std::time::{Duration, Instant};
 
 use super::addr;
 use super::event::Event;
+use super::exchange::{Accepted, Failure, Initiator, Next, Stage};
 use super::id::Id;
-use super::negotiate::{self, Offer, Refusal};
+use super::negotiate::Offer;
 use super::offers::Offered;
 use crate::faults::{Action, Fault};
-use crate::limits::{MAX_READS, REFUSALS, REFUSED_MS};
 use crate::progress::engine::{Engine, Source};
 use crate::progress::timers::Timer;
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use crate::{config, conn, lock};
-use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
+use iwarp::mpa::MAX_FRAME_LEN;
 use iwarp::terminate::Terminate;
 use log::Level;
-use rdma_sys::rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
-};
+use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED};
 
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
@@ -45,29 +43,14 @@ pub(crate) struct Attempt {
     pub timeout: Duration,
 }
 
-enum Stage {
-    /// The TCP connection is being established.
-    Connecting,
-    /// It was refused; the next try is due at this time.
-    Refused(Instant),
-    /// The MPA Request has been sent.
-    AwaitingReply,
-    /// It fails because the fault lab says so; nothing was sent.
-    Doomed,
-}
-
 struct State {
     socket: Socket,
-    stage: Stage,
-    deadline: Instant,
-    received: Vec<u8>,
-    /// How often the TCP connection was refused.
-    refusals: u32,
+    exchange: Initiator,
     /// Memory that was offered to the peer, if it is on this host.
     offered: Option<Offered>,
     /// The end of the time for the TCP connection, then of that for the reply.
     timer: Option<Timer>,
-    /// The time of the next try.
+    /// The time of the next call of connect(2).
     next_try: Option<Timer>,
 }
 
@@ -80,55 +63,15 @@ pub(crate) struct Outgoing {
     state: Mutex<Option<State>>,
 }
 
-/// The MPA Reply, and the bytes that followed it.
-struct Replied {
-    frame: Frame,
-    private_data: Vec<u8>,
-    early: Vec<u8>,
-}
-
-/// The outcome of a failed attempt.
-struct ConnectFailure {
-    event: u32,
-    /// A negative errno.
-    status: i32,
-    /// Of the remote peer.
-    private_data: Vec<u8>,
-    /// What the remote peer did wrong, or requires and softverbs does not support.
-    wrong: Option<String>,
-}
-
-impl ConnectFailure {
-    fn from_errno(e: Errno) -> Self {
-        let kind = match e {
-            libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE => RDMA_CM_EVENT_REJECTED,
-            libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => {
-                RDMA_CM_EVENT_UNREACHABLE
-            }
-            _ => RDMA_CM_EVENT_CONNECT_ERROR,
-        };
-        Self { event: kind, status: -e, private_data: Vec::new(), wrong: None }
-    }
-}
-
 /// Whether this host has an RDMA device.
 fn has_adapter() -> bool {
     std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }
 
 impl Outgoing {
-    fn new(id: &Arc<Id>, socket: Socket, stage: Stage, attempt: Attempt) -> Result<Arc<Self>, Errno> {
+    fn new(id: &Arc<Id>, socket: Socket, attempt: Attempt, exchange: Initiator) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
-        let state = State {
-            socket,
-            stage,
-            deadline: Instant::now() + attempt.timeout,
-            received: Vec::new(),
-            refusals: 0,
-            offered: None,
-            timer: None,
-            next_try: None,
-        };
+        let state = State { socket, exchange, offered: None, timer: None, next_try: None };
         Ok(Arc::new(Self {
             id: Arc::downgrade(id),
             token: engine.token(),
@@ -146,7 +89,8 @@ impl Outgoing {
         attempt: Attempt,
         fault: Fault<'_>,
     ) -> Result<Arc<Self>, Errno> {
-        let outgoing = Self::new(id, socket, Stage::Doomed, attempt)?;
+        let exchange = Initiator::new(attempt.offer, Instant::now(), attempt.timeout).with_fault();
+        let outgoing = Self::new(id, socket, attempt, exchange)?;
         fault.log(format_args!("connection to {}", outgoing.attempt.dst));
         let errno = match fault.action() {
             Action::Timeout => libc::ETIMEDOUT,
@@ -165,7 +109,8 @@ impl Outgoing {
         attempt: Attempt,
     ) -> Result<Arc<Self>, Errno> {
         let (fd, timeout) = (socket.as_raw_fd(), attempt.timeout);
-        let outgoing = Self::new(id, socket, Stage::Connecting, attempt)?;
+        let exchange = Initiator::new(attempt.offer, Instant::now(), timeout);
+        let outgoing = Self::new(id, socket, attempt, exchange)?;
         let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();
         match connected {
@@ -196,9 +141,8 @@ impl Outgoing {
         sys::send(&state.socket, &self.attempt.request)?;
         // Behind what the responder waits for.
         super::socket::limit_intervals(&state.socket);
-        state.stage = Stage::AwaitingReply;
         let limit = config::get().reply_timeout;
-        state.deadline = Instant::now() + limit;
+        state.exchange.sent(Instant::now(), limit);
         let source: Arc<dyn Source> = self.clone();
         state.timer = Some(self.engine.schedule(limit, &source));
         Ok(())
@@ -220,68 +164,70 @@ impl Outgoing {
         Some(state)
     }
 
-    fn fail(&self, ConnectFailure { event: kind, status, private_data, wrong }: ConnectFailure) {
+    /// Ends the attempt with an event, and with a Terminate message if there is one.
+    fn fail(&self, Failure { event: kind, status, private_data, wrong, terminate }: Failure) {
         let Some(state) = self.take() else { return };
+        if let Some((code, crc)) = terminate {
+            // The send buffer of a new connection is much larger than this. If the peer has gone, nobody receives it.
+            let _ = sys::send(&state.socket, &conn::terminate_fpdu(&Terminate::new(code), crc));
+        }
         let Some(id) = self.id.upgrade() else { return };
         let mut event = Event::new(0, kind, status);
         event.private_data = private_data;
-        event.reason = Some(self.report(&state.stage, -status, wrong));
+        event.reason = Some(self.report(state.exchange.stage(), -status, wrong));
         id.raise(event);
     }
 
-    /// Tries once more, a moment later, if the TCP connection was refused: with a device a connect request takes so long that a program that
-    /// closes a listener and opens the next one at the same port, as perftest does, is ready for it. False if that was the last time.
-    fn tries_again(self: &Arc<Self>, errno: Errno) -> bool {
-        let mut guard = lock(&self.state);
-        let Some(state) = &mut *guard else { return false };
-        let before_request = !matches!(state.stage, Stage::AwaitingReply | Stage::Doomed);
-        if errno != libc::ECONNREFUSED || !before_request || state.refusals == REFUSALS {
-            return false;
+    /// Does what the exchange wants next.
+    fn proceed(self: &Arc<Self>, next: Next) {
+        match next {
+            Next::Wait => {}
+            Next::TryAgain(after) => {
+                if let Some(state) = &mut *lock(&self.state) {
+                    self.engine.remove(self.token, state.socket.as_raw_fd());
+                    let source: Arc<dyn Source> = self.clone();
+                    state.next_try = Some(self.engine.schedule(after, &source));
+                }
+            }
+            Next::TryNow => self.try_again(),
+            Next::Established(accepted) => self.accepted(accepted),
+            Next::Failed(failure) => self.fail(failure),
         }
-        let wait = Duration::from_millis(REFUSED_MS << state.refusals);
-        state.refusals += 1;
-        state.stage = Stage::Refused(Instant::now() + wait);
-        self.engine.remove(self.token, state.socket.as_raw_fd());
-        let source: Arc<dyn Source> = self.clone();
-        state.next_try = Some(self.engine.schedule(wait, &source));
-        true
     }
 
-    /// It is time for another try, if one is due.
     fn try_again(self: &Arc<Self>) {
-        let tried = {
-            let mut guard = lock(&self.state);
-            let Some(state) = &mut *guard else { return };
-            if !matches!(state.stage, Stage::Refused(at) if at <= Instant::now()) {
-                return;
-            }
-            state.stage = Stage::Connecting;
-            // The first call is told once more that the last connection has failed.
-            let connected = match addr::connect(&state.socket, &self.attempt.dst) {
-                Err(libc::ECONNABORTED) => addr::connect(&state.socket, &self.attempt.dst),
-                first => first,
-            };
-            match connected {
-                Ok(()) | Err(libc::EINPROGRESS) => {
-                    self.engine.add(self.token, state.socket.as_raw_fd(), WRITE, self.clone())
+        let tried = match &*lock(&self.state) {
+            None => return,
+            Some(State { socket, .. }) => {
+                // The first call returns once more that the last connection has failed.
+                let connected = match addr::connect(socket, &self.attempt.dst) {
+                    Err(libc::ECONNABORTED) => addr::connect(socket, &self.attempt.dst),
+                    first => first,
+                };
+                match connected {
+                    Ok(()) | Err(libc::EINPROGRESS) => {
+                        self.engine.add(self.token, socket.as_raw_fd(), WRITE, self.clone())
+                    }
+                    Err(e) => Err(e),
                 }
-                Err(e) => Err(e),
             }
         };
         if let Err(e) = tried {
-            self.failed(ConnectFailure::from_errno(e));
+            self.failed(e);
         }
     }
 
-    /// The attempt has failed, unless it can be made once more.
-    fn failed(self: &Arc<Self>, failure: ConnectFailure) {
-        if !self.tries_again(-failure.status) {
-            self.fail(failure);
-        }
+    /// A system call has failed.
+    fn failed(self: &Arc<Self>, errno: Errno) {
+        let next = match &mut *lock(&self.state) {
+            Some(state) => state.exchange.failed(errno, Instant::now()),
+            None => return,
+        };
+        self.proceed(next);
     }
 
-    /// Logs the cause, which the event does not show, and gives it.
-    fn report(&self, stage: &Stage, errno: Errno, wrong: Option<String>) -> String {
+    /// Logs the cause, which the event does not show, and returns it.
+    fn report(&self, stage: Stage, errno: Errno, wrong: Option<String>) -> String {
         let dst = self.attempt.dst;
         let text = std::io::Error::from_raw_os_error(errno);
         let (level, why) = match (stage, errno, wrong) {
@@ -306,7 +252,7 @@ impl Outgoing {
                 format!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}"),
             ),
             // Logged when it was decided.
-            (Stage::Doomed, _, _) => {
+            (Stage::FaultInjected, _, _) => {
                 return format!("{dst}: connect failed: {text}, injected by SOFTVERBS_FAULTS");
             }
             // The remote program may have rejected the request, which is no reason for a warning.
@@ -318,73 +264,33 @@ impl Outgoing {
         why
     }
 
-    /// Proceeds as far as the socket permits; `Ok(Some(_))` when the MPA Reply is complete.
-    fn step(self: &Arc<Self>) -> Result<Option<Replied>, ConnectFailure> {
+    /// The socket is ready.
+    fn step(self: &Arc<Self>) -> Next {
         let mut guard = lock(&self.state);
-        let Some(state) = &mut *guard else { return Ok(None) };
-        if matches!(state.stage, Stage::Connecting) {
+        let Some(state) = &mut *guard else { return Next::Wait };
+        if state.exchange.stage() == Stage::Connecting {
             let sent = match sys::get_option(&state.socket, libc::SOL_SOCKET, libc::SO_ERROR) {
                 Ok(0) => self.send_request(state),
                 Ok(e) | Err(e) => Err(e),
             };
             let fd = state.socket.as_raw_fd();
             let watched = sent.and_then(|()| self.engine.watch(self.token, fd, READ));
-            return watched.map(|()| None).map_err(ConnectFailure::from_errno);
+            return watched.map_or_else(|e| state.exchange.failed(e, Instant::now()), |()| Next::Wait);
         }
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(&state.socket, &mut chunk) {
-            // The listener closed the connection without a reply, which rejects the request.
-            Ok(0) => return Err(ConnectFailure::from_errno(libc::ECONNRESET)),
-            Ok(n) => state.received.extend_from_slice(&chunk[..n]),
-            Err(libc::EAGAIN) => return Ok(None),
-            Err(e) => return Err(ConnectFailure::from_errno(e)),
-        }
-        match mpa::decode(Kind::Reply, &state.received) {
-            Ok(Decoded::Need(_)) => Ok(None),
-            Ok(Decoded::Frame { frame, private_data, consumed }) => {
-                let private_data = private_data.to_vec();
-                Ok(Some(Replied { frame, private_data, early: state.received[consumed..].to_vec() }))
-            }
-            Err(e) => {
-                let wrong = Some(e.to_string());
-                let (event, status) = (RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO);
-                Err(ConnectFailure { event, status, private_data: Vec::new(), wrong })
-            }
+            Ok(n) => state.exchange.received(&chunk[..n]),
+            Err(libc::EAGAIN) => Next::Wait,
+            Err(e) => state.exchange.failed(e, Instant::now()),
         }
     }
 
-    /// Ends the attempt because of a reply; the peer is told why where there is a code for it.
-    fn refuse(&self, refusal: Refusal, crc: bool, private_data: Vec<u8>) {
-        let wrong = match refusal {
-            Refusal::Rejected => None,
-            Refusal::Markers => Some("the peer requires MPA markers, which are not supported".into()),
-            Refusal::FirstMessage => Some(
-                "the peer does not accept an RDMA Write as the first message, the only one that softverbs sends".into(),
-            ),
-            Refusal::Depth => Some(format!(
-                "the peer may have more than {MAX_READS} RDMA Reads outstanding, which softverbs does not answer"
-            )),
-        };
-        if let (Some(code), Some(state)) = (refusal.terminate(), &*lock(&self.state)) {
-            // The send buffer of a new connection is much larger than this. If the peer has gone, there is nobody to be told.
-            let _ = sys::send(&state.socket, &conn::terminate_fpdu(&Terminate::new(code), crc));
-        }
-        let (event, status) = match refusal {
-            Refusal::Rejected | Refusal::Markers => (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED),
-            Refusal::FirstMessage | Refusal::Depth => (RDMA_CM_EVENT_CONNECT_ERROR, -libc::EPROTO),
-        };
-        self.fail(ConnectFailure { event, status, private_data, wrong });
-    }
-
-    fn replied(&self, Replied { frame, private_data, early }: Replied) {
-        let agreed = match negotiate::agree(&frame, self.attempt.offer) {
-            Ok(agreed) => agreed,
-            Err(refusal) => return self.refuse(refusal, frame.crc || self.attempt.offer.crc, private_data),
-        };
+    /// The peer has accepted the request.
+    fn accepted(&self, Accepted { agreed, frame, private_data, early }: Accepted) {
         let offered = lock(&self.state).as_mut().and_then(|state| state.offered.take());
         let rings = match offered.map_or(Ok(None), Offered::accepted) {
             Ok(rings) => rings,
-            Err(e) => return self.fail(ConnectFailure::from_errno(e)),
+            Err(e) => return self.fail(e.into()),
         };
         let Some(id) = self.id.upgrade() else { return };
         let Some(state) = self.take() else { return };
@@ -414,20 +320,16 @@ impl Outgoing {
 
 impl Source for Outgoing {
     fn ready(self: Arc<Self>, _events: u32) {
-        match self.step() {
-            Ok(None) => {}
-            Ok(Some(replied)) => self.replied(replied),
-            Err(failure) => self.failed(failure),
-        }
+        let next = self.step();
+        self.proceed(next);
     }
 
     fn timeout(self: Arc<Self>) {
-        let late = lock(&self.state).as_ref().is_some_and(|state| state.deadline <= Instant::now());
-        if late {
-            self.fail(ConnectFailure::from_errno(libc::ETIMEDOUT));
-        } else {
-            self.try_again();
-        }
+        let next = match &mut *lock(&self.state) {
+            Some(state) => state.exchange.expired(Instant::now()),
+            None => return,
+        };
+        self.proceed(next);
     }
 }
 
@@ -439,6 +341,6 @@ struct ImmediateFailure {
 
 impl Source for ImmediateFailure {
     fn ready(self: Arc<Self>, _events: u32) {
-        self.outgoing.failed(ConnectFailure::from_errno(self.errno));
+        self.outgoing.failed(self.errno);
     }
 }

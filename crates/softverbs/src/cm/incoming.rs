@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::exchange::Responder;
 use super::guests::{Pending, Place};
 use super::listen::Listener;
 use super::offers::Offer;
@@ -21,7 +22,7 @@ use crate::progress::engine::Source;
 use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;
-use iwarp::mpa::{self, Decoded, Frame, Kind, MAX_FRAME_LEN};
+use iwarp::mpa::{Frame, MAX_FRAME_LEN};
 
 /// What reports the end of a connection whose request has not been fetched. Nothing else matters: a peer sends nothing before the reply.
 const END: u32 = libc::EPOLLRDHUP as u32;
@@ -30,7 +31,7 @@ struct State {
     socket: Socket,
     /// The connection is counted until the program has fetched the request.
     place: Place,
-    received: Vec<u8>,
+    exchange: Responder,
     /// The MPA Request is complete; the program has been told.
     requested: bool,
     /// Memory that the peer offers to share.
@@ -112,7 +113,7 @@ impl Incoming {
             let State { place, .. } = state.insert(State {
                 socket,
                 place,
-                received: Vec::with_capacity(64),
+                exchange: Responder::default(),
                 requested: false,
                 offer: None,
                 timer: None,
@@ -159,21 +160,12 @@ impl Incoming {
     /// Receives bytes. Returns the MPA Request and its private data when it is complete, `Ok(None)` before.
     fn receive(&self) -> Result<Option<(Frame, Vec<u8>)>, String> {
         let mut state = lock(&self.state);
-        let Some(State { socket, received, .. }) = &mut *state else { return Ok(None) };
+        let Some(State { socket, exchange, .. }) = &mut *state else { return Ok(None) };
         let mut chunk = [0; MAX_FRAME_LEN];
         match sys::recv(socket, &mut chunk) {
-            Ok(0) => return Err("the peer closed it before its MPA Request was complete".into()),
-            Ok(n) => received.extend_from_slice(&chunk[..n]),
-            Err(libc::EAGAIN) => return Ok(None),
-            Err(e) => return Err(std::io::Error::from_raw_os_error(e).to_string()),
-        }
-        match mpa::decode(Kind::Request, received) {
-            Ok(Decoded::Need(_)) => Ok(None),
-            Ok(Decoded::Frame { frame, private_data, consumed }) if consumed == received.len() => {
-                Ok(Some((frame, private_data.to_vec())))
-            }
-            Ok(Decoded::Frame { .. }) => Err("the peer sent data before the MPA Reply".into()),
-            Err(e) => Err(e.to_string()),
+            Ok(n) => exchange.received(&chunk[..n]),
+            Err(libc::EAGAIN) => Ok(None),
+            Err(e) => Err(std::io::Error::from_raw_os_error(e).to_string()),
         }
     }
 
@@ -209,7 +201,6 @@ impl Incoming {
             let Some(state) = &mut *guard else { return };
             state.requested = true;
             state.offer = self.listener.offer(&state.socket);
-            state.received = Vec::new();
             state.timer = None;
             state.place.stalls_no_more();
             // Before the program can take the socket away. Fails only if there is no memory, and then nobody learns of a peer that goes.

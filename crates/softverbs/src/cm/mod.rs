@@ -7,6 +7,7 @@ pub(crate) mod calls;
 mod complaints;
 pub(crate) mod connect;
 pub(crate) mod event;
+mod exchange;
 mod guests;
 pub(crate) mod id;
 pub(crate) mod incoming;
@@ -15,6 +16,8 @@ pub(crate) mod negotiate;
 pub(crate) mod offers;
 pub(crate) mod options;
 mod phase;
+#[cfg(test)]
+mod sim;
 mod socket;
 
 use socket::{prepare, send_reply};

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The exchange that establishes a connection (RFC 5044, RFC 6581), as two values: what the sockets return and the time go in, what to do
+//! next comes out. [`super::connect`] and [`super::incoming`] have the sockets and the timers.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use iwarp::mpa::{self, Decoded, Frame, Kind};
+use iwarp::rdmap::TermCode;
+use rdma_sys::rdma_cm_event_type::{
+    self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+};
+
+use super::negotiate::{self, Agreed, Offer, Refusal};
+use crate::limits::{MAX_READS, REFUSALS, REFUSED_MS};
+use crate::sys::Errno;
+
+/// How far an initiator has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The TCP connection is being established.
+    Connecting,
+    /// It was refused; the next attempt is due at this time.
+    Refused(Instant),
+    /// The MPA Request has been sent.
+    AwaitingReply,
+    /// It fails because the fault injection rules say so; nothing was sent.
+    FaultInjected,
+}
+
+/// Why an attempt has failed, as its event has it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub event: rdma_cm_event_type::Type,
+    /// A negative errno.
+    pub status: i32,
+    /// Of the remote peer.
+    pub private_data: Vec<u8>,
+    /// What the remote peer did wrong, or requires and softverbs does not support.
+    pub wrong: Option<String>,
+    /// The Terminate message to send before the connection is closed, and whether with a CRC.
+    pub terminate: Option<(TermCode, bool)>,
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        let event = match errno {
+            libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE => RDMA_CM_EVENT_REJECTED,
+            libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => {
+                RDMA_CM_EVENT_UNREACHABLE
+            }
+            _ => RDMA_CM_EVENT_CONNECT_ERROR,
+        };
+        Self { event, status: -errno, private_data: Vec::new(), wrong: None, terminate: None }
+    }
+}
+
+impl Failure {
+    fn protocol(wrong: String) -> Self {
+        Self { event: RDMA_CM_EVENT_CONNECT_ERROR, wrong: Some(wrong), ..Self::from(libc::EPROTO) }
+    }
+}
+
+/// A reply that accepts the request.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub agreed: Agreed,
+    pub frame: Frame,
+    pub private_data: Vec<u8>,
+    /// The bytes behind the reply.
+    pub early: Vec<u8>,
+}
+
+/// What an initiator does next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Nothing, until something else goes in.
+    Wait,
+    /// It calls connect(2) again after this time.
+    TryAgain(Duration),
+    /// It calls connect(2) now.
+    TryNow,
+    Established(Accepted),
+    Failed(Failure),
+}
+
+/// The initiator.
+pub(super) struct Initiator {
+    stage: Stage,
+    offer: Offer,
+    deadline: Instant,
+    received: Vec<u8>,
+    /// How often the TCP connection was refused.
+    refusals: u32,
+}
+
+impl Initiator {
+    /// One that connects, and has `timeout` for it.
+    pub(super) fn new(offer: Offer, now: Instant, timeout: Duration) -> Self {
+        Self { stage: Stage::Connecting, offer, deadline: now + timeout, received: Vec::new(), refusals: 0 }
+    }
+
+    /// One that is to fail.
+    pub(super) fn with_fault(mut self) -> Self {
+        self.stage = Stage::FaultInjected;
+        self
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The MPA Request has been sent; the reply must arrive within `timeout`.
+    pub(super) fn sent(&mut self, now: Instant, timeout: Duration) {
+        self.stage = Stage::AwaitingReply;
+        self.deadline = now + timeout;
+    }
+
+    /// A system call has failed. A TCP connection that is refused is tried again: with a device a connect request takes so long that a
+    /// program that closes a listener and opens the next one at the same port, as perftest does, is ready for it.
+    pub(super) fn failed(&mut self, errno: Errno, now: Instant) -> Next {
+        let is_connecting = matches!(self.stage, Stage::Connecting | Stage::Refused(_));
+        if errno != libc::ECONNREFUSED || !is_connecting || self.refusals == REFUSALS {
+            return Next::Failed(errno.into());
+        }
+        let wait = Duration::from_millis(REFUSED_MS << self.refusals);
+        self.refusals += 1;
+        self.stage = Stage::Refused(now + wait);
+        Next::TryAgain(wait)
+    }
+
+    /// Bytes have arrived; none: the peer has closed the connection, which rejects the request.
+    pub(super) fn received(&mut self, bytes: &[u8]) -> Next {
+        if bytes.is_empty() {
+            return Next::Failed(libc::ECONNRESET.into());
+        }
+        self.received.extend_from_slice(bytes);
+        match mpa::decode(Kind::Reply, &self.received) {
+            Ok(Decoded::Need(_)) => Next::Wait,
+            Ok(Decoded::Frame { frame, private_data, consumed }) => {
+                let private_data = private_data.to_vec();
+                match negotiate::agree(&frame, self.offer) {
+                    Ok(agreed) => {
+                        let early = self.received[consumed..].to_vec();
+                        Next::Established(Accepted { agreed, frame, private_data, early })
+                    }
+                    Err(refusal) => Next::Failed(Failure {
+                        private_data,
+                        ..refused(refusal, frame.crc || self.offer.crc)
+                    }),
+                }
+            }
+            Err(e) => Next::Failed(Failure::protocol(e.to_string())),
+        }
+    }
+
+    /// A timer has expired.
+    pub(super) fn expired(&mut self, now: Instant) -> Next {
+        match self.stage {
+            _ if self.deadline <= now => Next::Failed(libc::ETIMEDOUT.into()),
+            Stage::Refused(at) if at <= now => {
+                self.stage = Stage::Connecting;
+                Next::TryNow
+            }
+            _ => Next::Wait,
+        }
+    }
+}
+
+/// The initiator cannot begin after a reply. The peer gets a Terminate message where there is a code for the reason.
+fn refused(refusal: Refusal, crc: bool) -> Failure {
+    let terminate = refusal.terminate().map(|code| (code, crc));
+    let failure = match refusal {
+        Refusal::Rejected => libc::ECONNREFUSED.into(),
+        Refusal::Markers => Failure {
+            wrong: Some("the peer requires MPA markers, which are not supported".into()),
+            ..libc::ECONNREFUSED.into()
+        },
+        Refusal::FirstMessage => Failure::protocol(
+            "the peer does not accept an RDMA Write as the first message, the only one that softverbs sends"
+                .into(),
+        ),
+        Refusal::Depth => Failure::protocol(format!(
+            "the peer may have more than {MAX_READS} RDMA Reads outstanding, which softverbs does not answer"
+        )),
+    };
+    Failure { terminate, ..failure }
+}
+
+/// The responder, until its MPA Request is complete.
+#[derive(Default)]
+pub(super) struct Responder {
+    received: Vec<u8>,
+}
+
+impl Responder {
+    /// Bytes have arrived; none: the peer has closed the connection. Returns the MPA Request and its private data when it is complete. An
+    /// error closes the connection without a reply, as RFC 5044 requires.
+    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Option<(Frame, Vec<u8>)>, String> {
+        if bytes.is_empty() {
+            return Err("the peer closed it before its MPA Request was complete".into());
+        }
+        self.received.extend_from_slice(bytes);
+        match mpa::decode(Kind::Request, &self.received) {
+            Ok(Decoded::Need(_)) => Ok(None),
+            Ok(Decoded::Frame { frame, private_data, consumed }) if consumed == self.received.len() => {
+                let complete = (frame, private_data.to_vec());
+                self.received = Vec::new();
+                Ok(Some(complete))
+            }
+            Ok(Decoded::Frame { .. }) => Err("the peer sent data before the MPA Reply".into()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Two connection managers over a lossy link: the phases and the exchange as in the library, with a simulated network, clock and program.
+//!
+//! A schedule is a function of its seed; `SIM_SCHEDULES` says how many are run. Bytes travel in pieces of any size and take any time; the link refuses connections, breaks, or loses
+//! everything from some moment on; both programs accept, reject, disconnect and destroy when they like. Checked after each step: a program sees
+//! ESTABLISHED only if the other one has accepted, each identifier reports one outcome and one end at most, nothing after it was
+//! destroyed. Checked at the end: nobody waits for ever, and without faults and impatient programs both sides are established.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use iwarp::mpa::{self, Frame};
+use rdma_sys::rdma_cm_event_type::{
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type as Kind,
+};
+
+use super::exchange::{Initiator, Next, Responder};
+use super::negotiate::{self, Offer};
+use super::phase::{Held, Phase};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(800);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(700);
+const OFFER: Offer = Offer { ird: 8, ord: 8, crc: false };
+/// Stands for the first FPDU of the initiator.
+const FPDU: u8 = 0xfd;
+
+enum Nothing {}
+
+impl Held for Nothing {
+    type Listener = ();
+    type Attempt = ();
+    type Request = Frame;
+}
+
+/// An identifier, with what its program has seen.
+struct Manager {
+    phase: Phase<Nothing>,
+    events: Vec<Kind>,
+    is_destroyed: bool,
+}
+
+impl Manager {
+    fn new(phase: Phase<Nothing>) -> Self {
+        Self { phase, events: Vec::new(), is_destroyed: false }
+    }
+
+    fn report(&mut self, kind: Kind) {
+        let kinds = self.phase.report(kind);
+        assert!(!self.is_destroyed || kinds.is_empty(), "an event after the end of the identifier");
+        self.events.extend(kinds);
+    }
+
+    /// The connection has ended under the identifier.
+    fn ended(&mut self) {
+        if let Some(kind) = self.phase.ended() {
+            self.report(kind);
+        }
+    }
+
+    fn saw(&self, kind: Kind) -> bool {
+        self.events.contains(&kind)
+    }
+
+    fn destroy(&mut self) {
+        self.phase.destroy();
+        self.is_destroyed = true;
+    }
+
+    /// At most one outcome, then at most one end, and an end only of what was established.
+    fn check(&self) {
+        let failures = [RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_CONNECT_ERROR];
+        let legal = match self.events[..] {
+            [] | [RDMA_CM_EVENT_ESTABLISHED] | [RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED] => {
+                true
+            }
+            [kind] => failures.contains(&kind),
+            _ => false,
+        };
+        assert!(legal, "{:?}", self.events);
+    }
+}
+
+/// One direction of the link.
+#[derive(Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    /// No byte is sent after those.
+    is_closed: bool,
+}
+
+/// How the network treats a schedule.
+struct Faults {
+    refusals: u32,
+    /// The link loses everything from this time on.
+    lost_at: Option<Instant>,
+    /// The link is reset at this time.
+    reset_at: Option<Instant>,
+    /// The programs may reject, disconnect, destroy, or wait for long.
+    impatient: bool,
+    /// Timeouts may expire because everything takes long.
+    slow: bool,
+}
+
+struct World {
+    random: fastrand::Rng,
+    now: Instant,
+    start: Instant,
+    faults: Faults,
+    initiator: Manager,
+    exchange: Option<Initiator>,
+    try_at: Option<Instant>,
+    timer_at: Option<Instant>,
+    /// The socket of the initiator is that of a queue pair.
+    is_open: bool,
+    target: Option<Manager>,
+    responder: Option<(Responder, Instant)>,
+    /// The request that the program at the target has not fetched.
+    unfetched: Option<Frame>,
+    target_is_open: bool,
+    accepted: bool,
+    forth: Pipe,
+    back: Pipe,
+    is_connected: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let now = Instant::now();
+        let later = |random: &mut fastrand::Rng| {
+            (random.u8(..4) == 0).then(|| now + Duration::from_millis(random.u64(..1_500)))
+        };
+        let faults = Faults {
+            refusals: if random.u8(..4) == 0 { random.u32(1..9) } else { 0 },
+            lost_at: later(&mut random),
+            reset_at: later(&mut random),
+            impatient: random.bool(),
+            slow: random.u8(..4) == 0,
+        };
+        let mut initiator = Manager::new(Phase::Idle);
+        initiator.phase.connect().unwrap();
+        initiator.phase.started(());
+        Self {
+            random,
+            now,
+            start: now,
+            faults,
+            initiator,
+            exchange: Some(Initiator::new(OFFER, now, CONNECT_TIMEOUT)),
+            try_at: Some(now),
+            timer_at: Some(now + CONNECT_TIMEOUT),
+            is_open: false,
+            target: None,
+            responder: None,
+            unfetched: None,
+            target_is_open: false,
+            accepted: false,
+            forth: Pipe::default(),
+            back: Pipe::default(),
+            is_connected: false,
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.faults.lost_at.is_some_and(|at| at <= self.now)
+    }
+
+    /// What arrives: a piece of what was sent, an end, or nothing yet.
+    fn receive(random: &mut fastrand::Rng, pipe: &mut Pipe) -> Option<Vec<u8>> {
+        if !pipe.bytes.is_empty() {
+            let n = if random.bool() { pipe.bytes.len() } else { random.usize(1..=pipe.bytes.len()) };
+            return Some(pipe.bytes.drain(..n).collect());
+        }
+        pipe.is_closed.then(Vec::new)
+    }
+
+    fn proceed(&mut self, next: Next) {
+        match next {
+            Next::Wait => {}
+            Next::TryAgain(after) => self.try_at = Some(self.now + after),
+            // The library calls connect(2) there and then.
+            Next::TryNow => self.connect(),
+            Next::Established(accepted) => {
+                assert!(self.accepted, "the target has accepted");
+                self.exchange = None;
+                self.is_open = true;
+                // The initiator announced that it sends the first message.
+                assert!(accepted.early.is_empty());
+                self.forth.bytes.push_back(FPDU);
+                // The engine may see the end of a new connection before the thread that establishes it has reported that.
+                let breaks = self.faults.reset_at.is_some() && self.random.bool();
+                if breaks {
+                    self.is_open = false;
+                    self.initiator.ended();
+                }
+                self.initiator.report(RDMA_CM_EVENT_ESTABLISHED);
+                if breaks {
+                    self.reset();
+                }
+            }
+            Next::Failed(failure) => {
+                self.exchange = None;
+                self.forth.is_closed = true;
+                self.initiator.report(failure.event);
+            }
+        }
+    }
+
+    fn connect(&mut self) {
+        self.try_at = None;
+        let is_lost = self.is_lost();
+        let Some(exchange) = &mut self.exchange else { return };
+        if self.faults.refusals > 0 {
+            self.faults.refusals -= 1;
+            let next = exchange.failed(libc::ECONNREFUSED, self.now);
+            return self.proceed(next);
+        }
+        if is_lost {
+            return;
+        }
+        self.is_connected = true;
+        let mut request = Vec::new();
+        mpa::encode(&negotiate::request(OFFER), b"private", &mut request).unwrap();
+        self.forth.bytes.extend(request);
+        exchange.sent(self.now, REPLY_TIMEOUT);
+        self.timer_at = Some(self.now + REPLY_TIMEOUT);
+        self.responder = Some((Responder::default(), self.now + REQUEST_TIMEOUT));
+    }
+
+    fn initiator_receives(&mut self) {
+        let Some(bytes) = Self::receive(&mut self.random, &mut self.back) else { return };
+        if let Some(exchange) = &mut self.exchange {
+            let next = exchange.received(&bytes);
+            self.proceed(next);
+        } else if self.is_open && bytes.is_empty() {
+            self.is_open = false;
+            self.forth.is_closed = true;
+            self.initiator.ended();
+        }
+    }
+
+    fn target_receives(&mut self) {
+        let Some(bytes) = Self::receive(&mut self.random, &mut self.forth) else { return };
+        if let Some((responder, _)) = &mut self.responder {
+            match responder.received(&bytes) {
+                Ok(None) => {}
+                Ok(Some((frame, private_data))) => {
+                    assert_eq!(private_data, b"private");
+                    self.responder = None;
+                    self.unfetched = Some(frame);
+                }
+                Err(_) => self.close_at_target(),
+            }
+        } else if self.target_is_open {
+            let target = self.target.as_mut().unwrap();
+            if bytes.is_empty() {
+                self.target_is_open = false;
+                target.ended();
+                self.back.is_closed = true;
+            } else {
+                assert_eq!(bytes, [FPDU], "nothing else was sent");
+                target.report(RDMA_CM_EVENT_ESTABLISHED);
+            }
+        } else if bytes.is_empty() && self.unfetched.take().is_some() {
+            self.close_at_target();
+        }
+    }
+
+    fn close_at_target(&mut self) {
+        self.responder = None;
+        self.back.is_closed = true;
+    }
+
+    /// The program at the target fetches the request, and maybe later answers it.
+    fn target_acts(&mut self) {
+        if let Some(frame) = self.unfetched.take() {
+            self.target = Some(Manager::new(Phase::Requested(frame)));
+            return;
+        }
+        let Some(target) = &mut self.target else { return };
+        let rejects = self.faults.impatient && self.random.u8(..4) == 0;
+        if rejects {
+            match target.phase.reject() {
+                Ok(frame) => {
+                    let mut reply = Vec::new();
+                    mpa::encode(&negotiate::rejection(&frame), b"no", &mut reply).unwrap();
+                    self.back.bytes.extend(reply);
+                    self.back.is_closed = true;
+                }
+                Err(e) => assert_eq!(e, libc::EINVAL),
+            }
+        } else if let Ok((frame, awaits)) = target.phase.accept(|frame| frame.enhanced.unwrap().peer_to_peer)
+        {
+            assert!(awaits);
+            let (reply, _) = negotiate::accept(&frame, OFFER);
+            let mut bytes = Vec::new();
+            mpa::encode(&reply, b"yes", &mut bytes).unwrap();
+            self.back.bytes.extend(bytes);
+            self.accepted = true;
+            self.target_is_open = true;
+        }
+    }
+
+    /// A program disconnects or destroys its identifier.
+    fn end(&mut self, at_initiator: bool) {
+        if at_initiator {
+            if self.random.bool() && self.initiator.phase.disconnect().is_ok() && self.is_open {
+                self.initiator.ended();
+            } else {
+                self.initiator.destroy();
+                self.exchange = None;
+            }
+            self.is_open = false;
+            self.forth.is_closed |= self.exchange.is_none();
+        } else if let Some(target) = &mut self.target {
+            if self.random.bool() && target.phase.disconnect().is_ok() && self.target_is_open {
+                target.ended();
+            } else {
+                target.destroy();
+            }
+            self.target_is_open = false;
+            self.back.is_closed = true;
+        }
+    }
+
+    fn reset(&mut self) {
+        self.faults.reset_at = None;
+        if !self.is_connected {
+            return;
+        }
+        (self.forth, self.back) = (Pipe::default(), Pipe::default());
+        (self.forth.is_closed, self.back.is_closed) = (true, true);
+        if let Some(exchange) = &mut self.exchange {
+            let next = exchange.failed(libc::ECONNRESET, self.now);
+            self.proceed(next);
+        }
+        if std::mem::take(&mut self.is_open) {
+            self.initiator.ended();
+        }
+        if std::mem::take(&mut self.target_is_open) {
+            self.target.as_mut().unwrap().ended();
+        }
+        self.unfetched = None;
+        self.close_at_target();
+    }
+
+    fn expire(&mut self) {
+        if self.try_at.is_some_and(|at| at <= self.now) && !self.is_connected {
+            self.try_at = None;
+            match self.exchange.as_mut().map(|exchange| exchange.expired(self.now)) {
+                // The first call of connect(2) is not due to a timer.
+                Some(Next::Wait) => self.connect(),
+                Some(next) => self.proceed(next),
+                None => {}
+            }
+        }
+        if self.timer_at.is_some_and(|at| at <= self.now) {
+            self.timer_at = None;
+            if let Some(exchange) = &mut self.exchange {
+                let next = exchange.expired(self.now);
+                self.proceed(next);
+            }
+        }
+        if self.responder.as_ref().is_some_and(|(_, until)| *until <= self.now) {
+            self.close_at_target();
+        }
+        if self.faults.reset_at.is_some_and(|at| at <= self.now) {
+            self.reset();
+        }
+        // The keepalive of an open connection finds that the link is lost.
+        if self.is_lost() && self.now > self.start + Duration::from_secs(4) {
+            self.reset_by_keepalive();
+        }
+    }
+
+    fn reset_by_keepalive(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.initiator.ended();
+        }
+        if std::mem::take(&mut self.target_is_open) {
+            self.target.as_mut().unwrap().ended();
+        }
+    }
+
+    fn step(&mut self) {
+        let longest = match self.now - self.start {
+            late if late > Duration::from_secs(3) => 200_000,
+            _ if self.faults.slow => 50_000,
+            _ => 4_000,
+        };
+        self.now += Duration::from_micros(self.random.u64(1..longest));
+        self.expire();
+        match self.random.u8(..8) {
+            0 | 1 if !self.is_lost() => self.initiator_receives(),
+            2 | 3 if !self.is_lost() => self.target_receives(),
+            4 | 5 => self.target_acts(),
+            6 if self.faults.impatient && self.random.u8(..16) == 0 => {
+                let at_initiator = self.random.bool();
+                self.end(at_initiator);
+            }
+            _ => {}
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        self.initiator.check();
+        if self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED) {
+            assert!(self.accepted, "established, but nobody has accepted");
+        }
+        let Some(target) = &self.target else { return };
+        target.check();
+        assert!(!target.saw(RDMA_CM_EVENT_REJECTED) && !target.saw(RDMA_CM_EVENT_UNREACHABLE));
+        if target.saw(RDMA_CM_EVENT_ESTABLISHED) {
+            assert!(self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED), "the first message came from nowhere");
+        }
+    }
+
+    fn run(mut self) -> Outcome {
+        while self.now < self.start + Duration::from_secs(6) {
+            self.step();
+        }
+        let initiator = &self.initiator;
+        assert!(
+            initiator.is_destroyed || !initiator.events.is_empty(),
+            "rdma_connect has no outcome: the program waits for ever"
+        );
+        assert!(self.is_open || !initiator.phase.may_report(), "an ended identifier may report something");
+        if let Some(target) = &self.target {
+            let has_outcome = target.is_destroyed || !target.events.is_empty() || !self.accepted;
+            assert!(has_outcome, "rdma_accept has no outcome: {:?}", self.initiator.events);
+            assert!(self.target_is_open || !target.phase.may_report());
+        }
+        Outcome {
+            established: initiator.saw(RDMA_CM_EVENT_ESTABLISHED),
+            both: self.target.as_ref().is_some_and(|target| target.saw(RDMA_CM_EVENT_ESTABLISHED)),
+            failed: initiator.events.first().copied().filter(|kind| *kind != RDMA_CM_EVENT_ESTABLISHED),
+        }
+    }
+}
+
+struct Outcome {
+    established: bool,
+    both: bool,
+    failed: Option<Kind>,
+}
+
+#[test]
+fn two_managers_agree_over_a_lossy_link() {
+    let schedules =
+        std::env::var("SIM_SCHEDULES").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(1_000).min(100_000);
+    let mut seen = std::collections::BTreeMap::<Option<Kind>, u64>::new();
+    for seed in 0..schedules {
+        let world = World::new(seed);
+        let is_calm = world.faults.lost_at.is_none()
+            && world.faults.reset_at.is_none()
+            && world.faults.refusals == 0
+            && !world.faults.impatient
+            && !world.faults.slow;
+        let outcome =
+            std::panic::catch_unwind(|| world.run()).unwrap_or_else(|_| panic!("schedule {seed} failed"));
+        assert!(!is_calm || (outcome.established && outcome.both), "seed {seed}: nothing prevented it");
+        if outcome.established || outcome.failed.is_some() {
+            *seen.entry(outcome.failed).or_default() += 1;
+        }
+    }
+    // A simulation in which nothing fails shows nothing.
+    for kind in [None, Some(RDMA_CM_EVENT_REJECTED), Some(RDMA_CM_EVENT_UNREACHABLE)] {
+        assert!(seen.get(&kind).is_some_and(|n| *n > schedules / 50), "{kind:?}: {seen:?}");
+    }
+}
