@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
 
 use crate::abi::rpma_log_level;
-use crate::log::{Lossy, Text};
+use crate::text::{Lossy, Text};
 
 /// The provider that the user selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,13 +22,14 @@ use crate::abi::{rpma_conn_event, rpma_conn_private_data, rpma_log_level};
 use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
 use crate::failure;
-use crate::log::{self, Lossy, Subject};
+use crate::log::{self, Subject};
 use crate::provider::Api;
 use crate::provider::handles::{
     CmEvent, CmId, EventChannel, PeerName, channel_fd, cm_event_name, next_cq_event, provider_error,
 };
 use crate::provider::metered;
 use crate::provider::native::NativeQp;
+use crate::text::Lossy;
 
 /// A connection to a remote peer.
 // The order of the fields is the order of tear-down.

@@ -15,8 +15,8 @@ use crate::abi::rpma_conn_private_data;
 use crate::alloc;
 use crate::error::Result;
 use crate::failure;
-use crate::log::Lossy;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, Side, provider_error};
+use crate::text::Lossy;
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum of the device.
 const MAX_DEPTH: u8 = 0xff;

@@ -11,8 +11,8 @@ use super::conn_req::ConnReq;
 use super::peer::Domain;
 use crate::alloc;
 use crate::error::{Error, Result};
-use crate::log::Lossy;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, EventChannel, Side, cm_event_name, provider_error};
+use crate::text::Lossy;
 
 /// An endpoint that listens for connection requests.
 // The order of the fields is the order of tear-down.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 
 use crate::abi::*;
-use crate::log::Lossy;
+use crate::text::Lossy;
 
 /// Why a call failed.
 #[repr(i32)]

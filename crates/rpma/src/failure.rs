@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
 
 use crate::error::{self, Error};
-use crate::log::{Lossy, Text, function_of};
+use crate::text::{Lossy, Text, function_of};
 
 /// Longer texts are truncated.
 const SIZE: usize = 512;

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::abi::rpma_log_level;
 use crate::config::{self, LogError, LogSetting, LogTo};
 use crate::error::Errno;
-use crate::log::{self, Lossy, Place, Subject, Text};
+use crate::log::{self, Place, Subject};
 use crate::metrics;
+use crate::text::{Lossy, Text};
 
 /// Space for the tag, the source location and the time in front of a message, and for what JSON adds.
 const LINE_SIZE: usize = 1024 + 512;

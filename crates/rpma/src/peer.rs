@@ -8,10 +8,10 @@ use super::device::Abilities;
 use crate::alloc;
 use crate::config::{self, NativeOps};
 use crate::error::{Error, Result};
-use crate::log::Lossy;
 use crate::provider::handles::{ProtDomain, provider_error};
 use crate::provider::metered;
 use crate::provider::{self, Api};
+use crate::text::Lossy;
 
 /// A peer: a protection domain of a device, from which all other objects are created.
 pub struct Peer {

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::log::{Lossy, c_literal};
+use crate::text::{Lossy, c_literal};
 
 /// The version, as the package has it.
 pub const VERSION: &CStr = c_literal(concat!(env!("CARGO_PKG_VERSION"), "\0"));

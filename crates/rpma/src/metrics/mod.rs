@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::log::Lossy;
+use crate::text::Lossy;
 use counters::Counters;
 use setting::Setting;
 

@@ -12,7 +12,7 @@ use super::handles::{AddrInfo, CmId, Failed, Side, provider_error};
 use crate::abi::RPMA_DEFAULT_TIMEOUT_MS;
 use crate::config::{self, ProviderChoice};
 use crate::error::{Error, Result};
-use crate::log::Lossy;
+use crate::text::Lossy;
 use crate::version;
 
 /// The context of the device that serves an address: a local address for [`Side::Passive`], a remote one for

@@ -8,6 +8,7 @@ use super::{Api, Provider, control_path, provider};
 use crate::abi::rpma_log_level;
 use crate::failure;
 use crate::log as rpma_log;
+use crate::text::{Lossy, Text};
 
 /// This provider. The first call connects softverbs' messages to this library's log, and its failed completions to `rpma_err_last`.
 pub fn api() -> Api {
@@ -102,7 +103,7 @@ impl log::Log for ForwardLog {
     fn log(&self, record: &log::Record<'_>) {
         let level = level(record.metadata());
         if rpma_log::enabled(level) {
-            let mut file = rpma_log::Text::<128>::new();
+            let mut file = Text::<128>::new();
             // Text never fails; what does not fit is cut.
             let _ = file.write_str(record.file().unwrap_or(record.target()));
             // A record does not know its function; the module says nearly as much.
@@ -115,7 +116,7 @@ impl log::Log for ForwardLog {
             let mut about = About::default();
             // Every visit succeeds.
             let _ = record.key_values().visit(&mut about);
-            let peer: &dyn std::fmt::Display = &rpma_log::Lossy(about.peer.as_bytes());
+            let peer: &dyn std::fmt::Display = &Lossy(about.peer.as_bytes());
             let subject = rpma_log::Subject {
                 connection: about.connection,
                 peer: (!about.peer.as_bytes().is_empty()).then_some(peer),
@@ -135,8 +136,8 @@ impl log::Log for ForwardLog {
 #[derive(Default)]
 struct About {
     connection: Option<u32>,
-    peer: rpma_log::Text<64>,
-    operation: rpma_log::Text<64>,
+    peer: Text<64>,
+    operation: Text<64>,
     errno: Option<i32>,
 }
 

@@ -13,9 +13,10 @@ use rdma_sys::*;
 use super::{Failed, Why, by_errno, by_pointer, released};
 use crate::cancel;
 use crate::error::Errno;
-use crate::log::{Subject, Text};
+use crate::log::Subject;
 use crate::provider::native::NativeQp;
 use crate::provider::{Api, metered};
+use crate::text::Text;
 
 /// `RAI_PASSIVE` of `rdma/rdma_cma.h`.
 const RAI_PASSIVE: c_int = 1;

@@ -21,7 +21,8 @@ pub use verbs::{
 
 use crate::error::Errno;
 use crate::failure;
-use crate::log::{Lossy, Subject};
+use crate::log::Subject;
+use crate::text::Lossy;
 
 /// A provider call that failed.
 #[derive(Clone, Copy)]
