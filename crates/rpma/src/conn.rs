@@ -21,6 +21,7 @@ use super::utils::conn_event_text;
 use crate::abi::{rpma_conn_event, rpma_conn_private_data, rpma_log_level};
 use crate::alloc::Slot;
 use crate::error::{Error, Result, first_error};
+use crate::event::translate;
 use crate::failure;
 use crate::log::{self, Subject};
 use crate::provider::Api;
@@ -133,20 +134,6 @@ impl Drop for Migrated<'_> {
             let _ = unsafe { self.id.migrate(ptr::null_mut()) }.map_err(|failed| provider_error!(failed, ""));
         }
     }
-}
-
-/// The connection event for a connection manager event.
-pub(crate) fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
-    use rdma_cm_event_type::*;
-    use rpma_conn_event::*;
-    Some(match event {
-        RDMA_CM_EVENT_ESTABLISHED => RPMA_CONN_ESTABLISHED,
-        RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_DEVICE_REMOVAL => RPMA_CONN_LOST,
-        RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_TIMEWAIT_EXIT => RPMA_CONN_CLOSED,
-        RDMA_CM_EVENT_REJECTED => RPMA_CONN_REJECTED,
-        RDMA_CM_EVENT_UNREACHABLE => RPMA_CONN_UNREACHABLE,
-        _ => return None,
-    })
 }
 
 /// The function that gets events, for `rpma_err_last`.

@@ -55,6 +55,7 @@ pub mod descriptor;
 mod device;
 pub mod ep;
 pub mod error;
+mod event;
 pub mod failure;
 mod flush;
 mod log_default;

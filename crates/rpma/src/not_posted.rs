@@ -3,14 +3,22 @@
 
 use std::ffi::c_int;
 use std::fmt;
+use std::mem::MaybeUninit;
 
 use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
 use crate::conn::Conn;
 use crate::error::{Errno, Error};
 use crate::log::Subject;
-use crate::post::Posted;
 use crate::provider::handles::{PeerName, identifier};
+
+/// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the compiler does not keep
+/// the second in a register for the case that the post fails: that would cost each post more than the store.
+#[repr(C)]
+pub struct Posted<Wr> {
+    pub wr: MaybeUninit<Wr>,
+    pub qp: *mut ibv_qp,
+}
 
 /// What an operation is called in verbs.h.
 fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {

@@ -23,7 +23,7 @@ use crate::abi::*;
 use crate::error::{self, Error};
 use crate::failure::Fail;
 use crate::metrics::Kind;
-use crate::not_posted;
+use crate::not_posted::{self, Posted};
 use crate::provider::native::{FlushKind, NativeQp};
 use crate::provider::{hot, metered};
 
@@ -135,14 +135,6 @@ impl Post for (Denied<'_>, &Conn) {
     fn denies(&self, _: &MrRemote, _: RemoteAccess, _: usize, _: u64) -> bool {
         false
     }
-}
-
-/// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the compiler does not keep
-/// the second in a register for the case that the post fails: that would cost each post more than the store.
-#[repr(C)]
-pub struct Posted<Wr> {
-    pub wr: MaybeUninit<Wr>,
-    pub qp: *mut ibv_qp,
 }
 
 #[inline(always)]

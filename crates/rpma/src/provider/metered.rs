@@ -21,7 +21,7 @@ use rdma_sys::*;
 use super::handles::PeerName;
 use super::{Api, Provider, hot};
 use crate::alloc;
-use crate::conn::translate;
+use crate::event::translate;
 use crate::metrics::{self, Connection, Kind, Process};
 
 /// A provider behind this one.
