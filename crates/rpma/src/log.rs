@@ -6,13 +6,13 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use crate::abi::arg::{LogLevelArg, LogThresholdArg, rpma_log_function};
 use crate::abi::{rpma_log_level, rpma_log_threshold};
 use crate::cancel;
 use crate::failure::{self, Fail};
-use crate::log_default;
 use crate::text::Text;
 
 /// `rpma_log_function` of the C interface.
@@ -23,6 +23,16 @@ const OFF: i32 = -2;
 
 static MAIN: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_LEVEL_WARNING as i32);
 static AUX: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_DISABLED as i32);
+
+/// A built-in log function; the message ends with a newline.
+pub type BuiltIn = fn(rpma_log_level, &Place<'_>, &Subject<'_>, &[u8]);
+
+static BUILT_IN: OnceLock<BuiltIn> = OnceLock::new();
+
+/// Installs the built-in function, when the library is loaded; before that nothing is logged. Only the first call counts.
+pub fn install(function: BuiltIn) {
+    let _ = BUILT_IN.set(function);
+}
 
 /// The user's function, or null for the built-in one.
 static FUNCTION: AtomicPtr<rpma_log_function> = AtomicPtr::new(std::ptr::null_mut());
@@ -190,7 +200,9 @@ pub fn emit(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, mes
 fn deliver(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, text: &Text<MESSAGE_SIZE>) {
     let function = FUNCTION.load(Ordering::SeqCst);
     if function.is_null() {
-        log_default::write(level, place, subject, text.as_bytes());
+        if let Some(write) = BUILT_IN.get() {
+            write(level, place, subject, text.as_bytes());
+        }
         return;
     }
     let mut name = Text::<128>::new();

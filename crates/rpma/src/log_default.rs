@@ -54,7 +54,7 @@ fn severity(level: rpma_log_level) -> c_int {
 }
 
 /// Writes one message, which ends with a newline.
-pub fn write(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: &[u8]) {
+fn write(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, message: &[u8]) {
     let sink = SINK.load(Ordering::Relaxed);
     if log::to_stderr(level) {
         write_to(libc::STDERR_FILENO, level, place, subject, message);
@@ -242,6 +242,7 @@ fn open(path: &[u8]) -> Result<c_int, Errno> {
 extern "C" fn at_load() {
     // SAFETY: the name is a literal that lives as long as the library, and at_unload closes syslog before that ends.
     unsafe { libc::openlog(c"rpma".as_ptr(), libc::LOG_PID, libc::LOG_LOCAL7) };
+    log::install(write);
     config::with_log(apply);
 }
 
