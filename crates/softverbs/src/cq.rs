@@ -15,13 +15,14 @@
 
 use once_cell::race::OnceBox;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::channel::EventQueue;
 use crate::conn::reason;
 use crate::conn::wr::{Completion, status};
-use crate::limits::{ENDINGS, POLL_DIRECTLY};
+use crate::limits::ENDINGS;
+use crate::policy::yielding::Yielding;
 use crate::progress::engine::Engine;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
@@ -31,11 +32,8 @@ use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
 use crate::{lock, probes, try_filled};
 
-/// Consecutive empty polls that found every connection being driven by another thread, after which the poller yields its processor: that
-/// thread may need it.
-const BUSY_POLLS: u32 = 8;
-/// Consecutive empty polls for which nothing had arrived, after which the poller asks whether the engine has something to do.
-const IDLE_POLLS: u32 = 64;
+/// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll which ones are ready.
+const POLL_DIRECTLY: usize = 4;
 
 /// A completion in the ring, and the places of the send queue of which it has one until it is polled.
 #[derive(Clone, Default)]
@@ -72,8 +70,7 @@ pub(crate) struct Cq {
     home: Mutex<Option<Arc<Watch>>>,
     /// The watches that hold the sockets of all its connections.
     watches: Mutex<Vec<Arc<Watch>>>,
-    /// Empty polls in a row that count towards a yield.
-    idle: AtomicU32,
+    yielding: Yielding,
     /// As in `ring`, to be looked at without the lock.
     armed: AtomicBool,
     /// The last poll has left completions.
@@ -130,7 +127,7 @@ impl Cq {
             connections: Mutex::default(),
             home: Mutex::default(),
             watches: Mutex::default(),
-            idle: AtomicU32::new(0),
+            yielding: Yielding::default(),
             armed: AtomicBool::new(false),
             has_more: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
@@ -353,7 +350,7 @@ impl Cq {
         if got == 0 && max > 0 {
             let stepped = self.progress(full);
             (got, _) = self.take(max, &mut out);
-            self.be_polite(got > 0, stepped);
+            self.maybe_yield(got > 0, stepped);
         }
         if got > 0 {
             self.give_room();
@@ -404,22 +401,11 @@ impl Cq {
         (count, armed)
     }
 
-    /// After a poll that found the queue empty: a program that only polls may have the very processor that the thread needs which works
-    /// for it. `stepped`: no other thread was driving a connection.
-    fn be_polite(&self, got: bool, stepped: bool) {
-        if got {
-            if self.idle.load(Ordering::Relaxed) > 0 {
-                self.idle.store(0, Ordering::Relaxed);
-            }
-            return;
-        }
-        let idle = self.idle.fetch_add(1, Ordering::Relaxed) + 1;
-        if idle < if stepped { IDLE_POLLS } else { BUSY_POLLS } {
-            return;
-        }
-        self.idle.store(0, Ordering::Relaxed);
-        // Nobody else is yielded to: who takes the processor then may have it for milliseconds.
-        if !stepped || lock(&self.watches).iter().any(|watch| watch.engine_has_work()) {
+    /// After a poll: yields the processor to the engine if that may need it ([`crate::policy::yielding`]).
+    fn maybe_yield(&self, got: bool, stepped: bool) {
+        let is_due = self.yielding.polled(got, stepped);
+        // Only to the engine: another thread that takes the processor may have it for milliseconds.
+        if is_due && (!stepped || lock(&self.watches).iter().any(|watch| watch.engine_has_work())) {
             std::thread::yield_now();
         }
     }

@@ -54,6 +54,7 @@ mod limits;
 mod link;
 mod memory;
 pub mod metrics;
+mod policy;
 mod probes;
 mod process;
 mod progress;

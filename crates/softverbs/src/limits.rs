@@ -88,44 +88,14 @@ pub(crate) const PROGRAM_BYTES: usize = 512 << 10;
 pub(crate) const PROGRAM_OPERATIONS: usize = 1024;
 /// Steps that a call of the program performs for reasons that other threads have left, before it leaves them to the engine.
 pub(crate) const PROGRAM_ROUNDS: u32 = 8;
-/// Microseconds after which the engine takes over what a poll has left: a program that polls is back long before.
-pub(crate) const POLLER_RETURNS_US: u64 = 200;
 /// After so long a thread that waits for a completion is looked at in strict mode: other threads may post meanwhile.
 pub(crate) const STUCK_WAIT_MS: u64 = 1000;
 /// Ended connections of a completion queue whose reasons are kept. Only those of a shared receive queue are more than one.
 pub(crate) const ENDINGS: usize = 16;
-/// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll which ones are ready.
-pub(crate) const POLL_DIRECTLY: usize = 4;
-/// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it leaves them to the engine.
-pub(crate) const SLEEP_SETS: usize = 8;
 /// Placements in one system call: the kernel accepts 1024, but each takes entries in two arrays on the stack.
 pub(crate) const PLACE_BATCH: usize = 128;
-/// Microseconds after which the engine checks again the sockets that it leaves to a polling program: the delay of the first message after
-/// a program has stopped polling.
-pub(crate) const TICK_US: u64 = 200;
-/// Consecutive polls that must have received bytes before the engine leaves the sockets to them. The number doubles, up to [`MAX_TRUST`],
-/// when a tick finds data that no poll has read, and halves when it finds that the program still polls.
-pub(crate) const MIN_TRUST: u32 = 4;
-pub(crate) const MAX_TRUST: u32 = 1024;
 /// How long ibv_dereg_mr(3) waits for a peer process that was stopped while it copied to or from the region: a copy of the longest size takes
 /// well under a millisecond, so this is for a peer that waits for a processor. After it the call fails with EBUSY.
 pub(crate) const REVOKE_WAIT: Duration = Duration::from_secs(5);
 /// Milliseconds for which messages of a peer that has closed the connection wait for the next receive.
 pub(crate) const STALLED_END_MS: u64 = 1_000;
-/// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request waits for the one behind it. Verbs
-/// leave the source of a request to the provider until it completes; the example of librpma 0.9.0 for atomic writes changes it before, nine
-/// requests long, and works where requests are sent at once.
-pub(crate) const CLOSE_RUN: u32 = 16;
-/// Nanoseconds between two posts that follow one another closely: well below the cost of a system call.
-pub(crate) const CLOSE_NS: u64 = 1_000;
-/// The share of the time for which each such request has been followed closely that the next one may wait for a request that does not come.
-pub(crate) const PATIENCE_SHARE: u64 = 8;
-/// The shortest and the longest time for which it waits: two system calls that send, and what makes waking the engine that often negligible.
-pub(crate) const MIN_PATIENCE_NS: u64 = 10_000;
-pub(crate) const MAX_PATIENCE_NS: u64 = 100_000;
-/// How long a post to a full send queue waits for another thread that is sending the requests before it: a few time slices of a scheduler.
-pub(crate) const FULL_WAIT: Duration = Duration::from_millis(20);
-/// Maximum number of requests that are combined.
-pub(crate) const BURST: u64 = 64;
-/// Bytes of a small message: copying it costs less than sending it on its own.
-pub(crate) const SMALL: u32 = 4096;

@@ -6,7 +6,6 @@ mod local;
 mod past;
 mod process;
 mod ring;
-mod settling;
 mod shared;
 mod tcp;
 

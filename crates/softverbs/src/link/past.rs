@@ -11,7 +11,7 @@
 //! if the peer holds a key then, the owner stays in the list of lenders, where a deregistration finds it.
 //!
 //! The order is that of the ring. A copy is made only when the peer has acted on all that was ever put there ([`Rings::is_settled`]). Nothing
-//! here waits for that: a thread that posts may have waited before ([`super::settling`]).
+//! here waits for that: a thread that posts may have waited before ([`crate::policy::settle`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -20,10 +20,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
-use super::settling::Settling;
+use super::past::MOST;
 use super::shared::{LOANS, SIZE, Shared, Words};
 use crate::access::{Access, Lent};
+use crate::policy::settle::{PATIENCE, Settling};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::lending::Ledger;
 use crate::progress::watch::Ringed;
@@ -180,6 +182,29 @@ impl Rings {
         }
     }
 
+    /// Waits before a request of `len` bytes until the peer has acted on all, if that is worth it.
+    #[cold]
+    fn wait_until_settled(&self, len: usize) {
+        let Some(patience) = self.settling.patience(len.min(MOST)) else { return };
+        let since = Instant::now();
+        loop {
+            let waited = since.elapsed();
+            if waited >= patience {
+                return self.settling.has_waited(true);
+            }
+            if waited >= PATIENCE {
+                // The peer may need this very processor.
+                std::thread::yield_now();
+            }
+            for _ in 0..32 {
+                std::hint::spin_loop();
+            }
+            if self.is_settled() {
+                return self.settling.has_waited(false);
+            }
+        }
+    }
+
     /// Whether the peer has acted on all that was ever put.
     pub(super) fn is_settled(&self) -> bool {
         self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
@@ -302,7 +327,7 @@ impl Ringed for Rings {
             return;
         }
         if self.is_lent(remote) {
-            self.settling.wait(remote.len, || self.is_settled());
+            self.wait_until_settled(remote.len);
         }
     }
 

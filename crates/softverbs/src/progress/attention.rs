@@ -9,9 +9,9 @@
 //! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
 //! ```
 //!
-//! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a set quiet: several in a row, and more of them after each time that this was
-//! wrong, that is after each tick that found something nobody had looked at. While it is quiet because the program sleeps again and again,
-//! arming the completion queue, which comes before each sleep, is not taken for the end of that.
+//! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a set quiet, when
+//! [`Trust`] says that there were enough. While it is quiet because the program sleeps again and again, arming the completion queue, which
+//! comes before each sleep, is not taken for the end of that.
 //!
 //! The kernel sees only what its own sockets have. Bytes that a peer on this host puts into shared memory are told to it by the peer, who rings
 //! a bell, a system call that a program which polls does not need. So the peers of a set are asked to ring (`told`) while it is armed or somebody
@@ -20,7 +20,7 @@
 //! The lock `armed` is held while the kernel and the peers are told, so that what the words say and what those do cannot part.
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
-use crate::limits::{MAX_TRUST, MIN_TRUST};
+use crate::policy::trust::Trust;
 
 /// What the engine does with a watch after a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +56,7 @@ pub(crate) struct Attention {
     fresh: AtomicBool,
     /// It is quiet because the program sleeps for completions, and will again.
     sleeps: AtomicBool,
-    /// Polls in a row that moved bytes and sleeps that ended, and how many are needed to be believed.
-    streak: AtomicU32,
-    trust: AtomicU32,
+    trust: Trust,
 }
 
 impl Attention {
@@ -72,8 +70,7 @@ impl Attention {
             sleepers: AtomicU32::new(0),
             fresh: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
-            streak: AtomicU32::new(0),
-            trust: AtomicU32::new(MIN_TRUST),
+            trust: Trust::default(),
         }
     }
 
@@ -101,16 +98,6 @@ impl Attention {
         }
     }
 
-    /// Whether one more sign that the program looks itself is enough to believe it.
-    fn is_trusted(&self) -> bool {
-        let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
-        let trusted = streak >= self.trust.load(Ordering::Relaxed);
-        if trusted {
-            self.streak.store(0, Ordering::Relaxed);
-        }
-        trusted
-    }
-
     /// The kernel wakes the engine from now on, for what is there already, too.
     pub(crate) fn arm(&self, orders: &impl Orders) {
         let looked_at = self.sleeps.load(Ordering::Acquire) || self.sleepers.load(Ordering::Acquire) > 0;
@@ -130,7 +117,7 @@ impl Attention {
         if self.quiet.load(Ordering::Relaxed) && !self.told.load(Ordering::Relaxed) {
             return;
         }
-        if self.is_trusted() {
+        if self.trust.look() {
             let mut armed = lock(&self.armed);
             self.set_armed(&mut armed, false, orders);
             if !*armed && self.sleepers.load(Ordering::Acquire) == 0 {
@@ -144,7 +131,7 @@ impl Attention {
 
     /// The program has let a message pass without a poll: it does not wait by polling.
     pub(crate) fn waits_otherwise(&self) {
-        self.streak.store(0, Ordering::Relaxed);
+        self.trust.reset();
     }
 
     /// A thread is about to sleep on the set: it is the one that the kernel wakes.
@@ -161,7 +148,7 @@ impl Attention {
         if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.fresh.store(true, Ordering::Relaxed);
             if !self.ticking.load(Ordering::Acquire) {
-                if !self.is_trusted() {
+                if !self.trust.look() {
                     self.set_armed(&mut armed, true, orders);
                     return;
                 }
@@ -175,8 +162,7 @@ impl Attention {
     /// The engine's tick. `look` drives what the set has, and says whether there was anything: then the program does not look after it.
     pub(crate) fn tick(&self, orders: &impl Orders, look: impl FnOnce() -> bool) -> Tick {
         if self.fresh.swap(false, Ordering::Relaxed) {
-            let trust = self.trust.load(Ordering::Relaxed);
-            self.trust.store((trust / 2).max(MIN_TRUST), Ordering::Relaxed);
+            self.trust.confirmed();
             return Tick::Again;
         }
         let mut armed = lock(&self.armed);
@@ -187,8 +173,7 @@ impl Attention {
         self.set_armed(&mut armed, true, orders);
         drop(armed);
         if look() {
-            let trust = self.trust.load(Ordering::Relaxed);
-            self.trust.store((trust * 2).min(MAX_TRUST), Ordering::Relaxed);
+            self.trust.refuted();
         }
         Tick::Over
     }

@@ -9,7 +9,7 @@
 //!
 //! It is a guest in somebody's process. It runs where the process may run and not where the thread that happened to start it was pinned. It
 //! asks the scheduler for short slices: a thread that wakes up with a shorter slice than the one that is running gets the processor at once,
-//! which matters when the program spins on its memory. And it looks for more work before it sleeps ([`spin`](super::spin)) only while
+//! which matters when the program spins on its memory. And it looks for more work before it sleeps ([`Spin`]) only while
 //! nobody else wants its processor.
 //!
 //! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a source.
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 use super::Driven;
 use super::attention::Tick;
 use super::doorbell::Doorbell;
-use super::spin::Spin;
 use super::timers::{Timer, Timers};
 use super::vigil::Vigil;
 use super::watch::Watch;
-use crate::limits::TICK_US;
+use crate::policy::spin::{Signs, Spin};
+use crate::policy::trust::TICK;
 use crate::process::PerProcess;
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock, probes, thread};
@@ -42,7 +42,6 @@ pub(crate) trait Source: Send + Sync {
 
 const WAKE: u64 = 0;
 const LATER: u64 = 1;
-const TICK: Duration = Duration::from_micros(TICK_US);
 
 /// Connections that are driven a moment later.
 #[derive(Default)]
@@ -251,7 +250,11 @@ impl Engine {
             let worked = self.run_lists() || count > 0;
             now = Instant::now();
             if worked {
-                spin.worked(now);
+                spin.worked(
+                    now,
+                    Signs { raised: sys::events_raised(), received: sys::bytes_received() },
+                    sys::preemptions,
+                );
             }
             self.run_timers(now);
             if now.duration_since(last_tick) >= TICK {

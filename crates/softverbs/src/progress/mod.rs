@@ -25,7 +25,6 @@ pub(crate) mod engine;
 pub(crate) mod lending;
 pub(crate) mod ring;
 pub(crate) mod sleep;
-mod spin;
 mod sync;
 pub(crate) mod timers;
 pub(crate) mod turn;

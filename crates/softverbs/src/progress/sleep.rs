@@ -12,8 +12,10 @@ use super::By;
 use super::watch::Watch;
 use crate::cancel;
 use crate::channel::EventQueue;
-use crate::limits::SLEEP_SETS;
 use crate::sys::{self, Errno};
+
+/// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it leaves them to the engine.
+const SLEEP_SETS: usize = 8;
 
 /// The watches behind a completion channel, if a thread may sleep on all of them.
 pub(crate) type Watches = ArrayVec<Arc<Watch>, SLEEP_SETS>;

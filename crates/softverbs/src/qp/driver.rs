@@ -14,11 +14,10 @@ use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Conn, Micros, Quota, Stepped, reason};
 use crate::cq::{Cq, Overrun};
 use crate::flight::Flight;
-use crate::limits::{
-    ENGINE_BYTES, ENGINE_OPERATIONS, POLLER_RETURNS_US, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS,
-};
+use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
 use crate::link::Link;
 use crate::memory::{self, Batch};
+use crate::policy::poller;
 use crate::progress::engine::Source;
 use crate::progress::turn::Left;
 use crate::progress::{By, Driven, Outstanding};
@@ -114,7 +113,7 @@ impl Qp {
             self.list(later);
         }
         if by == By::Poller {
-            self.poller.visits();
+            self.poller.polled();
             if let Some(watch) = self.watch.get().filter(|_| worked) {
                 watch.polled();
             }
@@ -125,7 +124,7 @@ impl Qp {
     fn list(&self, later: bool) {
         if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
             if later {
-                engine.list_later(this, Duration::from_micros(POLLER_RETURNS_US));
+                engine.list_later(this, poller::INTERVAL);
             } else {
                 engine.list(this);
             }

@@ -16,7 +16,7 @@ mod tests;
 
 use once_cell::race::OnceBox;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
@@ -29,6 +29,8 @@ use crate::faults::Plan;
 use crate::limits::RNR_UNLIMITED;
 use crate::link::{Link, Rings};
 use crate::memory::Batch;
+use crate::policy::coalesce::Coalescer;
+use crate::policy::poller::Poller;
 use crate::progress::engine::{Engine, Source};
 use crate::progress::ring::Ring;
 use crate::progress::timers::Timer;
@@ -45,7 +47,6 @@ use driver::Host;
 use gate::Gate;
 use iwarp::stream;
 use log::Level;
-use posting::Pace;
 use rnr::Rnr;
 
 const _: () = assert!(reason::ALL & !REASONS == 0);
@@ -124,27 +125,6 @@ pub(crate) struct Stream {
     pub observer: Weak<dyn ConnObserver>,
 }
 
-/// Whether the program comes back to what a poll of it has left. A wrong answer costs one more wait.
-#[derive(Default)]
-struct Poller {
-    visits: AtomicU32,
-    /// Of these the engine knows.
-    known: AtomicU32,
-}
-
-impl Poller {
-    /// A poll has driven the connection.
-    fn visits(&self) {
-        self.visits.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The engine: whether one has since the last time that it asked.
-    fn has_returned(&self) -> bool {
-        let visits = self.visits.load(Ordering::Relaxed);
-        self.known.swap(visits, Ordering::Relaxed) != visits
-    }
-}
-
 /// What only the holder of the turn touches.
 struct Session {
     conn: Conn,
@@ -177,7 +157,7 @@ pub(crate) struct Qp {
     gate: Option<Box<Gate>>,
     /// The places of the send queue.
     slots: Arc<Slots>,
-    pace: Pace,
+    coalescer: Coalescer,
     poller: Poller,
     session: Mutex<Session>,
     /// Flushes to persistence that have ended, by number, and whether they did what they should.
@@ -230,7 +210,7 @@ impl Qp {
             strict,
             gate: Gate::of(faults, strict, num),
             slots: Slots::of_queue_pair(num, max_send_wr, strict),
-            pace: Pace::default(),
+            coalescer: Coalescer::default(),
             poller: Poller::default(),
             session: Mutex::new(session),
             flushed: Mutex::default(),

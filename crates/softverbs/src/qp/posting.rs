@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Posting to the send queue, and which requests go out together.
 //!
-//! A post drives its connection, so a request is with the kernel when the call returns. A request that is small on the wire and is followed
-//! by another one at once need not be: a system call for each of the two would be most of the time. Whether one will be followed is guessed
-//! from the ones before it, signalled and unsignalled ones apart: a program that waits for each completion is known by that. After some
-//! that were, such a request is left in the ring. The request behind it, a full batch, an empty poll, or a program that asks for an event takes it
-//! along; failing that, the engine does a moment later.
-//!
-//! A program that takes completions and posts a request behind each of them is known sooner: as long as it has completions to take, and
-//! has posted behind them at once before, its requests wait for the one behind the last completion.
-//!
-//! So a program that does something else for once, and waits neither by polling nor for an event, waits for that moment. It is at most an
-//! eighth of the time for which the guesses have been right, and never more than 100 us: what is lost by wrong guesses stays a small share of
-//! what the right ones have saved. With completions to take it is these 100 us.
+//! A post drives its connection, so a request is with the kernel when the call returns, unless it waits for the next one
+//! ([`coalesce`](crate::policy::coalesce)).
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
@@ -25,97 +15,19 @@ use crate::access::Access;
 use crate::conn::reason;
 use crate::conn::wr::{Op, SendWr};
 use crate::flight::Flight;
-use crate::limits::{
-    BURST, CLOSE_NS, CLOSE_RUN, FULL_WAIT, MAX_PATIENCE_NS, MIN_PATIENCE_NS, PATIENCE_SHARE, SMALL,
-};
+use crate::policy::coalesce::{BURST, Kind, SMALL};
 use crate::probes;
 use crate::progress::{By, Driven};
 use crate::strict::Strict;
 use crate::sys::Errno;
 
-/// Nanoseconds since a moment of its own.
+/// How long a post to a full send queue waits for another thread that is sending the requests before it: a few time slices of a scheduler.
+const FULL_WAIT: Duration = Duration::from_millis(20);
+
+/// Nanoseconds since the first call.
 fn clock() -> u64 {
     static START: OnceBox<Instant> = OnceBox::new();
     START.get_or_init(|| Box::new(Instant::now())).elapsed().as_nanos() as u64
-}
-
-/// Requests of one kind in a row that were followed closely by the next request.
-#[derive(Default)]
-struct Run {
-    length: AtomicU32,
-    /// How many they were before the last one that was not.
-    before: AtomicU32,
-    since: AtomicU64,
-}
-
-impl Run {
-    fn followed(&self, closely: bool, now: u64) {
-        if closely {
-            self.length.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.before.store(self.length.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-            self.since.store(now, Ordering::Relaxed);
-        }
-    }
-
-    /// How long the next one may wait. `more`: the program has completions to take, after each of which it may post another one.
-    fn patience(&self, now: u64, more: bool) -> Option<Duration> {
-        let length = self.length.load(Ordering::Relaxed);
-        if length < CLOSE_RUN {
-            let posts_behind_each = length > 0 || self.before.load(Ordering::Relaxed) > 0;
-            return (more && posts_behind_each).then_some(Duration::from_nanos(MAX_PATIENCE_NS));
-        }
-        let right = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        Some(Duration::from_nanos((right / PATIENCE_SHARE).clamp(MIN_PATIENCE_NS, MAX_PATIENCE_NS)))
-    }
-}
-
-/// What kind of request the pace knows of.
-#[derive(Clone, Copy)]
-enum Kind {
-    Unsignalled,
-    Signalled,
-    /// Neither waits nor says anything of others.
-    Large,
-}
-
-/// How closely small requests have been followed by the next one. Only a guess rests on it, so it needs no order among threads.
-pub(super) struct Pace {
-    /// The kind of the last request, and when its post returned.
-    last: AtomicU8,
-    returned: AtomicU64,
-    runs: [Run; 2],
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { last: AtomicU8::new(Kind::Large as u8), returned: AtomicU64::new(0), runs: Default::default() }
-    }
-}
-
-impl Pace {
-    /// A post begins; `over`: all earlier requests, and the program has taken their completions. Gives how long it may wait for the next
-    /// one, and the time.
-    fn begins(&self, kind: Kind, over: bool, more: impl FnOnce() -> bool) -> Option<(Duration, u64)> {
-        let last = self.last.swap(kind as u8, Ordering::Relaxed);
-        // A program that has its completion has waited for it, however little time that takes.
-        let waited = over && last == Kind::Signalled as u8;
-        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(kind as usize));
-        if last.is_none() && this.is_none() {
-            return None;
-        }
-        let now = clock();
-        if let Some(run) = last {
-            let closely = now.saturating_sub(self.returned.load(Ordering::Relaxed)) < CLOSE_NS;
-            run.followed(closely && !waited, now);
-        }
-        this?.patience(now, more()).map(|patience| (patience, now))
-    }
-
-    /// The post returns, at this time.
-    fn returns(&self, now: u64) {
-        self.returned.store(now, Ordering::Relaxed);
-    }
 }
 
 /// Work requests on their way into the send queue; sent when dropped.
@@ -246,23 +158,23 @@ impl Drop for Posting<'_> {
         let (qp, kind, over) = (self.qp, self.kind, self.over);
         // A program that has asked for an event may sleep until the request completes.
         let awaited = matches!(kind, Kind::Signalled) && qp.send_cq.is_armed();
-        let patience = qp
-            .pace
-            .begins(kind, over, || qp.send_cq.has_more() || qp.recv_cq.has_more())
+        let delay = qp
+            .coalescer
+            .begins(kind, over, || qp.send_cq.has_more() || qp.recv_cq.has_more(), clock)
             .filter(|_| qp.sends.len() < BURST && !awaited);
         // While the connection begins there may be no engine yet to leave it to.
-        match (patience, qp.engine.get()) {
-            (Some((patience, now)), Some(engine)) => {
+        match (delay, qp.engine.get()) {
+            (Some((delay, now)), Some(engine)) => {
                 let list = qp.turn.defer(reason::POSTED);
                 qp.send_cq.note_deferred();
                 qp.recv_cq.note_deferred();
                 // Most requests only go into the ring, which takes less time than a look at the clock.
                 let mut returned = now;
                 if let Some(this) = if list { qp.this.upgrade() } else { None } {
-                    engine.list_later(this, patience);
+                    engine.list_later(this, delay);
                     returned = clock();
                 }
-                qp.pace.returns(returned);
+                qp.coalescer.returns(returned);
             }
             _ => {
                 if let Some(remote) = self.remote {
@@ -270,7 +182,7 @@ impl Drop for Posting<'_> {
                 }
                 qp.drive(reason::POSTED, By::Program);
                 if !matches!(kind, Kind::Large) {
-                    qp.pace.returns(clock());
+                    qp.coalescer.returns(clock());
                 }
             }
         }

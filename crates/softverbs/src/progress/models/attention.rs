@@ -7,7 +7,7 @@ use loom::thread;
 use super::super::attention::{Attention, Orders, Tick};
 use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
-use crate::limits::MIN_TRUST;
+use crate::policy::trust::MIN_TRUST;
 
 struct Set {
     attention: Attention,

@@ -8,7 +8,7 @@ use super::super::attention::{Attention, Orders, Tick};
 use super::super::doorbell::Doorbell;
 use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Ordering::Relaxed, lock};
 use super::check;
-use crate::limits::MIN_TRUST;
+use crate::policy::trust::MIN_TRUST;
 
 /// A ring that holds one message at most, its reader's set, and what the kernel and the engine were told. The words are those of
 /// `link::ring`, and so is their order.

@@ -12,10 +12,12 @@
 //!
 //! In all these cases the engine sleeps at once. It does not offer its processor by yielding: what takes it may belong to anybody, and has it for
 //! milliseconds.
+//!
+//! Worst cost of a wrong prediction: the processor for the length of the search (`SOFTVERBS_SPIN_US`) after each piece of work, or one wake-up of the
+//! thread.
+#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
-
-use crate::sys;
 
 /// Sleeps after which it is asked again whether threads are displaced: the question is two system calls, and where one thread was there is
 /// mostly one that spins.
@@ -25,7 +27,16 @@ const ALONE: u32 = 8;
 /// Bytes received at a time beyond which it is a stream, and not one that waits for an answer.
 const STREAM: u64 = 1024;
 
-pub(super) struct Spin {
+/// What the engine thread has counted so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Signs {
+    /// Events that it has raised.
+    pub raised: u32,
+    /// Bytes that it has received.
+    pub received: u64,
+}
+
+pub(crate) struct Spin {
     length: Duration,
     until: Option<Instant>,
     /// Whether threads are taken to be displaced, and for how many more sleeps.
@@ -39,7 +50,7 @@ pub(super) struct Spin {
 
 impl Spin {
     /// `length`: how long to look after the last work.
-    pub(super) fn new(length: Duration) -> Self {
+    pub(crate) fn new(length: Duration) -> Self {
         Self {
             length,
             until: None,
@@ -53,30 +64,34 @@ impl Spin {
     }
 
     /// The engine has slept.
-    pub(super) fn slept(&mut self) {
+    pub(crate) fn slept(&mut self) {
         self.slept = true;
     }
 
-    /// There was work, and it is done.
-    pub(super) fn worked(&mut self, now: Instant) {
+    /// There was work, and it is done. `preemptions` counts the preempted threads of the process, at the cost of two system calls.
+    pub(crate) fn worked(
+        &mut self,
+        now: Instant,
+        Signs { raised, received }: Signs,
+        preemptions: impl FnOnce() -> i64,
+    ) {
         self.until = None;
-        let (raised, received) = (sys::events_raised(), sys::bytes_received());
         let woke_others = std::mem::replace(&mut self.raised, raised) != raised;
         let stream = received.wrapping_sub(std::mem::replace(&mut self.received, received)) > STREAM;
         let slept = std::mem::take(&mut self.slept);
-        if self.length.is_zero() || (slept && self.displaces()) || woke_others || stream {
+        if self.length.is_zero() || (slept && self.displaces(preemptions)) || woke_others || stream {
             return;
         }
         self.until = Some(now + self.length);
     }
 
     /// The engine has slept: whether its waking up has displaced a thread.
-    fn displaces(&mut self) -> bool {
+    fn displaces(&mut self, preemptions: impl FnOnce() -> i64) -> bool {
         if self.unasked > 0 {
             self.unasked -= 1;
             return self.displacing;
         }
-        let preemptions = sys::preemptions();
+        let preemptions = preemptions();
         let changed = std::mem::replace(&mut self.preemptions, preemptions) != preemptions;
         if std::mem::take(&mut self.displacing) {
             // What was counted while it was not asked says nothing of this time; the next answer does.
@@ -88,7 +103,43 @@ impl Spin {
     }
 
     /// Whether to look once more instead of sleeping.
-    pub(super) fn goes_on(&self, now: Instant) -> bool {
+    pub(crate) fn goes_on(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_micros(20);
+
+    #[test]
+    fn the_search_ends_after_its_length() {
+        let mut spin = Spin::new(LENGTH);
+        let now = Instant::now();
+        assert!(!spin.goes_on(now));
+        spin.worked(now, Signs { raised: 0, received: 8 }, || 0);
+        assert!(spin.goes_on(now + LENGTH / 2) && !spin.goes_on(now + LENGTH));
+        let mut never = Spin::new(Duration::ZERO);
+        never.worked(now, Signs { raised: 0, received: 8 }, || 0);
+        assert!(!never.goes_on(now));
+    }
+
+    #[test]
+    fn the_engine_sleeps_at_once_where_the_processor_may_be_needed() {
+        let now = Instant::now();
+        let searches = |signs, slept, preemptions| {
+            let mut spin = Spin::new(LENGTH);
+            if slept {
+                spin.slept();
+            }
+            spin.worked(now, signs, || preemptions);
+            spin.goes_on(now)
+        };
+        assert!(searches(Signs { raised: 0, received: 8 }, true, 0));
+        assert!(!searches(Signs { raised: 1, received: 8 }, false, 0), "an event was raised");
+        assert!(!searches(Signs { raised: 0, received: 1 << 20 }, false, 0), "a stream");
+        assert!(!searches(Signs { raised: 0, received: 8 }, true, 1), "a thread was displaced");
     }
 }

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How long a thread that posts a write or a read waits until the peer has acted on what is in the ring, so that the request can go past it.
+//! How long a thread that posts a write or a read waits until the peer has acted on what is in the ring, so that a direct copy is possible.
 //!
-//! Correctness does not depend on the wait: if the peer has not acted, the request goes through the ring. It is made by the thread of
-//! the program alone, before it enters the connection, so nobody else waits with it. It costs at most [`PATIENCE`] and what the same bytes would
-//! take through the ring, 564 us for the longest copy; after waits that time out, up to [`MOST_SKIPPED`] requests go without one.
+//! The thread of the program waits alone, before it enters the connection. Worst cost of a wrong prediction: [`PATIENCE`] and what the same
+//! bytes would take through the ring, 564 us for the longest copy; after waits in vain, up to [`MOST_SKIPPED`] requests go without one.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use super::past::MOST;
+use std::time::Duration;
 
 /// A copy of so many bytes is worth a wait.
 const WORTH_A_WAIT: usize = 16 * 1024;
 /// That wait: so long, and longer by what the same bytes would take through the ring at 2 GB/s, as they would come behind what is there.
-const PATIENCE: Duration = Duration::from_micros(40);
+pub(crate) const PATIENCE: Duration = Duration::from_micros(40);
 const RING_BYTES_PER_NS: usize = 2;
 /// Small copies that were not made since are worth a shorter wait: what goes on through the ring for ever would never leave it. Each
 /// counts as so many bytes.
@@ -24,7 +21,7 @@ const MOST_SKIPPED: u32 = 31;
 
 /// The outcome of earlier waits of a connection. Only predictions depend on it, so it needs no ordering among threads.
 #[derive(Default)]
-pub(super) struct Settling {
+pub(crate) struct Settling {
     /// Requests that will not wait for the peer, and how many these were the last time.
     skips: AtomicU32,
     skipped: AtomicU32,
@@ -33,8 +30,8 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// How long to wait before a request of `len` bytes, which has found that the peer has not acted on all yet.
-    fn patience(&self, len: usize) -> Option<Duration> {
+    /// How long to wait before a request of `len` bytes, at most those of the longest copy, which has found that the peer has not acted on all yet.
+    pub(crate) fn patience(&self, len: usize) -> Option<Duration> {
         let missed = self.missed.load(Ordering::Relaxed).saturating_add(len.max(SMALL_COPY));
         let skips = self.skips.load(Ordering::Relaxed);
         if missed < WORTH_A_WAIT || skips > 0 {
@@ -45,38 +42,15 @@ impl Settling {
         self.missed.store(0, Ordering::Relaxed);
         Some(match len {
             0..WORTH_A_WAIT => SMALL_PATIENCE,
-            _ => PATIENCE + Duration::from_nanos((len.min(MOST) / RING_BYTES_PER_NS) as u64),
+            _ => PATIENCE + Duration::from_nanos((len / RING_BYTES_PER_NS) as u64),
         })
     }
 
-    fn has_waited(&self, in_vain: bool) {
+    pub(crate) fn has_waited(&self, in_vain: bool) {
         let skipped =
             if in_vain { (2 * self.skipped.load(Ordering::Relaxed) + 1).min(MOST_SKIPPED) } else { 0 };
         self.skipped.store(skipped, Ordering::Relaxed);
         self.skips.store(skipped, Ordering::Relaxed);
-    }
-
-    /// Waits before a request of `len` bytes, if that is worth it and such waits have not been in vain.
-    #[cold]
-    pub(super) fn wait(&self, len: usize, is_settled: impl Fn() -> bool) {
-        let Some(patience) = self.patience(len) else { return };
-        let since = Instant::now();
-        loop {
-            let waited = since.elapsed();
-            if waited >= patience {
-                return self.has_waited(true);
-            }
-            if waited >= PATIENCE {
-                // The peer may be in need of this very processor.
-                std::thread::yield_now();
-            }
-            for _ in 0..32 {
-                std::hint::spin_loop();
-            }
-            if is_settled() {
-                return self.has_waited(false);
-            }
-        }
     }
 }
 
@@ -89,20 +63,23 @@ mod tests {
         let settling = Settling::default();
         let skips = |settling: &Settling| settling.skips.load(Ordering::Relaxed);
         for expected in [1, 0, 3, 2, 1, 0, 7] {
-            settling.wait(WORTH_A_WAIT, || false);
+            if settling.patience(WORTH_A_WAIT).is_some() {
+                settling.has_waited(true);
+            }
             assert_eq!(skips(&settling), expected);
         }
         for _ in 0..7 {
-            settling.wait(WORTH_A_WAIT, || panic!("it does not look"));
+            assert_eq!(settling.patience(WORTH_A_WAIT), None);
         }
-        settling.wait(WORTH_A_WAIT, || true);
+        assert!(settling.patience(WORTH_A_WAIT).is_some());
+        settling.has_waited(false);
         assert_eq!(skips(&settling), 0, "one that was not in vain is followed by the next");
     }
 
     #[test]
     fn a_wait_has_a_limit_and_small_requests_seldom_wait() {
         let settling = Settling::default();
-        let longest = settling.patience(1 << 30).unwrap();
+        let longest = settling.patience(1 << 20).unwrap();
         assert!(longest <= Duration::from_micros(565), "{longest:?}");
         let waits: Vec<_> = (0..64).filter_map(|_| settling.patience(8)).collect();
         assert_eq!(waits, [SMALL_PATIENCE; 4], "one in 16");

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Whether another post will follow at once, so that a small request can wait for it and go out with it.
+//!
+//! A system call for each of two small requests would be most of the time. Whether one will be followed is predicted from those before it,
+//! signalled and unsignalled ones apart: a program that waits for each completion is recognized by that. A program that takes completions and posts a
+//! request behind each of them is recognized sooner: as long as it has completions to take, and has posted behind them before, its requests
+//! wait for the one behind the last completion.
+//!
+//! A request that waits goes out with the next post, a full batch, an empty poll, or when the program asks for an event; failing that, the engine
+//! sends it after the delay. Worst cost of a wrong prediction: that delay, at most an eighth of the time for which the predictions were right, or
+//! [`MIN_DELAY_NS`] if that is longer, and never more than [`MAX_DELAY_NS`]; with completions to take, [`MAX_DELAY_NS`].
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request waits for the one behind it. Verbs
+/// leave the source of a request to the provider until it completes; the example of librpma 0.9.0 for atomic writes changes it before, nine
+/// requests long, and works where requests are sent at once.
+const CLOSE_RUN: u32 = 16;
+/// Nanoseconds between two posts that follow one another closely: well below the cost of a system call.
+const CLOSE_NS: u64 = 1_000;
+/// The share of the time for which each such request has been followed closely that the next one may wait for a request that does not come.
+const DELAY_SHARE: u64 = 8;
+/// The shortest and the longest time for which it waits: two system calls that send, and what makes waking the engine that often negligible.
+const MIN_DELAY_NS: u64 = 10_000;
+const MAX_DELAY_NS: u64 = 100_000;
+/// Maximum number of requests that are combined.
+pub(crate) const BURST: u64 = 64;
+/// Bytes of a small message: copying it costs less than sending it on its own.
+pub(crate) const SMALL: u32 = 4096;
+
+/// Requests of one kind in a row that were followed closely by the next request.
+#[derive(Default)]
+struct Run {
+    length: AtomicU32,
+    /// How many they were before the last one that was not.
+    before: AtomicU32,
+    since: AtomicU64,
+}
+
+impl Run {
+    fn followed(&self, closely: bool, now: u64) {
+        if closely {
+            self.length.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.before.store(self.length.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.since.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// How long the next one may wait. `more`: the program has completions to take, after each of which it may post another one.
+    fn delay(&self, now: u64, more: bool) -> Option<Duration> {
+        let length = self.length.load(Ordering::Relaxed);
+        if length < CLOSE_RUN {
+            let posts_behind_each = length > 0 || self.before.load(Ordering::Relaxed) > 0;
+            return (more && posts_behind_each).then_some(Duration::from_nanos(MAX_DELAY_NS));
+        }
+        let right = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        Some(Duration::from_nanos((right / DELAY_SHARE).clamp(MIN_DELAY_NS, MAX_DELAY_NS)))
+    }
+}
+
+/// The kind of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Unsignalled,
+    Signalled,
+    /// Neither waits nor says anything of others.
+    Large,
+}
+
+/// How closely small requests have been followed by the next one. Only a prediction depends on it, so it needs no order among threads.
+pub(crate) struct Coalescer {
+    /// The kind of the last request, and when its post returned.
+    last: AtomicU8,
+    returned: AtomicU64,
+    runs: [Run; 2],
+}
+
+impl Default for Coalescer {
+    fn default() -> Self {
+        Self { last: AtomicU8::new(Kind::Large as u8), returned: AtomicU64::new(0), runs: Default::default() }
+    }
+}
+
+impl Coalescer {
+    /// A post begins; `over`: all earlier requests, and the program has taken their completions. Gives how long it may wait for the next
+    /// one, and the time.
+    pub(crate) fn begins(
+        &self,
+        kind: Kind,
+        over: bool,
+        more: impl FnOnce() -> bool,
+        clock: impl FnOnce() -> u64,
+    ) -> Option<(Duration, u64)> {
+        let last = self.last.swap(kind as u8, Ordering::Relaxed);
+        // A program that has its completion has waited for it, however little time that takes.
+        let waited = over && last == Kind::Signalled as u8;
+        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(kind as usize));
+        if last.is_none() && this.is_none() {
+            return None;
+        }
+        let now = clock();
+        if let Some(run) = last {
+            let closely = now.saturating_sub(self.returned.load(Ordering::Relaxed)) < CLOSE_NS;
+            run.followed(closely && !waited, now);
+        }
+        this?.delay(now, more()).map(|delay| (delay, now))
+    }
+
+    /// The post returns, at this time.
+    pub(crate) fn returns(&self, now: u64) {
+        self.returned.store(now, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    /// Posts `count` requests of a kind, each `gap` ns after the one before has returned. Returns the last delay, and the time.
+    fn post(
+        coalescer: &Coalescer,
+        kind: Kind,
+        count: u32,
+        gap: u64,
+        mut now: u64,
+    ) -> (Option<Duration>, u64) {
+        let mut delay = None;
+        for _ in 0..count {
+            now += gap;
+            delay = coalescer.begins(kind, false, || false, || now).map(|(delay, _)| delay);
+            coalescer.returns(now);
+        }
+        (delay, now)
+    }
+
+    #[test]
+    fn a_request_waits_only_after_a_run_of_close_ones() {
+        for kind in [Kind::Unsignalled, Kind::Signalled] {
+            let coalescer = Coalescer::default();
+            let (delay, now) = post(&coalescer, kind, CLOSE_RUN, 100, 0);
+            assert_eq!(delay, None);
+            let (delay, now) = post(&coalescer, kind, 2, 100, now);
+            assert!(delay.is_some());
+            let (delay, _) = post(&coalescer, kind, 1, 2 * CLOSE_NS, now);
+            assert_eq!(delay, None, "the one before was not followed");
+        }
+        let large = Coalescer::default();
+        assert_eq!(post(&large, Kind::Large, 100, 100, 0).0, None);
+    }
+
+    #[test]
+    fn a_wrong_prediction_costs_an_eighth_of_the_time_of_the_right_ones() {
+        for run in [100 * US, 400 * US, 10_000 * US] {
+            // One post is made after the run.
+            let longest = (run / DELAY_SHARE + US).min(MAX_DELAY_NS);
+            let coalescer = Coalescer::default();
+            let (_, start) = post(&coalescer, Kind::Unsignalled, 1, 5 * CLOSE_NS, 0);
+            let posts = u32::try_from(run / 500).unwrap();
+            let (delay, _) = post(&coalescer, Kind::Unsignalled, posts, 500, start);
+            let delay = u64::try_from(delay.unwrap().as_nanos()).unwrap();
+            assert!((MIN_DELAY_NS..=longest).contains(&delay), "{delay} ns after {run} ns");
+        }
+    }
+
+    #[test]
+    fn a_program_that_takes_completions_waits_for_the_longest_delay_at_most() {
+        let coalescer = Coalescer::default();
+        post(&coalescer, Kind::Signalled, 2, 100, 0);
+        let delay = coalescer.begins(Kind::Signalled, false, || true, || 300).unwrap().0;
+        assert_eq!(delay, Duration::from_nanos(MAX_DELAY_NS));
+    }
+
+    #[test]
+    fn a_program_that_waits_for_each_completion_is_never_delayed() {
+        let coalescer = Coalescer::default();
+        for now in 0..1_000 {
+            assert!(coalescer.begins(Kind::Signalled, true, || false, || now).is_none());
+            coalescer.returns(now);
+        }
+    }
+}
