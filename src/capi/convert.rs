@@ -10,18 +10,18 @@ use rpma::error::{self, Error};
 use rpma::failure::{self, Fail};
 
 /// The result of the body of a function.
-pub type Result<T> = std::result::Result<T, Fail>;
+pub(super) type Result<T> = std::result::Result<T, Fail>;
 
 /// Runs the body of a function that calls the control path of a provider and converts its result to the C return value. The thread is not
 /// cancelled in it ([`rpma::cancel`]).
 #[inline(always)]
-pub fn whole_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
+pub(super) fn whole_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     cancel::whole(|| status(body))
 }
 
 /// The same for all other functions: they make no system call that is a cancellation point, or begin by waiting for an event.
 #[inline(always)]
-pub fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
+pub(super) fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     match body() {
         Ok(()) => 0,
         // Nothing has failed, and a program that polls sees these all the time.
@@ -35,7 +35,7 @@ pub fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
 
 /// Checks a pointer that must not be NULL; `name` is that of the argument.
 #[inline(always)]
-pub fn not_null<T>(ptr: *const T, name: &'static str) -> Result<()> {
+pub(super) fn not_null<T>(ptr: *const T, name: &'static str) -> Result<()> {
     if ptr.is_null() { Err(Fail::Null(name)) } else { Ok(()) }
 }
 
@@ -44,7 +44,7 @@ pub fn not_null<T>(ptr: *const T, name: &'static str) -> Result<()> {
 /// # Safety
 /// `ptr` must be NULL or point to an object that stays alive as long as the borrow is used.
 #[inline(always)]
-pub unsafe fn given<'a, T>(ptr: *const T, name: &'static str) -> Result<&'a T> {
+pub(super) unsafe fn given<'a, T>(ptr: *const T, name: &'static str) -> Result<&'a T> {
     // SAFETY: `ptr` is NULL, which gives None, or points to an object that outlives the borrow.
     unsafe { ptr.as_ref() }.ok_or(Fail::Null(name))
 }
@@ -53,7 +53,7 @@ pub unsafe fn given<'a, T>(ptr: *const T, name: &'static str) -> Result<&'a T> {
 ///
 /// # Safety
 /// `ptr` must be NULL or a C string that does not change as long as the borrow is used.
-pub unsafe fn string<'a>(ptr: *const c_char, name: &'static str) -> Result<&'a CStr> {
+pub(super) unsafe fn string<'a>(ptr: *const c_char, name: &'static str) -> Result<&'a CStr> {
     if ptr.is_null() {
         return Err(Fail::Null(name));
     }
@@ -62,26 +62,26 @@ pub unsafe fn string<'a>(ptr: *const c_char, name: &'static str) -> Result<&'a C
 }
 
 /// An output parameter; it may be written, but is never read.
-pub struct Out<T>(NonNull<T>);
+pub(super) struct Out<T>(NonNull<T>);
 
 /// An output parameter that must not be NULL.
 ///
 /// # Safety
 /// `ptr` must be NULL or writable until the result is set.
 #[inline(always)]
-pub unsafe fn out<T>(ptr: *mut T, name: &'static str) -> Result<Out<T>> {
+pub(super) unsafe fn out<T>(ptr: *mut T, name: &'static str) -> Result<Out<T>> {
     NonNull::new(ptr).map(Out).ok_or(Fail::Null(name))
 }
 
 impl<T> Out<T> {
     #[inline(always)]
-    pub fn set(&self, value: T) {
+    pub(super) fn set(&self, value: T) {
         // SAFETY: the caller of `out` guarantees that the pointer stays writable until the result is set.
         unsafe { self.0.as_ptr().write(value) }
     }
 
     #[inline(always)]
-    pub fn copy(&self, value: &T)
+    pub(super) fn copy(&self, value: &T)
     where
         T: Copy,
     {
@@ -92,12 +92,12 @@ impl<T> Out<T> {
 
 impl<T> Out<*mut T> {
     /// Passes ownership of an object, which `alloc` has made room for, to the caller.
-    pub fn give(&self, object: Box<T>) {
+    pub(super) fn give(&self, object: Box<T>) {
         self.set(Box::into_raw(object));
     }
 
     /// Same as `give`, but sets the output to NULL on `Error::NoMem`.
-    pub fn give_or_null(&self, object: error::Result<Box<T>>) -> Result<()> {
+    pub(super) fn give_or_null(&self, object: error::Result<Box<T>>) -> Result<()> {
         match object {
             Ok(object) => self.give(object),
             Err(error) => {
@@ -115,7 +115,7 @@ impl<T> Out<*mut T> {
 ///
 /// # Safety
 /// `place` must be NULL, or hold NULL or an object that this library created and that is no longer in use.
-pub unsafe fn take<T>(place: *mut *mut T, name: &'static str) -> Result<Option<Box<T>>> {
+pub(super) unsafe fn take<T>(place: *mut *mut T, name: &'static str) -> Result<Option<Box<T>>> {
     if place.is_null() {
         return Err(Fail::Null(name));
     }
@@ -132,7 +132,7 @@ pub unsafe fn take<T>(place: *mut *mut T, name: &'static str) -> Result<Option<B
 /// # Safety
 /// As for [`take`].
 #[inline(always)]
-pub unsafe fn delete<T>(
+pub(super) unsafe fn delete<T>(
     place: *mut *mut T,
     name: &'static str,
     close: impl FnOnce(T) -> error::Result<()>,
@@ -142,6 +142,6 @@ pub unsafe fn delete<T>(
 }
 
 /// Closes an object that is nothing but its values.
-pub fn plain<T>(_: T) -> error::Result<()> {
+pub(super) fn plain<T>(_: T) -> error::Result<()> {
     Ok(())
 }

@@ -41,7 +41,7 @@ impl FromStr for Address {
                 Ok(port) => Some(port),
             },
         };
-        Ok(Address { host: host.to_owned(), port })
+        Ok(Self { host: host.to_owned(), port })
     }
 }
 

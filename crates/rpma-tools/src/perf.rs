@@ -107,16 +107,16 @@ enum Failure {
 
 impl From<String> for Failure {
     fn from(why: String) -> Self {
-        Failure::Peer(why)
+        Self::Peer(why)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Peer(why) | Failure::Own(why) => f.write_str(why),
-            Failure::Busy => f.write_str("the server refuses: another client is measuring"),
-            Failure::Interrupted => f.write_str("interrupted"),
+            Self::Peer(why) | Self::Own(why) => f.write_str(why),
+            Self::Busy => f.write_str("the server refuses: another client is measuring"),
+            Self::Interrupted => f.write_str("interrupted"),
         }
     }
 }
@@ -124,9 +124,9 @@ impl fmt::Display for Failure {
 impl Failure {
     fn status(&self) -> u8 {
         match self {
-            Failure::Peer(_) | Failure::Busy => LOST,
-            Failure::Own(_) => FAILED,
-            Failure::Interrupted => INTERRUPTED,
+            Self::Peer(_) | Self::Busy => LOST,
+            Self::Own(_) => FAILED,
+            Self::Interrupted => INTERRUPTED,
         }
     }
 }

@@ -18,7 +18,7 @@ const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 
 /// The device properties that determine the access flags.
 #[derive(Clone, Copy, Default)]
-pub struct Transport {
+pub(crate) struct Transport {
     /// The destination of a read requires remote write access.
     pub iwarp: bool,
     /// The device supports targets of native flush to visibility.
@@ -31,7 +31,7 @@ pub struct Transport {
 ///
 /// If the device supports both, a region for flush is registered for both kinds of initiator: those that flush by a read
 /// and those that flush natively. An initiator chooses according to its own device and cannot know ours.
-pub fn access(usage: c_int, on: Transport) -> u32 {
+pub(crate) fn access(usage: c_int, on: Transport) -> u32 {
     use self::{
         RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT as FLUSH_PERSISTENT,
         RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY as FLUSH_VISIBILITY, RPMA_MR_USAGE_READ_DST as READ_DST,
@@ -48,7 +48,7 @@ pub fn access(usage: c_int, on: Transport) -> u32 {
 }
 
 /// Whether these access flags include on-demand paging.
-pub fn on_demand(access: u32) -> bool {
+pub(crate) fn on_demand(access: u32) -> bool {
     access & ON_DEMAND != 0
 }
 
@@ -58,7 +58,7 @@ pub fn on_demand(access: u32) -> bool {
 /// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device supports it (`odp`);
 /// * a device may accept a target of native flush to persistence only in persistent memory, and any device may reject
 ///   such targets: the region is then registered only for initiators that flush by a read.
-pub fn after_refusal(access: u32, errno: Option<c_int>, odp: bool) -> Option<u32> {
+pub(crate) fn after_refusal(access: u32, errno: Option<c_int>, odp: bool) -> Option<u32> {
     let without = |bit: u32| (access & bit != 0).then_some(access & !bit);
     match errno {
         Some(EOPNOTSUPP) if odp && !on_demand(access) => Some(access | ON_DEMAND),

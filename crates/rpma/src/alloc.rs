@@ -11,7 +11,7 @@ pub struct Slot<T>(Box<MaybeUninit<T>>);
 
 impl<T> Slot<T> {
     /// Allocates the memory, or returns `Error::NoMem`.
-    pub fn new() -> Result<Slot<T>> {
+    pub fn new() -> Result<Self> {
         let layout = Layout::new::<T>();
         let room = reserve::try_allocate(layout).cast::<MaybeUninit<T>>();
         if room.is_null() {
@@ -19,7 +19,7 @@ impl<T> Slot<T> {
         }
         // SAFETY: freshly allocated with T's layout by the system, from which the global allocator takes back what is its own, and
         // MaybeUninit<T> may be uninitialised.
-        Ok(Slot(unsafe { Box::from_raw(room) }))
+        Ok(Self(unsafe { Box::from_raw(room) }))
     }
 
     /// Moves the object into the memory.

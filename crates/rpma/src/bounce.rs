@@ -18,7 +18,7 @@ use crate::abi::RPMA_MR_USAGE_WRITE_SRC;
 use crate::error::{Error, Result, first_error};
 
 /// The size of a value in bytes.
-pub const SIZE: usize = 8;
+pub(crate) const SIZE: usize = 8;
 
 /// The ring of one connection.
 pub struct Bounce {
@@ -31,18 +31,18 @@ pub struct Bounce {
 impl Bounce {
     /// # Safety
     /// The domain's peer must be alive and outlive this object.
-    pub unsafe fn new(domain: Domain, max_send_wr: u32) -> Result<Bounce> {
+    pub unsafe fn new(domain: Domain, max_send_wr: u32) -> Result<Self> {
         let places = (max_send_wr as usize).max(1);
         let size = places.checked_mul(SIZE).ok_or(Error::NoMem)?;
         let memory = Mapping::new(size)?;
         // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
         // `mr`, so it stays mapped as long as the region.
         let mr = unsafe { MrLocal::register_own(&domain, memory.addr(), size, RPMA_MR_USAGE_WRITE_SRC) }?;
-        Ok(Bounce { next: Mutex::new(0), places, mr, memory })
+        Ok(Self { next: Mutex::new(0), places, mr, memory })
     }
 
     pub fn close(self) -> Result<()> {
-        let Bounce { mr, memory, .. } = self;
+        let Self { mr, memory, .. } = self;
         first_error([mr.close(), memory.close()])
     }
 

@@ -16,7 +16,7 @@ use crate::text::{Lossy, Text};
 
 /// The provider that the user selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderChoice {
+pub(crate) enum ProviderChoice {
     /// An RDMA device if one serves the address, otherwise software.
     Auto,
     /// libibverbs and librdmacm only.
@@ -26,10 +26,10 @@ pub enum ProviderChoice {
 }
 
 /// The valid values, for messages.
-pub const PROVIDER_VALUES: &str = "auto, rdma-core, soft";
+pub(crate) const PROVIDER_VALUES: &str = "auto, rdma-core, soft";
 
 /// A value as shown in messages, possibly truncated.
-pub type Shown = Text<64>;
+pub(crate) type Shown = Text<64>;
 
 /// Operations that newer devices support natively; on others they are executed as reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub struct NativeOps {
 }
 
 /// The valid words, for messages.
-pub const NATIVE_WORDS: &str = "atomic-write, flush, flush-visibility, flush-persistent";
+pub(crate) const NATIVE_WORDS: &str = "atomic-write, flush, flush-visibility, flush-persistent";
 
 /// The operations in the words of `RPMA_NATIVE`.
 impl fmt::Display for NativeOps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NativeOps { atomic_write, flush_visibility, flush_persistent } = *self;
+        let Self { atomic_write, flush_visibility, flush_persistent } = *self;
         let words = [
             (atomic_write, "atomic-write"),
             (flush_visibility, "flush-visibility"),
@@ -75,16 +75,16 @@ const LEVELS: [(&str, rpma_log_level); 7] = [
 ];
 
 /// The valid levels, for messages.
-pub const LOG_LEVELS: &str = "off, fatal, error, warning, notice, info, debug";
+pub(crate) const LOG_LEVELS: &str = "off, fatal, error, warning, notice, info, debug";
 
 /// The name of a level.
-pub fn level_name(level: rpma_log_level) -> &'static str {
+pub(crate) fn level_name(level: rpma_log_level) -> &'static str {
     LEVELS.into_iter().find(|(_, known)| *known == level).map_or("off", |(name, _)| name)
 }
 
 /// Where messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogTo<'a> {
+pub(crate) enum LogTo<'a> {
     Stderr,
     Syslog,
     /// The path of a file that they are appended to.
@@ -93,7 +93,7 @@ pub enum LogTo<'a> {
 
 /// What `RPMA_LOG` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSetting<'a> {
+pub(crate) struct LogSetting<'a> {
     pub level: rpma_log_level,
     pub to: LogTo<'a>,
     /// A JSON object a line; not for syslog.
@@ -102,7 +102,7 @@ pub struct LogSetting<'a> {
 
 /// Why a value of `RPMA_LOG` is invalid.
 #[derive(Debug, PartialEq, Eq)]
-pub enum LogError<'a> {
+pub(crate) enum LogError<'a> {
     /// The first word, as there is no level; with the level that was probably meant.
     UnknownLevel { word: &'a [u8], meant: Option<&'static str> },
     /// A second level, format or destination.
@@ -132,7 +132,7 @@ unsafe extern "C" {
 
 /// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started it ignores it: it would
 /// append to any file for them.
-pub fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) {
+pub(crate) fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) {
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which nothing does while the library
     // is being loaded.
     let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
@@ -217,12 +217,12 @@ fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
 }
 
 /// The value of `RPMA_PROVIDER`, or the invalid text.
-pub fn provider() -> Result<ProviderChoice, Shown> {
+pub(crate) fn provider() -> Result<ProviderChoice, Shown> {
     value_of(c"RPMA_PROVIDER", parse_provider)
 }
 
 /// The value of `RPMA_NATIVE`, or the invalid word in it.
-pub fn native() -> Result<NativeOps, Shown> {
+pub(crate) fn native() -> Result<NativeOps, Shown> {
     value_of(c"RPMA_NATIVE", parse_native)
 }
 

@@ -70,7 +70,7 @@ impl ConnParts {
     ///
     /// # Safety
     /// The domain's peer must be alive and outlive the connection.
-    pub unsafe fn new(domain: Domain, res: &Resources) -> Result<ConnParts> {
+    pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Self> {
         let migrated = Migrated::new(&res.id)?;
         // SAFETY: the caller guarantees that the peer outlives the connection, of which both objects become a
         // part.
@@ -84,11 +84,11 @@ impl ConnParts {
             (flush, atomic_write)
         };
         let room = Slot::new()?;
-        Ok(ConnParts { flush, atomic_write, events: migrated.keep(), room })
+        Ok(Self { flush, atomic_write, events: migrated.keep(), room })
     }
 
     pub fn assemble(self, res: Resources, pdata: PrivateData) -> Box<Conn> {
-        let ConnParts { flush, atomic_write, events, room } = self;
+        let Self { flush, atomic_write, events, room } = self;
         if res.id.api().plain.is_some() {
             // SAFETY: the provider counts, so this is its queue pair, which lives until the resources are closed.
             unsafe { metered::flushes_by(res.qp.as_ptr(), flush.target().addr) };
@@ -113,7 +113,7 @@ struct Migrated<'a> {
 }
 
 impl<'a> Migrated<'a> {
-    fn new(id: &'a CmId) -> Result<Migrated<'a>> {
+    fn new(id: &'a CmId) -> Result<Self> {
         let events = EventChannel::create(id.api()).map_err(|failed| provider_error!(failed, ""))?;
         // SAFETY: the channel is alive, and stays so until the identifier is taken off it or destroyed.
         unsafe { id.migrate(events.as_ptr()) }.map_err(|failed| provider_error!(failed, ""))?;
@@ -180,7 +180,7 @@ impl Conn {
 
     /// Destroys everything even if a step fails; returns the first error.
     pub fn close(self) -> Result<()> {
-        let Conn { flush, atomic_write, res, events, pdata, .. } = self;
+        let Self { flush, atomic_write, res, events, pdata, .. } = self;
         let flush = flush.close();
         let bounce = match atomic_write {
             AtomicWrite::Bounce(bounce) => bounce.close(),

@@ -33,8 +33,8 @@ pub struct ConnCfg {
 pub static DEFAULT: ConnCfg = ConnCfg::defaults();
 
 impl ConnCfg {
-    const fn defaults() -> ConnCfg {
-        ConnCfg {
+    const fn defaults() -> Self {
+        Self {
             timeout_ms: AtomicI32::new(RPMA_DEFAULT_TIMEOUT_MS),
             cq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE),
             rcq_size: AtomicU32::new(0),
@@ -45,8 +45,8 @@ impl ConnCfg {
         }
     }
 
-    pub fn new() -> Result<Box<ConnCfg>> {
-        alloc::boxed(ConnCfg::defaults())
+    pub fn new() -> Result<Box<Self>> {
+        alloc::boxed(Self::defaults())
     }
 
     pub fn set_timeout(&self, timeout_ms: c_int) -> std::result::Result<(), Fail> {

@@ -38,7 +38,7 @@ impl ConnReq {
     ///
     /// # Safety
     /// The domain's peer and the configured shared receive queue must be alive and outlive the request.
-    pub unsafe fn new(domain: Domain, addr: &CStr, port: &CStr, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
+    pub unsafe fn new(domain: Domain, addr: &CStr, port: &CStr, cfg: &ConnCfg) -> Result<Box<Self>> {
         alloc::ready()?;
         let timeout = cfg.timeout();
         let (to_addr, to_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
@@ -56,7 +56,7 @@ impl ConnReq {
         // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the
         // request.
         let res = unsafe { Resources::new(domain, id, cfg) }?;
-        let req = alloc::boxed(ConnReq { res, pdata: PrivateData::none(), domain, passive: false })?;
+        let req = alloc::boxed(Self { res, pdata: PrivateData::none(), domain, passive: false })?;
         drop(info);
         log_notice!("connection request to {to_addr}:{to_port} created");
         Ok(req)
@@ -67,7 +67,7 @@ impl ConnReq {
     /// # Safety
     /// The event must be a connection request of the domain's provider, not taken before; the domain's peer and the
     /// configured shared receive queue must be alive and outlive the request.
-    pub unsafe fn from_event(domain: Domain, event: &CmEvent, cfg: &ConnCfg) -> Result<Box<ConnReq>> {
+    pub unsafe fn from_event(domain: Domain, event: &CmEvent, cfg: &ConnCfg) -> Result<Box<Self>> {
         // SAFETY: the caller guarantees a connection request that was not taken before, so its identifier is ours
         // alone, and that the peer and the shared receive queue outlive the request; the private data live until
         // the event is acknowledged.
@@ -76,7 +76,7 @@ impl ConnReq {
             alloc::ready()?;
             let res = Resources::new(domain, id, cfg)?;
             let pdata = PrivateData::copy(event.private_data())?;
-            alloc::boxed(ConnReq { res, pdata, domain, passive: true })
+            alloc::boxed(Self { res, pdata, domain, passive: true })
         }
     }
 
@@ -105,7 +105,7 @@ impl ConnReq {
         }
         alloc::ready()?;
         let mut param = conn_param(pdata);
-        let ConnReq { res, pdata, domain, passive } = self;
+        let Self { res, pdata, domain, passive } = self;
         // An event may follow the accept immediately, and a thread that waits on the endpoint would receive it. The identifier
         // is therefore migrated to the connection's own channel first. If that fails, the request is still unanswered, and is
         // rejected.

@@ -32,7 +32,7 @@ impl Cq {
         ctx: *mut ibv_context,
         size: u32,
         shared: Option<&CompChannel>,
-    ) -> Result<Box<Cq>> {
+    ) -> Result<Box<Self>> {
         let cqe = c_int::try_from(size).unwrap_or(c_int::MAX);
         let own_channel = match shared {
             Some(_) => None,
@@ -48,11 +48,11 @@ impl Cq {
         let queue = unsafe { CompQueue::create(api, ctx, cqe, channel) }
             .map_err(|failed| provider_error!(failed, "context={ctx:p}, cqe={cqe}"))?;
         queue.request_notification().map_err(|failed| provider_error!(failed, ""))?;
-        alloc::boxed(Cq { queue, channel, own_channel, api })
+        alloc::boxed(Self { queue, channel, own_channel, api })
     }
 
     pub fn close(self) -> Result<()> {
-        let Cq { queue, own_channel, .. } = self;
+        let Self { queue, own_channel, .. } = self;
         let queue = queue.close().map_err(|failed| provider_error!(failed, ""));
         let channel = match own_channel {
             Some(channel) => channel.close().map_err(|failed| provider_error!(failed, "")),

@@ -11,7 +11,7 @@ use crate::log::Subject;
 use crate::mr::{MrRemote, RemoteAccess};
 
 /// An access that is not permitted.
-pub struct Denied<'a> {
+pub(crate) struct Denied<'a> {
     /// The function that posts it.
     pub call: &'static str,
     pub mr: &'a MrRemote,
@@ -22,7 +22,7 @@ pub struct Denied<'a> {
 
 impl Denied<'_> {
     #[cold]
-    pub fn warn(&self, conn: &Conn, wr_id: u64) {
+    pub(crate) fn warn(&self, conn: &Conn, wr_id: u64) {
         let peer = conn.peer();
         let about = Subject { connection: Some(conn.qp_num()), operation: Some(self.call), ..peer.subject() };
         log_warning!(about about; "{peer}{self}; op_context {wr_id:#x}");

@@ -52,12 +52,12 @@ impl Descriptor {
 
     /// Bytes after the descriptor are ignored.
     #[inline]
-    pub fn decode(bytes: &[u8]) -> Result<Descriptor, Refused> {
+    pub fn decode(bytes: &[u8]) -> Result<Self, Refused> {
         let (addr, rest) = bytes.split_first_chunk().ok_or(Refused::TooShort)?;
         let (size, rest) = rest.split_first_chunk().ok_or(Refused::TooShort)?;
         let (rkey, rest) = rest.split_first_chunk().ok_or(Refused::TooShort)?;
         let usage = *rest.first().ok_or(Refused::TooShort)?;
-        let this = Descriptor {
+        let this = Self {
             addr: u64::from_le_bytes(*addr),
             size: u64::from_le_bytes(*size),
             rkey: u32::from_le_bytes(*rkey),

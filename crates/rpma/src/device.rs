@@ -21,22 +21,22 @@ pub struct Abilities {
 impl Abilities {
     /// # Safety
     /// `ctx` must be a live context of `api`.
-    pub unsafe fn of(api: Api, ctx: *mut ibv_context) -> Result<Abilities> {
+    pub unsafe fn of(api: Api, ctx: *mut ibv_context) -> Result<Self> {
         // SAFETY: the caller guarantees a live `ctx` of `api`.
         let attr =
             unsafe { query_device(api, ctx) }.map_err(|failed| provider_error!(failed, "context={ctx:p}"))?;
-        Ok(Abilities::from(&attr))
+        Ok(Self::from(&attr))
     }
 }
 
 impl From<&ibv_device_attr_ex> for Abilities {
-    fn from(attr: &ibv_device_attr_ex) -> Abilities {
+    fn from(attr: &ibv_device_attr_ex) -> Self {
         const GENERAL: u64 = ibv_odp_general_caps::IBV_ODP_SUPPORT.0 as u64;
         const RC: u32 = ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_WRITE.0
             | ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_READ.0;
         let odp = attr.odp_caps;
         let has = |bit| attr.device_cap_flags_ex & bit != 0;
-        Abilities {
+        Self {
             odp: odp.general_caps & GENERAL != 0 && odp.per_transport_caps.rc_odp_caps & RC == RC,
             native: NativeOps {
                 atomic_write: has(DEVICE_ATOMIC_WRITE),

@@ -28,7 +28,7 @@ pub struct Unacknowledged;
 impl Ep {
     /// # Safety
     /// The domain's peer must be alive and outlive the endpoint.
-    pub unsafe fn listen(domain: Domain, addr: &CStr, port: &CStr) -> Result<Box<Ep>> {
+    pub unsafe fn listen(domain: Domain, addr: &CStr, port: &CStr) -> Result<Box<Self>> {
         let (at_addr, at_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
         let failed = |failed| provider_error!(failed, "addr={at_addr}, port={at_port}");
         alloc::ready()?;
@@ -43,14 +43,14 @@ impl Ep {
         };
         id.bind(&info).map_err(failed)?;
         id.listen().map_err(failed)?;
-        let ep = alloc::boxed(Ep { id, events, domain })?;
+        let ep = alloc::boxed(Self { id, events, domain })?;
         drop(info);
         log_notice!("listening on {at_addr}:{at_port}");
         Ok(ep)
     }
 
     pub fn close(self) -> Result<()> {
-        let Ep { id, events, .. } = self;
+        let Self { id, events, .. } = self;
         let id = id.close().map_err(|failed| provider_error!(failed, ""));
         drop(events);
         id

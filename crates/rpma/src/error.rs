@@ -59,8 +59,8 @@ pub struct Errno(pub c_int);
 
 impl Errno {
     /// The calling thread's errno.
-    pub fn last() -> Errno {
-        Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    pub fn last() -> Self {
+        Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 }
 

@@ -6,7 +6,7 @@ use rdma_sys::rdma_cm_event_type;
 use crate::abi::rpma_conn_event;
 
 /// The connection event for a connection manager event.
-pub fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
+pub(crate) fn translate(event: rdma_cm_event_type::Type) -> Option<rpma_conn_event> {
     use rdma_cm_event_type::*;
     use rpma_conn_event::*;
     Some(match event {

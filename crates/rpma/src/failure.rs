@@ -27,14 +27,14 @@ pub enum Fail {
 
 impl From<Error> for Fail {
     #[inline(always)]
-    fn from(error: Error) -> Fail {
-        Fail::Error(error)
+    fn from(error: Error) -> Self {
+        Self::Error(error)
     }
 }
 
 impl From<Fail> for Error {
     #[cold]
-    fn from(fail: Fail) -> Error {
+    fn from(fail: Fail) -> Self {
         match fail {
             Fail::Error(error) => error,
             Fail::Null(name) => invalid(format_args!("{name} is NULL")),

@@ -11,7 +11,7 @@ use crate::abi::RPMA_MR_USAGE_READ_DST;
 use crate::error::{Result, first_error};
 
 /// The number of bytes that a flush reads.
-pub const SIZE: u32 = 8;
+pub(crate) const SIZE: u32 = 8;
 
 /// The local destination of a connection's flush reads.
 pub struct Flush {
@@ -22,17 +22,17 @@ pub struct Flush {
 impl Flush {
     /// # Safety
     /// The domain's peer must be alive and outlive this object.
-    pub unsafe fn new(domain: Domain) -> Result<Flush> {
+    pub unsafe fn new(domain: Domain) -> Result<Self> {
         let memory = Mapping::new(SIZE as usize)?;
         // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
         // `mr`, so it stays mapped as long as the region.
         let mr =
             unsafe { MrLocal::register_own(&domain, memory.addr(), SIZE as usize, RPMA_MR_USAGE_READ_DST) }?;
-        Ok(Flush { mr, memory })
+        Ok(Self { mr, memory })
     }
 
     pub fn close(self) -> Result<()> {
-        let Flush { mr, memory } = self;
+        let Self { mr, memory } = self;
         first_error([mr.close(), memory.close()])
     }
 

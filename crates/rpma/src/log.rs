@@ -228,12 +228,12 @@ mod errno {
     use std::ffi::c_int;
 
     /// The calling thread's errno, restored when dropped.
-    pub struct Saved(c_int);
+    pub(super) struct Saved(c_int);
 
     impl Saved {
-        pub fn new() -> Saved {
+        pub(super) fn new() -> Self {
             // SAFETY: gives the calling thread's errno, which is always there.
-            Saved(unsafe { *libc::__errno_location() })
+            Self(unsafe { *libc::__errno_location() })
         }
     }
 

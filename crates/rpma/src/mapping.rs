@@ -10,14 +10,14 @@ use std::ptr;
 use crate::error::{Error, Result};
 
 /// A private mapping, unmapped when dropped.
-pub struct Mapping {
+pub(crate) struct Mapping {
     addr: *mut c_void,
     len: usize,
 }
 
 impl Mapping {
     /// Maps at least `len` bytes, initially zero.
-    pub fn new(len: usize) -> Result<Mapping> {
+    pub(crate) fn new(len: usize) -> Result<Self> {
         // SAFETY: no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let Some(page) = usize::try_from(page).ok().filter(|page| *page != 0) else {
@@ -36,14 +36,14 @@ impl Mapping {
                 0,
             )
         };
-        if addr == libc::MAP_FAILED { Err(Error::NoMem) } else { Ok(Mapping { addr, len }) }
+        if addr == libc::MAP_FAILED { Err(Error::NoMem) } else { Ok(Self { addr, len }) }
     }
 
-    pub fn addr(&self) -> *mut c_void {
+    pub(crate) fn addr(&self) -> *mut c_void {
         self.addr
     }
 
-    pub fn close(self) -> Result<()> {
+    pub(crate) fn close(self) -> Result<()> {
         std::mem::ManuallyDrop::new(self).release()
     }
 

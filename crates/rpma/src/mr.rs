@@ -39,7 +39,7 @@ impl MrLocal {
         addr: *mut c_void,
         size: usize,
         usage: c_int,
-    ) -> Result<Box<MrLocal>> {
+    ) -> Result<Box<Self>> {
         // SAFETY: the caller guarantees what is asked for there.
         unsafe { Self::register_with(domain.api, domain, addr, size, usage) }
     }
@@ -53,7 +53,7 @@ impl MrLocal {
         addr: *mut c_void,
         size: usize,
         usage: c_int,
-    ) -> Result<Box<MrLocal>> {
+    ) -> Result<Box<Self>> {
         // SAFETY: the caller guarantees what is asked for there.
         unsafe { Self::register_with(domain.api.plain.unwrap_or(domain.api), domain, addr, size, usage) }
     }
@@ -67,7 +67,7 @@ impl MrLocal {
         addr: *mut c_void,
         size: usize,
         usage: c_int,
-    ) -> Result<Box<MrLocal>> {
+    ) -> Result<Box<Self>> {
         if usage == 0 {
             return Err(failure::invalid(format_args!("usage is 0")));
         }
@@ -96,7 +96,7 @@ impl MrLocal {
                 Err(failed) => register_otherwise(api, domain, addr, size, access, failed)?,
             }
         };
-        Ok(slot.fill(MrLocal { mr, usage: usage as u8, ctx, pd }))
+        Ok(slot.fill(Self { mr, usage: usage as u8, ctx, pd }))
     }
 
     pub fn close(self) -> Result<()> {
@@ -135,7 +135,7 @@ impl MrLocal {
         let len = u32::try_from(len)
             .map_err(|_| failure::invalid(format_args!("len is {len}, more than UINT32_MAX")))?;
         let mut range = self.range(offset, len);
-        let MrLocal { ctx, pd, .. } = *self;
+        let Self { ctx, pd, .. } = *self;
         // SAFETY: context and domain are alive as long as the region; the range outlives the call.
         let ret = unsafe { self.mr.api().ibv_advise_mr(ctx, pd, advice as u32, flags, &mut range, 1) };
         if ret == 0 {
@@ -215,7 +215,7 @@ pub enum RemoteAccess {
 
 impl MrRemote {
     #[inline]
-    pub fn from_descriptor(bytes: &[u8]) -> Result<Box<MrRemote>> {
+    pub fn from_descriptor(bytes: &[u8]) -> Result<Box<Self>> {
         let region = Descriptor::decode(bytes).map_err(|refused| {
             match refused {
                 Refused::TooShort => log_error!(
@@ -235,7 +235,7 @@ impl MrRemote {
         let size_with = |usage: c_int| if c_int::from(region.usage) & usage != 0 { region.size } else { 0 };
         // A region for either flush can be read, as a flush may be executed as a read.
         let (readable, writable) = (size_with(READABLE), size_with(RPMA_MR_USAGE_WRITE_DST));
-        let mr = alloc::boxed(MrRemote { region, readable, writable })?;
+        let mr = alloc::boxed(Self { region, readable, writable })?;
         let region = &mr.region;
         log_debug!(
             "remote memory region: addr={:#x}, size={}, rkey={:#x}, usage={:#x}",

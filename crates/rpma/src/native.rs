@@ -6,7 +6,7 @@ use crate::provider::handles::CmId;
 use crate::provider::native::{NativeQp, QP_WITH_ATOMIC_WRITE, QP_WITH_FLUSH};
 
 /// The operations that a queue pair is to be created with.
-pub fn ops(wanted: NativeOps) -> u64 {
+pub(crate) fn ops(wanted: NativeOps) -> u64 {
     let NativeOps { atomic_write, flush_visibility, flush_persistent } = wanted;
     let bit = |is, bit| if is { bit } else { 0 };
     bit(atomic_write, QP_WITH_ATOMIC_WRITE) | bit(flush_visibility || flush_persistent, QP_WITH_FLUSH)
@@ -30,9 +30,9 @@ pub struct NativeFlush {
 impl Native {
     /// # Safety
     /// The identifier must have a queue pair that was created with exactly these operations and outlives the result.
-    pub unsafe fn of(id: &CmId, created_with: u64, wanted: NativeOps) -> Native {
+    pub unsafe fn of(id: &CmId, created_with: u64, wanted: NativeOps) -> Self {
         if created_with == 0 {
-            return Native::default();
+            return Self::default();
         }
         // SAFETY: the caller guarantees a queue pair that was created with `created_with` and outlives the
         // result.
@@ -41,10 +41,10 @@ impl Native {
                 "the queue pair does not support native operations, default methods are used for: {}",
                 wanted
             );
-            return Native::default();
+            return Self::default();
         };
         let NativeOps { flush_visibility: visibility, flush_persistent: persistent, .. } = wanted;
-        Native {
+        Self {
             atomic_write: (has & QP_WITH_ATOMIC_WRITE != 0).then_some(qp),
             flush: (has & QP_WITH_FLUSH != 0).then_some(NativeFlush { qp, visibility, persistent }),
         }

@@ -15,7 +15,7 @@ use crate::provider::handles::{PeerName, identifier};
 /// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the compiler does not keep
 /// the second in a register for the case that the post fails: that would cost each post more than the store.
 #[repr(C)]
-pub struct Posted<Wr> {
+pub(crate) struct Posted<Wr> {
     pub wr: MaybeUninit<Wr>,
     pub qp: *mut ibv_qp,
 }
@@ -39,7 +39,7 @@ fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
 /// range; `remote` says whether it has a remote address.
 #[cold]
 #[inline(never)]
-pub unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remote: bool) -> Error {
+pub(crate) unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remote: bool) -> Error {
     // SAFETY: the caller guarantees a live queue pair, and that these fields are set, those of the remote address if `remote`.
     unsafe {
         let to = To::of((&raw const (*request).qp).read());
@@ -73,7 +73,7 @@ pub unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remote: bool
 /// `request` must have a readable request of at most one range, and a live queue pair of a connection, or NULL.
 #[cold]
 #[inline(never)]
-pub unsafe fn receive(call: &'static str, ret: c_int, request: *const Posted<ibv_recv_wr>) -> Error {
+pub(crate) unsafe fn receive(call: &'static str, ret: c_int, request: *const Posted<ibv_recv_wr>) -> Error {
     // SAFETY: the caller guarantees a readable request, that its range is readable if it has one, and NULL or a live queue pair.
     let (to, local, wr_id) = unsafe {
         let wr = (&raw const (*request).wr).cast::<ibv_recv_wr>();
@@ -91,7 +91,7 @@ pub unsafe fn receive(call: &'static str, ret: c_int, request: *const Posted<ibv
 /// The error for a native operation.
 #[cold]
 #[inline(never)]
-pub fn native(call: &'static str, conn: &Conn, ret: c_int, wr_id: u64) -> Error {
+pub(crate) fn native(call: &'static str, conn: &Conn, ret: c_int, wr_id: u64) -> Error {
     let to = To { peer: conn.peer(), connection: Some(conn.qp_num()) };
     let (peer, why) = (to.peer, Refused(ret, SEND_QUEUE));
     log_error!(about to.subject(call, ret); "{peer}{call}(wr_id={wr_id:#x}) failed: {why}");
@@ -107,13 +107,13 @@ struct To {
 impl To {
     /// # Safety
     /// `qp` must be NULL or a live queue pair of a connection.
-    unsafe fn of(qp: *mut ibv_qp) -> To {
+    unsafe fn of(qp: *mut ibv_qp) -> Self {
         if qp.is_null() {
-            return To { peer: PeerName(None), connection: None };
+            return Self { peer: PeerName(None), connection: None };
         }
         // SAFETY: the caller guarantees a live queue pair, whose identifier is in its context and lives longer.
         let (id, connection) = unsafe { (PeerName::of(identifier(qp)), (&raw const (*qp).qp_num).read()) };
-        To { peer: id, connection: Some(connection) }
+        Self { peer: id, connection: Some(connection) }
     }
 
     fn subject(&self, call: &'static str, ret: c_int) -> Subject<'_> {
@@ -145,7 +145,7 @@ struct Refused(c_int, &'static str);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused(ret, full) = *self;
+        let Self(ret, full) = *self;
         Errno(ret).fmt(f)?;
         if ret.saturating_abs() == libc::ENOMEM { write!(f, "; {full}") } else { Ok(()) }
     }

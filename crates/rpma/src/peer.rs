@@ -34,7 +34,7 @@ pub struct Domain {
 impl Peer {
     /// # Safety
     /// `ctx` must be a live context and outlive the peer.
-    pub unsafe fn new(ctx: *mut ibv_context) -> Result<Box<Peer>> {
+    pub unsafe fn new(ctx: *mut ibv_context) -> Result<Box<Self>> {
         let api = metered::chosen(provider::of_context(ctx)?);
         let wanted = config::native().map_err(|word| {
             log_error!(
@@ -60,7 +60,7 @@ impl Peer {
             );
         }
         let domain = Domain { api, ctx, pd: pd.as_ptr(), abilities, native };
-        alloc::boxed(Peer { pd, domain })
+        alloc::boxed(Self { pd, domain })
     }
 
     pub fn domain(&self) -> &Domain {

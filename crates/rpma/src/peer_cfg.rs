@@ -19,12 +19,12 @@ pub struct PeerCfg {
 }
 
 impl PeerCfg {
-    pub fn new() -> Result<Box<PeerCfg>> {
-        PeerCfg::with(false)
+    pub fn new() -> Result<Box<Self>> {
+        Self::with(false)
     }
 
-    fn with(direct_write_to_pmem: bool) -> Result<Box<PeerCfg>> {
-        alloc::boxed(PeerCfg { direct_write_to_pmem: AtomicU8::new(direct_write_to_pmem.into()) })
+    fn with(direct_write_to_pmem: bool) -> Result<Box<Self>> {
+        alloc::boxed(Self { direct_write_to_pmem: AtomicU8::new(direct_write_to_pmem.into()) })
     }
 
     pub fn set_direct_write_to_pmem(&self, supported: bool) {
@@ -42,14 +42,14 @@ impl PeerCfg {
 
     /// Any byte but 0 declares direct write; bytes after the first are not looked at.
     #[inline]
-    pub fn from_descriptor(descriptor: &[u8]) -> Result<Box<PeerCfg>> {
+    pub fn from_descriptor(descriptor: &[u8]) -> Result<Box<Self>> {
         let Some(&declared) = descriptor.first() else {
             log_error!(
                 "peer configuration descriptor too short: 0 bytes, expected at least {DESCRIPTOR_SIZE}"
             );
             return Err(Error::Inval);
         };
-        let cfg = PeerCfg::with(declared != 0)?;
+        let cfg = Self::with(declared != 0)?;
         log_info!(
             "direct write to persistent memory declared by the remote peer: {}",
             if declared != 0 { "yes" } else { "no" }

@@ -24,7 +24,7 @@ pub struct PrivateData {
 /// A copy. C may write to its bytes, so they are not read again.
 struct Copied {
     view: rpma_conn_private_data,
-    next: *mut Copied,
+    next: *mut Self,
     bytes: [MaybeUninit<u8>; u8::MAX as usize],
 }
 
@@ -41,16 +41,16 @@ fn nothing() -> *mut rpma_conn_private_data {
 }
 
 impl PrivateData {
-    pub fn none() -> PrivateData {
-        PrivateData { view: AtomicPtr::new(nothing()), copies: AtomicPtr::new(ptr::null_mut()) }
+    pub fn none() -> Self {
+        Self { view: AtomicPtr::new(nothing()), copies: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// A copy of `len` bytes; nothing if there are none.
     ///
     /// # Safety
     /// `data` must be NULL or point to `len` readable bytes.
-    pub unsafe fn copy(data: (*const c_void, u8)) -> Result<PrivateData> {
-        let this = PrivateData::none();
+    pub unsafe fn copy(data: (*const c_void, u8)) -> Result<Self> {
+        let this = Self::none();
         // SAFETY: the caller guarantees `len` readable bytes.
         unsafe { this.receive(data) }?;
         Ok(this)

@@ -11,7 +11,7 @@ use super::access;
 use crate::provider::handles::Failed;
 
 /// What is known about a failed memory registration.
-pub struct Refusal {
+pub(crate) struct Refusal {
     pub failed: Failed,
     pub addr: usize,
     pub size: usize,
@@ -25,7 +25,7 @@ pub struct Refusal {
 
 /// The process's locked memory, in bytes.
 #[derive(Clone, Copy)]
-pub struct Locked {
+pub(crate) struct Locked {
     /// `RLIMIT_MEMLOCK`.
     limit: rlim_t,
     /// What devices have pinned already, if that is known.
@@ -37,7 +37,7 @@ pub struct Locked {
 
 impl Locked {
     /// As it is now.
-    pub fn now() -> Option<Locked> {
+    pub(crate) fn now() -> Option<Self> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: writes to our object only; the page size needs nothing.
         let (known, page) = unsafe {
@@ -47,7 +47,7 @@ impl Locked {
         let mut room = [0; 4096];
         let len = File::open("/proc/self/status").and_then(|mut file| file.read(&mut room)).unwrap_or(0);
         let (pinned, capable) = of_status(&room[..len]);
-        known.then_some(Locked { limit: limit.rlim_cur, pinned, page, capable })
+        known.then_some(Self { limit: limit.rlim_cur, pinned, page, capable })
     }
 
     /// How much higher the limit would have to be for this memory; nothing if it is high enough.
@@ -75,7 +75,7 @@ fn of_status(text: &[u8]) -> (Option<u64>, bool) {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { failed, addr, size, access, odp, locked } = self;
+        let Self { failed, addr, size, access, odp, locked } = self;
         write!(
             f,
             "{}(addr={addr:#x}, length={size}, access={access:#x}) failed: {}",

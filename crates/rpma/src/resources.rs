@@ -35,7 +35,7 @@ impl Resources {
     ///
     /// # Safety
     /// The domain's peer and the configured shared receive queue must be alive and outlive the resources.
-    pub unsafe fn new(domain: Domain, id: CmId, cfg: &ConnCfg) -> Result<Resources> {
+    pub unsafe fn new(domain: Domain, id: CmId, cfg: &ConnCfg) -> Result<Self> {
         let api = id.api();
         let ctx = id.context();
         // SAFETY: not NULL here; the caller guarantees that the configured shared receive queue outlives the
@@ -77,21 +77,12 @@ impl Resources {
         let QpCaps { max_send_wr, max_inline_data, native_ops, .. } = caps;
         // SAFETY: the queue pair was just created, with these operations.
         let native = unsafe { Native::of(&id, native_ops, domain.native) };
-        Ok(Resources {
-            qp,
-            rcq,
-            cq,
-            id,
-            channel,
-            max_send_wr,
-            inline: max_inline_data == INLINE_SIZE,
-            native,
-        })
+        Ok(Self { qp, rcq, cq, id, channel, max_send_wr, inline: max_inline_data == INLINE_SIZE, native })
     }
 
     /// Destroys everything even if a step fails; returns the first error.
     pub fn close(self) -> Result<()> {
-        let Resources { qp, rcq, cq, id, channel, .. } = self;
+        let Self { qp, rcq, cq, id, channel, .. } = self;
         drop(qp);
         let rcq = rcq.map_or(Ok(()), |rcq| rcq.close());
         let cq = cq.close();

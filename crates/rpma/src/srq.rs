@@ -25,12 +25,12 @@ pub struct SrqCfg {
 pub static DEFAULT: SrqCfg = SrqCfg::defaults();
 
 impl SrqCfg {
-    const fn defaults() -> SrqCfg {
-        SrqCfg { rq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE), rcq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE) }
+    const fn defaults() -> Self {
+        Self { rq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE), rcq_size: AtomicU32::new(DEFAULT_QUEUE_SIZE) }
     }
 
-    pub fn new() -> Result<Box<SrqCfg>> {
-        alloc::boxed(SrqCfg::defaults())
+    pub fn new() -> Result<Box<Self>> {
+        alloc::boxed(Self::defaults())
     }
 
     pub fn set_rq_size(&self, size: u32) {
@@ -60,7 +60,7 @@ pub struct Srq {
 impl Srq {
     /// # Safety
     /// The domain's peer must be alive and outlive the queue.
-    pub unsafe fn new(domain: Domain, cfg: &SrqCfg) -> Result<Box<Srq>> {
+    pub unsafe fn new(domain: Domain, cfg: &SrqCfg) -> Result<Box<Self>> {
         alloc::ready()?;
         let Domain { api, ctx, pd, .. } = domain;
         let (rq_size, rcq_size) = (cfg.rq_size(), cfg.rcq_size());
@@ -72,11 +72,11 @@ impl Srq {
             // SAFETY: the caller guarantees that the peer outlives the queue, and the context outlives the peer.
             size => Some(unsafe { Cq::new(api, ctx, size, None) }?),
         };
-        Ok(Slot::new()?.fill(Srq { rcq, queue }))
+        Ok(Slot::new()?.fill(Self { rcq, queue }))
     }
 
     pub fn close(self) -> Result<()> {
-        let Srq { rcq, queue } = self;
+        let Self { rcq, queue } = self;
         let rcq = rcq.map_or(Ok(()), |rcq| rcq.close());
         first_error([rcq, queue.close().map_err(|failed| provider_error!(failed, ""))])
     }

@@ -49,7 +49,7 @@ impl<const N: usize> Default for Text<N> {
 impl<const N: usize> Text<N> {
     /// An empty text.
     pub const fn new() -> Self {
-        Text { bytes: [0; N], len: 0 }
+        Self { bytes: [0; N], len: 0 }
     }
 
     /// The text without the terminator.

@@ -79,7 +79,7 @@ impl Absent for c_int {
 impl Absent for isize {
     fn absent() -> Self {
         set_errno();
-        -(libc::ENOSYS as isize)
+        -(libc::ENOSYS as Self)
     }
 }
 
@@ -141,7 +141,7 @@ macro_rules! exports {
         ///
         /// As its manual page says.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $return {
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
             // SAFETY: the object that the caller hands over is valid (the manual page of the function), which is all that looking at whose it
             // is needs.
@@ -165,7 +165,7 @@ macro_rules! exports {
         ///
         /// As its manual page says.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $return {
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
             $crate::messages::begin();
             // SAFETY: the caller meets the requirements of the manual page, and every object of this library is one of softverbs.

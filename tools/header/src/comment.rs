@@ -8,7 +8,7 @@
 const WIDTH: usize = 80;
 
 /// A comment with `indent` in front of every line; nothing if there is no text.
-pub fn format(doc: &[String], indent: &str) -> String {
+pub(crate) fn format(doc: &[String], indent: &str) -> String {
     let blocks = blocks(doc);
     if let [Block::Paragraph(text)] = blocks.as_slice()
         && text.len() + "/**  */".len() <= WIDTH

@@ -3,14 +3,14 @@
 
 /// A piece of text: a paragraph, or an item "name: text" of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Block {
+pub(crate) enum Block {
     Paragraph(String),
     Item(String, String),
 }
 
 /// A comment: what it says first, and its sections in order.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Doc {
+pub(crate) struct Doc {
     pub text: Vec<Block>,
     sections: Vec<(String, Vec<Block>)>,
 }
@@ -20,8 +20,8 @@ const HEADINGS: [&str; 5] = ["PARAMETERS", "RETURN VALUE", "ERRORS", "THREADS", 
 
 impl Doc {
     /// Reads the lines of a comment, without the stars.
-    pub fn parse(lines: &[String]) -> Doc {
-        let mut doc = Doc::default();
+    pub(crate) fn parse(lines: &[String]) -> Self {
+        let mut doc = Self::default();
         let mut open = false;
         for line in lines {
             let text = line.trim();
@@ -50,13 +50,13 @@ impl Doc {
     }
 
     /// A section by its heading; nothing if there is none.
-    pub fn section(&self, heading: &str) -> &[Block] {
+    pub(crate) fn section(&self, heading: &str) -> &[Block] {
         let section = self.sections.iter().find(|(name, _)| name == heading);
         section.map_or(&[], |(_, blocks)| blocks)
     }
 
     /// The first paragraph, which says in a sentence or two what this is.
-    pub fn lead(&self) -> &str {
+    pub(crate) fn lead(&self) -> &str {
         match self.text.first() {
             Some(Block::Paragraph(text)) => text,
             _ => "",
@@ -64,7 +64,7 @@ impl Doc {
     }
 
     /// All of the text, for a search.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let blocks = self.text.iter().chain(self.sections.iter().flat_map(|(_, blocks)| blocks));
         blocks.map(|block| match block {
             Block::Paragraph(text) | Block::Item(_, text) => text.as_str(),

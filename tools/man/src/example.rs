@@ -36,11 +36,11 @@ struct Program {
 }
 
 /// All programs, in reading order; what they share is the last.
-pub struct Examples(Vec<Program>);
+pub(crate) struct Examples(Vec<Program>);
 
 /// The code that a page shows.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Example {
+pub(crate) struct Example {
     program: String,
     /// Declarations of what the code uses, as far as it is local.
     declarations: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Example {
 }
 
 impl Examples {
-    pub fn read(directory: &Path) -> Result<Examples, String> {
+    pub(crate) fn read(directory: &Path) -> Result<Self, String> {
         let broken = |e: std::io::Error| format!("{}: {e}", directory.display());
         let mut programs = Vec::new();
         for entry in fs::read_dir(directory).map_err(broken)? {
@@ -70,11 +70,11 @@ impl Examples {
             }
         }
         programs.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Examples(programs))
+        Ok(Self(programs))
     }
 
     /// What the page of a function is to show; nothing if no example calls it.
-    pub fn of(&self, function: &str) -> Result<Option<Example>, String> {
+    pub(crate) fn of(&self, function: &str) -> Result<Option<Example>, String> {
         if let Some((_, name, which)) = BETTER.iter().find(|(name, ..)| *name == function) {
             let program = self.0.iter().find(|program| program.name == *name);
             let found = program.and_then(|program| program.calls(function).into_iter().nth(*which));
@@ -165,7 +165,7 @@ impl Example {
     }
 
     /// The section, with what the reader has to know of the macros.
-    pub fn write(&self, to: &mut Roff) {
+    pub(crate) fn write(&self, to: &mut Roff) {
         to.control("SH", ["EXAMPLE"]);
         let (directory, program) = self.program.split_once('/').unwrap_or(("", &self.program));
         let file = bold(format!("{directory}/{program}.c"));

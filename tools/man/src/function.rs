@@ -16,7 +16,7 @@ use crate::text::Names;
 const WIDTH: usize = 72;
 
 /// A function's page, in roff. `group` is the one that the function is in.
-pub fn page(
+pub(crate) fn page(
     function: &Function,
     group: &Group<'_>,
     header: &Header,
@@ -67,7 +67,7 @@ pub fn page(
 }
 
 /// What a function does, as a part of a sentence: its first sentence without capital and full stop.
-pub fn summary(doc: &Doc) -> String {
+pub(crate) fn summary(doc: &Doc) -> String {
     let lead = doc.lead();
     uncapitalised(lead.split_once(". ").map_or(lead, |(first, _)| first).trim_end_matches('.'))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::header::{Function, Header};
 
-pub struct Group<'a> {
+pub(crate) struct Group<'a> {
     /// The first line of the file's documentation: "Memory regions".
     pub title: String,
     pub functions: Vec<&'a Function>,
@@ -45,7 +45,7 @@ const RELATED: [(&str, &[&str]); 12] = [
 ];
 
 /// Reads the groups. Every function of the header must be in exactly one.
-pub fn read<'a>(capi: &Path, header: &'a Header) -> Result<Vec<Group<'a>>, String> {
+pub(crate) fn read<'a>(capi: &Path, header: &'a Header) -> Result<Vec<Group<'a>>, String> {
     let text = |file: &str| {
         let path = capi.join(file);
         fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))

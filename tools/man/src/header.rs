@@ -6,14 +6,14 @@ use crate::doc::Doc;
 
 /// A macro, a value of an enum, or a member of a struct.
 #[derive(Debug)]
-pub struct Named {
+pub(crate) struct Named {
     pub name: String,
     pub doc: Doc,
 }
 
 /// An enum, a struct, or the type of the log function, with what it consists of.
 #[derive(Debug)]
-pub struct Type {
+pub(crate) struct Type {
     /// As C writes it: "enum rpma_op".
     pub name: String,
     pub doc: Doc,
@@ -24,7 +24,7 @@ pub struct Type {
 }
 
 #[derive(Debug)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// What stands before the name: "const char *".
     pub before: String,
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Parameter {
 }
 
 #[derive(Debug)]
-pub struct Function {
+pub(crate) struct Function {
     /// The result with its star: "const char *".
     pub result: String,
     pub name: String,
@@ -42,7 +42,7 @@ pub struct Function {
 }
 
 #[derive(Debug, Default)]
-pub struct Header {
+pub(crate) struct Header {
     pub constants: Vec<Named>,
     pub types: Vec<Type>,
     pub functions: Vec<Function>,
@@ -50,8 +50,8 @@ pub struct Header {
 
 impl Header {
     /// Reads the text of the header.
-    pub fn parse(text: &str) -> Result<Header, String> {
-        let mut header = Header::default();
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut header = Self::default();
         let mut lines = text.lines();
         let mut doc = None;
         while let Some(line) = lines.next() {
@@ -83,7 +83,7 @@ impl Header {
         if header.functions.is_empty() { Err("no function in it".into()) } else { Ok(header) }
     }
 
-    pub fn function(&self, name: &str) -> Option<&Function> {
+    pub(crate) fn function(&self, name: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.name == name)
     }
 }

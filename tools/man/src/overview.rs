@@ -12,7 +12,7 @@ use crate::header::Header;
 use crate::text::Names;
 
 /// A finished page from its text.
-pub fn page(
+pub(crate) fn page(
     text: &str,
     header: &Header,
     groups: &[Group<'_>],

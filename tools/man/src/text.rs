@@ -30,7 +30,7 @@ const ORDINARY: [&str; 13] = [
 const LEADING: [&str; 8] = ["", "and", "by", "if", "nor", "or", "unless", "what"];
 
 /// What the words of a page may be names of.
-pub struct Names<'a> {
+pub(crate) struct Names<'a> {
     pub header: &'a Header,
     /// The function that the page is about; empty if it is about none.
     pub own: &'a str,
@@ -50,7 +50,7 @@ enum Font {
 
 impl Names<'_> {
     /// Appends a paragraph's text, one sentence after the other.
-    pub fn write(&self, text: &str, to: &mut Roff) {
+    pub(crate) fn write(&self, text: &str, to: &mut Roff) {
         let mut line: Vec<Inline> = Vec::new();
         let mut columns = 0;
         let mut before = "";

@@ -19,18 +19,18 @@ pub(super) enum Status {
 impl Status {
     fn word(self) -> &'static str {
         match self {
-            Status::Ok => "ok",
-            Status::Warn => "warn",
-            Status::Fail => "FAIL",
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "FAIL",
         }
     }
 
     /// The escape sequences around the word on a terminal.
     fn coloured(self) -> String {
         let colour = match self {
-            Status::Ok => 32,
-            Status::Warn => 33,
-            Status::Fail => 31,
+            Self::Ok => 32,
+            Self::Warn => 33,
+            Self::Fail => 31,
         };
         format!("\x1b[{colour}m{:<4}\x1b[0m", self.word())
     }

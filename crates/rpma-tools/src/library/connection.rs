@@ -24,12 +24,12 @@ pub(crate) enum Event {
 impl From<c_int> for Event {
     fn from(number: c_int) -> Self {
         match number {
-            0 => Event::Established,
-            1 => Event::Closed,
-            2 => Event::Lost,
-            3 => Event::Rejected,
-            4 => Event::Unreachable,
-            _ => Event::Unknown,
+            0 => Self::Established,
+            1 => Self::Closed,
+            2 => Self::Lost,
+            3 => Self::Rejected,
+            4 => Self::Unreachable,
+            _ => Self::Unknown,
         }
     }
 }
@@ -37,12 +37,12 @@ impl From<c_int> for Event {
 impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Event::Established => "the connection is established",
-            Event::Closed => "the other side has closed the connection",
-            Event::Lost => "the connection is lost",
-            Event::Rejected => "the connection is rejected",
-            Event::Unreachable => "the other side cannot be reached",
-            Event::Unknown => "an unknown event",
+            Self::Established => "the connection is established",
+            Self::Closed => "the other side has closed the connection",
+            Self::Lost => "the connection is lost",
+            Self::Rejected => "the connection is rejected",
+            Self::Unreachable => "the other side cannot be reached",
+            Self::Unknown => "an unknown event",
         })
     }
 }

@@ -34,8 +34,8 @@ pub(crate) enum Notify {
 impl Notify {
     fn parts(self) -> (c_int, *const c_void) {
         match self {
-            Notify::Always(number) => (RPMA_F_COMPLETION_ALWAYS, context(number)),
-            Notify::OnError => (RPMA_F_COMPLETION_ON_ERROR, ptr::null()),
+            Self::Always(number) => (RPMA_F_COMPLETION_ALWAYS, context(number)),
+            Self::OnError => (RPMA_F_COMPLETION_ON_ERROR, ptr::null()),
         }
     }
 }

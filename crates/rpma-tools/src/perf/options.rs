@@ -47,13 +47,13 @@ impl Operation {
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Operation::Write => "write",
-            Operation::Read => "read",
-            Operation::WriteFlush => "write-flush",
-            Operation::Send => "send",
-            Operation::AtomicWrite => "atomic-write",
-            Operation::Apm => "apm",
-            Operation::Gpspm => "gpspm",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::WriteFlush => "write-flush",
+            Self::Send => "send",
+            Self::AtomicWrite => "atomic-write",
+            Self::Apm => "apm",
+            Self::Gpspm => "gpspm",
         }
     }
 }

@@ -63,8 +63,8 @@ impl<'a> Fields<'a> {
 impl Wish {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (role, session, depth, size) = match *self {
-            Wish::Control => (0, 0, 0, 0),
-            Wish::Measure { session, operation, size, depth } => (operation.code(), session, depth, size),
+            Self::Control => (0, 0, 0, 0),
+            Self::Measure { session, operation, size, depth } => (operation.code(), session, depth, size),
         };
         let mut bytes = [MAGIC.as_slice(), &[VERSION, role]].concat();
         bytes.extend((depth as u16).to_be_bytes());
@@ -89,14 +89,14 @@ impl Wish {
             return Err(refused("the request is too short"));
         };
         if role == 0 {
-            return Ok(Wish::Control);
+            return Ok(Self::Control);
         }
         let operation = Operation::of_code(role).ok_or_else(|| refused("it does not know this operation"))?;
         let (size, depth) = (size as usize, usize::from(depth));
         if !(1..=MAX_SIZE).contains(&size) || !(1..=MAX_DEPTH).contains(&depth) {
             return Err(refused("size or depth are out of range"));
         }
-        Ok(Wish::Measure { session, operation, size, depth })
+        Ok(Self::Measure { session, operation, size, depth })
     }
 }
 
@@ -124,18 +124,18 @@ impl Answer {
         let mut bytes = [MAGIC.as_slice(), &[VERSION]].concat();
         let counted = |bytes: &[u8]| [&[bytes.len() as u8], bytes].concat();
         match self {
-            Answer::Welcome { session, is_file, peer, memory } => {
+            Self::Welcome { session, is_file, peer, memory } => {
                 bytes.extend([0, u8::from(*is_file)]);
                 bytes.extend(session.to_be_bytes());
                 bytes.extend(counted(peer));
                 bytes.extend(counted(memory));
             }
-            Answer::Refused(why) => {
+            Self::Refused(why) => {
                 bytes.push(1);
                 let end = (0..=160).rev().find(|&end| why.is_char_boundary(end.min(why.len())));
                 bytes.extend(counted(&why.as_bytes()[..end.unwrap_or(0).min(why.len())]));
             }
-            Answer::Busy => bytes.push(2),
+            Self::Busy => bytes.push(2),
         }
         bytes
     }
@@ -147,7 +147,7 @@ impl Answer {
             return None;
         }
         match fields.byte()? {
-            0 => Some(Answer::Welcome {
+            0 => Some(Self::Welcome {
                 is_file: fields.byte()? != 0,
                 session: fields.u32()?,
                 peer: fields.counted()?.to_vec(),
@@ -156,9 +156,9 @@ impl Answer {
             1 => {
                 let why = String::from_utf8_lossy(fields.counted()?).into_owned();
                 // It goes to a terminal.
-                Some(Answer::Refused(why.chars().filter(|c| !c.is_control()).collect()))
+                Some(Self::Refused(why.chars().filter(|c| !c.is_control()).collect()))
             }
-            2 => Some(Answer::Busy),
+            2 => Some(Self::Busy),
             _ => None,
         }
     }

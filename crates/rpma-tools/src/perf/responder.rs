@@ -34,9 +34,9 @@ pub(super) enum Role {
 impl Role {
     pub(super) fn of(operation: Operation, size: usize, depth: usize) -> Self {
         match operation {
-            Operation::Send => Role::Sink { size, depth },
-            Operation::Gpspm => Role::Persist { depth },
-            _ => Role::OneSided,
+            Operation::Send => Self::Sink { size, depth },
+            Operation::Gpspm => Self::Persist { depth },
+            _ => Self::OneSided,
         }
     }
 
@@ -44,10 +44,10 @@ impl Role {
     /// before the receive of the one before it is posted again.
     fn messages(self) -> Option<(usize, usize)> {
         match self {
-            Role::Control => Some((ASK.len(), 1)),
-            Role::Sink { size, depth } => Some((size, depth)),
-            Role::Persist { depth } => Some((Persist::LEN, depth)),
-            Role::OneSided | Role::Refused => None,
+            Self::Control => Some((ASK.len(), 1)),
+            Self::Sink { size, depth } => Some((size, depth)),
+            Self::Persist { depth } => Some((Persist::LEN, depth)),
+            Self::OneSided | Self::Refused => None,
         }
     }
 }

@@ -43,7 +43,7 @@ impl Summary {
     }
 
     pub(super) fn lines(&self, host: &str) -> String {
-        let Summary { sent, answered, time_ms, .. } = self;
+        let Self { sent, answered, time_ms, .. } = self;
         let lost = if *sent == 0 { 0.0 } else { (sent - answered) as f64 * 100.0 / *sent as f64 };
         // As ping(8): as many digits as needed, no more than six.
         let lost = format!("{lost:.4}");

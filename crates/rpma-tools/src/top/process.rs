@@ -78,7 +78,7 @@ fn alone(samples: &[Sample], name: &str) -> f64 {
 
 impl Counters {
     /// Those of a text; or why it is none of librpma's.
-    pub(super) fn of(text: &str, at: Instant) -> Result<Counters, String> {
+    pub(super) fn of(text: &str, at: Instant) -> Result<Self, String> {
         let samples = text::parse(text).map_err(|line| format!("no line of counters: {line}"))?;
         let info = samples.iter().find(|sample| sample.name == "rpma_info");
         let info = info.ok_or("it has no counters of librpma")?;
@@ -90,7 +90,7 @@ impl Counters {
                 latencies.entry(op.to_owned()).or_default().push((limit, sample.value));
             }
         }
-        Ok(Counters {
+        Ok(Self {
             at,
             pid,
             version: info.label("version").unwrap_or_default().to_owned(),
@@ -110,10 +110,10 @@ impl Counters {
     }
 
     /// Its row, with the rates since `before`, if that is the same process.
-    pub(super) fn row(&self, path: &Path, before: Option<&Counters>) -> Row {
+    pub(super) fn row(&self, path: &Path, before: Option<&Self>) -> Row {
         let before = before.filter(|before| before.pid == self.pid && before.at < self.at);
         let seconds = before.map(|before| (self.at - before.at).as_secs_f64());
-        let rates = |now: &By, then: fn(&Counters) -> &By| -> By {
+        let rates = |now: &By, then: fn(&Self) -> &By| -> By {
             let (Some(before), Some(seconds)) = (before, seconds) else { return By::new() };
             let then = then(before);
             let rate = |(op, count): (&String, &f64)| {

@@ -23,11 +23,11 @@ pub enum Kind {
 }
 
 /// The kinds as they are shown.
-pub const KINDS: [&str; 7] =
+pub(super) const KINDS: [&str; 7] =
     ["write", "read", "send", "recv", "atomic_write", "flush_visibility", "flush_persistent"];
 
 /// `enum ibv_wc_status` as it is shown, and at the end whatever else a provider says.
-pub const STATUSES: [&str; 25] = [
+pub(super) const STATUSES: [&str; 25] = [
     "success",
     "loc_len_err",
     "loc_qp_op_err",
@@ -56,10 +56,10 @@ pub const STATUSES: [&str; 25] = [
 ];
 
 /// How a connection has ended, as it is shown.
-pub const REASONS: [&str; 5] = ["closed", "lost", "rejected", "unreachable", "deleted"];
+pub(super) const REASONS: [&str; 5] = ["closed", "lost", "rejected", "unreachable", "deleted"];
 
 /// Upper limits of the latencies, in nanoseconds; the last one has none.
-pub const BOUNDS: [u64; 43] = bounds();
+pub(super) const BOUNDS: [u64; 43] = bounds();
 
 const fn bounds() -> [u64; 43] {
     let mut bounds = [0; 43];
@@ -96,8 +96,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn new() -> Counts {
-        Counts {
+    pub fn new() -> Self {
+        Self {
             operations: zeros(),
             bytes: zeros(),
             statuses: zeros(),
@@ -138,8 +138,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    pub const fn new() -> Sums {
-        Sums {
+    pub const fn new() -> Self {
+        Self {
             operations: [0; KINDS.len()],
             bytes: [0; KINDS.len()],
             statuses: [0; STATUSES.len()],
@@ -284,8 +284,8 @@ pub struct Snapshot {
 }
 
 impl Counters {
-    pub fn new() -> Counters {
-        Counters {
+    pub fn new() -> Self {
+        Self {
             connections: Mutex::new(Connections {
                 present: Vec::new(),
                 past: Sums::new(),

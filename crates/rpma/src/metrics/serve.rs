@@ -22,7 +22,7 @@ static WRITING: AtomicBool = AtomicBool::new(false);
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Starts serving.
-pub fn start(process: &'static Process) {
+pub(super) fn start(process: &'static Process) {
     #[cfg(feature = "soft")]
     softverbs::metrics::watch();
     // That of the parent may be set, by a thread that this process does not have.
@@ -69,7 +69,7 @@ pub fn start(process: &'static Process) {
 }
 
 /// The process exits: what was counted until now is what remains.
-pub fn finish(process: &'static Process) {
+pub(super) fn finish(process: &'static Process) {
     match &process.setting {
         // The limit for the size of a file sends a signal that would end the process otherwise.
         Setting::File(path, _) => thread::without_signals(|| replace(process, path)),

@@ -45,7 +45,7 @@ extern "C" fn in_child() {
 }
 
 /// Where the sockets are that `rpma top` finds by itself: `rpma` in `XDG_RUNTIME_DIR`, or a directory of the user in `/tmp`.
-pub fn directory() -> PathBuf {
+pub(super) fn directory() -> PathBuf {
     match setting::variable(c"XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
         Some(path) => path.join("rpma"),
         // SAFETY: no arguments, and it never fails (geteuid(2)).
@@ -54,7 +54,7 @@ pub fn directory() -> PathBuf {
 }
 
 /// Creates that directory, or refuses one in which others may have put something.
-pub fn prepare(directory: &Path) -> io::Result<()> {
+pub(super) fn prepare(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
         _ => {}
@@ -124,7 +124,7 @@ fn is_stale(path: &Path, address: &libc::sockaddr_un) -> io::Result<bool> {
 }
 
 /// Listens at `path`, in place of a process that is gone.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let address = address(path)?;
     let listener = match bind(&address) {
         Err(why) if why.kind() == io::ErrorKind::AddrInUse && is_stale(path, &address)? => {
@@ -187,7 +187,7 @@ fn request(stream: &mut UnixStream) -> io::Result<Wish> {
 }
 
 /// Answers one client. The text is asked for when the request is there.
-pub fn answer(mut stream: UnixStream, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
+pub(super) fn answer(mut stream: UnixStream, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let wish = request(&mut stream)?;
     let (status, text) = match (&wish, text()) {

@@ -15,7 +15,7 @@ use super::counters::{BOUNDS, KINDS, Kind, REASONS, STATUSES, Snapshot};
 const CONNECTIONS: usize = 256;
 
 /// The text; None if there is no memory for it.
-pub fn of(process: &'static Process) -> Option<String> {
+pub(super) fn of(process: &'static Process) -> Option<String> {
     crate::alloc::ready().ok()?;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Counted(process)));
@@ -38,7 +38,7 @@ fn counter(mut into: MetricEncoder<'_>, value: u64) -> fmt::Result {
 
 impl Collector for Counted {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let Counted(process) = self;
+        let Self(process) = self;
         let now = process.counters.snapshot(CONNECTIONS);
         let pid = process.pid.to_string();
         let labels = [("pid", pid.as_str()), ("version", env!("CARGO_PKG_VERSION"))];

@@ -13,7 +13,7 @@ const STACK: usize = 256 * 1024;
 ///
 /// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the process when it has no memory
 /// to note one.
-pub fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
     extern "C" fn start(arg: *mut c_void) -> *mut c_void {
         // SAFETY: `arg` is the box that `spawn` has given to this thread alone. The name is a C string of less than 16 bytes.
         let body = unsafe {
@@ -49,7 +49,7 @@ pub fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
 }
 
 /// Runs `body` with all signals blocked, and without one of a file that is too large pending afterwards.
-pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+pub(super) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
     // SAFETY: sigfillset and pthread_sigmask initialise the sets that they are given, and neither fails with these arguments.

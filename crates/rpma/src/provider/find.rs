@@ -17,7 +17,7 @@ use crate::version;
 
 /// The context of the device that serves an address: a local address for [`Side::Passive`], a remote one for
 /// [`Side::Active`].
-pub fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
+pub(crate) fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> {
     version::announce();
     let choice = config::provider().map_err(|value| {
         log_error!(
@@ -121,10 +121,10 @@ enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::LeftOut => f.write_str("the rdma-core provider is not part of this build"),
-            Reason::Missing(missing) => missing.fmt(f),
-            Reason::NotServed => f.write_str("no RDMA device serves this address"),
-            Reason::Failed(failed) => {
+            Self::LeftOut => f.write_str("the rdma-core provider is not part of this build"),
+            Self::Missing(missing) => missing.fmt(f),
+            Self::NotServed => f.write_str("no RDMA device serves this address"),
+            Self::Failed(failed) => {
                 write!(f, "no RDMA device serves this address ({}: {})", failed.call, failed.why)
             }
         }

@@ -14,7 +14,11 @@ use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 /// # Safety
 /// `qp` must be a live queue pair, `wr` a request whose fields that its opcode reads are set, `bad_wr` writable.
 #[inline(always)]
-pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+pub(crate) unsafe fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
     // SAFETY: the caller guarantees a live `qp`, whose context is live, a valid `wr` and a writable `bad_wr`.
     unsafe {
         match (*(*qp).context).ops.post_send {
@@ -29,7 +33,11 @@ pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut
 /// # Safety
 /// `qp` must be a live queue pair, `wr` a complete request, `bad_wr` writable.
 #[inline(always)]
-pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) unsafe fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: the caller guarantees a live `qp`, whose context is live, a valid `wr` and a writable `bad_wr`.
     unsafe {
         match (*(*qp).context).ops.post_recv {
@@ -44,7 +52,11 @@ pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut
 /// # Safety
 /// `srq` must be a live shared receive queue, `wr` a complete request, `bad_wr` writable.
 #[inline(always)]
-pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) unsafe fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: the caller guarantees a live `srq`, whose context is live, a valid `wr` and a writable `bad_wr`.
     unsafe {
         match (*(*srq).context).ops.post_srq_recv {
@@ -59,7 +71,7 @@ pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mu
 /// # Safety
 /// `cq` must be a live completion queue and `wc` have room for `num_entries` completions.
 #[inline(always)]
-pub unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller guarantees a live `cq`, whose context is live, and room for `num_entries` completions at
     // `wc`.
     unsafe {
@@ -75,7 +87,7 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c
 /// # Safety
 /// `cq` must be a live completion queue.
 #[inline(always)]
-pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller guarantees a live `cq`, whose context is live.
     unsafe {
         match (*(*cq).context).ops.req_notify_cq {

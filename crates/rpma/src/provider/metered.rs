@@ -51,7 +51,7 @@ impl Behind for RdmaCore {
 
 /// The provider for the objects of a peer: the given one, or one that counts what that does.
 #[inline]
-pub fn chosen(api: Api) -> Api {
+pub(crate) fn chosen(api: Api) -> Api {
     if metrics::process().is_none() { api } else { counting(api) }
 }
 
@@ -346,7 +346,7 @@ unsafe extern "C" fn post_srq_recv(
 ///
 /// # Safety
 /// `id` must be a live identifier of a provider of this file, or one that it has received.
-pub unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
+pub(crate) unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
     // SAFETY: the caller guarantees a live identifier, whose context is NULL or what `rdma_create_qp_ex` has put there.
     unsafe { (&raw const (*id).context).read().cast() }
 }
@@ -503,7 +503,12 @@ unsafe fn post_counted(
 ///
 /// # Safety
 /// `counted` must be NULL or a live queue pair of this file.
-pub unsafe fn native(counted: *mut ibv_qp, kind: Kind, flags: u32, post: impl FnOnce() -> c_int) -> c_int {
+pub(crate) unsafe fn native(
+    counted: *mut ibv_qp,
+    kind: Kind,
+    flags: u32,
+    post: impl FnOnce() -> c_int,
+) -> c_int {
     let len = if kind == Kind::AtomicWrite { 8 } else { 0 };
     let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
     // SAFETY: the caller guarantees NULL or a live stand-in.
@@ -517,7 +522,7 @@ pub unsafe fn native(counted: *mut ibv_qp, kind: Kind, flags: u32, post: impl Fn
 ///
 /// # Safety
 /// `qp` must be a live queue pair of this file.
-pub unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
+pub(crate) unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
     // SAFETY: the caller guarantees a live stand-in.
     unsafe { (*qp.cast::<MeteredQp>()).connection.flushes_by(target) };
 }

@@ -9,11 +9,11 @@
 //! [`find_context`] selects the provider for an address, and [`of_context`] determines the provider of a context. Both are
 //! called once; every object keeps the provider of the object it was created from.
 
-pub mod handles;
-pub mod hot;
+pub(crate) mod handles;
+pub(crate) mod hot;
 mod layout;
-pub mod metered;
-pub mod native;
+pub(crate) mod metered;
+pub(crate) mod native;
 #[cfg(feature = "rdma-core")]
 mod rdma_core;
 #[cfg(feature = "soft")]
@@ -27,7 +27,7 @@ use std::fmt::Write;
 use libc::sockaddr;
 use rdma_sys::*;
 
-pub use find::find_context;
+pub(crate) use find::find_context;
 
 use crate::error::Result;
 
@@ -148,7 +148,7 @@ macro_rules! provider {
 macro_rules! c_functions {
     ([$module:ident] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
         $(
-            pub unsafe extern "C" fn $call($($arg: $ty),*) $(-> $ret)? {
+            pub(crate) unsafe extern "C" fn $call($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the caller meets the requirements of this call, which are those of the function it is
                 // passed to.
                 unsafe { $module::$call($($arg),*) }
@@ -161,10 +161,10 @@ use c_functions;
 use {control_path, provider};
 
 /// A provider. Providers live as long as the process.
-pub type Api = &'static Provider;
+pub(crate) type Api = &'static Provider;
 
 /// The provider of a context, determined by the address of the context alone.
-pub fn of_context(ctx: *mut ibv_context) -> Result<Api> {
+pub(crate) fn of_context(ctx: *mut ibv_context) -> Result<Api> {
     #[cfg(feature = "soft")]
     if softverbs::owns(ctx) {
         return Ok(soft::api());

@@ -15,17 +15,17 @@ use libc::EOPNOTSUPP;
 use rdma_sys::{ibv_qp, ibv_qp_ex};
 
 /// Bits of `device_cap_flags_ex`: a device can flush to visibility, to persistence, and write 8 bytes atomically.
-pub const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
-pub const DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
-pub const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+pub(crate) const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+pub(crate) const DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
+pub(crate) const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 
 /// Access rights of a region: the target of a native flush to visibility, to persistence.
-pub const ACCESS_FLUSH_GLOBAL: u32 = 1 << 8;
-pub const ACCESS_FLUSH_PERSISTENT: u32 = 1 << 9;
+pub(crate) const ACCESS_FLUSH_GLOBAL: u32 = 1 << 8;
+pub(crate) const ACCESS_FLUSH_PERSISTENT: u32 = 1 << 9;
 
 /// Bits of `send_ops_flags`: a queue pair for the operation.
-pub const QP_WITH_FLUSH: u64 = 1 << 11;
-pub const QP_WITH_ATOMIC_WRITE: u64 = 1 << 12;
+pub(crate) const QP_WITH_FLUSH: u64 = 1 << 11;
+pub(crate) const QP_WITH_ATOMIC_WRITE: u64 = 1 << 12;
 
 /// What a flush reaches: `IBV_FLUSH_GLOBAL` or `IBV_FLUSH_PERSISTENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,9 @@ struct ExtendedQp {
     wr_flags: c_uint,
     /// Operations that are not called.
     others: [Option<unsafe extern "C" fn()>; 17],
-    wr_start: Option<unsafe extern "C" fn(*mut ExtendedQp)>,
-    wr_complete: Option<unsafe extern "C" fn(*mut ExtendedQp) -> c_int>,
-    wr_abort: Option<unsafe extern "C" fn(*mut ExtendedQp)>,
+    wr_start: Option<unsafe extern "C" fn(*mut Self)>,
+    wr_complete: Option<unsafe extern "C" fn(*mut Self) -> c_int>,
+    wr_abort: Option<unsafe extern "C" fn(*mut Self)>,
     wr_atomic_write: Option<AtomicWrite>,
     wr_flush: Option<Flush>,
 }
@@ -85,8 +85,8 @@ impl NativeQp {
     ///
     /// # Safety
     /// `qp` must be NULL or a live extended queue pair that was created with `ops` in its `send_ops_flags`.
-    pub unsafe fn with(qp: *mut ibv_qp_ex, ops: u64) -> Option<(NativeQp, u64)> {
-        let this = NativeQp { qp: NonNull::new(qp.cast::<ExtendedQp>())? };
+    pub unsafe fn with(qp: *mut ibv_qp_ex, ops: u64) -> Option<(Self, u64)> {
+        let this = Self { qp: NonNull::new(qp.cast::<ExtendedQp>())? };
         let qp = this.qp.as_ptr();
         let mut has = 0;
         // SAFETY: the caller guarantees that `qp` is live and was created with `ops`. A provider that creates a

@@ -11,7 +11,7 @@ use crate::log as rpma_log;
 use crate::text::{Lossy, Text};
 
 /// This provider. The first call connects softverbs' messages to this library's log, and its failed completions to `rpma_err_last`.
-pub fn api() -> Api {
+pub(super) fn api() -> Api {
     // Not a `Once`: a child that is forked during the first call would wait for it for ever.
     static LOG_CONNECTED: AtomicBool = AtomicBool::new(false);
     // A Rust program that has its own logger keeps it.
@@ -70,11 +70,11 @@ mod functions {
     use std::ffi::{c_int, c_uint};
 
     use rdma_sys::{ibv_context, ibv_pd, ibv_qp, ibv_qp_ex, ibv_sge};
-    pub use softverbs::rdma::*;
-    pub use softverbs::verbs::*;
+    pub(super) use softverbs::rdma::*;
+    pub(super) use softverbs::verbs::*;
 
     /// As softverbs', which needs no context.
-    pub unsafe fn ibv_advise_mr(
+    pub(super) unsafe fn ibv_advise_mr(
         _: *mut ibv_context,
         pd: *mut ibv_pd,
         advice: c_uint,
@@ -87,7 +87,7 @@ mod functions {
     }
 
     /// No queue pair is an extended one.
-    pub unsafe fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp_ex {
+    pub(super) unsafe fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp_ex {
         std::ptr::null_mut()
     }
 }

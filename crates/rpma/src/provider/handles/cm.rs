@@ -44,7 +44,7 @@ impl AddrInfo {
         node: *const c_char,
         service: *const c_char,
         side: Side,
-    ) -> Result<AddrInfo, Failed> {
+    ) -> Result<Self, Failed> {
         let mut info = ptr::null_mut();
         // SAFETY: all zero is a valid value of the hints; the hints and `info` outlive the call; the caller
         // guarantees C strings.
@@ -56,7 +56,7 @@ impl AddrInfo {
             api.rdma_getaddrinfo(node, service, &hints, &mut info)
         };
         match ret {
-            0 => Ok(AddrInfo { api, info }),
+            0 => Ok(Self { api, info }),
             -1 | libc::EAI_SYSTEM => Err(Failed::errno("rdma_getaddrinfo", Errno::last())),
             code => Err(Failed { call: "rdma_getaddrinfo", why: Why::AddrInfo(code) }),
         }
@@ -111,10 +111,10 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    pub fn create(api: Api) -> Result<EventChannel, Failed> {
+    pub fn create(api: Api) -> Result<Self, Failed> {
         // SAFETY: no arguments.
         let channel = by_pointer("rdma_create_event_channel", unsafe { api.rdma_create_event_channel() })?;
-        Ok(EventChannel { api, channel })
+        Ok(Self { api, channel })
     }
 
     pub fn as_ptr(&self) -> *mut rdma_event_channel {
@@ -212,10 +212,10 @@ pub struct PeerName(pub Option<SocketAddr>);
 impl PeerName {
     /// # Safety
     /// `id` must be a live identifier.
-    pub unsafe fn of(id: *mut rdma_cm_id) -> PeerName {
+    pub unsafe fn of(id: *mut rdma_cm_id) -> Self {
         // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, whose other members are
         // read only as that of which its first member says it is.
-        PeerName(unsafe {
+        Self(unsafe {
             let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
             match c_int::from((&raw const (*to).sa_family).read()) {
                 libc::AF_INET => {
@@ -254,7 +254,7 @@ impl fmt::Display for PeerName {
 ///
 /// # Safety
 /// `qp` must be a live queue pair that [`CmId::create_queue_pair`] created.
-pub unsafe fn identifier(qp: *mut ibv_qp) -> *mut rdma_cm_id {
+pub(crate) unsafe fn identifier(qp: *mut ibv_qp) -> *mut rdma_cm_id {
     // SAFETY: the caller guarantees a queue pair whose context was set when it was created.
     unsafe { (&raw const (*qp).qp_context).read().cast() }
 }
@@ -281,22 +281,22 @@ impl CmId {
     ///
     /// # Safety
     /// `channel` must be NULL or a live channel of `api` that outlives the identifier.
-    pub unsafe fn create(api: Api, channel: *mut rdma_event_channel) -> Result<CmId, Failed> {
+    pub unsafe fn create(api: Api, channel: *mut rdma_event_channel) -> Result<Self, Failed> {
         let mut id = ptr::null_mut();
         // SAFETY: the caller guarantees that `channel` is NULL or live and outlives the identifier; `id` outlives
         // the call.
         let ret =
             unsafe { api.rdma_create_id(channel, &mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP) };
         by_errno("rdma_create_id", ret)?;
-        Ok(CmId { api, id, unanswered: false })
+        Ok(Self { api, id, unanswered: false })
     }
 
     /// The identifier of a connection request that has not been answered.
     ///
     /// # Safety
     /// `id` must be live, of `api`, and nobody else's.
-    pub unsafe fn of_request(api: Api, id: *mut rdma_cm_id) -> CmId {
-        CmId { api, id, unanswered: true }
+    pub unsafe fn of_request(api: Api, id: *mut rdma_cm_id) -> Self {
+        Self { api, id, unanswered: true }
     }
 
     pub fn api(&self) -> Api {
@@ -487,7 +487,7 @@ impl Drop for QueuePair {
 }
 
 /// The name of a connection-manager event, for messages.
-pub fn cm_event_name(event: rdma_cm_event_type::Type) -> &'static str {
+pub(crate) fn cm_event_name(event: rdma_cm_event_type::Type) -> &'static str {
     use rdma_cm_event_type::*;
     match event {
         RDMA_CM_EVENT_ADDR_RESOLVED => "RDMA_CM_EVENT_ADDR_RESOLVED",

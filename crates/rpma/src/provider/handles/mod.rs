@@ -12,10 +12,10 @@ mod verbs;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
-pub use cm::{
+pub(crate) use cm::{
     AddrInfo, CmEvent, CmId, EventChannel, PeerName, QpCaps, QueuePair, Side, cm_event_name, identifier,
 };
-pub use verbs::{
+pub(crate) use verbs::{
     CompChannel, CompQueue, MemRegion, ProtDomain, SharedRecvQueue, channel_fd, next_cq_event, query_device,
 };
 
@@ -43,8 +43,8 @@ pub enum Why {
 }
 
 impl Failed {
-    fn errno(call: &'static str, errno: Errno) -> Failed {
-        Failed { call, why: Why::Errno(errno) }
+    fn errno(call: &'static str, errno: Errno) -> Self {
+        Self { call, why: Why::Errno(errno) }
     }
 
     /// The error number, if that is the reason.
@@ -66,8 +66,8 @@ impl Failed {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Errno(errno) => errno.fmt(f),
-            Why::AddrInfo(code) => {
+            Self::Errno(errno) => errno.fmt(f),
+            Self::AddrInfo(code) => {
                 // SAFETY: gai_strerror takes any number and gives a string of the C library that is never freed.
                 let text = unsafe { CStr::from_ptr(libc::gai_strerror(*code)) };
                 Lossy(text.to_bytes()).fmt(f)

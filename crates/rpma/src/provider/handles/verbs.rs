@@ -15,7 +15,7 @@ use crate::provider::{Api, hot};
 ///
 /// # Safety
 /// `ctx` must be a live context of `api`.
-pub unsafe fn query_device(api: Api, ctx: *mut ibv_context) -> Result<ibv_device_attr_ex, Failed> {
+pub(crate) unsafe fn query_device(api: Api, ctx: *mut ibv_context) -> Result<ibv_device_attr_ex, Failed> {
     let mut attr = MaybeUninit::<ibv_device_attr_ex>::zeroed();
     // SAFETY: the caller guarantees a live `ctx`; `attr` is writable, and all zero is a valid value of it.
     unsafe {
@@ -25,7 +25,7 @@ pub unsafe fn query_device(api: Api, ctx: *mut ibv_context) -> Result<ibv_device
 }
 
 /// A protection domain.
-pub struct ProtDomain {
+pub(crate) struct ProtDomain {
     api: Api,
     pd: *mut ibv_pd,
 }
@@ -33,21 +33,21 @@ pub struct ProtDomain {
 impl ProtDomain {
     /// # Safety
     /// `ctx` must be a live context of `api` and outlive the domain.
-    pub unsafe fn alloc(api: Api, ctx: *mut ibv_context) -> Result<ProtDomain, Failed> {
+    pub(crate) unsafe fn alloc(api: Api, ctx: *mut ibv_context) -> Result<Self, Failed> {
         // A provider may fail without a reason; then there must not be an older one in errno.
         // SAFETY: errno belongs to the calling thread; the caller guarantees a live `ctx`.
         let pd = unsafe {
             *libc::__errno_location() = 0;
             by_pointer("ibv_alloc_pd", api.ibv_alloc_pd(ctx))?
         };
-        Ok(ProtDomain { api, pd })
+        Ok(Self { api, pd })
     }
 
-    pub fn as_ptr(&self) -> *mut ibv_pd {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_pd {
         self.pd
     }
 
-    pub fn close(self) -> Result<(), Failed> {
+    pub(crate) fn close(self) -> Result<(), Failed> {
         ManuallyDrop::new(self).release()
     }
 
@@ -64,7 +64,7 @@ impl Drop for ProtDomain {
 }
 
 /// A registered memory region.
-pub struct MemRegion {
+pub(crate) struct MemRegion {
     mr: *mut ibv_mr,
     api: Api,
 }
@@ -72,51 +72,51 @@ pub struct MemRegion {
 impl MemRegion {
     /// # Safety
     /// `pd` must be a live protection domain of `api`, and the memory registrable by the caller.
-    pub unsafe fn register(
+    pub(crate) unsafe fn register(
         api: Api,
         pd: *mut ibv_pd,
         addr: *mut c_void,
         length: usize,
         access: c_int,
-    ) -> Result<MemRegion, Failed> {
+    ) -> Result<Self, Failed> {
         // SAFETY: the caller guarantees a live `pd` and memory that it may register.
         let mr = by_pointer("ibv_reg_mr", unsafe { api.ibv_reg_mr(pd, addr, length, access) })?;
-        Ok(MemRegion { mr, api })
+        Ok(Self { mr, api })
     }
 
-    pub fn api(&self) -> Api {
+    pub(crate) fn api(&self) -> Api {
         self.api
     }
 
     /// The region's base address.
     #[inline]
-    pub fn addr(&self) -> *mut c_void {
+    pub(crate) fn addr(&self) -> *mut c_void {
         // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).addr }
     }
 
     /// The region's length in bytes.
     #[inline]
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).length }
     }
 
     /// The key for local use.
     #[inline]
-    pub fn lkey(&self) -> u32 {
+    pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).lkey }
     }
 
     /// The key for remote use.
     #[inline]
-    pub fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: a region that is not deregistered is readable, and its fields are constant.
         unsafe { (*self.mr).rkey }
     }
 
-    pub fn close(self) -> Result<(), Failed> {
+    pub(crate) fn close(self) -> Result<(), Failed> {
         ManuallyDrop::new(self).release()
     }
 
@@ -141,10 +141,10 @@ pub struct CompChannel {
 impl CompChannel {
     /// # Safety
     /// `ctx` must be a live context of `api` and outlive the channel.
-    pub unsafe fn create(api: Api, ctx: *mut ibv_context) -> Result<CompChannel, Failed> {
+    pub unsafe fn create(api: Api, ctx: *mut ibv_context) -> Result<Self, Failed> {
         // SAFETY: the caller guarantees a live `ctx` that outlives the channel.
         let channel = by_pointer("ibv_create_comp_channel", unsafe { api.ibv_create_comp_channel(ctx) })?;
-        Ok(CompChannel { api, channel })
+        Ok(Self { api, channel })
     }
 
     pub fn as_ptr(&self) -> *mut ibv_comp_channel {
@@ -171,7 +171,7 @@ impl Drop for CompChannel {
 ///
 /// # Safety
 /// `channel` must be a live completion channel.
-pub unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
+pub(crate) unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the caller guarantees a live `channel`, whose file descriptor is constant.
     unsafe { (*channel).fd }
 }
@@ -182,7 +182,7 @@ pub unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
 /// # Safety
 /// `channel` must be a live completion channel of `api`.
 #[inline]
-pub unsafe fn next_cq_event<T>(
+pub(crate) unsafe fn next_cq_event<T>(
     api: Api,
     channel: *mut ibv_comp_channel,
     then: impl FnOnce(*mut ibv_cq) -> T,
@@ -199,7 +199,7 @@ pub unsafe fn next_cq_event<T>(
 }
 
 /// A completion queue.
-pub struct CompQueue {
+pub(crate) struct CompQueue {
     cq: *mut ibv_cq,
     api: Api,
 }
@@ -207,19 +207,19 @@ pub struct CompQueue {
 impl CompQueue {
     /// # Safety
     /// `ctx` must be a live context of `api` and `channel` one of its channels; both must outlive the queue.
-    pub unsafe fn create(
+    pub(crate) unsafe fn create(
         api: Api,
         ctx: *mut ibv_context,
         cqe: c_int,
         channel: *mut ibv_comp_channel,
-    ) -> Result<CompQueue, Failed> {
+    ) -> Result<Self, Failed> {
         // SAFETY: the caller guarantees a live `ctx` and a `channel` of it, both of which outlive the queue.
         let cq = unsafe { api.ibv_create_cq(ctx, cqe, ptr::null_mut(), channel, 0) };
-        Ok(CompQueue { cq: by_pointer("ibv_create_cq", cq)?, api })
+        Ok(Self { cq: by_pointer("ibv_create_cq", cq)?, api })
     }
 
     #[inline]
-    pub fn as_ptr(&self) -> *mut ibv_cq {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_cq {
         self.cq
     }
 
@@ -228,18 +228,18 @@ impl CompQueue {
     /// # Safety
     /// `wc` must have room for `num_entries` completions.
     #[inline(always)]
-    pub unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    pub(crate) unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
         // SAFETY: `self` keeps the queue alive; the caller guarantees room for `num_entries` completions at `wc`.
         unsafe { hot::poll_cq(self.cq, num_entries, wc) }
     }
 
     /// Asks for an event at the next completion.
-    pub fn request_notification(&self) -> Result<(), Failed> {
+    pub(crate) fn request_notification(&self) -> Result<(), Failed> {
         // SAFETY: the queue is alive as long as its owner.
         by_code("ibv_req_notify_cq", unsafe { hot::req_notify_cq(self.cq, 0) })
     }
 
-    pub fn close(self) -> Result<(), Failed> {
+    pub(crate) fn close(self) -> Result<(), Failed> {
         ManuallyDrop::new(self).release()
     }
 
@@ -256,7 +256,7 @@ impl Drop for CompQueue {
 }
 
 /// A shared receive queue.
-pub struct SharedRecvQueue {
+pub(crate) struct SharedRecvQueue {
     srq: *mut ibv_srq,
     api: Api,
 }
@@ -264,22 +264,22 @@ pub struct SharedRecvQueue {
 impl SharedRecvQueue {
     /// # Safety
     /// `pd` must be a live protection domain of `api` and outlive the queue.
-    pub unsafe fn create(api: Api, pd: *mut ibv_pd, max_wr: u32) -> Result<SharedRecvQueue, Failed> {
+    pub(crate) unsafe fn create(api: Api, pd: *mut ibv_pd, max_wr: u32) -> Result<Self, Failed> {
         let mut attr = ibv_srq_init_attr {
             srq_context: ptr::null_mut(),
             attr: ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 },
         };
         // SAFETY: the caller guarantees a live `pd` that outlives the queue; `attr` outlives the call.
         let srq = by_pointer("ibv_create_srq", unsafe { api.ibv_create_srq(pd, &mut attr) })?;
-        Ok(SharedRecvQueue { srq, api })
+        Ok(Self { srq, api })
     }
 
     #[inline]
-    pub fn as_ptr(&self) -> *mut ibv_srq {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_srq {
         self.srq
     }
 
-    pub fn close(self) -> Result<(), Failed> {
+    pub(crate) fn close(self) -> Result<(), Failed> {
         ManuallyDrop::new(self).release()
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// The part without which no device can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub(crate) enum Missing {
     Directory,
     ManagerNode,
     ManagerPermission,
@@ -23,26 +23,26 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Missing::Directory => {
+            Self::Directory => {
                 "there is no /dev/infiniband: no RDMA driver is loaded, or the directory is not available in this container"
             }
-            Missing::ManagerNode => {
+            Self::ManagerNode => {
                 "there is no /dev/infiniband/rdma_cm: the kernel module rdma_ucm is not loaded, or the device node is \
                  not available in this container"
             }
-            Missing::ManagerPermission => "no permission to open /dev/infiniband/rdma_cm",
-            Missing::Device => "this system has no RDMA device",
-            Missing::DeviceNode => {
+            Self::ManagerPermission => "no permission to open /dev/infiniband/rdma_cm",
+            Self::Device => "this system has no RDMA device",
+            Self::DeviceNode => {
                 "no RDMA device of this system has a device node in /dev/infiniband: the kernel module ib_uverbs is not \
                  loaded, or the device node is not available in this container"
             }
-            Missing::DevicePermission => "no permission to open an RDMA device in /dev/infiniband",
+            Self::DevicePermission => "no permission to open an RDMA device in /dev/infiniband",
         })
     }
 }
 
 /// What is missing, if anything is.
-pub fn missing() -> Option<Missing> {
+pub(crate) fn missing() -> Option<Missing> {
     missing_in(Path::new("/sys/class/infiniband_verbs"), Path::new("/dev/infiniband"))
 }
 

@@ -34,7 +34,7 @@ unsafe fn extended(ctx: *mut ibv_context, op_offset: usize) -> Option<*mut verbs
 ///
 /// # Safety
 /// `ctx` must be a live context, `input` NULL or readable, `attr` writable.
-pub unsafe extern "C" fn ibv_query_device_ex(
+pub(super) unsafe extern "C" fn ibv_query_device_ex(
     ctx: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn ibv_query_device_ex(
 ///
 /// # Safety
 /// `ctx` must be a live context, `pd` one of its protection domains, `sg_list` hold `num_sge` ranges.
-pub unsafe extern "C" fn ibv_advise_mr(
+pub(super) unsafe extern "C" fn ibv_advise_mr(
     ctx: *mut ibv_context,
     pd: *mut ibv_pd,
     advice: c_uint,

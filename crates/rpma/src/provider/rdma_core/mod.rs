@@ -6,10 +6,10 @@ mod ext;
 mod refused;
 
 use super::{Api, Provider, control_path, hot, provider};
-pub use devices::{Missing, missing};
+pub(super) use devices::{Missing, missing};
 
 /// This provider.
-pub fn api() -> Api {
+pub(super) fn api() -> Api {
     static RDMA_CORE: Provider = control_path!(provider calls
         name: "rdma-core",
         has_flush_access: false,
@@ -24,8 +24,8 @@ pub fn api() -> Api {
 
 /// The calls of the list by name: the libraries' own, and ours where theirs is inline.
 mod calls {
-    pub use super::ext::{ibv_advise_mr, ibv_query_device_ex};
-    pub use rdma_sys::{
+    pub(super) use super::ext::{ibv_advise_mr, ibv_query_device_ex};
+    pub(super) use rdma_sys::{
         ibv_ack_cq_events, ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
         ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq,
         ibv_get_cq_event, ibv_qp_to_qp_ex, ibv_reg_mr, rdma_accept, rdma_ack_cm_event, rdma_bind_addr,

@@ -11,7 +11,7 @@ use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACH
 const REJ_INVALID_SERVICE_ID: c_int = 8;
 
 /// The likely reason, for the log; none for events that say all there is.
-pub fn likely_reason(event: Type, status: c_int) -> Option<&'static str> {
+pub(super) fn likely_reason(event: Type, status: c_int) -> Option<&'static str> {
     match (event, status) {
         (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID) => Some(
             "no program is listening on this port of the remote RDMA device; a program that uses the soft provider listens \
