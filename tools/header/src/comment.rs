@@ -10,10 +10,11 @@ const WIDTH: usize = 80;
 /// A comment with `indent` in front of every line; nothing if there is no text.
 pub(crate) fn format(doc: &[String], indent: &str) -> String {
     let blocks = blocks(doc);
-    if let [Block::Paragraph(text)] = blocks.as_slice()
-        && text.len() + "/**  */".len() <= WIDTH
-    {
-        return format!("{indent}/** {text} */\n");
+    match blocks.as_slice() {
+        [Block::Paragraph(text)] if text.len() + "/**  */".len() <= WIDTH => {
+            return format!("{indent}/** {text} */\n");
+        }
+        _ => {}
     }
     let mut lines = vec!["/**".to_owned()];
     for (i, block) in blocks.iter().enumerate() {
