@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.h -- what the measurements share. A measurement is two processes, the initiator and the target, forked
- * by main() before either has touched the library. A control socket between them carries the port number and
- * barriers, never anything that is measured.
+ * bench.h -- what the measurements share. A measurement is two processes, the initiator and the target,
+ * forked by main() before either has touched the library. A control socket between them carries the port
+ * number and barriers, never anything that is measured.
  */
 #ifndef BENCH_H
 #define BENCH_H 1
@@ -149,7 +149,10 @@ bool link_reap(struct link *link);
 void link_room(struct link *link);
 void link_drain(struct link *link);
 
-/* Whether an operation has completed, and well; waits, polling, until one has. For those that do without the accounting above. */
+/*
+ * Whether an operation has completed, and well; waits, polling, until one has. For those that do without the
+ * accounting above.
+ */
 bool has_completed(struct rpma_cq *cq);
 void await_completion(struct rpma_cq *cq);
 
@@ -169,7 +172,10 @@ poke(char *p, uint64_t value)
 /* Values that end a measurement; everything else is the number of a round or a time. */
 #define STOP UINT64_MAX
 
-/* Messages to and fro on conn[use], whose completions are in cq; the initiator reports the time of a round divided by parts. */
+/*
+ * Messages to and fro on conn[use], whose completions are in cq; the initiator reports the time of a round
+ * divided by parts.
+ */
 void message_pingpong(struct link *link, struct rpma_cq *cq, double parts);
 
 /* A connected TCP socket between the sides. */

@@ -23,7 +23,10 @@ raw_listen(struct side *side)
 	return fd;
 }
 
-/* A byte goes each way, so that both ends know of the connection; a reset leaves nothing behind in the kernel. */
+/*
+ * A byte goes each way, so that both ends know of the connection; a reset leaves nothing behind in the
+ * kernel.
+ */
 static void
 raw_visit(in_port_t port)
 {
@@ -193,8 +196,9 @@ connect_cycle(struct side *side)
 }
 
 /*
- * From the call that begins to connect to the completion of the first write; the connection's end is not measured. The first
- * connection of a process starts threads and the like, so each of --count rounds is two new processes in benches/run.
+ * From the call that begins to connect to the completion of the first write; the connection's end is not
+ * measured. The first connection of a process starts threads and the like, so each of --count rounds is two
+ * new processes in benches/run.
  */
 void
 first_write(struct side *side)

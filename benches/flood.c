@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flood.c -- messages on one connection while the initiator floods the others with aligned 8-byte writes, which take the target longest. */
+/*
+ * flood.c -- messages on one connection while the initiator floods the others with aligned 8-byte writes,
+ * which take the target longest.
+ */
 #include "bench.h"
 
 #include <pthread.h>

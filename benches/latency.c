@@ -93,8 +93,8 @@ write_pingpong(struct side *side)
 
 /*
  * One write at a time towards a target that spins on its memory, while the initiator is blocked in
- * rpma_cq_wait() until the target has answered with a message. The value is the time when the initiator posted
- * it, by the clock that both processes share, so that only the way there is measured.
+ * rpma_cq_wait() until the target has answered with a message. The value is the time when the initiator
+ * posted it, by the clock that both processes share, so that only the way there is measured.
  */
 void
 write_oneway(struct side *side)
@@ -135,7 +135,10 @@ write_oneway(struct side *side)
 	link_close(&link);
 }
 
-/* A write and a flush to visibility; the round ends when the flush has completed. The target's program sleeps. */
+/*
+ * A write and a flush to visibility; the round ends when the flush has completed. The target's program
+ * sleeps.
+ */
 void
 write_flush(struct side *side)
 {

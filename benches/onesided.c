@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* onesided.c -- reads and writes of every size, one at a time, in bursts and on several connections, while the target's program sleeps. */
+/*
+ * onesided.c -- reads and writes of every size, one at a time, in bursts and on several connections, while
+ * the target's program sleeps.
+ */
 #include "bench.h"
 
 #define SQ 128
@@ -67,7 +70,10 @@ one_read(struct side *side)
 	one(side, true);
 }
 
-/* So many writes at once to places of their own, the last one signalled, then its completion; the time of one of them. */
+/*
+ * So many writes at once to places of their own, the last one signalled, then its completion; the time of one
+ * of them.
+ */
 void
 write_burst(struct side *side)
 {
@@ -89,7 +95,10 @@ write_burst(struct side *side)
 	close_link(&link);
 }
 
-/* As many as --depth in flight on each connection, all of them signalled; gives how many have completed in the time. */
+/*
+ * As many as --depth in flight on each connection, all of them signalled; gives how many have completed in
+ * the time.
+ */
 static uint64_t
 keep_in_flight(struct link *link, bool reads, uint64_t *ns)
 {
@@ -152,7 +161,10 @@ own_cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* What the target's process spends, all of its threads, on reads and writes that its program takes no part in. */
+/*
+ * What the target's process spends, all of its threads, on reads and writes that its program takes no part
+ * in.
+ */
 void
 target_cpu(struct side *side)
 {

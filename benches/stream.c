@@ -27,7 +27,9 @@ static void
 flush_all(struct link *link)
 {
 	link_drain(link);
-	/* what is behind the last signalled one is unsignalled: the flush's completion stands for them, too */
+	/*
+	 * what is behind the last signalled one is unsignalled: the flush's completion stands for them, too
+	 */
 	CHECK(rpma_flush(link->conn[link->use], link->remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	await_completion(link->cq[link->use]);

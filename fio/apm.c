@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * apm.c -- the appliance persistency method: writes that a flush follows. The server's program takes no part in them.
+ * apm.c -- the appliance persistency method: writes that a flush follows. The server's program takes no part
+ * in them.
  */
 #include "engine.h"
 
@@ -24,7 +25,10 @@ apm_init(struct thread_data *td)
 	return engine_register(td, &e->data, usage) == 0 ? engine_listen(td) : -1;
 }
 
-/* fio's buffers are there now: the client connects. A write and a flush for each operation fit into the queue. */
+/*
+ * fio's buffers are there now: the client connects. A write and a flush for each operation fit into the
+ * queue.
+ */
 static int
 apm_post_init(struct thread_data *td)
 {

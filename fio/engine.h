@@ -2,8 +2,9 @@
 /*
  * engine.h -- what the two fio engines share: options, the memory that is read and written, and a connection.
  *
- * A job with role=server offers memory of its size to one client at port + number of the subjob, and ends with it. A job with
- * role=client does the I/O. The server's private data say what it offers, the client's are empty.
+ * A job with role=server offers memory of its size to one client at port + number of the subjob, and ends
+ * with it. A job with role=client does the I/O. The server's private data say what it offers, the client's
+ * are empty.
  */
 #ifndef RPMA_FIO_ENGINE_H
 #define RPMA_FIO_ENGINE_H 1
@@ -109,8 +110,8 @@ struct run {
 typedef int (*end_run)(struct thread_data *td, const struct run *run);
 int engine_commit(struct thread_data *td, end_run end);
 /*
- * Operations are done, in the order in which they were posted: from the first one, or the oldest if it is NULL, to the last one, or the
- * newest if it is NULL.
+ * Operations are done, in the order in which they were posted: from the first one, or the oldest if it is
+ * NULL, to the last one, or the newest if it is NULL.
  */
 void engine_done(struct engine *e, struct io_u *first, struct io_u *last, int error);
 /* The next completion; 1 if there is none. `wait`: there is one. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpspm.c -- the general purpose server persistency method: writes that a message follows, upon which the server's program makes them
- * persistent and answers. It works wherever a flush cannot know what persistence needs.
+ * gpspm.c -- the general purpose server persistency method: writes that a message follows, upon which the
+ * server's program makes them persistent and answers. It works wherever a flush cannot know what persistence
+ * needs.
  */
 #include "engine.h"
 
@@ -128,7 +129,9 @@ request_run(struct thread_data *td, const struct run *run)
 	size_t i = 0;
 	int ret;
 
-	/* there are as many places as operations, and each unanswered request stands for one or more of them */
+	/*
+	 * there are as many places as operations, and each unanswered request stands for one or more of them
+	 */
 	while (runs(e)[i].first != NULL)
 		i++;
 	runs(e)[i] = *run;
@@ -162,7 +165,10 @@ take_answer(struct thread_data *td, size_t place)
 	return receive_again(td, place);
 }
 
-/* An answer may come before the completion of the request that it answers, and a read may complete before the writes ahead of it. */
+/*
+ * An answer may come before the completion of the request that it answers, and a read may complete before the
+ * writes ahead of it.
+ */
 static int
 gpspm_getevents(struct thread_data *td, unsigned min, unsigned max, const struct timespec *timeout)
 {

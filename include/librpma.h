@@ -1224,8 +1224,7 @@ int rpma_conn_cfg_get_rcq_size(const struct rpma_conn_cfg *cfg, uint32_t *rcq_si
  * THREADS
  * Thread safe.
  */
-int rpma_conn_cfg_set_compl_channel(struct rpma_conn_cfg *cfg,
-				    bool shared);
+int rpma_conn_cfg_set_compl_channel(struct rpma_conn_cfg *cfg, bool shared);
 
 /**
  * Gets whether a connection's completion queues share one completion channel.

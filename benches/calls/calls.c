@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Makes each call of librpma many times, for callgrind to count its instructions: a dump for each row of the table below, with the row's
- * name. usage: calls COUNT. Started by benches/calls/run. Everything below the library is fake.c.
+ * Makes each call of librpma many times, for callgrind to count its instructions: a dump for each row of the
+ * table below, with the row's name. usage: calls COUNT. Started by benches/calls/run. Everything below the
+ * library is fake.c.
  */
 
 #include <librpma.h>

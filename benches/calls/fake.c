@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * libibverbs and librdmacm as far as librpma calls them, with nothing behind: every call succeeds at once and does no more than its
- * caller can see. The program exports these names, so that the dynamic linker binds a library of either make to them and what is counted is
- * the library alone. Nothing is allocated: objects are in arrays, taken and given back like a stack, which is enough where those that are made
- * in the middle of a row are all destroyed at its end.
+ * libibverbs and librdmacm as far as librpma calls them, with nothing behind: every call succeeds at once and
+ * does no more than its caller can see. The program exports these names, so that the dynamic linker binds a
+ * library of either make to them and what is counted is the library alone. Nothing is allocated: objects are
+ * in arrays, taken and given back like a stack, which is enough where those that are made in the middle of a
+ * row are all destroyed at its end.
  */
 
 #include <infiniband/verbs.h>

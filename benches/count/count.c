@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * count.c -- to be preloaded: counts the system calls that move bytes, wait or wake, and the bytes that they have moved, and prints both
- * at the end of each process: those of its first thread (program), and those of all others (engine). A tracer would slow down who is
- * traced, and a connection whose peer is slow takes other ways.
+ * count.c -- to be preloaded: counts the system calls that move bytes, wait or wake, and the bytes that they
+ * have moved, and prints both at the end of each process: those of its first thread (program), and those of
+ * all others (engine). A tracer would slow down who is traced, and a connection whose peer is slow takes
+ * other ways.
  *
- * With COUNT_NO_PIDFD set, pidfd_open(2) is answered with an eventfd(2) that never becomes readable, as if the process never ended:
- * valgrind 3.19 does not know that call, and without it nothing goes past the rings.
+ * With COUNT_NO_PIDFD set, pidfd_open(2) is answered with an eventfd(2) that never becomes readable, as if
+ * the process never ended: valgrind 3.19 does not know that call, and without it nothing goes past the rings.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,7 +18,10 @@
 extern int getpid(void);
 extern int gettid(void);
 
-/* All of them take at most six arguments, which are passed on as they are. The first ones return how many bytes they have moved. */
+/*
+ * All of them take at most six arguments, which are passed on as they are. The first ones return how many
+ * bytes they have moved.
+ */
 #define MOVE(X) X(process_vm_writev) X(process_vm_readv) X(pwritev) X(preadv) X(sendmsg) X(send) X(recv) X(recvmsg) X(write) X(read)
 #define DO_NOT(X) X(epoll_wait) X(epoll_ctl) X(poll) X(timerfd_settime) X(sched_yield) X(getrusage)
 

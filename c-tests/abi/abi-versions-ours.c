@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The version nodes: programs that were linked to any release find their symbols.
- * Releases 0.10 to 0.14 have a node each; 0.9.0 and all of 1.x share LIBRPMA_1.0. LIBRPMA_1.4 has what is new.
+ * The version nodes: programs that were linked to any release find their symbols. Releases 0.10 to 0.14 have
+ * a node each; 0.9.0 and all of 1.x share LIBRPMA_1.0. LIBRPMA_1.4 has what is new.
  */
 
 #include <dlfcn.h>

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * compare TABLE ORIGINAL OURS: two transcripts must agree except where the table says so, and there they must differ as
- * it says. A row of the table has four fields with a tab between them:
+ * compare TABLE ORIGINAL OURS: two transcripts must agree except where the table says so, and there they must
+ * differ as it says. A row of the table has four fields with a tab between them:
  *
  *     names of observations    the original's answer    our answer    why
  *
- * In names and in the original's answer, * stands for any text. In ours, the n-th * is the text that the n-th * of the
- * original's answer stood for, and so is {n} wherever it stands; a * more than the original's answer has stands for any
- * text. (none) is the answer of the side that made no such observation. A row is about the observations whose name and original's answer fit; where two
- * rows are about the same one, either may be right. Where our answer begins with ?, the original's may be ours as well: for what depends on values
- * that are neither in the name nor in the answer.
+ * In names and in the original's answer, * stands for any text. In ours, the n-th * is the text that the
+ * n-th * of the original's answer stood for, and so is {n} wherever it stands; a * more than the original's
+ * answer has stands for any text. (none) is the answer of the side that made no such observation. A row is
+ * about the observations whose name and original's answer fit; where two rows are about the same one, either
+ * may be right. Where our answer begins with ?, the original's may be ours as well: for what depends on
+ * values that are neither in the name nor in the answer.
  */
 
 #include <ctype.h>
@@ -159,7 +160,10 @@ struct capture {
 	size_t n;
 };
 
-/* `text` is the pattern with what the original's stars stood for put in; `next` is the first one not put in yet. */
+/*
+ * `text` is the pattern with what the original's stars stood for put in; `next` is the first one not put in
+ * yet.
+ */
 static bool rewritten(const char *pattern, const char *text, const struct capture *caps, int n_caps, int next)
 {
 	for (; *pattern != '\0' && *pattern != '*'; pattern++) {
@@ -281,7 +285,10 @@ int main(int argc, char **argv)
 			if (i + 1 < t->n && scenario_length(t->list[i + 1].name) == len &&
 					strncmp(name, t->list[i + 1].name, len) == 0)
 				continue;
-			/* what only ours observed belongs to scenarios that are counted already, unless it is wrong */
+			/*
+			 * what only ours observed belongs to scenarios that are counted already, unless it is
+			 * wrong
+			 */
 			passed += side == 0 && good;
 			failed += any && !good;
 			good = true;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Events of connections and endpoints: every number, private data of every length, errors while they are fetched. */
+/*
+ * Events of connections and endpoints: every number, private data of every length, errors while they are
+ * fetched.
+ */
 
 #include "observe.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Logging: levels that pass the thresholds, to a function, to stderr and to syslog. Texts are in each library's own words
- * and are not compared; the tags of the levels are.
+ * Logging: levels that pass the thresholds, to a function, to stderr and to syslog. Texts are in each
+ * library's own words and are not compared; the tags of the levels are.
  */
 
 #include <ctype.h>
@@ -48,7 +48,10 @@ void __syslog_chk(int priority, int flag, const char *fmt, ...)
 
 /* ---- lines at several levels ---- */
 
-/* WARNING and NOTICE from events, INFO from a descriptor, DEBUG from an empty queue, ERROR from a short descriptor. */
+/*
+ * WARNING and NOTICE from events, INFO from a descriptor, DEBUG from an empty queue, ERROR from a short
+ * descriptor.
+ */
 static void speak(void)
 {
 	static const unsigned char byte[1];
@@ -120,7 +123,10 @@ static void to_function(void)
 	data_end();
 }
 
-/* The shape of a line: letters are A, digits 9, the tag of the level as it is. Only what stands before the text. */
+/*
+ * The shape of a line: letters are A, digits 9, the tag of the level as it is. Only what stands before the
+ * text.
+ */
 static void shape(const char *line, char *out, size_t size)
 {
 	const char *tag = strchr(line, '*');

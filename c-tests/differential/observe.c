@@ -303,7 +303,10 @@ void scenario_as_is(const void *what, void (*body)(void), const char *name, ...)
 
 static const int usual_errors[] = {EIO, ENOMEM, -1};
 
-/* Errors that a function is known to be asked about, besides or instead of the usual ones. 1000 - e stands for EAI_*. */
+/*
+ * Errors that a function is known to be asked about, besides or instead of the usual ones. 1000 - e stands
+ * for EAI_*.
+ */
 static const struct special {
 	const char *fn;
 	int errors[8];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The transcript. Each observation is one line, "NAME<tab>ANSWER". A name is SCENARIO/WHAT; a scenario is a child process,
- * so that a crash is an answer as well and nothing carries over from one scenario to the next.
+ * The transcript. Each observation is one line, "NAME<tab>ANSWER". A name is SCENARIO/WHAT; a scenario is a
+ * child process, so that a crash is an answer as well and nothing carries over from one scenario to the next.
  */
 #ifndef OBSERVE_H
 #define OBSERVE_H
@@ -17,8 +17,8 @@ void scenario(const void *what, void (*body)(void), const char *name, ...) __att
 /* The same in a child as the caller left everything: for bodies that share objects. */
 void scenario_as_is(const void *what, void (*body)(void), const char *name, ...) __attribute__((format(printf, 3, 4)));
 /*
- * Runs it once as it is, then again for each call to the provider that can fail and each error: with that call failing,
- * and for each function with all of its calls failing.
+ * Runs it once as it is, then again for each call to the provider that can fail and each error: with that
+ * call failing, and for each function with all of its calls failing.
  */
 void scenario_failing(const void *what, void (*body)(void), const char *name);
 
@@ -26,8 +26,8 @@ void scenario_failing(const void *what, void (*body)(void), const char *name);
 void say(const char *what, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * One call of the library: what it returned, outputs (as the format says, evaluated after the call), the levels of the
- * lines it logged, the calls it made to the provider.
+ * One call of the library: what it returned, outputs (as the format says, evaluated after the call), the
+ * levels of the lines it logged, the calls it made to the provider.
  */
 #define CALL(expr, ...) CALL_AS(NULL, expr, __VA_ARGS__)
 /* With a name: for tables of calls. The others are numbered. */
@@ -39,7 +39,10 @@ void say(const char *what, const char *fmt, ...) __attribute__((format(printf, 2
 	} while (0)
 void call_begins(const char *name, const char *expr);
 void call_ends(int ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Levels of log lines go into the answers: only a scenario whose objects were made before it has to ask for that. */
+/*
+ * Levels of log lines go into the answers: only a scenario whose objects were made before it has to ask for
+ * that.
+ */
 void observe_log(void);
 /* Calls that are not observed, to get to where observations begin. */
 void forget(void);

@@ -215,7 +215,10 @@ static void posts(void)
 	data_end();
 }
 
-/* Every usage of the remote region with each type of flush, direct write to persistent memory declared or not. */
+/*
+ * Every usage of the remote region with each type of flush, direct write to persistent memory declared or
+ * not.
+ */
 static void flush_usages(void)
 {
 	char name[64];

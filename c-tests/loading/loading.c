@@ -5,9 +5,10 @@
  * usage: loading unload LIBRARY [namespace]
  *        loading settings LIBRARY
  *
- * unload: loads LIBRARY (librpma.so.0 or libsoftverbs.so), in a namespace of its own (dlmopen) if the last argument is there; opens a
- * listener and, with librpma, a connection; closes the library while they are open; sends bytes to the listener, which the thread of the
- * library receives; and does all of it a second time.
+ * unload: loads LIBRARY (librpma.so.0 or libsoftverbs.so), in a namespace of its own (dlmopen) if the last
+ * argument is there; opens a listener and, with librpma, a connection; closes the library while they are
+ * open; sends bytes to the listener, which the thread of the library receives; and does all of it a second
+ * time.
  *
  * settings: connects to itself with librpma and prints the connection's event.
  *
@@ -74,7 +75,10 @@ free_port(void)
 	return ntohs(address.sin_port);
 }
 
-/* Listens, connects to itself, and returns the first event of the connection at its initiator. Everything stays open. */
+/*
+ * Listens, connects to itself, and returns the first event of the connection at its initiator. Everything
+ * stays open.
+ */
 static enum rpma_conn_event
 connect_with_librpma(uint16_t port)
 {
@@ -118,7 +122,10 @@ listen_with_softverbs(uint16_t port)
 	EXPECT(LIB(rdma_listen)(id, 4) == 0);
 }
 
-/* Bytes that are no request: the thread of the library reads them and closes the socket, which ends this call. */
+/*
+ * Bytes that are no request: the thread of the library reads them and closes the socket, which ends this
+ * call.
+ */
 static void
 disturb(uint16_t port)
 {

@@ -2,8 +2,8 @@
 /*
  * fail.h -- what the program and the library ask libc and the kernel for, and which of it fails.
  *
- * This program's malloc() and its relatives, and the calls below that need memory of the kernel, come before libc's, so those of the
- * library pass through here.
+ * This program's malloc() and its relatives, and the calls below that need memory of the kernel, come before
+ * libc's, so those of the library pass through here.
  */
 #ifndef MEMORY_FAIL_H
 #define MEMORY_FAIL_H 1
@@ -14,7 +14,8 @@
 /* Which calls count. */
 enum fail_kind {
 	FAIL_ALLOCATIONS, /* malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign */
-	FAIL_SYSTEM /* mmap, pthread_create, eventfd, timerfd_create, epoll_create1, epoll_ctl, socket, accept4 */
+	/* mmap, pthread_create, eventfd, timerfd_create, epoll_create1, epoll_ctl, socket, accept4 */
+	FAIL_SYSTEM
 };
 
 /* Only what counts while this is set may fail. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c -- a program goes through the library from the first call to the last while an allocation, or a call of the kernel that
- * needs memory or a descriptor, fails: each in turn, in a process of its own; all that one call of the library makes; all from some call on;
- * all while other programs connect; and what the kernel refuses in a limited address space.
+ * memory.c -- a program goes through the library from the first call to the last while an allocation, or a
+ * call of the kernel that needs memory or a descriptor, fails: each in turn, in a process of its own; all
+ * that one call of the library makes; all from some call on; all while other programs connect; and what the
+ * kernel refuses in a limited address space.
  *
- * Each process runs the scenario once with the failure and then once more without. It passes when it ends without a signal, the calls of
- * the scenario returned 0 or an error that their documentation lists, connections were established or ended by an event, everything
- * could be deleted, the second run succeeded, and no more blocks and descriptors are left than without a failure.
+ * Each process runs the scenario once with the failure and then once more without. It passes when it ends
+ * without a signal, the calls of the scenario returned 0 or an error that their documentation lists,
+ * connections were established or ended by an event, everything could be deleted, the second run succeeded,
+ * and no more blocks and descriptors are left than without a failure.
  */
 #include "fail.h"
 
@@ -67,7 +69,9 @@ wrong(const char *format, ...)
 	va_end(ap);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------ */
+/*
+ * ---- calls ------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Numbers of the calls for which memory is out; all others may have it. 0, 0: says nothing. */
 static unsigned out_from;
@@ -94,8 +98,9 @@ after_call(int ret)
 }
 
 /*
- * Whether a call succeeded. Of errors, RPMA_E_NOMEM and RPMA_E_PROVIDER are those that a failing allocation may lead to: the second
- * one where a function of libibverbs or librdmacm fails, as the documentation of the call says.
+ * Whether a call succeeded. Of errors, RPMA_E_NOMEM and RPMA_E_PROVIDER are those that a failing allocation
+ * may lead to: the second one where a function of libibverbs or librdmacm fails, as the documentation of the
+ * call says.
  */
 static bool
 succeeded(int ret, const char *call)
@@ -125,7 +130,9 @@ succeeded(int ret, const char *call)
 			wrong("%s returned %d", #call, ret_);                                                           \
 	} while (0)
 
-/* ---- the scenario ----------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- the scenario -----------------------------------------------------------------------------------------------------------
+ */
 
 struct end {
 	struct rpma_peer *peer;
@@ -429,7 +436,9 @@ scenario(void)
 	return good;
 }
 
-/* ---- a process -------------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- a process --------------------------------------------------------------------------------------------------------------
+ */
 
 struct variant {
 	const char *name;
@@ -528,12 +537,16 @@ count_fds(void)
 
 /* What is left without a failure. */
 static struct report base;
-/* Timers of the library that have not expired keep a block each; a run that was cut short has fewer, one that was repeated more. */
+/*
+ * Timers of the library that have not expired keep a block each; a run that was cut short has fewer, one that
+ * was repeated more.
+ */
 #define BLOCKS_MORE 8
 
 /*
- * The engine closes the last sockets on its own. Without a failure that is over when nothing has changed for a while; afterwards it is what
- * was left then, or else what is left after more time than a socket can linger.
+ * The engine closes the last sockets on its own. Without a failure that is over when nothing has changed for
+ * a while; afterwards it is what was left then, or else what is left after more time than a socket can
+ * linger.
  */
 static void
 settle(bool is_base)
@@ -629,7 +642,9 @@ run_child(const struct variant *variant, unsigned long number)
 		snprintf(report->wrong, sizeof(report->wrong), "exited with %d", WEXITSTATUS(status));
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------------------ */
+/*
+ * ---- all of them ------------------------------------------------------------------------------------------------------------
+ */
 
 static bool
 run(const struct variant *variant)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * acceptors.c -- a server with several threads: one takes connection requests from the endpoint, others accept them. What
- * happens to an accepted connection must reach the connection's own event channel, never the endpoint's.
+ * acceptors.c -- a server with several threads: one takes connection requests from the endpoint, others
+ * accept them. What happens to an accepted connection must reach the connection's own event channel, never
+ * the endpoint's.
  */
 #include "link.h"
 
@@ -24,7 +25,10 @@ static unsigned conns, taken, handed_out;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-/* A device may need much longer for a connection, an emulated one in an emulated machine above all, on whichever side. */
+/*
+ * A device may need much longer for a connection, an emulated one in an emulated machine above all, on
+ * whichever side.
+ */
 static unsigned
 count_conns(void)
 {
@@ -57,7 +61,10 @@ wait_for_request(void)
 	return req;
 }
 
-/* The connection's first event is to be ESTABLISHED. Where that went elsewhere, there is the end's, or none at all. */
+/*
+ * The connection's first event is to be ESTABLISHED. Where that went elsewhere, there is the end's, or none
+ * at all.
+ */
 static void
 see_established(struct link *link)
 {

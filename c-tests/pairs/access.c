@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * access.c -- accesses that must be rejected. Each ends the connection that attempted it, no byte is transferred, and another
- * connection between the same processes is not affected; the target process survives in every case.
+ * access.c -- accesses that must be rejected. Each ends the connection that attempted it, no byte is
+ * transferred, and another connection between the same processes is not affected; the target process survives
+ * in every case.
  */
 #include "link.h"
 
@@ -23,7 +24,9 @@ enum operation { READ, WRITE, WRITE_IMM, FLUSH, ATOMIC };
 
 enum damage { NONE, DEREGISTERED, UNMAPPED, UNREADABLE, READ_ONLY, TRUNCATED, OTHER_PEER };
 
-/* The violation: at the target, in the key or the offset at the initiator, or in the initiator's own memory. */
+/*
+ * The violation: at the target, in the key or the offset at the initiator, or in the initiator's own memory.
+ */
 struct violation {
 	enum operation op;
 	int usage; /* of the target's region; 0: everything */
@@ -39,9 +42,9 @@ struct violation {
 };
 
 /*
- * Memory at an address where the system maps nothing by itself, so that a hole in it stays one; backed by a file so that it
- * can be truncated. It is surrounded by memory that is never registered: an access outside the region must be rejected as
- * such, not because nothing happens to be mapped there.
+ * Memory at an address where the system maps nothing by itself, so that a hole in it stays one; backed by a
+ * file so that it can be truncated. It is surrounded by memory that is never registered: an access outside
+ * the region must be rejected as such, not because nothing happens to be mapped there.
  */
 static char *
 remote_place(int *fd)
@@ -198,7 +201,10 @@ post(struct link *link, struct region *local, const struct violation *v, void *c
 	}
 }
 
-/* Whether what is posted while the connection ends completes once if it was taken, and not if it was not; siw does not do that. */
+/*
+ * Whether what is posted while the connection ends completes once if it was taken, and not if it was not; siw
+ * does not do that.
+ */
 static bool
 late_posts(void)
 {
@@ -232,7 +238,9 @@ initiator(struct side *side, const struct violation *v)
 
 	ret = post(&bad_link, &local, v, (void *)1);
 	if (ret != 0) {
-		/* only what is wrong with our own memory can be known this early; nothing has happened then */
+		/*
+		 * only what is wrong with our own memory can be known this early; nothing has happened then
+		 */
 		EXPECT(local_fault && ret == RPMA_E_PROVIDER, "%d", ret);
 		expected = 0;
 		OK(rpma_conn_disconnect(bad_link.conn));
@@ -243,7 +251,9 @@ initiator(struct side *side, const struct violation *v)
 	for (unsigned i = 1; i <= expected; i++) {
 		next_wc(bad_link.cq, &wc);
 		EXPECT(wc.wr_id == i, "operation %llu, expected %u", (unsigned long long)wc.wr_id, i);
-		/* a refused write may have left before it was refused; anything else must say that it failed */
+		/*
+		 * a refused write may have left before it was refused; anything else must say that it failed
+		 */
 		if (i == 2 || local_fault || v->op == READ || v->op == FLUSH)
 			EXPECT(wc.status != IBV_WC_SUCCESS, "operation %u succeeded", i);
 	}
@@ -329,8 +339,8 @@ VIOLATION(local_sink_read_only, READ, .local_damage = READ_ONLY)
 VIOLATION(local_source_truncated, WRITE, .local_damage = TRUNCATED)
 
 /*
- * Memory that is unmapped while it is being written and read, many times over: only that connection fails, whatever the
- * library was doing at that moment.
+ * Memory that is unmapped while it is being written and read, many times over: only that connection fails,
+ * whatever the library was doing at that moment.
  */
 #define ROUNDS 150
 
@@ -383,7 +393,10 @@ vanishing_initiator(struct side *side)
 		while (!gone) {
 			struct ibv_wc wc;
 
-			/* a post may fail once the connection has broken: the completion says so then, or the event */
+			/*
+			 * a post may fail once the connection has broken: the completion says so then, or the
+			 * event
+			 */
 			for (unsigned n = 0; n < 30 && !gone; n++)
 				gone = rpma_write(link.conn, link.remote, n * 96, local.mr, 0, 8 + n,
 					RPMA_F_COMPLETION_ON_ERROR, NULL) != 0;
@@ -402,7 +415,10 @@ vanishing_initiator(struct side *side)
 
 #define TEST(name, id) {name, id##_target, id##_initiator}
 
-/* Memory that a device's driver would not pin is not registered: the page is looked at behind the first one, too. */
+/*
+ * Memory that a device's driver would not pin is not registered: the page is looked at behind the first one,
+ * too.
+ */
 static void
 unprotected_initiator(struct side *side)
 {

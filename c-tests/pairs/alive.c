@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * alive.c -- which peers are given up: not one that is slow, or stopped; but one whose process has ended, whoever holds its sockets, and
- * one whose host no longer answers.
+ * alive.c -- which peers are given up: not one that is slow, or stopped; but one whose process has ended,
+ * whoever holds its sockets, and one whose host no longer answers.
  */
 #include "link.h"
 
@@ -183,7 +183,10 @@ orphaned_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A child uses the library for itself, after its parent has; what it does, the parent's connection does not notice. */
+/*
+ * A child uses the library for itself, after its parent has; what it does, the parent's connection does not
+ * notice.
+ */
 static void
 child_initiator(struct side *side)
 {
@@ -238,8 +241,8 @@ childs_target(struct side *side)
 }
 
 /*
- * A host that no longer answers. The command in PAIRS_VANISH cuts it off; c-tests/vanish gives one, and the two network namespaces that it
- * takes.
+ * A host that no longer answers. The command in PAIRS_VANISH cuts it off; c-tests/vanish gives one, and the
+ * two network namespaces that it takes.
  */
 static void
 cut_off(void)

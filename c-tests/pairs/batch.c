@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * batch.c -- small writes that the target's provider places many at a time, when the memory of one of them is gone: those in front
- * of it are placed, none behind it is, its connection ends, and another one goes on.
+ * batch.c -- small writes that the target's provider places many at a time, when the memory of one of them is
+ * gone: those in front of it are placed, none behind it is, its connection ends, and another one goes on.
  */
 #include "link.h"
 
@@ -156,8 +156,9 @@ loss_initiator(struct side *side, const struct loss *loss)
 }
 
 /*
- * The same with the memory taken back while numbered writes come without an end, each time at another moment. Every eighth goes to
- * what is lost, the others to slots in turn, so what the slots hold at the end says which of them has failed.
+ * The same with the memory taken back while numbered writes come without an end, each time at another moment.
+ * Every eighth goes to what is lost, the others to slots in turn, so what the slots hold at the end says
+ * which of them has failed.
  */
 #define ROUNDS 40
 #define SLOTS 32
@@ -230,7 +231,10 @@ race_target(struct side *side)
 	close_node(&node);
 }
 
-/* Posts until the connection has broken; a source is not touched before the write that was last posted from it has completed. */
+/*
+ * Posts until the connection has broken; a source is not touched before the write that was last posted from
+ * it has completed.
+ */
 static void
 write_on_and_on(struct link *link, struct region *source, struct rpma_mr_remote *lost)
 {

@@ -2,9 +2,10 @@
 /*
  * calls.c -- what the provider asks of the kernel for the work it does, counted in calls.
  *
- * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv(), timerfd_settime() and getpid() come before libc's, so the
- * provider's calls pass through here. A count does not depend on how fast the machine is; what others on it do changes it a little, so each limit is
- * several times what is needed, and a fraction of what a provider makes that works request by request.
+ * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv(), timerfd_settime() and getpid() come
+ * before libc's, so the provider's calls pass through here. A count does not depend on how fast the machine
+ * is; what others on it do changes it a little, so each limit is several times what is needed, and a fraction
+ * of what a provider makes that works request by request.
  */
 #include "link.h"
 
@@ -23,7 +24,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Of the provider's thread: how often it was told of something to do, and how often it looked without sleeping and found nothing. */
+/*
+ * Of the provider's thread: how often it was told of something to do, and how often it looked without
+ * sleeping and found nothing.
+ */
 static _Atomic unsigned found;
 static _Atomic unsigned empty;
 /* Of all threads. */
@@ -58,7 +62,10 @@ is_providers_thread(void)
 	return known > 0;
 }
 
-/* What it sleeps on is where it is told; what it asks further then, without sleeping, is for the same thing to do. */
+/*
+ * What it sleeps on is where it is told; what it asks further then, without sleeping, is for the same thing
+ * to do.
+ */
 static void
 count_look(int fd, bool sleeps, int n)
 {
@@ -137,10 +144,11 @@ expect_counted(void)
 }
 
 /*
- * Messages to and fro, over many connections in turn, with one queue for all receives at the target. A poll moves the
- * bytes itself; the provider's thread is not to be woken for each message. While other processes want the processors, it may be there
- * before the program that polls has one again, and do so for long; so there are several series, and one in which the program came first
- * most of the time shows that polls do the work.
+ * Messages to and fro, over many connections in turn, with one queue for all receives at the target. A poll
+ * moves the bytes itself; the provider's thread is not to be woken for each message. While other processes
+ * want the processors, it may be there before the program that polls has one again, and do so for long; so
+ * there are several series, and one in which the program came first most of the time shows that polls do the
+ * work.
  */
 #define MOST_LINKS 64
 #define MESSAGE 8
@@ -260,8 +268,8 @@ asking_initiator(struct side *side, unsigned count)
 }
 
 /*
- * Both ends sleep for each completion: the kernel wakes the thread that sleeps, and the provider's thread has no part in it. It is
- * woken before another one, so this does not depend on what else runs.
+ * Both ends sleep for each completion: the kernel wakes the thread that sleeps, and the provider's thread has
+ * no part in it. It is woken before another one, so this does not depend on what else runs.
  */
 #define ROUNDS_ASLEEP 3000
 
@@ -289,7 +297,10 @@ asleep(struct side *side, bool is_target)
 	if (is_target)
 		next_wc(link.cq, &wc);
 	for (unsigned i = 0; i < ROUNDS_ASLEEP; i++) {
-		/* the initiator's receive for the first answer has been posted before, as the target's for the first message */
+		/*
+		 * the initiator's receive for the first answer has been posted before, as the target's for
+		 * the first message
+		 */
 		if (is_target || i > 0)
 			OK(rpma_recv(link.conn, in.mr, 0, MESSAGE, (void *)1));
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -321,7 +332,10 @@ asleep_initiator(struct side *side)
 	asleep(side, false);
 }
 
-/* A target that waits for its memory to change, with one processor for all its threads: whoever looks in vain takes it away. */
+/*
+ * A target that waits for its memory to change, with one processor for all its threads: whoever looks in vain
+ * takes it away.
+ */
 #define AWAITED 300
 
 static void
@@ -387,10 +401,11 @@ awaited_initiator(struct side *side)
 }
 
 /*
- * A ping-pong of unsignalled writes, each side waiting for its memory to change: no write of it follows another one closely, so each is
- * with the kernel, or at the other side, when the call returns, and none is left to the provider's thread, which might have to wait for a
- * processor first. A write that is left to that thread starts a timer. What the thread sends is not counted: it takes along what is posted
- * while it is at work on what the other side has seen already, and nobody waits for that.
+ * A ping-pong of unsignalled writes, each side waiting for its memory to change: no write of it follows
+ * another one closely, so each is with the kernel, or at the other side, when the call returns, and none is
+ * left to the provider's thread, which might have to wait for a processor first. A write that is left to that
+ * thread starts a timer. What the thread sends is not counted: it takes along what is posted while it is at
+ * work on what the other side has seen already, and nobody waits for that.
  */
 #define PINGS 4000
 #define SIGNALLED 8
@@ -465,8 +480,8 @@ ping_initiator(struct side *side)
 }
 
 /*
- * Writes that are flushed at once share the call of the flush. That is guessed from the ones before; a write that is not followed by
- * anything arrives all the same, though its program makes no further call.
+ * Writes that are flushed at once share the call of the flush. That is guessed from the ones before; a write
+ * that is not followed by anything arrives all the same, though its program makes no further call.
  */
 #define FLUSHED 2000
 #define ALONE 50
@@ -536,7 +551,10 @@ flushing_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Small writes one at a time: however little time each takes, none is left for the provider's thread, for which a timer would be started. */
+/*
+ * Small writes one at a time: however little time each takes, none is left for the provider's thread, for
+ * which a timer would be started.
+ */
 #define WAITED_FOR 5000
 
 static void
@@ -566,7 +584,10 @@ waiting_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Small reads, sixteen in flight, each posted when an earlier one has completed: those that are posted together share a call. */
+/*
+ * Small reads, sixteen in flight, each posted when an earlier one has completed: those that are posted
+ * together share a call.
+ */
 #define IN_FLIGHT 16
 #define READS 4000
 #define ATTEMPTS 20
@@ -616,7 +637,10 @@ reading_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Small writes in bursts, the last one of each signalled, to a target whose program sleeps: many of them share a call. */
+/*
+ * Small writes in bursts, the last one of each signalled, to a target whose program sleeps: many of them
+ * share a call.
+ */
 #define BURST 256
 #define SPACE (BURST * 64)
 
@@ -695,7 +719,10 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 	close_node(&node);
 }
 
-/* Large writes to a target that takes nothing: its socket and that of the initiator are full, which many polls need not ask for each. */
+/*
+ * Large writes to a target that takes nothing: its socket and that of the initiator are full, which many
+ * polls need not ask for each.
+ */
 #define LARGE (1 << 20)
 #define LARGE_WRITES 64
 #define POLLS 10000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cancel.c -- signals and cancellation from the program: no call is cut short by them, except one that waits, and none leaves anything
- * behind. And no SIGPIPE.
+ * cancel.c -- signals and cancellation from the program: no call is cut short by them, except one that waits,
+ * and none leaves anything behind. And no SIGPIPE.
  */
 #include "link.h"
 
@@ -286,7 +286,10 @@ piped_initiator(struct side *side)
 
 		connect_link(&node, &link, NULL, NULL);
 		say(side, 'c');
-		/* until the queue is full, or nothing can be posted any more, with the connection closed all the while */
+		/*
+		 * until the queue is full, or nothing can be posted any more, with the connection closed all
+		 * the while
+		 */
 		for (unsigned n = 0; n < 200; n++) {
 			int ret = rpma_write(link.conn, link.remote, 0, local.mr, 0, 1 << 20, RPMA_F_COMPLETION_ON_ERROR, NULL);
 

@@ -192,7 +192,10 @@ write_large(struct side *side)
 	end(&s);
 }
 
-/* Many small writes, none of which crosses a multiple of `unit`; one in ten asks for a completion, which stands for the nine before it. */
+/*
+ * Many small writes, none of which crosses a multiple of `unit`; one in ten asks for a completion, which
+ * stands for the nine before it.
+ */
 static void
 write_pieces(struct side *side, size_t unit)
 {
@@ -241,7 +244,10 @@ write_small_across_pages(struct side *side)
 	write_pieces(side, SIZE);
 }
 
-/* A read posted after a write returns its data, without waiting in between; completions arrive in posting order. */
+/*
+ * A read posted after a write returns its data, without waiting in between; completions arrive in posting
+ * order.
+ */
 static void
 order(struct side *side)
 {

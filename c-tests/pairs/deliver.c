@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* deliver.c -- what the completion of a send stands for: the message arrives whatever its sender does next, and no answer comes first. */
+/*
+ * deliver.c -- what the completion of a send stands for: the message arrives whatever its sender does next,
+ * and no answer comes first.
+ */
 #include "link.h"
 
 #include <pthread.h>
@@ -55,8 +58,8 @@ take_messages(struct side *side, struct link *link, struct region *in, const str
 		else
 			OK(rpma_recv(link->conn, in->mr, wc.wr_id * form->len, form->len, (void *)(uintptr_t)wc.wr_id));
 		/*
-		 * It has used a receive that was posted for it, so what this side sends at the beginning of a connection is sent; and the
-		 * others are taken when the sender is no more.
+		 * It has used a receive that was posted for it, so what this side sends at the beginning of a
+		 * connection is sent; and the others are taken when the sender is no more.
 		 */
 		if (form->killed && i == RECEIVES + 1) {
 			say(side, 'b');
@@ -130,8 +133,9 @@ send_and_go(struct side *side, struct node *node, const struct region *out, cons
 		struct ibv_wc wc;
 
 		/*
-		 * A process that is killed with bytes in its socket that it has not read has the kernel reset the connection, and drop what it
-		 * has not sent yet. So it reads what this connection begins with.
+		 * A process that is killed with bytes in its socket that it has not read has the kernel reset
+		 * the connection, and drop what it has not sent yet. So it reads what this connection begins
+		 * with.
 		 */
 		hear(side, 'b');
 		RETURNS(RPMA_E_NO_COMPLETION, rpma_cq_get_wc(link.cq, 1, &wc, NULL));
@@ -179,14 +183,16 @@ sender(struct side *side, const struct form *form)
 }
 
 /*
- * Ping-pong with both completions in one queue. The other side answers what it has received, so whoever sees the answer before
- * the completion of its own send sees an effect before its cause.
+ * Ping-pong with both completions in one queue. The other side answers what it has received, so whoever sees
+ * the answer before the completion of its own send sees an effect before its cause.
  */
 struct rally {
 	unsigned rounds;
-	unsigned sleeps; /* it sleeps for each completion (1), for one in so many, or for none (0): it polls for the others */
+	/* it sleeps for each completion (1), for one in so many, or for none (0): it polls for the others */
+	unsigned sleeps;
 	bool busy; /* another thread of each process wants a processor all the time */
-	const char *spin_us; /* how long the library's thread looks for more work; NULL: as long as it likes */
+	/* how long the library's thread looks for more work; NULL: as long as it likes */
+	const char *spin_us;
 };
 
 static volatile bool rally_over;
@@ -244,7 +250,10 @@ play(struct side *side, bool is_target, const struct rally *rally)
 	for (unsigned i = 0; i < rally->rounds; i++) {
 		bool last = i + 1 == rally->rounds;
 
-		/* the initiator's receive for the first answer has been posted before, as the target's for the first message */
+		/*
+		 * the initiator's receive for the first answer has been posted before, as the target's for
+		 * the first message
+		 */
 		if (is_target ? !last : i > 0)
 			OK(rpma_recv(link.conn, in.mr, 0, SMALL, (void *)1));
 		OK(rpma_send(link.conn, out.mr, 0, SMALL, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -295,7 +304,9 @@ RALLY(sleeping_engine, .rounds = 10000, .sleeps = 1, .spin_us = "0")
 RALLY(busy, .rounds = 4000, .sleeps = 1, .busy = true)
 
 #define TEST(name, id) {name, id##_target, id##_initiator}
-/* two processes that poll on processors that others want, too, give way to those for milliseconds a message */
+/*
+ * two processes that poll on processors that others want, too, give way to those for milliseconds a message
+ */
 #define SLOW_TEST(name, id) {name, id##_target, id##_initiator, .seconds = 60}
 
 const struct test deliver_tests[] = {

@@ -213,8 +213,8 @@ late_post_target(struct side *side)
 }
 
 /*
- * Operations of every kind to a stopped process, which cannot respond to any; then it is killed. Receives are posted too.
- * Both the send queue and the receives complete in posting order.
+ * Operations of every kind to a stopped process, which cannot respond to any; then it is killed. Receives are
+ * posted too. Both the send queue and the receives complete in posting order.
  */
 #define OPERATIONS 90
 
@@ -305,8 +305,8 @@ killing_initiator(struct side *side)
 }
 
 /*
- * The reverse: a client dies while the server has outstanding operations to it; another client is served meanwhile and
- * afterwards. The dying client is a child of the initiator.
+ * The reverse: a client dies while the server has outstanding operations to it; another client is served
+ * meanwhile and afterwards. The dying client is a child of the initiator.
  */
 static void
 ask_for_kill(struct side *side)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * faults.c -- SOFTVERBS_FAULTS: what a rule names happens to the operation that it counts and to no other one, each completion comes once and
- * in order, and the log has a line for each fault.
+ * faults.c -- SOFTVERBS_FAULTS: what a rule names happens to the operation that it counts and to no other
+ * one, each completion comes once and in order, and the log has a line for each fault.
  */
 #include "link.h"
 
@@ -81,7 +81,10 @@ post_write(struct link *link, struct region *src, size_t at, int flags, uint64_t
 	return rpma_write(link->conn, link->remote, at, src->mr, at, 8, flags, (void *)wr_id);
 }
 
-/* A region for as many connections, one after the other, each of which may end in any way; all its bytes are zero in the end. */
+/*
+ * A region for as many connections, one after the other, each of which may end in any way; all its bytes are
+ * zero in the end.
+ */
 static void
 target_of(struct side *side, unsigned connections)
 {
@@ -277,7 +280,10 @@ kill_initiator(struct side *side)
 	close_both(&node, &src);
 }
 
-/* The peer of the one whose connection is cut: what it learns is what the end of a process without a farewell tells. */
+/*
+ * The peer of the one whose connection is cut: what it learns is what the end of a process without a farewell
+ * tells.
+ */
 static void
 killed_target(struct side *side)
 {
@@ -337,7 +343,9 @@ kill_send_initiator(struct side *side)
 
 /* ---- failed completions ---- */
 
-/* The third signalled request fails; those before it do not, and all behind it are flushed, signalled or not. */
+/*
+ * The third signalled request fails; those before it do not, and all behind it are flushed, signalled or not.
+ */
 static void
 fail_third(struct side *side)
 {

@@ -224,8 +224,8 @@ refused_initiator(struct side *side)
 }
 
 /*
- * The target reads 8 bytes all the time; every value that is ever there has eight equal bytes. Built so that the
- * compiler cannot merge or split the loads.
+ * The target reads 8 bytes all the time; every value that is ever there has eight equal bytes. Built so that
+ * the compiler cannot merge or split the loads.
  */
 static void
 atomic_target(struct side *side)

@@ -103,8 +103,9 @@ left_out(const char *name, char *reason, size_t size)
 }
 
 /*
- * The settings of one side: the provider, which the tests ask for with on_device(), and the file of the network namespace
- * that it is to be in. By default both sides have the provider PAIRS_PROVIDER and the namespace of this process.
+ * The settings of one side: the provider, which the tests ask for with on_device(), and the file of the
+ * network namespace that it is to be in. By default both sides have the provider PAIRS_PROVIDER and the
+ * namespace of this process.
  */
 static void
 take_side(bool is_target)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * harness.h -- tests of two processes. A test is a pair of functions; the harness forks a process for each before
- * anything has called the library, so both start as a program does. A pair passes when both processes
+ * harness.h -- tests of two processes. A test is a pair of functions; the harness forks a process for each
+ * before anything has called the library, so both start as a program does. A pair passes when both processes
  * end as the test expects, in time, and neither printed anything: the library writes nothing to stderr.
  */
 #ifndef PAIRS_HARNESS_H
@@ -30,7 +30,8 @@ struct test {
 	int target_ends_by; /* the signal that is to end the target, 0: it exits */
 	const char *needs; /* runs only where this variable is set: the test is then part of something else */
 	bool raw_env; /* leave RPMA_PROVIDER as it was given to the harness */
-	const char *(*missing)(void); /* why this machine cannot run it; NULL, or returns NULL: it can; "": no part of this run */
+	/* why this machine cannot run it; NULL, or returns NULL: it can; "": no part of this run */
+	const char *(*missing)(void);
 };
 
 /* The tables of tests, up to NULL; each ends with an entry that has no name. */
@@ -71,7 +72,9 @@ unsigned count_fds(void);
 unsigned count_sockets(void);
 unsigned count_threads(void);
 
-/* Mappings of this process that it shares with the peer of a connection: none where all connections use TCP. */
+/*
+ * Mappings of this process that it shares with the peer of a connection: none where all connections use TCP.
+ */
 unsigned count_shared(void);
 
 /* A sandbox: a system call of this process fails from now on, with an error number that containers use. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * held.c -- a process that is held in the middle of a copy which it makes itself to the memory of its peer. Its memory is handled by
- * userfaultfd(2), so the copy stands still at a page that is missing until the test provides it. The peer must neither wait for that
- * where others would wait with it, nor have its memory back before.
+ * held.c -- a process that is held in the middle of a copy which it makes itself to the memory of its peer.
+ * Its memory is handled by userfaultfd(2), so the copy stands still at a page that is missing until the test
+ * provides it. The peer must neither wait for that where others would wait with it, nor have its memory back
+ * before.
  */
 #include "link.h"
 
@@ -85,7 +86,9 @@ hold(struct held *held, struct node *node, struct link *link)
 	struct uffd_msg message;
 	struct uffdio_register missing = {.mode = UFFDIO_REGISTER_MODE_MISSING};
 
-	/* the target has to take part once, so that it lends the key, and to say that nothing is left to do */
+	/*
+	 * the target has to take part once, so that it lends the key, and to say that nothing is left to do
+	 */
 	region_new(node, &whole, LEN, RPMA_MR_USAGE_WRITE_SRC);
 	write_part(link, 0, &whole, 0, LEN);
 	sleep_ms(100);
@@ -106,7 +109,9 @@ hold(struct held *held, struct node *node, struct link *link)
 	EXPECT(message.event == UFFD_EVENT_PAGEFAULT, "event %u", message.event);
 }
 
-/* The owner: the copy is past the rings, for through them nothing would be there before all of it was read. */
+/*
+ * The owner: the copy is past the rings, for through them nothing would be there before all of it was read.
+ */
 static void
 expect_begun(const struct region *region)
 {
@@ -125,7 +130,9 @@ let_go(struct held *held)
 	close(held->fault);
 }
 
-/* ---- the owner ends the connection, then deregisters its region ------------------------------------------------------------------------ */
+/*
+ * ---- the owner ends the connection, then deregisters its region ------------------------------------------------------------------------
+ */
 
 static void *
 release_later(void *side)
@@ -182,7 +189,9 @@ held_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* ---- the other connections of the owner ----------------------------------------------------------------------------------------------- */
+/*
+ * ---- the other connections of the owner -----------------------------------------------------------------------------------------------
+ */
 
 static void
 serving_target(struct side *side)
@@ -246,7 +255,9 @@ serving_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* ---- a process that executes another program while it is held -------------------------------------------------------------------------- */
+/*
+ * ---- a process that executes another program while it is held --------------------------------------------------------------------------
+ */
 
 static void
 executing_target(struct side *side)

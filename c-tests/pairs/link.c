@@ -169,8 +169,8 @@ start_link(struct link *link, struct rpma_conn_req **req, const struct region *o
 }
 
 /*
- * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, zeroed where nothing was
- * given, and do not say how many were; software RDMA does.
+ * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, zeroed where
+ * nothing was given, and do not say how many were; software RDMA does.
  */
 static bool
 is_nothing(const struct rpma_conn_private_data *pdata)

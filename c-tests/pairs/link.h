@@ -57,8 +57,9 @@ void region_free(struct region *region);
 struct rpma_conn_cfg *sizes(uint32_t cq, uint32_t sq, uint32_t rq, uint32_t rcq);
 
 /*
- * Accept and connect in steps, so that receives can be posted in between. `offer` is described to the other side in
- * the private data, together with a peer configuration that allows direct writes to pmem; it may be NULL.
+ * Accept and connect in steps, so that receives can be posted in between. `offer` is described to the other
+ * side in the private data, together with a peer configuration that allows direct writes to pmem; it may be
+ * NULL.
  */
 struct rpma_conn_req *next_req(struct node *node, const struct rpma_conn_cfg *cfg);
 struct rpma_conn_req *new_req(struct node *node, const struct rpma_conn_cfg *cfg);
@@ -77,7 +78,10 @@ void connect_link(struct node *node, struct link *link, const struct rpma_conn_c
 void expect_event(struct link *link, enum rpma_conn_event expected);
 /* CLOSED or LOST: what the end of a broken connection may be called. */
 void expect_broken(struct link *link);
-/* The same at the side that has seen an operation fail: on a device the connection stands until that side ends it. */
+/*
+ * The same at the side that has seen an operation fail: on a device the connection stands until that side
+ * ends it.
+ */
 void end_broken(struct link *link);
 /* Deletes the connection and the remote region. */
 void delete_link(struct link *link);

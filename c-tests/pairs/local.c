@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * local.c -- two processes of one host: which connections use memory that both share, and that each that must not, or
- * cannot, uses TCP, works as any other, and says why at level NOTICE.
+ * local.c -- two processes of one host: which connections use memory that both share, and that each that must
+ * not, or cannot, uses TCP, works as any other, and says why at level NOTICE.
  */
 #include "link.h"
 
@@ -164,7 +164,9 @@ told_of_nothing(struct side *side)
 	initiator(side, 0, NULL);
 }
 
-/* ---- another user, another user namespace, another pid namespace, or a process that may not inspect the other one ---- */
+/*
+ * ---- another user, another user namespace, another pid namespace, or a process that may not inspect the other one ----
+ */
 
 static const char *
 not_root(void)
@@ -403,7 +405,10 @@ limited_target(struct side *side)
 	target(side, 1);
 }
 
-/* The limit becomes lower while the connections are there, and a sandbox closes: messages through the rings go on. */
+/*
+ * The limit becomes lower while the connections are there, and a sandbox closes: messages through the rings
+ * go on.
+ */
 #define LONG (256 * 1024)
 
 static void

@@ -286,7 +286,9 @@ send_imm_initiator(struct side *side)
 	end(&s, false);
 }
 
-/* The buffer of the receive, if it has one, is not changed: the write determines where the data are placed. */
+/*
+ * The buffer of the receive, if it has one, is not changed: the write determines where the data are placed.
+ */
 static void
 write_imm_target(struct side *side)
 {
@@ -417,8 +419,8 @@ too_long_initiator(struct side *side)
 }
 
 /*
- * A message that arrives before its receive is posted waits for it, as with the infinite retries that librpma requests; so do
- * all operations posted after it.
+ * A message that arrives before its receive is posted waits for it, as with the infinite retries that librpma
+ * requests; so do all operations posted after it.
  */
 static void
 early_target(struct side *side)

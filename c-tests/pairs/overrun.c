@@ -157,7 +157,9 @@ taken_back_initiator(struct side *side)
 			flying--;
 			failed = wc.status != IBV_WC_SUCCESS;
 		}
-		/* a write over TCP has left by the time that it is refused, so only what follows it can fail */
+		/*
+		 * a write over TCP has left by the time that it is refused, so only what follows it can fail
+		 */
 		EXPECT(wc.status == (on_device() ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR) ||
 			(!on_device() && wc.status == IBV_WC_REM_ACCESS_ERR), "status %d", wc.status);
 		/* each of the others is there once, too */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * past.c -- one-sided operations between two processes of a host, which the initiator carries out by itself where the kernel permits
- * that: without the target, in order with everything else, and never to memory that was withdrawn.
+ * past.c -- one-sided operations between two processes of a host, which the initiator carries out by itself
+ * where the kernel permits that: without the target, in order with everything else, and never to memory that
+ * was withdrawn.
  */
 #include "link.h"
 
@@ -24,7 +25,9 @@
 #define SIZE (16 * LEN)
 #define ROUNDS 25
 
-/* Whether this process may access the other one, and is to do so: else the target takes part in everything. */
+/*
+ * Whether this process may access the other one, and is to do so: else the target takes part in everything.
+ */
 static bool
 goes_past(pid_t other)
 {
@@ -48,7 +51,9 @@ introduce(struct link *link, struct region *region)
 	sleep_ms(100);
 }
 
-/* ---- without the target -------------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- without the target --------------------------------------------------------------------------------------------------------------
+ */
 
 /* A region that is to be durable is read by its owner, so this one is not. */
 #define USAGE_PLAIN (RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST)
@@ -109,7 +114,9 @@ busy_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* ---- memory that is withdrawn -------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- memory that is withdrawn --------------------------------------------------------------------------------------------------------
+ */
 
 static void
 withdrawing_target(struct side *side)
@@ -231,7 +238,9 @@ ended_initiator(struct side *side)
 	writing_initiator(side, 4 * ROUNDS);
 }
 
-/* ---- a process that is killed while it copies ---------------------------------------------------------------------------------------- */
+/*
+ * ---- a process that is killed while it copies ----------------------------------------------------------------------------------------
+ */
 
 /* Here it is the target that writes. */
 static void
@@ -270,7 +279,9 @@ killing_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* ---- where the kernel does not permit it --------------------------------------------------------------------------------------------- */
+/*
+ * ---- where the kernel does not permit it ---------------------------------------------------------------------------------------------
+ */
 
 static void
 unaware_initiator(struct side *side)
@@ -310,7 +321,9 @@ secretive_target(struct side *side)
 	serve(side, SIZE, 1, 2);
 }
 
-/* ---- order --------------------------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- order ---------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void
 await_message(struct link *link)

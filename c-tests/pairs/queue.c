@@ -111,8 +111,8 @@ rcq_initiator(struct side *side)
 }
 
 /*
- * One channel for both queues. `blocking` waits in the call, otherwise poll() on the descriptor comes first. While one
- * queue is emptied the other one fills: it has room for all rounds.
+ * One channel for both queues. `blocking` waits in the call, otherwise poll() on the descriptor comes first.
+ * While one queue is emptied the other one fills: it has room for all rounds.
  */
 static void
 channel(struct side *side, bool is_target, bool blocking)
@@ -290,7 +290,10 @@ srq_initiator(struct side *side)
 	close_setup(&s);
 }
 
-/* Non-blocking file descriptors: each call reports that nothing is pending, and poll() returns when something is. */
+/*
+ * Non-blocking file descriptors: each call reports that nothing is pending, and poll() returns when something
+ * is.
+ */
 static void
 set_nonblocking(int fd)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* signals.c -- signals that arrive while the program waits in a call: whether it goes on waiting is for the signal's handler to say. */
+/*
+ * signals.c -- signals that arrive while the program waits in a call: whether it goes on waiting is for the
+ * signal's handler to say.
+ */
 #include "link.h"
 
 #include <errno.h>
@@ -118,7 +121,10 @@ disturb_then_ask(void *arg)
 	return NULL;
 }
 
-/* A handler that was installed with SA_RESTART: the wait goes on, and ends with what it is for. One for crashes does not matter. */
+/*
+ * A handler that was installed with SA_RESTART: the wait goes on, and ends with what it is for. One for
+ * crashes does not matter.
+ */
 static void
 restarting_target(struct side *side)
 {
@@ -151,7 +157,10 @@ disturb_on_and_on(void *arg)
 	return arg;
 }
 
-/* One without: the wait ends as a read of the descriptor would, each time, and what it was for is still to come. */
+/*
+ * One without: the wait ends as a read of the descriptor would, each time, and what it was for is still to
+ * come.
+ */
 static void
 interrupting_target(struct side *side)
 {

@@ -123,7 +123,9 @@ others_target(struct side *side)
 	medium = QUICK;
 	await_end(&links.to_durable);
 	await_end(&links.to_plain);
-	/* the third flush came while the second one was under way, so it was not covered by that one's sync */
+	/*
+	 * the third flush came while the second one was under way, so it was not covered by that one's sync
+	 */
 	EXPECT(synced == 3, "%u", synced);
 	close_both(&links);
 }
@@ -221,8 +223,9 @@ take_region(struct side *side)
 }
 
 /*
- * A flush makes its region durable whoever has changed it: a write through another region of the same memory, one over another
- * connection, or the program itself. What this program's msync() was asked for says so: no medium is needed.
+ * A flush makes its region durable whoever has changed it: a write through another region of the same memory,
+ * one over another connection, or the program itself. What this program's msync() was asked for says so: no
+ * medium is needed.
  */
 #define LAST (SIZE - 8)
 #define FLUSHES 5
@@ -307,7 +310,10 @@ whoever_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* Nothing is known of the medium when the first flush of a connection comes, and still it delays nobody else: each time. */
+/*
+ * Nothing is known of the medium when the first flush of a connection comes, and still it delays nobody else:
+ * each time.
+ */
 #define FIRSTS 3
 
 static void

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* strangers.c -- whoever reaches the port: silent, gone, or many, they neither keep others out nor take what the program needs. */
+/*
+ * strangers.c -- whoever reaches the port: silent, gone, or many, they neither keep others out nor take what
+ * the program needs.
+ */
 #include "link.h"
 
 #include <arpa/inet.h>
@@ -135,7 +138,10 @@ crowding_initiator(struct side *side)
 
 #define GONE 40
 
-/* What nobody has fetched is given up when its peer goes; one request may be left, for a program that was told of it. */
+/*
+ * What nobody has fetched is given up when its peer goes; one request may be left, for a program that was
+ * told of it.
+ */
 static void
 unfetched_target(struct side *side)
 {
@@ -267,7 +273,10 @@ port_initiator(struct side *side)
 	hear(side, 'L');
 	for (int i = 0; i < 20; i++) {
 		hear(side, 'a');
-		/* one says nothing, one begins; the kernel may have accepted a third one, and the target not yet */
+		/*
+		 * one says nothing, one begins; the kernel may have accepted a third one, and the target not
+		 * yet
+		 */
 		stranger(side);
 		EXPECT(send(stranger(side), "MPA", 3, MSG_NOSIGNAL) == 3);
 		say(side, 'a');

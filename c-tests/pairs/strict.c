@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * strict.c -- SOFTVERBS_STRICT: what software RDMA permits and an adapter does not is refused with "adapter" and goes on with "warn";
- * either way the log says once a place which call mends it.
+ * strict.c -- SOFTVERBS_STRICT: what software RDMA permits and an adapter does not is refused with "adapter"
+ * and goes on with "warn"; either way the log says once a place which call mends it.
  */
 #include "link.h"
 
@@ -18,7 +18,8 @@
 
 static atomic_uint reports; /* lines about strict mode */
 static char last_report[512];
-static bool counts_ends; /* also lines about connections that are ended with requests in flight, as many tests do */
+/* also lines about connections that are ended with requests in flight, as many tests do */
+static bool counts_ends;
 
 static void
 take_report(enum rpma_log_level level, const char *file, int line, const char *function, const char *format, ...)
@@ -376,8 +377,8 @@ post_receive(struct link *link, struct rpma_srq *srq, struct region *in)
 }
 
 /*
- * Three messages: one for which there is a receive in time, one for which there is none, and one as the first. The receives are in a
- * queue of the connection, or in a shared one.
+ * Three messages: one for which there is a receive in time, one for which there is none, and one as the
+ * first. The receives are in a queue of the connection, or in a shared one.
  */
 static void
 late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms, uint64_t most_ms)
@@ -599,7 +600,10 @@ wait_for_one(void *link)
 	return NULL;
 }
 
-/* An unsignalled request has no completion; a later signalled one ends the wait. What is no such wait is tested in stuck.rs. */
+/*
+ * An unsignalled request has no completion; a later signalled one ends the wait. What is no such wait is
+ * tested in stuck.rs.
+ */
 static void
 vain_initiator(struct side *side)
 {

@@ -56,7 +56,10 @@ run_all(struct member *members, struct crew *crew, void (*run)(struct member *me
 	pthread_barrier_destroy(&start_line);
 }
 
-/* Requests are not thread safe for one peer, so the connections are made one by one; all else happens at once. */
+/*
+ * Requests are not thread safe for one peer, so the connections are made one by one; all else happens at
+ * once.
+ */
 static void
 accept_members(struct member *members, struct crew *crew, const struct rpma_conn_cfg *cfg)
 {
@@ -125,7 +128,9 @@ own_initiator(struct side *side)
 	close_node(&crew.node);
 }
 
-/* All register and deregister memory of one peer, each with transfers from and to its own regions under way. */
+/*
+ * All register and deregister memory of one peer, each with transfers from and to its own regions under way.
+ */
 static void
 register_and_use(struct member *member)
 {
@@ -240,7 +245,10 @@ one_connection_initiator(struct side *side)
 	close_node(&crew.node);
 }
 
-/* One shared receive queue, a connection a thread; whichever thread takes a receive posts it again and counts it. */
+/*
+ * One shared receive queue, a connection a thread; whichever thread takes a receive posts it again and counts
+ * it.
+ */
 static unsigned counted[THREADS];
 
 static void

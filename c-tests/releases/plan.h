@@ -2,10 +2,10 @@
 /*
  * plan.h -- what the initiator does to the target, which checks it
  *
- * The target's region is one page and a bit: DATA is written, ATOMIC and OLD_ATOMIC are written atomically as far as
- * the initiator's release can, IMM is written with immediate data, SOURCE is read. All else stays zero.
- * Then come two messages: the first with immediate data where the release can; for the second, a release
- * that can write with immediate data does that. The target answers with a message of its own.
+ * The target's region is one page and a bit: DATA is written, ATOMIC and OLD_ATOMIC are written atomically as
+ * far as the initiator's release can, IMM is written with immediate data, SOURCE is read. All else stays
+ * zero. Then come two messages: the first with immediate data where the release can; for the second, a
+ * release that can write with immediate data does that. The target answers with a message of its own.
  */
 #ifndef RELEASES_PLAN_H
 #define RELEASES_PLAN_H 1

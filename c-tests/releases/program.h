@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * program.h -- a program of one release. It is compiled with that release's header, RELEASE is 9 to 14 for 0.9 to 0.14
- * and 100 for 1.0, and it is linked to a library that has that release's functions and its version node.
+ * program.h -- a program of one release. It is compiled with that release's header, RELEASE is 9 to 14 for
+ * 0.9 to 0.14 and 100 for 1.0, and it is linked to a library that has that release's functions and its
+ * version node.
  */
 #ifndef RELEASES_PROGRAM_H
 #define RELEASES_PROGRAM_H 1

@@ -58,7 +58,10 @@ side_of(const struct done *done)
 int
 take_next(enum side side, struct done *done)
 {
-	/* Sends and receives are not ordered: where they share a queue, an answer may come before the send's own end. */
+	/*
+	 * Sends and receives are not ordered: where they share a queue, an answer may come before the send's
+	 * own end.
+	 */
 	static struct done other;
 	static bool has_other;
 	int ret;

@@ -58,8 +58,8 @@ void wait_readable(int fd);
 
 #if RELEASE <= 11
 /*
- * A completion in the release's own form, and memory behind it that is not the library's. What is behind the last
- * field is not the library's either, though it may belong to the struct as padding: 0.9 ends at byte 20.
+ * A completion in the release's own form, and memory behind it that is not the library's. What is behind the
+ * last field is not the library's either, though it may belong to the struct as padding: 0.9 ends at byte 20.
  */
 struct guarded {
 	struct rpma_completion completion;

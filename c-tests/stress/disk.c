@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * disk.c -- a medium that fails or is full under a flush to persistence. The kernel reports that written pages were lost once, and to
- * whoever asks first. So a flush that fails makes its region one that is not persistent any more: each later flush fails, too, until the
- * program registers the memory anew.
+ * disk.c -- a medium that fails or is full under a flush to persistence. The kernel reports that written
+ * pages were lost once, and to whoever asks first. So a flush that fails makes its region one that is not
+ * persistent any more: each later flush fails, too, until the program registers the memory anew.
  */
 #include "failing.h"
 #include "stress.h"
@@ -41,7 +41,9 @@ told(struct side *side)
 	return remote;
 }
 
-/* A write and a flush of it; whether the flush succeeds. The write is lost with the connection at the worst. */
+/*
+ * A write and a flush of it; whether the flush succeeds. The write is lost with the connection at the worst.
+ */
 static bool
 write_and_flush(struct link *link, struct rpma_mr_remote *remote, struct region *out, enum rpma_flush_type type)
 {
@@ -71,8 +73,8 @@ static const int disk_errors[] = {EIO, ENOSPC};
 #define DISK_ERRORS (sizeof(disk_errors) / sizeof(disk_errors[0]))
 
 /*
- * The medium fails once. Two regions have the memory concerned, a third one does not: there, a flush covers what is on another medium and
- * succeeds.
+ * The medium fails once. Two regions have the memory concerned, a third one does not: there, a flush covers
+ * what is on another medium and succeeds.
  */
 static void
 failing_target(struct side *side)
@@ -166,8 +168,9 @@ failing_initiator(struct side *side)
 }
 
 /*
- * A file system that is full: the kernel has no page for what is written to a hole of the file, and raises SIGBUS in whoever touches it. The
- * write ends its connection; the process, and others that write to what is there, go on. PAIRS_SKIP leaves this out where nobody may mount.
+ * A file system that is full: the kernel has no page for what is written to a hole of the file, and raises
+ * SIGBUS in whoever touches it. The write ends its connection; the process, and others that write to what is
+ * there, go on. PAIRS_SKIP leaves this out where nobody may mount.
  */
 #define FULL_SIZE (1 << 20)
 

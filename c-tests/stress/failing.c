@@ -233,7 +233,10 @@ syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
-	/* only what waits is interrupted: not what wakes others, nor what asks for or sets something of the thread */
+	/*
+	 * only what waits is interrupted: not what wakes others, nor what asks for or sets something of the
+	 * thread
+	 */
 	if ((number == SYS_epoll_pwait2 || number == SYS_getrandom ||
 		    (number == SYS_futex && ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT || (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET))) &&
 		fails(CALL_syscall, __builtin_return_address(0)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kill.c -- one side is killed in the middle of its work, again and again. The other one is told, each of its requests completes once, what
- * completed with success is right, and nothing of the connection stays behind.
+ * kill.c -- one side is killed in the middle of its work, again and again. The other one is told, each of its
+ * requests completes once, what completed with success is right, and nothing of the connection stays behind.
  */
 #include "stress.h"
 
@@ -77,7 +77,10 @@ post_receives(struct link *link, struct region *in, struct pending *pending)
 	}
 }
 
-/* Writes, reads and flushes in the other side's memory until the connection ends; then takes what is left, and no more than that. */
+/*
+ * Writes, reads and flushes in the other side's memory until the connection ends; then takes what is left,
+ * and no more than that.
+ */
 static void
 work_until_the_end(struct link *link, struct region *local, struct rng *rng)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.c -- a lot of everything: connections one after another and at once, memory regions, messages for a slow reader. */
+/*
+ * load.c -- a lot of everything: connections one after another and at once, memory regions, messages for a
+ * slow reader.
+ */
 #include "stress.h"
 
 #include <errno.h>
@@ -66,8 +69,8 @@ cycles_initiator(struct side *side)
 }
 
 /*
- * Many connections at once, each of which writes and reads back a place of its own, several times. All of that is done again and
- * again: what the C library keeps of the first half is enough for the second one.
+ * Many connections at once, each of which writes and reads back a place of its own, several times. All of
+ * that is done again and again: what the C library keeps of the first half is enough for the second one.
  */
 #define PASSES 8
 #define ROUNDS 3
@@ -162,8 +165,8 @@ at_once_initiator(struct side *side)
 }
 
 /*
- * Many regions side by side in one range of memory. The other side writes to some, and nothing else changes. All are registered twice, so
- * that the second time shows whether the first one has left something behind.
+ * Many regions side by side in one range of memory. The other side writes to some, and nothing else changes.
+ * All are registered twice, so that the second time shows whether the first one has left something behind.
  */
 #define PIECE 64
 #define TRIED 200
@@ -252,8 +255,9 @@ regions_initiator(struct side *side)
 }
 
 /*
- * A slow reader: receives are posted one by one, with pauses, while the other side sends as fast as its queue takes. Each message
- * arrives, in order; each request completes once; and neither side's memory grows with what waits.
+ * A slow reader: receives are posted one by one, with pauses, while the other side sends as fast as its queue
+ * takes. Each message arrives, in order; each request completes once; and neither side's memory grows with
+ * what waits.
  */
 #define SENDS 64
 #define MESSAGE 4096

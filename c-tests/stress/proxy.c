@@ -174,7 +174,10 @@ know_frame(struct stream *stream, unsigned direction, const unsigned char *bytes
 	return stream->frame[direction] != 0;
 }
 
-/* Faults that break the connection come anywhere, those that change bytes behind what no CRC protects, or in its first bytes. */
+/*
+ * Faults that break the connection come anywhere, those that change bytes behind what no CRC protects, or in
+ * its first bytes.
+ */
 static void
 place_fault(struct stream *stream)
 {
@@ -203,7 +206,10 @@ run_stream(struct stream *stream)
 	while (open[0] || open[1]) {
 		struct pollfd pfds[2] = {{stream->from[0], open[0] ? POLLIN : 0, 0}, {stream->from[1], open[1] ? POLLIN : 0, 0}};
 
-		/* when the length of an FPDU has changed, its receiver waits for bytes that nobody sends: then the stream ends */
+		/*
+		 * when the length of an FPDU has changed, its receiver waits for bytes that nobody sends:
+		 * then the stream ends
+		 */
 		if (poll(pfds, 2, stream->done && stream->how >= SPOIL_FLIP ? 300 : -1) <= 0)
 			return;
 		for (unsigned d = 0; d < 2; d++) {
@@ -221,7 +227,9 @@ run_stream(struct stream *stream)
 				open[d] = false;
 				continue;
 			}
-			/* a Reply is one segment; if it were not, nothing would be changed in that direction */
+			/*
+			 * a Reply is one segment; if it were not, nothing would be changed in that direction
+			 */
 			if (d == 1 && stream->seen[1] == 0 && know_frame(stream, 1, bytes, (size_t)n) && !placed) {
 				place_fault(stream);
 				placed = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * proxy.h -- a TCP proxy that spoils what it forwards: its Nth connection in the way that seed and N determine.
+ * proxy.h -- a TCP proxy that spoils what it forwards: its Nth connection in the way that seed and N
+ * determine.
  */
 #ifndef STRESS_PROXY_H
 #define STRESS_PROXY_H 1
@@ -30,8 +31,9 @@ extern const char *const spoil_names[SPOILS];
 enum spoil spoil_of(uint64_t number, bool changes);
 
 /*
- * Starts the proxy as a process of its own, which forwards connections to `to`. It listens on a port of its choice, which it stores in
- * `port`. The number of a connection is the last 8 bytes of the private data of its MPA Request.
+ * Starts the proxy as a process of its own, which forwards connections to `to`. It listens on a port of its
+ * choice, which it stores in `port`. The number of a connection is the last 8 bytes of the private data of
+ * its MPA Request.
  */
 pid_t start_proxy(const char *to, char port[8], bool changes);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * spoil.c -- connections through a proxy that cuts, delays, truncates and splits the stream and, with CRC on, changes bytes of it.
+ * spoil.c -- connections through a proxy that cuts, delays, truncates and splits the stream and, with CRC on,
+ * changes bytes of it.
  *
- * Each connection has a region of its own. Whatever happens to the stream, each byte of it is either what it was before or what the
- * initiator wrote there, the memory around it stays as it is, each request completes once, what a flush has confirmed is there, and
- * messages arrive unchanged and in order. Another connection, past the proxy, moves checked data all the while.
+ * Each connection has a region of its own. Whatever happens to the stream, each byte of it is either what it
+ * was before or what the initiator wrote there, the memory around it stays as it is, each request completes
+ * once, what a flush has confirmed is there, and messages arrive unchanged and in order. Another connection,
+ * past the proxy, moves checked data all the while.
  */
 #include "proxy.h"
 #include "stress.h"
@@ -140,7 +142,9 @@ spoilt_target(struct side *side, bool changes)
 			before = take_census();
 		req = next_req(&node, NULL);
 		OK(rpma_conn_req_get_private_data(req, &pdata));
-		/* a request that lost the flag of the enhanced handshake has the four bytes of that in front */
+		/*
+		 * a request that lost the flag of the enhanced handshake has the four bytes of that in front
+		 */
 		EXPECT(pdata.ptr != NULL && pdata.len >= sizeof(number), "private data of %u bytes", pdata.len);
 		memcpy(&number, (char *)pdata.ptr + pdata.len - sizeof(number), sizeof(number));
 		EXPECT(number < connections());
@@ -208,8 +212,9 @@ post(struct link *link, struct region *out, struct region *back, unsigned i)
 }
 
 /*
- * Uses a connection; returns which blocks were flushed, and with bit 32 that the target has answered behind all messages. A flag of the
- * handshake that has changed may move the private data, and so what the descriptor in it permits: then a call may be refused.
+ * Uses a connection; returns which blocks were flushed, and with bit 32 that the target has answered behind
+ * all messages. A flag of the handshake that has changed may move the private data, and so what the
+ * descriptor in it permits: then a call may be refused.
  */
 static uint64_t
 use_spoilt(struct link *link, enum spoil how, struct region *out, struct region *back, unsigned *completed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stop.c -- one process is stopped for longer than each timeout, then continued. A connection whose peer's host answers goes on; an attempt to
- * connect ends after the time set for it.
+ * stop.c -- one process is stopped for longer than each timeout, then continued. A connection whose peer's
+ * host answers goes on; an attempt to connect ends after the time set for it.
  */
 #include "stress.h"
 
@@ -26,7 +26,10 @@ set_timeouts(void)
 	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", REPLY_TIMEOUT_MS, 1);
 }
 
-/* Beyond all timeouts: those that are set, those for closing and for stalled messages, and four times the peer timeout. */
+/*
+ * Beyond all timeouts: those that are set, those for closing and for stalled messages, and four times the
+ * peer timeout.
+ */
 static unsigned
 stop_ms(void)
 {
@@ -78,7 +81,10 @@ stopped_target(struct side *side)
 	close_node(&node);
 }
 
-/* Posts more than the peer's socket takes, stops the peer, and continues it; then all completes, once, and in order. */
+/*
+ * Posts more than the peer's socket takes, stops the peer, and continues it; then all completes, once, and in
+ * order.
+ */
 static void
 stopping_initiator(struct side *side)
 {
@@ -130,7 +136,10 @@ stopping_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A listener that is stopped: the attempt ends after the reply timeout; the next one, when it goes on, succeeds. */
+/*
+ * A listener that is stopped: the attempt ends after the reply timeout; the next one, when it goes on,
+ * succeeds.
+ */
 static void
 stopped_listener(struct side *side)
 {
@@ -209,7 +218,10 @@ attempting_initiator(struct side *side)
 	close_node(&node);
 }
 
-/* A peer that is stopped while the other side ends the connection: that side does not wait for it longer than it may. */
+/*
+ * A peer that is stopped while the other side ends the connection: that side does not wait for it longer than
+ * it may.
+ */
 static void
 stopped_at_the_end(struct side *side)
 {
@@ -260,7 +272,10 @@ ending_initiator(struct side *side)
 	delete_link(&link);
 	EXPECT(now_ms() - began < stop_ms(), "%llu ms", (unsigned long long)(now_ms() - began));
 	stop_for_a_while(*side->target_pid);
-	/* the engine, its thread and the file that proves who may inspect this process are there since the first connection */
+	/*
+	 * the engine, its thread and the file that proves who may inspect this process are there since the
+	 * first connection
+	 */
 	before.fds += 4;
 	before.threads += 1;
 	expect_no_growth("initiator", &before, SOME_MAPPINGS, SOME_KB);

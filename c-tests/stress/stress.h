@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stress.h -- what the stress tests share besides the harness of the pairs: amounts, seeds, figures, and what a process holds of the
- * system's resources.
+ * stress.h -- what the stress tests share besides the harness of the pairs: amounts, seeds, figures, and what
+ * a process holds of the system's resources.
  */
 #ifndef STRESS_H
 #define STRESS_H 1
@@ -24,7 +24,10 @@ struct rng rng_of(const char *purpose, uint64_t number);
 /* The amount for `make check`, or for `make check-long` (STRESS_LONG=1); STRESS_PERCENT scales either. */
 unsigned amount(unsigned in_short, unsigned in_long);
 
-/* Prints a line for whoever runs the tests: the standard output of a test's processes is not to be written to. */
+/*
+ * Prints a line for whoever runs the tests: the standard output of a test's processes is not to be written
+ * to.
+ */
 void figures(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* What this process holds. */
@@ -37,8 +40,8 @@ struct census {
 
 struct census take_census(void);
 /*
- * Checks that the process holds no more than before, besides `mappings` and `resident_kb` that it may: waits for sockets that are
- * closing. Prints the growth as a figure.
+ * Checks that the process holds no more than before, besides `mappings` and `resident_kb` that it may: waits
+ * for sockets that are closing. Prints the growth as a figure.
  */
 void expect_no_growth(const char *what, const struct census *before, unsigned mappings, unsigned long resident_kb);
 
@@ -56,7 +59,9 @@ bool is_end(enum rpma_conn_event event);
 /* Lets the process open as many descriptors as the system permits. */
 void many_descriptors(unsigned needed);
 
-/* What the two processes of a test share; zeroed by reset_shared(), which the target calls before it listens. */
+/*
+ * What the two processes of a test share; zeroed by reset_shared(), which the target calls before it listens.
+ */
 #define SLOTS 65536
 
 struct shared {

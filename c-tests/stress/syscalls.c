@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * syscalls.c -- every system call that the library makes fails once, at each of its occurrences, each in a process of its own.
+ * syscalls.c -- every system call that the library makes fails once, at each of its occurrences, each in a
+ * process of its own.
  *
- * The process is initiator and target at once. Whatever fails, each function returns 0 or an error that librpma.h lists, each request
- * completes once, what completed with success is right, nothing hangs or crashes. After that the same is done again without a failure,
- * which has to succeed, and the process has as many descriptors and threads as one in which nothing has failed.
+ * The process is initiator and target at once. Whatever fails, each function returns 0 or an error that
+ * librpma.h lists, each request completes once, what completed with success is right, nothing hangs or
+ * crashes. After that the same is done again without a failure, which has to succeed, and the process has as
+ * many descriptors and threads as one in which nothing has failed.
  */
 #include "failing.h"
 #include "stress.h"
@@ -353,7 +355,10 @@ static const struct failure {
 
 #define FAILURES (sizeof(failures) / sizeof(failures[0]))
 
-/* One process: its failure, or none if `nth` is 0. Both times the same memory is used, so that it does not count. */
+/*
+ * One process: its failure, or none if `nth` is 0. Both times the same memory is used, so that it does not
+ * count.
+ */
 struct trial {
 	enum call call;
 	unsigned nth;
@@ -497,7 +502,10 @@ fail_all(struct side *side, const char *crc)
 	setenv("SOFTVERBS_CRC", crc, 1);
 	reset_shared();
 	setenv("SOFTVERBS_REPLY_TIMEOUT_MS", "1000", 1);
-	/* how often the library looks for work in vain is different each time: what is always reached is the least of some runs */
+	/*
+	 * how often the library looks for work in vain is different each time: what is always reached is the
+	 * least of some runs
+	 */
 	for (int run = 0; run < 4; run++) {
 		start_trial(side, &none, 0);
 		collect(&none, &results);

@@ -85,8 +85,8 @@ no_request(void)
 }
 
 /*
- * All ask for connections, and all take requests from one endpoint: each takes somebody's. Every third request is deleted, and so
- * rejected. Nobody waits for what another thread does only later.
+ * All ask for connections, and all take requests from one endpoint: each takes somebody's. Every third
+ * request is deleted, and so rejected. Nobody waits for what another thread does only later.
  */
 static void
 one_endpoint(unsigned thread)
@@ -376,7 +376,9 @@ delete_connection(void)
 	no_listener();
 }
 
-/* Connections of all threads with one shared receive queue; whoever takes a message posts its receive again. */
+/*
+ * Connections of all threads with one shared receive queue; whoever takes a message posts its receive again.
+ */
 static void
 shared_receives(void)
 {

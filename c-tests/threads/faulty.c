@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * faulty.c -- what a tool must report; a tool that does not has no teeth. The argument selects the fault: race, overflow,
- * leak, uninitialised. With "none" there is nothing to report, and the exit status is 0.
+ * faulty.c -- what a tool must report; a tool that does not has no teeth. The argument selects the fault:
+ * race, overflow, leak, uninitialised. With "none" there is nothing to report, and the exit status is 0.
  */
 #include <pthread.h>
 #include <stdio.h>

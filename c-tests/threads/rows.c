@@ -24,8 +24,8 @@ static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 static long counter;
 
 /*
- * In the place of libc's, also for the library: a flush to persistence has nothing to do for this memory, which no file is behind, but
- * valgrind would take the call for a read of the whole region at that moment.
+ * In the place of libc's, also for the library: a flush to persistence has nothing to do for this memory,
+ * which no file is behind, but valgrind would take the call for a read of the whole region at that moment.
  */
 int
 msync(void *addr, size_t length, int flags)
@@ -80,8 +80,8 @@ expect_event(struct rpma_conn *conn, enum rpma_conn_event expected)
 }
 
 /*
- * rpma_ep_listen has no way to tell which port it got, so the kernel is asked for a free one first. Another socket may get it
- * in between; then the next one is tried.
+ * rpma_ep_listen has no way to tell which port it got, so the kernel is asked for a free one first. Another
+ * socket may get it in between; then the next one is tried.
  */
 void
 listen_somewhere(struct listener *listener)
@@ -221,7 +221,10 @@ main(int argc, char **argv)
 	open_shared();
 	done += run_table(connection_rows, argc - 3, argv + 3);
 	close_shared();
-	/* the library's thread closes the last connections, and is not to be ended in the middle of it, with a lock held */
+	/*
+	 * the library's thread closes the last connections, and is not to be ended in the middle of it, with
+	 * a lock held
+	 */
 	usleep(200000);
 	printf("%u passed, %d failed\n", done, done == 0);
 	return done == 0;

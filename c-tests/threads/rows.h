@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rows.h -- what THREAD_SAFETY.md lets threads do at the same time, in one process over software RDMA. The program itself has no
- * race, also for tools that know the functions of libpthread only: it uses no atomics.
+ * rows.h -- what THREAD_SAFETY.md lets threads do at the same time, in one process over software RDMA. The
+ * program itself has no race, also for tools that know the functions of libpthread only: it uses no atomics.
  */
 #ifndef ROWS_H
 #define ROWS_H 1
@@ -35,7 +35,8 @@ extern struct rpma_peer *peer;
 extern char memory[MAX_THREADS][SIZE];
 extern struct rpma_mr_local *mr; /* of all the memory, for everything */
 extern struct rpma_mr_remote *remote; /* the same as its other side sees it */
-extern struct rpma_conn_cfg *patient; /* a tool may make a process 100 times as slow: connecting may take a minute */
+/* a tool may make a process 100 times as slow: connecting may take a minute */
+extern struct rpma_conn_cfg *patient;
 
 #define USAGE_ALL                                                                                  \
 	(RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC |               \

@@ -2,7 +2,9 @@
 /* addresses.c -- local addresses of identifiers, between two processes */
 #include "ends.h"
 
-/* Binds an identifier of its own to this address and the port of the test, and destroys it: 0 or the errno. */
+/*
+ * Binds an identifier of its own to this address and the port of the test, and destroys it: 0 or the errno.
+ */
 static int
 bind_once(struct side *side, const char *addr, bool reuse)
 {

@@ -181,7 +181,10 @@ at_once_i(struct side *side)
 	close_end(&adders[1].end);
 }
 
-/* An operation that the target refuses: its status, and the word is as before. The connection ends, so each has one of its own. */
+/*
+ * An operation that the target refuses: its status, and the word is as before. The connection ends, so each
+ * has one of its own.
+ */
 static void
 refusing(struct side *side, int access, bool unmapped)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dontfork.c -- after ibv_fork_init() the memory of regions is kept from children, and madvise() may fail: the results of ibv_rereg_mr() that
- * say so. Where the kernel copies such pages at a fork (IBV_FORK_UNNEEDED), nothing is marked and nothing can fail.
+ * dontfork.c -- after ibv_fork_init() the memory of regions is kept from children, and madvise() may fail:
+ * the results of ibv_rereg_mr() that say so. Where the kernel copies such pages at a fork
+ * (IBV_FORK_UNNEEDED), nothing is marked and nothing can fail.
  */
 #include "ends.h"
 
@@ -122,7 +123,10 @@ results_i(struct side *side)
 	refused = 0;
 	DONE(ibv_rereg_mr(mr, TRANSLATION, NULL, old, SIZE, 0));
 
-	/* the old one cannot be given back: ibv_dofork_range() of libibverbs 44 says that it is, else this were IBV_REREG_MR_ERR_DO_FORK_OLD */
+	/*
+	 * the old one cannot be given back: ibv_dofork_range() of libibverbs 44 says that it is, else this
+	 * were IBV_REREG_MR_ERR_DO_FORK_OLD
+	 */
 	refused = MADV_DOFORK;
 	refused_at = old;
 	code = ibv_rereg_mr(mr, TRANSLATION, NULL, new, SIZE, 0);
@@ -130,7 +134,10 @@ results_i(struct side *side)
 	EXPECT(mr->addr == new && mr->length == SIZE);
 	refused = 0;
 
-	/* memory that may not be read: the command fails, and the region is of no use any more; likewise for the new memory */
+	/*
+	 * memory that may not be read: the command fails, and the region is of no use any more; likewise for
+	 * the new memory
+	 */
 	refused = MADV_DOFORK;
 	refused_at = barred;
 	code = ibv_rereg_mr(mr, TRANSLATION, NULL, barred, SIZE, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ends.h -- two connected ends for tests on libibverbs and librdmacm: what programs of verbs write before anything interesting happens.
+ * ends.h -- two connected ends for tests on libibverbs and librdmacm: what programs of verbs write before
+ * anything interesting happens.
  */
 #ifndef VERBS_ENDS_H
 #define VERBS_ENDS_H 1
@@ -36,11 +37,17 @@ void accept_end(struct end *end, struct side *side);
 void connect_end(struct end *end, struct side *side);
 void close_end(struct end *end);
 
-/* The same with a queue pair of these attributes, and in a protection domain that is the caller's unless it is NULL. */
+/*
+ * The same with a queue pair of these attributes, and in a protection domain that is the caller's unless it
+ * is NULL.
+ */
 void accept_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 void connect_end_with(struct end *end, struct side *side, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 
-/* The initiator's side with an extended queue pair for these operations (ibv_wr_start and so on); it is in end->id->qp. */
+/*
+ * The initiator's side with an extended queue pair for these operations (ibv_wr_start and so on); it is in
+ * end->id->qp.
+ */
 void connect_end_extended(struct end *end, struct side *side, uint64_t send_ops_flags);
 
 /* Attributes as accept_end() and connect_end() use them. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* forks.c -- programs that fork: a child leaves the objects of its parent alone, and nothing of the parent breaks */
+/*
+ * forks.c -- programs that fork: a child leaves the objects of its parent alone, and nothing of the parent
+ * breaks
+ */
 #include "ends.h"
 
 #include <poll.h>
@@ -103,7 +106,10 @@ reap(pid_t pid)
 	EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child ended with status 0x%x", status);
 }
 
-/* Children that end at once, that execute another program, and that call what destroys their copies of things at the end of a program. */
+/*
+ * Children that end at once, that execute another program, and that call what destroys their copies of things
+ * at the end of a program.
+ */
 static void
 fork_children(void)
 {
@@ -141,7 +147,9 @@ end_child(pid_t pid)
 	EXPECT(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid, "%s", strerror(errno));
 }
 
-/* The target forks in between as well: its memory is then written by a peer while a child has the same pages. */
+/*
+ * The target forks in between as well: its memory is then written by a peer while a child has the same pages.
+ */
 static void
 forking_t(struct side *side, bool init)
 {
@@ -199,8 +207,10 @@ static void plain_i(struct side *side) { forking_i(side, false); }
 static void init_t(struct side *side) { forking_t(side, true); }
 static void init_i(struct side *side) { forking_i(side, true); }
 
-/* A child that destroys what it must not touch reaches neither the connection nor the peer. It may wait for ever for a thread that it has not: the
- * other one of its parent was in a call, too. */
+/*
+ * A child that destroys what it must not touch reaches neither the connection nor the peer. It may wait for
+ * ever for a thread that it has not: the other one of its parent was in a call, too.
+ */
 static void
 stays_t(struct side *side)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hostile.c -- arguments that a program must not give: the errno of the manual page, a failed completion, and nothing else happens */
+/*
+ * hostile.c -- arguments that a program must not give: the errno of the manual page, a failed completion, and
+ * nothing else happens
+ */
 #include "ends.h"
 
 #include <limits.h>
@@ -34,7 +37,10 @@ untouched_t(struct side *side)
 	close_end(&end);
 }
 
-/* Lists of requests of which one is wrong: those before it are posted, it is what bad_wr says, those behind it are not. */
+/*
+ * Lists of requests of which one is wrong: those before it are posted, it is what bad_wr says, those behind
+ * it are not.
+ */
 #define MOST 64 /* entries, more than any queue pair here has */
 
 struct lists {
@@ -183,7 +189,10 @@ absurd_i(struct side *side)
 	close_lists(&lists, side);
 }
 
-/* Local memory that a request must not have. The request fails, neither side's memory changes, and the connection ends. */
+/*
+ * Local memory that a request must not have. The request fails, neither side's memory changes, and the
+ * connection ends.
+ */
 enum local { GONE, OTHER_PD, TOO_LONG, WRAPS, BEFORE, NOT_WRITABLE, NO_SUCH_KEY };
 
 static void
@@ -492,7 +501,8 @@ calls_i(struct side *side)
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *found;
 	struct sockaddr unknown = {.sa_family = AF_UNIX};
-	struct sockaddr_in elsewhere = {.sin_family = AF_INET, .sin_addr = {htonl(0xc0000201)}}; /* 192.0.2.1 */
+	/* 192.0.2.1 */
+	struct sockaddr_in elsewhere = {.sin_family = AF_INET, .sin_addr = {htonl(0xc0000201)}};
 	struct rdma_cm_id *id, *idle;
 	struct pollfd fd = {.events = POLLIN};
 	struct rdma_cm_event *event;
@@ -533,8 +543,10 @@ calls_i(struct side *side)
 	rdma_destroy_event_channel(channel);
 }
 
-/* Objects of another device, as a program with an adapter might mix them up. There is none here, so they are made up: all that anybody may look
- * at is whose they are. */
+/*
+ * Objects of another device, as a program with an adapter might mix them up. There is none here, so they are
+ * made up: all that anybody may look at is whose they are.
+ */
 static void
 foreign_i(struct side *side)
 {
@@ -666,7 +678,10 @@ null_i(struct side *side)
 	rdma_destroy_event_channel(channel);
 }
 
-/* A queue pair that is destroyed with requests and receives outstanding, and while the peer sends: nothing of it is ever seen again. */
+/*
+ * A queue pair that is destroyed with requests and receives outstanding, and while the peer sends: nothing of
+ * it is ever seen again.
+ */
 static void
 destroyed_t(struct side *side)
 {

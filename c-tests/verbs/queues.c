@@ -124,7 +124,10 @@ fatal_i(struct side *side)
 	close_end(&end);
 }
 
-/* In strict mode a completion queue that is overrun is in error: once, with the queue pair, and the other side sees the connection end. */
+/*
+ * In strict mode a completion queue that is overrun is in error: once, with the queue pair, and the other
+ * side sees the connection end.
+ */
 #define ENTRIES 4
 #define WRITES 16
 
@@ -142,7 +145,9 @@ overrun_t(struct side *side)
 	close_end(&end);
 }
 
-/* Writes without a poll, into a queue with too few entries; says how many of the completions were successful. */
+/*
+ * Writes without a poll, into a queue with too few entries; says how many of the completions were successful.
+ */
 static unsigned
 overrun(struct side *side, bool ignored, struct end *end, struct ibv_cq **cq)
 {
@@ -208,7 +213,10 @@ overrun_i(struct side *side)
 	DONE(ibv_destroy_cq(cq));
 }
 
-/* Without strict mode, and where the program says that it does not mind, every completion comes when there is room. */
+/*
+ * Without strict mode, and where the program says that it does not mind, every completion comes when there is
+ * room.
+ */
 static void
 roomy(struct side *side, bool ignored)
 {
@@ -238,7 +246,10 @@ ignored_overrun_i(struct side *side)
 	roomy(side, true);
 }
 
-/* A message that finds no receive is repeated as often as the connection permits, here once; in strict mode with the time between that it has. */
+/*
+ * A message that finds no receive is repeated as often as the connection permits, here once; in strict mode
+ * with the time between that it has.
+ */
 static void
 unreceived_t(struct side *side)
 {
@@ -284,7 +295,10 @@ unreceived_i(struct side *side)
 	close_end(&end);
 }
 
-/* With a shared receive queue the program learns when a queue pair takes nothing from it any more; here the other side has disconnected. */
+/*
+ * With a shared receive queue the program learns when a queue pair takes nothing from it any more; here the
+ * other side has disconnected.
+ */
 static void
 last_wqe_t(struct side *side)
 {
@@ -385,7 +399,9 @@ extended_i(struct side *side)
 
 	ibv_wr_start(qp);
 	qp->wr_id = 1;
-	/* no page asks for the flag, but rxe takes the addresses of the data for those of a region without it */
+	/*
+	 * no page asks for the flag, but rxe takes the addresses of the data for those of a region without it
+	 */
 	qp->wr_flags = on_device() ? IBV_SEND_INLINE : 0;
 	ibv_wr_rdma_write(qp, place.rkey, place.addr);
 	ibv_wr_set_inline_data(qp, data, strlen(data));
@@ -434,7 +450,10 @@ extended_i(struct side *side)
 #define ROUNDS 40
 #define AT_ONCE 8
 
-/* The requests of a peer that connects several times at once come in the order of its calls: programs count on it. */
+/*
+ * The requests of a peer that connects several times at once come in the order of its calls: programs count
+ * on it.
+ */
 static void
 order_t(struct side *side)
 {
@@ -538,7 +557,10 @@ states_i(struct side *side)
 	close_end(&end);
 }
 
-/* A queue pair of ibv_create_qp is in RESET, where it takes no receives, and one of rdma_create_qp in INIT, where it does. */
+/*
+ * A queue pair of ibv_create_qp is in RESET, where it takes no receives, and one of rdma_create_qp in INIT,
+ * where it does.
+ */
 static void
 created_i(struct side *side)
 {

@@ -56,7 +56,10 @@ object_i(struct side *side)
 	close_end(&end);
 }
 
-/* Each remote right alone permits what it names and nothing else. A refused access ends the connection, so there is one of them. */
+/*
+ * Each remote right alone permits what it names and nothing else. A refused access ends the connection, so
+ * there is one of them.
+ */
 struct right {
 	int access;
 	enum ibv_wr_opcode permitted;
@@ -102,7 +105,9 @@ right_i(struct side *side, const struct right *right)
 		check_bytes(memory, SIZE, 't', "what was read");
 	memset(memory, 'x', SIZE);
 	status = transfer(&end, right->refused, mr, memory, SIZE, place.addr, place.rkey);
-	/* a write that the peer refuses may have completed before: its end is then seen on the next request */
+	/*
+	 * a write that the peer refuses may have completed before: its end is then seen on the next request
+	 */
 	if (status == IBV_WC_SUCCESS)
 		status = transfer(&end, right->permitted, mr, memory, 1, place.addr, place.rkey);
 	EXPECT(status != IBV_WC_SUCCESS, "");
@@ -117,7 +122,10 @@ static void write_right_i(struct side *side) { right_i(side, &WRITE); }
 static void read_right_t(struct side *side) { right_t(side, &READ); }
 static void read_right_i(struct side *side) { right_i(side, &READ); }
 
-/* A region whose addresses count from 0, or from where the program wants: remote and local requests use these. */
+/*
+ * A region whose addresses count from 0, or from where the program wants: remote and local requests use
+ * these.
+ */
 enum shift { ZERO_BASED, IOVA, IOVA2, IOVA2_ZERO };
 
 static void
@@ -254,7 +262,10 @@ implicit_right_t(struct side *side)
 	close_end(&end);
 }
 
-/* A range that is not mapped yet can be registered for on-demand paging only; it is accessed as it is mapped then. */
+/*
+ * A range that is not mapped yet can be registered for on-demand paging only; it is accessed as it is mapped
+ * then.
+ */
 static void
 on_demand_t(struct side *side)
 {

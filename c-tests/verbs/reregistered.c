@@ -70,7 +70,10 @@ translation_i(struct side *side)
 	close_end(&end);
 }
 
-/* A right that is taken away, and the protection domain: afterwards the connection's own one does not reach it any more. */
+/*
+ * A right that is taken away, and the protection domain: afterwards the connection's own one does not reach
+ * it any more.
+ */
 static void
 narrowed_t(struct side *side, int flags)
 {
@@ -184,8 +187,10 @@ device_input_i(struct side *side)
 	close_end(&end);
 }
 
-/* Several changes in one call. The region then has the new memory; with a change of the access flags a peer may only read it, and with one of
- * the protection domain this connection does not reach it any more. */
+/*
+ * Several changes in one call. The region then has the new memory; with a change of the access flags a peer
+ * may only read it, and with one of the protection domain this connection does not reach it any more.
+ */
 static void
 combined_t(struct side *side, int flags)
 {
@@ -317,7 +322,10 @@ under_way_i(struct side *side)
 	close_end(&end);
 }
 
-/* After ERR_CMD the region must not be used: not by a peer, not by the program, not to be changed again; it can only be deregistered. */
+/*
+ * After ERR_CMD the region must not be used: not by a peer, not by the program, not to be changed again; it
+ * can only be deregistered.
+ */
 static void
 failed_t(struct side *side)
 {

@@ -23,7 +23,10 @@ patterned_t(struct side *side)
 	close_end(&end);
 }
 
-/* The functions of rdma_verbs.h: the context comes back as wr_id, and memory of rdma_reg_msgs has no remote rights. */
+/*
+ * The functions of rdma_verbs.h: the context comes back as wr_id, and memory of rdma_reg_msgs has no remote
+ * rights.
+ */
 static void
 post_read_i(struct side *side)
 {
@@ -56,7 +59,10 @@ post_read_i(struct side *side)
 	close_end(&end);
 }
 
-/* IBV_SEND_INLINE belongs to sends and writes. An adapter refuses it with operations that return data; soft0 does in strict mode. */
+/*
+ * IBV_SEND_INLINE belongs to sends and writes. An adapter refuses it with operations that return data; soft0
+ * does in strict mode.
+ */
 static void
 read_inline(struct side *side, const char *mode, bool refused)
 {
@@ -122,7 +128,10 @@ too_early_i(struct side *side)
 	say(side, 'd');
 }
 
-/* A write gathered from several entries, one of them empty, and one of inline data from several buffers that are reused at once. */
+/*
+ * A write gathered from several entries, one of them empty, and one of inline data from several buffers that
+ * are reused at once.
+ */
 static void
 gathered_t(struct side *side)
 {
@@ -227,8 +236,10 @@ scattered_i(struct side *side)
 	close_end(&end);
 }
 
-/* As many entries and as much inline data as the device offers: 16 and 220. Byte i of what is moved lies in an entry of its own at the local
- * side. */
+/*
+ * As many entries and as much inline data as the device offers: 16 and 220. Byte i of what is moved lies in
+ * an entry of its own at the local side.
+ */
 #define WIDE 16
 #define INLINE 220
 
@@ -366,7 +377,10 @@ wide_i(struct side *side)
 	close_end(&end);
 }
 
-/* rdma_create_ep with completion queues, a channel and a protection domain of the program: they are used, and outlive the endpoint. */
+/*
+ * rdma_create_ep with completion queues, a channel and a protection domain of the program: they are used, and
+ * outlive the endpoint.
+ */
 struct own {
 	struct rdma_cm_id *id;
 	struct ibv_comp_channel *channel;

@@ -203,8 +203,10 @@ type_1_i(struct side *side)
 	look_away(&seen);
 }
 
-/* Each of these ends the connection: what the window does not have, and the key that it had before. The region stays busy until the window
- * is no more. */
+/*
+ * Each of these ends the connection: what the window does not have, and the key that it had before. The
+ * region stays busy until the window is no more.
+ */
 enum excess { BEHIND, OLD_KEY, OWN_KEY, NO_RIGHT };
 
 static void
@@ -251,7 +253,10 @@ excess_i(struct side *side)
 	look_away(&seen);
 }
 
-/* A window of type 2 is bound by a work request, and invalidated by one: locally, or with a message of the peer. */
+/*
+ * A window of type 2 is bound by a work request, and invalidated by one: locally, or with a message of the
+ * peer.
+ */
 static void
 invalidated_t(struct side *side, bool by_peer)
 {
@@ -367,8 +372,10 @@ wr_send_inv_i(struct side *side)
 	DONE(ibv_dealloc_pd(pd));
 }
 
-/* A window that is bound already, a region that windows must not be bound to, more than the region has: the bind fails and ends the
- * connection, and what was bound before stays bound. */
+/*
+ * A window that is bound already, a region that windows must not be bound to, more than the region has: the
+ * bind fails and ends the connection, and what was bound before stays bound.
+ */
 enum mistake { BOUND, NOT_FOR_WINDOWS, TOO_LONG, NO_LOCAL_WRITE };
 
 static void
@@ -418,7 +425,10 @@ waits_i(struct side *side)
 	close_end(&end);
 }
 
-/* What is refused at once: a window of the wrong type, a region and a window of two protection domains, flags that a window cannot have. */
+/*
+ * What is refused at once: a window of the wrong type, a region and a window of two protection domains, flags
+ * that a window cannot have.
+ */
 static void
 refused_t(struct side *side)
 {

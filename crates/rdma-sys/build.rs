@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Finds libibverbs and librdmacm with pkg-config. With the feature `bindgen`, makes Rust declarations from their headers.
+//! Finds libibverbs and librdmacm with pkg-config. With the feature `bindgen`, makes Rust declarations from
+//! their headers.
 
 #[cfg(feature = "bindgen")]
 mod generate;

@@ -17,7 +17,9 @@ main(int argc, char *argv[])
 	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
 	struct rpma_conn_private_data pdata;
 
-	/* the device that serves our own address, and a peer on it, from which all other objects are created */
+	/*
+	 * the device that serves our own address, and a peer on it, from which all other objects are created
+	 */
 	CHECK(rpma_utils_get_ibv_context(args.addr, RPMA_UTIL_IBV_CONTEXT_LOCAL, &dev));
 	CHECK(rpma_peer_new(dev, &peer));
 

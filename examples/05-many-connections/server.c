@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 05-many-connections, server: one thread, one epoll loop, any number of connections. The descriptors of
- * the endpoint, of every connection's event channel and of every completion queue are polled together; all are
+ * 05-many-connections, server: one thread, one epoll loop, any number of connections. The descriptors of the
+ * endpoint, of every connection's event channel and of every completion queue are polled together; all are
  * non-blocking, so calls return an error instead of waiting.
  */
 #include "common.h"

@@ -47,7 +47,10 @@ main(int argc, char *argv[])
 	say_listening(&args);
 	CHECK(rpma_ep_next_conn_req(ep, NULL, &req));
 	CHECK(rpma_conn_req_recv(req, mr, 0, MESSAGE_SIZE, message));
-	/* an empty receive posted on a connection request still needs a memory region; on a connection it does not */
+	/*
+	 * an empty receive posted on a connection request still needs a memory region; on a connection it
+	 * does not
+	 */
 	CHECK(rpma_conn_req_recv(req, mr, 0, 0, mr));
 	CHECK(rpma_conn_req_connect(&req, NULL, &conn));
 	wait_event(conn, RPMA_CONN_ESTABLISHED);

@@ -41,7 +41,10 @@ main(int argc, char *argv[])
 		fill_pattern(out, MESSAGE_SIZE, REQUEST_SEED + i);
 		CHECK(rpma_send(conn, out_mr, 0, MESSAGE_SIZE, RPMA_F_COMPLETION_ALWAYS, out));
 
-		/* compare with 07: completions need not be distinguished, and each queue can be waited for on its own */
+		/*
+		 * compare with 07: completions need not be distinguished, and each queue can be waited for on
+		 * its own
+		 */
 		wait_success(rcq, in, IBV_WC_RECV);
 		check_pattern(in, MESSAGE_SIZE, REPLY_SEED + i, "a reply");
 		wait_success(cq, out, IBV_WC_SEND);

@@ -30,9 +30,9 @@ main(int argc, char *argv[])
 	CHECK(rpma_mr_reg(peer, out, ROUNDS * MESSAGE_SIZE, RPMA_MR_USAGE_SEND, &out_mr));
 
 	/*
-	 * A separate receive CQ, and one channel for both queues. A busy client may keep the loop below at the
-	 * receive CQ while send completions accumulate in the main CQ, each of them occupying an entry of the
-	 * send queue: both queues have room for all of them.
+	 * A separate receive CQ, and one channel for both queues. A busy client may keep the loop below at
+	 * the receive CQ while send completions accumulate in the main CQ, each of them occupying an entry of
+	 * the send queue: both queues have room for all of them.
 	 */
 	CHECK(rpma_conn_cfg_new(&cfg));
 	CHECK(rpma_conn_cfg_set_sq_size(cfg, ROUNDS));
@@ -58,7 +58,9 @@ main(int argc, char *argv[])
 		struct ibv_wc wc;
 		bool is_rcq = false;
 
-		/* returns when either queue has an event, and which one; that queue may turn out to be empty */
+		/*
+		 * returns when either queue has an event, and which one; that queue may turn out to be empty
+		 */
 		CHECK(rpma_conn_wait(conn, 0, &cq, &is_rcq));
 		REQUIRE(is_rcq == (cq != main_cq), "the wrong queue was named");
 

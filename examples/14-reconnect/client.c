@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 14-reconnect, client: writes a journal to the server's file and continues after the server has died. After the
- * first half it waits for the connection to break, to demonstrate the recovery.
+ * 14-reconnect, client: writes a journal to the server's file and continues after the server has died. After
+ * the first half it waits for the connection to break, to demonstrate the recovery.
  */
 #include "common.h"
 #include "journal.h"
@@ -80,7 +80,9 @@ completed(const void *op_context)
 {
 	struct ibv_wc wc;
 
-	/* every operation that requested a completion gets exactly one, also after the remote peer has died */
+	/*
+	 * every operation that requested a completion gets exactly one, also after the remote peer has died
+	 */
 	wait_wc(cq, &wc);
 	if (wc.status == IBV_WC_SUCCESS)
 		REQUIRE(wc.wr_id == (uintptr_t)op_context, "a completion of something else");

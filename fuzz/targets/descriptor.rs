@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What programs get from a peer and hand to the library: descriptors of memory regions, peer configurations, private data.
+//! What programs get from a peer and hand to the library: descriptors of memory regions, peer configurations,
+//! private data.
 #![no_main]
 
 mod random;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! MPA requests and replies: every prefix of a frame gives the same answer or asks for more, and a decoded frame
-//! encodes to one that decodes to the same.
+//! MPA requests and replies: every prefix of a frame gives the same answer or asks for more, and a decoded
+//! frame encodes to one that decodes to the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A received stream: the same segments and the same error however it is cut into pieces, and whether the payload
-//! comes through the input or is placed past it.
+//! A received stream: the same segments and the same error however it is cut into pieces, and whether the
+//! payload comes through the input or is placed past it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

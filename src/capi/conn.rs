@@ -12,15 +12,16 @@ use rpma::peer_cfg::PeerCfg;
 
 /// Deletes a connection, whether or not it has been disconnected.
 ///
-/// The completion queues, file descriptors and private data of the connection are released with it; a shared receive
-/// queue is not.
+/// The completion queues, file descriptors and private data of the connection are released with it; a shared
+/// receive queue is not.
 ///
 /// # Parameters
-/// * conn_ptr - in, out: the connection; set to NULL, also on failure. If it is already NULL, the call has no effect.
+/// * conn_ptr - in, out: the connection; set to NULL, also on failure. If it is already NULL, the call has no
+///   effect.
 ///
 /// # Return value
-/// 0 on success, or a negative error code: if more than one step fails, the first error. The connection is deleted in
-/// either case.
+/// 0 on success, or a negative error code: if more than one step fails, the first error. The connection is
+/// deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn_ptr is NULL, or the memory that the connection uses for flushes cannot be unmapped
@@ -39,8 +40,8 @@ pub unsafe extern "C" fn rpma_conn_delete(conn_ptr: *mut *mut Conn) -> c_int {
 
 /// Disconnects a connection.
 ///
-/// Both peers receive RPMA_CONN_CLOSED from rpma_conn_next_event. Outstanding work requests complete; those that have
-/// not been executed complete in error.
+/// Both peers receive RPMA_CONN_CLOSED from rpma_conn_next_event. Outstanding work requests complete; those
+/// that have not been executed complete in error.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -65,8 +66,8 @@ pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
 
 /// Gets the next event of a connection.
 ///
-/// Blocks until an event is available, unless the file descriptor of the event channel (see rpma_conn_get_event_fd) is
-/// in non-blocking mode. RPMA_CONN_CLOSED may be delivered twice.
+/// Blocks until an event is available, unless the file descriptor of the event channel (see
+/// rpma_conn_get_event_fd) is in non-blocking mode. RPMA_CONN_CLOSED may be delivered twice.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -79,8 +80,8 @@ pub unsafe extern "C" fn rpma_conn_disconnect(conn: *mut Conn) -> c_int {
 /// * RPMA_E_INVAL - a pointer is NULL
 /// * RPMA_E_NO_EVENT - the file descriptor is in non-blocking mode and no event is pending
 /// * RPMA_E_NOMEM - out of memory for the private data delivered with the event; the event is lost
-/// * RPMA_E_PROVIDER - the event could not be read or acknowledged; if it could not be acknowledged, the private data
-///   of the connection are lost
+/// * RPMA_E_PROVIDER - the event could not be read or acknowledged; if it could not be acknowledged, the
+///   private data of the connection are lost
 /// * RPMA_E_UNKNOWN - the connection manager delivered an event that is not expected on a connection
 ///
 /// # Threads
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn rpma_conn_next_event(conn: *mut Conn, event: *mut rpma_
     })
 }
 
-/// Gets the file descriptor of a connection's event channel, which becomes readable when a connection event is pending.
+/// Gets the file descriptor of a connection's event channel, which becomes readable when a connection event
+/// is pending.
 ///
 /// The application may poll it and set it to non-blocking mode. The connection owns it.
 ///
@@ -130,13 +132,13 @@ pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_in
 
 /// Gets the private data sent by the remote peer.
 ///
-/// On the active side the private data are available once RPMA_CONN_ESTABLISHED has been delivered; on the passive
-/// side, from the start.
+/// On the active side the private data are available once RPMA_CONN_ESTABLISHED has been delivered; on the
+/// passive side, from the start.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * pdata - out: the private data and their length; NULL and 0 if there are none. The connection owns the data. The
-///   transport may pad them with zeros, so the length may be larger than the length that was sent.
+/// * pdata - out: the private data and their length; NULL and 0 if there are none. The connection owns the
+///   data. The transport may pad them with zeros, so the length may be larger than the length that was sent.
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
@@ -148,11 +150,11 @@ pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_in
 /// Thread safe.
 ///
 /// # Security
-/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change them, and
-/// whoever can connect chooses them. Check their length and every value in them before use. What follows from a
-/// descriptor that somebody else has read or changed is stated on the page of rpma_mr_remote_from_descriptor; where
-/// others can reach the network, exchange descriptors over a channel that authenticates both peers and protects the data,
-/// for example TLS.
+/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change
+/// them, and whoever can connect chooses them. Check their length and every value in them before use. What
+/// follows from a descriptor that somebody else has read or changed is stated on the page of
+/// rpma_mr_remote_from_descriptor; where others can reach the network, exchange descriptors over a channel
+/// that authenticates both peers and protects the data, for example TLS.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -171,8 +173,8 @@ pub unsafe extern "C" fn rpma_conn_get_private_data(
 
 /// Applies the configuration declared by the remote peer to a connection.
 ///
-/// Required before a flush to persistence, which is supported only if the remote peer has declared direct write to
-/// persistent memory.
+/// Required before a flush to persistence, which is supported only if the remote peer has declared direct
+/// write to persistent memory.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -257,8 +259,8 @@ pub unsafe extern "C" fn rpma_conn_get_cq(conn: *const Conn, cq_ptr: *mut *mut C
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * rcq_ptr - out: the receive completion queue, owned by the connection; NULL if the connection has none, which
-///   includes the case where the shared receive queue has its own (see rpma_srq_get_rcq)
+/// * rcq_ptr - out: the receive completion queue, owned by the connection; NULL if the connection has none,
+///   which includes the case where the shared receive queue has its own (see rpma_srq_get_rcq)
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
@@ -282,8 +284,8 @@ pub unsafe extern "C" fn rpma_conn_get_rcq(conn: *const Conn, rcq_ptr: *mut *mut
     })
 }
 
-/// Gets the file descriptor of a connection's shared completion channel, which becomes readable when a completion event
-/// is pending.
+/// Gets the file descriptor of a connection's shared completion channel, which becomes readable when a
+/// completion event is pending.
 ///
 /// The application may poll it and set it to non-blocking mode. The connection owns it.
 ///
@@ -317,9 +319,9 @@ pub unsafe extern "C" fn rpma_conn_get_compl_fd(conn: *const Conn, fd: *mut c_in
 /// Waits for a completion event on a connection's shared completion channel.
 ///
 /// Blocks until an event is available, unless the file descriptor of the completion channel (see
-/// rpma_conn_get_compl_fd) is in non-blocking mode, and rearms the completion queue that reported the event. The
-/// completions are then collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which may be the first
-/// call.
+/// rpma_conn_get_compl_fd) is in non-blocking mode, and rearms the completion queue that reported the event.
+/// The completions are then collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which may be
+/// the first call.
 ///
 /// # Parameters
 /// * conn - in: the connection

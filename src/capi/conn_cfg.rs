@@ -9,8 +9,9 @@ use rpma::srq::Srq;
 
 /// Creates a connection configuration.
 ///
-/// The default values are: timeout RPMA_DEFAULT_TIMEOUT_MS; completion queue, send queue and receive queue of 10
-/// entries each; no separate receive completion queue; no shared completion channel; no shared receive queue.
+/// The default values are: timeout RPMA_DEFAULT_TIMEOUT_MS; completion queue, send queue and receive queue of
+/// 10 entries each; no separate receive completion queue; no shared completion channel; no shared receive
+/// queue.
 ///
 /// # Parameters
 /// * cfg_ptr - out: the configuration, to be deleted with rpma_conn_cfg_delete; set to NULL on RPMA_E_NOMEM
@@ -58,8 +59,9 @@ pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_i
 
 /// Sets the timeout that applies to address resolution and to route resolution, each on its own.
 ///
-/// On the software device it limits the time to establish the TCP connection. The time that the remote program may take
-/// after that to accept or reject the request is limited by SOFTVERBS_REPLY_TIMEOUT_MS (see librpma_providers(7)).
+/// On the software device it limits the time to establish the TCP connection. The time that the remote
+/// program may take after that to accept or reject the request is limited by SOFTVERBS_REPLY_TIMEOUT_MS (see
+/// librpma_providers(7)).
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -111,9 +113,9 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_timeout(cfg: *const ConnCfg, timeout_
 
 /// Sets the size of a connection's main completion queue.
 ///
-/// It must hold all completions that can be outstanding: those of the send queue, and those of the receive queue unless
-/// a separate receive completion queue is used. On most devices the connection ends if a completion queue overflows.
-/// librpma(7) describes how the queues of a connection depend on each other.
+/// It must hold all completions that can be outstanding: those of the send queue, and those of the receive
+/// queue unless a separate receive completion queue is used. On most devices the connection ends if a
+/// completion queue overflows. librpma(7) describes how the queues of a connection depend on each other.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -168,8 +170,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_cq_size(cfg: *const ConnCfg, cq_size:
 
 /// Sets the size of a connection's send queue.
 ///
-/// An entry is released when the completion of its work request, or of a later one, has been collected. Operations posted
-/// with RPMA_F_COMPLETION_ON_ERROR occupy entries as well.
+/// An entry is released when the completion of its work request, or of a later one, has been collected.
+/// Operations posted with RPMA_F_COMPLETION_ON_ERROR occupy entries as well.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -224,8 +226,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_sq_size(cfg: *const ConnCfg, sq_size:
 
 /// Sets the size of a connection's receive queue.
 ///
-/// It must hold a receive for each message that the remote peer may send before the program posts another one. It is not
-/// used with a shared receive queue.
+/// It must hold a receive for each message that the remote peer may send before the program posts another
+/// one. It is not used with a shared receive queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -280,13 +282,13 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rq_size(cfg: *const ConnCfg, rq_size:
 
 /// Sets the size of a connection's separate receive completion queue.
 ///
-/// Without one, receive completions are reported in the main completion queue. The value is ignored if the connection
-/// uses a shared receive queue that has its own completion queue.
+/// Without one, receive completions are reported in the main completion queue. The value is ignored if the
+/// connection uses a shared receive queue that has its own completion queue.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rcq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX; 0 for no separate receive
-///   completion queue
+/// * rcq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX; 0 for no separate
+///   receive completion queue
 ///
 /// # Return value
 /// 0 on success, or a negative error code.
@@ -337,8 +339,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_rcq_size(cfg: *const ConnCfg, rcq_siz
 
 /// Sets whether a connection's completion queues share one completion channel.
 ///
-/// With a shared completion channel, rpma_conn_wait waits for the completions of both queues, and rpma_cq_wait cannot
-/// be used.
+/// With a shared completion channel, rpma_conn_wait waits for the completions of both queues, and
+/// rpma_cq_wait cannot be used.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
@@ -395,8 +397,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_get_compl_channel(cfg: *const ConnCfg, sh
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * srq - in: the shared receive queue; the caller keeps ownership, and it must outlive the connections created with
-///   this configuration. It can be replaced but not removed.
+/// * srq - in: the shared receive queue; the caller keeps ownership, and it must outlive the connections
+///   created with this configuration. It can be replaced but not removed.
 ///
 /// # Return value
 /// 0 on success, or a negative error code.
@@ -424,7 +426,8 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_srq(cfg: *mut ConnCfg, srq: *mut Srq)
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * srq_ptr - out: the shared receive queue, which must not be deleted through this pointer; NULL if none is set
+/// * srq_ptr - out: the shared receive queue, which must not be deleted through this pointer; NULL if none is
+///   set
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.

@@ -29,15 +29,17 @@ use rpma::post;
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - peer, addr, port or req_ptr is NULL, or the configuration combines a shared completion channel with
-///   a shared receive queue that has its own completion queue
+/// * RPMA_E_INVAL - peer, addr, port or req_ptr is NULL, or the configuration combines a shared completion
+///   channel with a shared receive queue that has its own completion queue
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the address could not be translated, the address or the route could not be resolved within the
-///   timeout, or a completion queue or the queue pair could not be created, for example because the peer uses a device
-///   other than the one that reaches the address, or because a queue is longer than the device allows
+/// * RPMA_E_PROVIDER - the address could not be translated, the address or the route could not be resolved
+///   within the timeout, or a completion queue or the queue pair could not be created, for example because
+///   the peer uses a device other than the one that reaches the address, or because a queue is longer than
+///   the device allows
 ///
 /// # Threads
-/// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee it.
+/// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does
+/// not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -66,21 +68,21 @@ pub unsafe extern "C" fn rpma_conn_req_new(
 /// Deletes a connection request. An incoming request is rejected.
 ///
 /// # Parameters
-/// * req_ptr - in, out: the connection request; set to NULL, also on failure. If it is already NULL, the call has no
-///   effect.
+/// * req_ptr - in, out: the connection request; set to NULL, also on failure. If it is already NULL, the call
+///   has no effect.
 ///
 /// # Return value
-/// 0 on success, or a negative error code: if more than one step fails, the first error. The connection request is
-/// deleted in either case.
+/// 0 on success, or a negative error code: if more than one step fails, the first error. The connection
+/// request is deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - req_ptr is NULL
-/// * RPMA_E_PROVIDER - the rejection could not be sent, or a verbs or connection manager resource could not be
-///   destroyed
+/// * RPMA_E_PROVIDER - the rejection could not be sent, or a verbs or connection manager resource could not
+///   be destroyed
 ///
 /// # Threads
-/// Thread safe for different requests of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee
-/// it.
+/// Thread safe for different requests of the soft provider. Not thread safe on other devices, for which
+/// librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -96,21 +98,21 @@ pub unsafe extern "C" fn rpma_conn_req_delete(req_ptr: *mut *mut ConnReq) -> c_i
 ///
 /// # Parameters
 /// * req_ptr - in, out: the connection request, which is consumed; set to NULL, also on failure
-/// * pdata - in: the private data for the remote peer, or NULL for none; copied. len allows up to 255 bytes, but the
-///   provider may support fewer (56 for a request on InfiniBand, 251 on the software device).
+/// * pdata - in: the private data for the remote peer, or NULL for none; copied. len allows up to 255 bytes,
+///   but the provider may support fewer (56 for a request on InfiniBand, 251 on the software device).
 /// * conn_ptr - out: the connection, to be deleted with rpma_conn_delete
 ///
 /// # Return value
-/// 0 on success, or a negative error code; on failure conn_ptr is left unchanged. Unless req_ptr or the connection
-/// request is NULL, the request is consumed in either case; on failure an incoming request has been rejected or its
-/// connection has been disconnected.
+/// 0 on success, or a negative error code; on failure conn_ptr is left unchanged. Unless req_ptr or the
+/// connection request is NULL, the request is consumed in either case; on failure an incoming request has
+/// been rejected or its connection has been disconnected.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - req_ptr, the connection request or conn_ptr is NULL, or pdata is not NULL and holds a NULL pointer
-///   or length 0
+/// * RPMA_E_INVAL - req_ptr, the connection request or conn_ptr is NULL, or pdata is not NULL and holds a
+///   NULL pointer or length 0
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the connection request could not be sent or accepted, or a resource of the connection could not
-///   be created
+/// * RPMA_E_PROVIDER - the connection request could not be sent or accepted, or a resource of the connection
+///   could not be created
 ///
 /// # Threads
 /// Thread safe for different requests.
@@ -136,7 +138,8 @@ pub unsafe extern "C" fn rpma_conn_req_connect(
     })
 }
 
-/// Posts a receive work request before the connection is established, so that it is in place for the first message.
+/// Posts a receive work request before the connection is established, so that it is in place for the first
+/// message.
 ///
 /// # Parameters
 /// * req - in: the connection request
@@ -173,9 +176,10 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
 ///
 /// # Parameters
 /// * req - in: the connection request
-/// * pdata - out: the private data and their length; NULL and 0 if there are none, as for every request created with
-///   rpma_conn_req_new. The connection request owns the data, and its connection does once rpma_conn_req_connect has
-///   succeeded. The transport may pad them with zeros, so the length may be larger than the length that was sent.
+/// * pdata - out: the private data and their length; NULL and 0 if there are none, as for every request
+///   created with rpma_conn_req_new. The connection request owns the data, and its connection does once
+///   rpma_conn_req_connect has succeeded. The transport may pad them with zeros, so the length may be larger
+///   than the length that was sent.
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
@@ -187,11 +191,11 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
 /// Thread safe.
 ///
 /// # Security
-/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change them, and
-/// whoever can connect chooses them. Check their length and every value in them before use. What follows from a
-/// descriptor that somebody else has read or changed is stated on the page of rpma_mr_remote_from_descriptor; where
-/// others can reach the network, exchange descriptors over a channel that authenticates both peers and protects the data,
-/// for example TLS.
+/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change
+/// them, and whoever can connect chooses them. Check their length and every value in them before use. What
+/// follows from a descriptor that somebody else has read or changed is stated on the page of
+/// rpma_mr_remote_from_descriptor; where others can reach the network, exchange descriptors over a channel
+/// that authenticates both peers and protects the data, for example TLS.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].

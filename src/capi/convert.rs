@@ -12,14 +12,15 @@ use rpma::failure::{self, Fail};
 /// The result of the body of a function.
 pub(super) type Result<T> = std::result::Result<T, Fail>;
 
-/// Runs the body of a function that calls the control path of a provider and converts its result to the C return value. The thread is not
-/// cancelled in it ([`rpma::cancel`]).
+/// Runs the body of a function that calls the control path of a provider and converts its result to the C
+/// return value. The thread is not cancelled in it ([`rpma::cancel`]).
 #[inline(always)]
 pub(super) fn whole_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     cancel::whole(|| status(body))
 }
 
-/// The same for all other functions: they make no system call that is a cancellation point, or begin by waiting for an event.
+/// The same for all other functions: they make no system call that is a cancellation point, or begin by
+/// waiting for an event.
 #[inline(always)]
 pub(super) fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     match body() {
@@ -111,7 +112,8 @@ impl<T> Out<*mut T> {
     }
 }
 
-/// Takes ownership of an object back from the caller and sets the caller's pointer to NULL; None if it was NULL already.
+/// Takes ownership of an object back from the caller and sets the caller's pointer to NULL; None if it was
+/// NULL already.
 ///
 /// # Safety
 /// `place` must be NULL, or hold NULL or an object that this library created and that is no longer in use.
@@ -119,15 +121,16 @@ pub(super) unsafe fn take<T>(place: *mut *mut T, name: &'static str) -> Result<O
     if place.is_null() {
         return Err(Fail::Null(name));
     }
-    // SAFETY: `place` is not NULL, so it is readable and writable. An object that it holds was created by `give` from a
-    // box, and nothing else uses it.
+    // SAFETY: `place` is not NULL, so it is readable and writable. An object that it holds was created by
+    // `give` from a box, and nothing else uses it.
     unsafe {
         let object = place.replace(std::ptr::null_mut());
         Ok(if object.is_null() { None } else { Some(Box::from_raw(object)) })
     }
 }
 
-/// Deletes an object of the caller, whose pointer is set to NULL: closes it, and frees its memory. No effect if it was NULL already.
+/// Deletes an object of the caller, whose pointer is set to NULL: closes it, and frees its memory. No effect
+/// if it was NULL already.
 ///
 /// # Safety
 /// As for [`take`].

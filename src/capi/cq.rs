@@ -10,11 +10,11 @@ use super::convert::{given, not_null, out, status};
 use rpma::cq::Cq;
 use rpma::failure::Fail;
 
-/// Gets the file descriptor of a completion queue's completion channel, which becomes readable when a completion event
-/// is pending.
+/// Gets the file descriptor of a completion queue's completion channel, which becomes readable when a
+/// completion event is pending.
 ///
-/// The application may poll it and set it to non-blocking mode. The completion queue owns it, or the connection if its
-/// completion queues share the channel.
+/// The application may poll it and set it to non-blocking mode. The completion queue owns it, or the
+/// connection if its completion queues share the channel.
 ///
 /// # Parameters
 /// * cq - in: the completion queue
@@ -43,9 +43,10 @@ pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int 
 
 /// Waits for a completion event.
 ///
-/// Blocks until an event is available, unless the file descriptor of the completion channel (see rpma_cq_get_fd) is in
-/// non-blocking mode, and rearms the completion queue. The completions are then collected with rpma_cq_get_wc until it
-/// returns RPMA_E_NO_COMPLETION, which may be the first call: a completion may be collected before its event is read.
+/// Blocks until an event is available, unless the file descriptor of the completion channel (see
+/// rpma_cq_get_fd) is in non-blocking mode, and rearms the completion queue. The completions are then
+/// collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which may be the first call: a
+/// completion may be collected before its event is read.
 ///
 /// # Parameters
 /// * cq - in: the completion queue
@@ -76,16 +77,17 @@ pub unsafe extern "C" fn rpma_cq_wait(cq: *mut Cq) -> c_int {
 /// # Parameters
 /// * cq - in: the completion queue
 /// * num_entries - in: the maximum number of work completions to return, at least 1
-/// * wc - out: an array of at least num_entries work completions. For a failed operation only wr_id, status, qp_num and
-///   vendor_err are defined. wr_id is the op_context of the operation. A flush has the opcode IBV_WC_RDMA_READ.
+/// * wc - out: an array of at least num_entries work completions. For a failed operation only wr_id, status,
+///   qp_num and vendor_err are defined. wr_id is the op_context of the operation. A flush has the opcode
+///   IBV_WC_RDMA_READ.
 /// * num_entries_got - out: the number of work completions returned; may be NULL if num_entries is 1
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure num_entries_got is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - cq or wc is NULL, num_entries is less than 1, or num_entries_got is NULL and num_entries is more
-///   than 1
+/// * RPMA_E_INVAL - cq or wc is NULL, num_entries is less than 1, or num_entries_got is NULL and num_entries
+///   is more than 1
 /// * RPMA_E_NO_COMPLETION - the completion queue is empty
 /// * RPMA_E_PROVIDER - the provider call failed
 /// * RPMA_E_UNKNOWN - the provider returned more work completions than requested

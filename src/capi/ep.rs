@@ -27,7 +27,8 @@ use rpma::peer::Peer;
 /// * RPMA_E_PROVIDER - the address could not be translated or bound, or listening on it failed
 ///
 /// # Threads
-/// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee it.
+/// Thread safe for a peer of the soft provider. Not thread safe on other devices, for which librdmacm does
+/// not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -53,7 +54,8 @@ pub unsafe extern "C" fn rpma_ep_listen(
 /// Stops listening and deletes the endpoint. Connections accepted through it are not affected.
 ///
 /// # Parameters
-/// * ep_ptr - in, out: the endpoint; set to NULL, also on failure. If it is already NULL, the call has no effect.
+/// * ep_ptr - in, out: the endpoint; set to NULL, also on failure. If it is already NULL, the call has no
+///   effect.
 ///
 /// # Return value
 /// 0 on success, or a negative error code. The endpoint is deleted in either case.
@@ -63,8 +65,8 @@ pub unsafe extern "C" fn rpma_ep_listen(
 /// * RPMA_E_PROVIDER - the listening rdma_cm identifier could not be destroyed
 ///
 /// # Threads
-/// Thread safe for different endpoints of the soft provider. Not thread safe on other devices, for which librdmacm does not guarantee
-/// it.
+/// Thread safe for different endpoints of the soft provider. Not thread safe on other devices, for which
+/// librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -90,16 +92,17 @@ pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
 /// connection request that was received but could not be set up has been rejected.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - ep or req_ptr is NULL; the event on the endpoint is not a connection request; or the configuration
-///   combines a shared completion channel with a shared receive queue that has its own completion queue
+/// * RPMA_E_INVAL - ep or req_ptr is NULL; the event on the endpoint is not a connection request; or the
+///   configuration combines a shared completion channel with a shared receive queue that has its own
+///   completion queue
 /// * RPMA_E_NO_EVENT - the file descriptor is in non-blocking mode and no connection request is pending
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - a completion queue or the queue pair could not be created, for example because a queue is longer
-///   than the device allows, or the event could not be read or acknowledged
+/// * RPMA_E_PROVIDER - a completion queue or the queue pair could not be created, for example because a queue
+///   is longer than the device allows, or the event could not be read or acknowledged
 ///
 /// # Threads
-/// Thread safe for an endpoint of the soft provider: each request is given to one thread. Not thread safe on other devices, for
-/// which librdmacm does not guarantee it.
+/// Thread safe for an endpoint of the soft provider: each request is given to one thread. Not thread safe on
+/// other devices, for which librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -127,8 +130,8 @@ pub unsafe extern "C" fn rpma_ep_next_conn_req(
     })
 }
 
-/// Gets the file descriptor of an endpoint's event channel, which becomes readable when a connection request is
-/// pending.
+/// Gets the file descriptor of an endpoint's event channel, which becomes readable when a connection request
+/// is pending.
 ///
 /// The application may poll it and set it to non-blocking mode. The endpoint owns it.
 ///

@@ -11,8 +11,8 @@ use rpma::cq::Cq;
 use rpma::mr::{MrLocal, MrRemote};
 use rpma::post;
 
-/// Gets the file descriptor of the main completion queue's completion channel. New programs should use rpma_conn_get_cq
-/// and rpma_cq_get_fd.
+/// Gets the file descriptor of the main completion queue's completion channel. New programs should use
+/// rpma_conn_get_cq and rpma_cq_get_fd.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -50,7 +50,8 @@ pub unsafe extern "C" fn rpma_conn_get_completion_fd(conn: *const Conn, fd: *mut
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL
-/// * RPMA_E_SHARED_CHANNEL - the connection's completion queues share their completion channel; see rpma_conn_wait
+/// * RPMA_E_SHARED_CHANNEL - the connection's completion queues share their completion channel; see
+///   rpma_conn_wait
 /// * RPMA_E_NO_COMPLETION - no completion event could be read, for example because the file descriptor is in
 ///   non-blocking mode and no event is pending
 /// * RPMA_E_PROVIDER - the completion queue could not be rearmed
@@ -66,10 +67,11 @@ pub unsafe extern "C" fn rpma_conn_completion_wait(conn: *mut Conn) -> c_int {
     status(|| Ok(unsafe { given(conn, "conn") }?.cq().wait()?))
 }
 
-/// Gets one completion from the main completion queue. New programs should use rpma_conn_get_cq and rpma_cq_get_wc.
+/// Gets one completion from the main completion queue. New programs should use rpma_conn_get_cq and
+/// rpma_cq_get_wc.
 ///
-/// Never blocks. Receives are not reported here if they have a separate completion queue. A program built against
-/// release 0.9 gets the completion structure of that release, which ends before flags.
+/// Never blocks. Receives are not reported here if they have a separate completion queue. A program built
+/// against release 0.9 gets the completion structure of that release, which ends before flags.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -100,11 +102,11 @@ pub unsafe extern "C" fn rpma_conn_completion_get(conn: *mut Conn, cmpl: *mut rp
     })
 }
 
-/// rpma_conn_completion_get for programs built against release 0.9: exported under the same name at version LIBRPMA_1.0
-/// (see `include/librpma.ld`), with a completion structure of 24 bytes.
+/// rpma_conn_completion_get for programs built against release 0.9: exported under the same name at version
+/// LIBRPMA_1.0 (see `include/librpma.ld`), with a completion structure of 24 bytes.
 ///
-/// The operation and the length are also set for a failed operation if the provider reports them, and there is no
-/// operation RPMA_OP_RECV_RDMA_WITH_IMM: such a completion yields RPMA_E_NOSUPP.
+/// The operation and the length are also set for a failed operation if the provider reports them, and there
+/// is no operation RPMA_OP_RECV_RDMA_WITH_IMM: such a completion yields RPMA_E_NOSUPP.
 ///
 /// cbindgen:ignore
 ///
@@ -156,14 +158,14 @@ pub unsafe extern "C" fn rpma_cq_get_completion(cq: *mut Cq, cmpl: *mut rpma_com
     })
 }
 
-/// Posts an atomic write of 8 bytes from a local memory region to remote memory, executed after all previously posted
-/// operations. New programs should use rpma_atomic_write.
+/// Posts an atomic write of 8 bytes from a local memory region to remote memory, executed after all
+/// previously posted operations. New programs should use rpma_atomic_write.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST
-/// * dst_offset - in: the offset in the remote memory region, in bytes; a multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The
-///   resulting remote address must be aligned as well.
+/// * dst_offset - in: the offset in the remote memory region, in bytes; a multiple of
+///   RPMA_ATOMIC_WRITE_ALIGNMENT. The resulting remote address must be aligned as well.
 /// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC
 /// * src_offset - in: the offset in the source memory region, in bytes
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS

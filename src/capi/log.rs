@@ -10,15 +10,16 @@ use rpma::log;
 
 /// Sets the function that receives the library's log messages.
 ///
-/// A message is passed to the function if its level does not exceed the main threshold (see rpma_log_set_threshold).
-/// The arguments are the level, the name of the source file, the line number, the name of the function that logs, and a
-/// printf format with its arguments; the formatted message ends with a newline. The function runs in the thread that
-/// logs and must not call this library. The built-in function writes to syslog (facility LOG_LOCAL7, name "rpma"), and
-/// also to stderr if the level does not exceed the auxiliary threshold.
+/// A message is passed to the function if its level does not exceed the main threshold (see
+/// rpma_log_set_threshold). The arguments are the level, the name of the source file, the line number, the
+/// name of the function that logs, and a printf format with its arguments; the formatted message ends with a
+/// newline. The function runs in the thread that logs and must not call this library. The built-in function
+/// writes to syslog (facility LOG_LOCAL7, name "rpma"), and also to stderr if the level does not exceed the
+/// auxiliary threshold.
 ///
 /// # Parameters
-/// * log_function - in: the log function, or RPMA_LOG_USE_DEFAULT_FUNCTION for the built-in one; it must remain
-///   callable from any thread until it is replaced
+/// * log_function - in: the log function, or RPMA_LOG_USE_DEFAULT_FUNCTION for the built-in one; it must
+///   remain callable from any thread until it is replaced
 ///
 /// # Return value
 /// 0.
@@ -27,7 +28,8 @@ use rpma::log;
 /// None.
 ///
 /// # Threads
-/// Thread safe. A message that another thread is logging at the same time may still be passed to the previous function.
+/// Thread safe. A message that another thread is logging at the same time may still be passed to the previous
+/// function.
 ///
 /// # Safety
 /// `log_function` must be NULL or callable as described.
@@ -39,11 +41,12 @@ pub unsafe extern "C" fn rpma_log_set_function(log_function: *mut rpma_log_funct
 
 /// Sets a logging threshold.
 ///
-/// The default main threshold is RPMA_LOG_LEVEL_WARNING; the default auxiliary threshold is RPMA_LOG_DISABLED.
+/// The default main threshold is RPMA_LOG_LEVEL_WARNING; the default auxiliary threshold is
+/// RPMA_LOG_DISABLED.
 ///
 /// # Parameters
-/// * threshold - in: RPMA_LOG_THRESHOLD for the messages passed to the log function, RPMA_LOG_THRESHOLD_AUX for those
-///   of them that the built-in function also prints to stderr
+/// * threshold - in: RPMA_LOG_THRESHOLD for the messages passed to the log function, RPMA_LOG_THRESHOLD_AUX
+///   for those of them that the built-in function also prints to stderr
 /// * level - in: the least severe level that is logged, or RPMA_LOG_DISABLED for none
 ///
 /// # Return value

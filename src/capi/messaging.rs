@@ -11,13 +11,13 @@ use rpma::srq::Srq;
 
 /// Posts a send work request.
 ///
-/// The message consumes one receive work request of the remote peer, whose buffer must be large enough. If src is NULL
-/// and offset and len are 0, the message is empty.
+/// The message consumes one receive work request of the remote peer, whose buffer must be large enough. If
+/// src is NULL and offset and len are 0, the message is empty.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * src - in: the local memory region that holds the message, registered with RPMA_MR_USAGE_SEND, or NULL; the data
-///   must not change until the operation has completed
+/// * src - in: the local memory region that holds the message, registered with RPMA_MR_USAGE_SEND, or NULL;
+///   the data must not change until the operation has completed
 /// * offset - in: the offset of the message buffer in the memory region, in bytes
 /// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
@@ -53,17 +53,18 @@ pub unsafe extern "C" fn rpma_send(
 
 /// Posts a send work request with immediate data.
 ///
-/// Same as rpma_send, but the completion of the remote receive carries the immediate data and has IBV_WC_WITH_IMM set
-/// in wc_flags.
+/// Same as rpma_send, but the completion of the remote receive carries the immediate data and has
+/// IBV_WC_WITH_IMM set in wc_flags.
 ///
 /// # Parameters
 /// * conn - in: the connection
-/// * src - in: the local memory region that holds the message, registered with RPMA_MR_USAGE_SEND, or NULL; the data
-///   must not change until the operation has completed
+/// * src - in: the local memory region that holds the message, registered with RPMA_MR_USAGE_SEND, or NULL;
+///   the data must not change until the operation has completed
 /// * offset - in: the offset of the message buffer in the memory region, in bytes
 /// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * imm - in: the immediate data in host byte order; the remote work completion holds them in network byte order
+/// * imm - in: the immediate data in host byte order; the remote work completion holds them in network byte
+///   order
 /// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
@@ -97,11 +98,12 @@ pub unsafe extern "C" fn rpma_send_with_imm(
 
 /// Posts a receive work request to the receive queue of a connection.
 ///
-/// Receives are consumed in the order in which they are posted. If dst is NULL and offset and len are 0, the receive
-/// can hold only an empty message.
+/// Receives are consumed in the order in which they are posted. If dst is NULL and offset and len are 0, the
+/// receive can hold only an empty message.
 ///
 /// # Parameters
-/// * conn - in: the connection; if it uses a shared receive queue, receives are posted with rpma_srq_recv instead
+/// * conn - in: the connection; if it uses a shared receive queue, receives are posted with rpma_srq_recv
+///   instead
 /// * dst - in: the local memory region for the message, registered with RPMA_MR_USAGE_RECV, or NULL
 /// * offset - in: the offset of the message buffer in the memory region, in bytes
 /// * len - in: the length of the receive buffer in bytes, at most UINT32_MAX
@@ -112,7 +114,8 @@ pub unsafe extern "C" fn rpma_send_with_imm(
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn is NULL, len is too large, or dst is NULL and offset or len is not 0
-/// * RPMA_E_PROVIDER - the receive work request could not be posted, for example because the receive queue is full
+/// * RPMA_E_PROVIDER - the receive work request could not be posted, for example because the receive queue is
+///   full
 ///
 /// # Threads
 /// Thread safe.
@@ -133,8 +136,8 @@ pub unsafe extern "C" fn rpma_recv(
 
 /// Posts a receive work request to a shared receive queue.
 ///
-/// The receive is consumed by a message from any of the connections that use the shared receive queue. If dst is NULL
-/// and offset and len are 0, the receive can hold only an empty message.
+/// The receive is consumed by a message from any of the connections that use the shared receive queue. If dst
+/// is NULL and offset and len are 0, the receive can hold only an empty message.
 ///
 /// # Parameters
 /// * srq - in: the shared receive queue
@@ -148,8 +151,8 @@ pub unsafe extern "C" fn rpma_recv(
 ///
 /// # Errors
 /// * RPMA_E_INVAL - srq is NULL, len is too large, or dst is NULL and offset or len is not 0
-/// * RPMA_E_PROVIDER - the receive work request could not be posted, for example because the shared receive queue is
-///   full
+/// * RPMA_E_PROVIDER - the receive work request could not be posted, for example because the shared receive
+///   queue is full
 ///
 /// # Threads
 /// Thread safe.

@@ -11,20 +11,21 @@ use rpma::peer::Peer;
 
 /// Registers a memory region for the given usage.
 ///
-/// If the memory cannot be pinned and the device supports on-demand paging, the memory is registered with on-demand
-/// paging. A region registered for either type of flush can also be read by remote peers that hold its descriptor,
-/// because a flush may be executed as a read.
+/// If the memory cannot be pinned and the device supports on-demand paging, the memory is registered with
+/// on-demand paging. A region registered for either type of flush can also be read by remote peers that hold
+/// its descriptor, because a flush may be executed as a read.
 ///
-/// The kernel pins no memory that is mapped from a file on a DAX file system: such memory can be registered only with
-/// on-demand paging, that is, if rpma_utils_ibv_context_is_odp_capable reports it. A device that is mapped as a whole
-/// (/dev/dax*) and ordinary files need none. The soft provider pins nothing.
+/// The kernel pins no memory that is mapped from a file on a DAX file system: such memory can be registered
+/// only with on-demand paging, that is, if rpma_utils_ibv_context_is_odp_capable reports it. A device that is
+/// mapped as a whole (/dev/dax*) and ordinary files need none. The soft provider pins nothing.
 ///
 /// # Parameters
 /// * peer - in: the peer
 /// * ptr - in: the address of the memory; any alignment
 /// * size - in: the size in bytes, not 0
 /// * usage - in: a bitwise OR of one or more RPMA_MR_USAGE_* flags
-/// * mr_ptr - out: the memory region, to be deregistered with rpma_mr_dereg before the memory is unmapped or freed
+/// * mr_ptr - out: the memory region, to be deregistered with rpma_mr_dereg before the memory is unmapped or
+///   freed
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
@@ -66,17 +67,18 @@ pub unsafe extern "C" fn rpma_mr_reg(
 /// Once the call has returned 0, no remote peer can read or write the memory through this region.
 ///
 /// # Parameters
-/// * mr_ptr - in, out: the memory region; set to NULL, also on failure. If it is already NULL, the call has no effect.
+/// * mr_ptr - in, out: the memory region; set to NULL, also on failure. If it is already NULL, the call has
+///   no effect.
 ///
 /// # Return value
 /// 0 on success, or a negative error code. The memory region object is deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - mr_ptr is NULL
-/// * RPMA_E_PROVIDER - the memory region could not be deregistered. With the soft provider: a peer process of this host
-///   was stopped (SIGSTOP, a debugger) while it copied to or from the region, and did not go on within 5 seconds. Do not
-///   reuse the memory: the peer may still finish this one copy. All other remote access is denied. The region stays
-///   registered until the process ends, so rpma_peer_delete fails.
+/// * RPMA_E_PROVIDER - the memory region could not be deregistered. With the soft provider: a peer process of
+///   this host was stopped (SIGSTOP, a debugger) while it copied to or from the region, and did not go on
+///   within 5 seconds. Do not reuse the memory: the peer may still finish this one copy. All other remote
+///   access is denied. The region stays registered until the process ends, so rpma_peer_delete fails.
 ///
 /// # Threads
 /// Thread safe for different regions.
@@ -91,8 +93,8 @@ pub unsafe extern "C" fn rpma_mr_dereg(mr_ptr: *mut *mut MrLocal) -> c_int {
 
 /// Writes the descriptor of a memory region to a buffer, for the application to send to the remote peer.
 ///
-/// Any remote peer that holds the descriptor and has a connection to this peer may access the region as its usage
-/// allows.
+/// Any remote peer that holds the descriptor and has a connection to this peer may access the region as its
+/// usage allows.
 ///
 /// # Parameters
 /// * mr - in: the memory region
@@ -202,7 +204,8 @@ pub unsafe extern "C" fn rpma_mr_get_size(mr: *const MrLocal, size: *mut usize) 
 
 /// Advises the device on the expected use of a part of a memory region.
 ///
-/// This is useful for memory regions with on-demand paging: prefetching pages makes the first access to them faster.
+/// This is useful for memory regions with on-demand paging: prefetching pages makes the first access to them
+/// faster.
 ///
 /// # Parameters
 /// * mr - in: the memory region
@@ -239,7 +242,8 @@ pub unsafe extern "C" fn rpma_mr_advise(
 
 /// Creates a remote memory region from a descriptor received from the remote peer.
 ///
-/// The call checks the form of the descriptor. It sends nothing: whether the region exists is seen when it is accessed.
+/// The call checks the form of the descriptor. It sends nothing: whether the region exists is seen when it is
+/// accessed.
 ///
 /// # Parameters
 /// * desc - in: the descriptor; any alignment
@@ -250,19 +254,20 @@ pub unsafe extern "C" fn rpma_mr_advise(
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - desc or mr_ptr is NULL, desc_size is too small, the descriptor declares no usage, or the region it
-///   describes extends past the end of the 64-bit address space
+/// * RPMA_E_INVAL - desc or mr_ptr is NULL, desc_size is too small, the descriptor declares no usage, or the
+///   region it describes extends past the end of the 64-bit address space
 /// * RPMA_E_NOMEM - out of memory
 ///
 /// # Threads
 /// Thread safe.
 ///
 /// # Security
-/// A descriptor is neither encrypted nor authenticated: it holds the address, size and key of the region in the clear.
-/// Whoever reads it on its way and can connect to the remote peer may access the region as its usage allows. Whoever
-/// changes it on its way chooses which memory of the remote peer this program reads and writes. Where others can reach
-/// the network, exchange descriptors over a channel that authenticates both peers and protects the data, for example
-/// TLS. Check the size that rpma_mr_remote_get_size returns before relying on it.
+/// A descriptor is neither encrypted nor authenticated: it holds the address, size and key of the region in
+/// the clear. Whoever reads it on its way and can connect to the remote peer may access the region as its
+/// usage allows. Whoever changes it on its way chooses which memory of the remote peer this program reads and
+/// writes. Where others can reach the network, exchange descriptors over a channel that authenticates both
+/// peers and protects the data, for example TLS. Check the size that rpma_mr_remote_get_size returns before
+/// relying on it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -318,8 +323,8 @@ pub unsafe extern "C" fn rpma_mr_remote_get_size(mr: *const MrRemote, size: *mut
 ///
 /// # Parameters
 /// * mr - in: the remote memory region
-/// * flush_type - out: 0, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, or a bitwise OR of
-///   both
+/// * flush_type - out: 0, RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, or a
+///   bitwise OR of both
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.

@@ -11,8 +11,8 @@ use rpma::peer::Peer;
 /// Creates a peer for a device: the object from which memory regions, endpoints and connections are created.
 ///
 /// # Parameters
-/// * ibv_ctx - in: the device context, from rpma_utils_get_ibv_context or opened by the application; it must outlive
-///   the peer
+/// * ibv_ctx - in: the device context, from rpma_utils_get_ibv_context or opened by the application; it must
+///   outlive the peer
 /// * peer_ptr - out: the peer, to be deleted with rpma_peer_delete
 ///
 /// # Return value
@@ -47,7 +47,8 @@ pub unsafe extern "C" fn rpma_peer_new(ibv_ctx: *mut ibv_context, peer_ptr: *mut
 /// All objects created from the peer must have been deleted before.
 ///
 /// # Parameters
-/// * peer_ptr - in, out: the peer; set to NULL, also on failure. If it is already NULL, the call has no effect.
+/// * peer_ptr - in, out: the peer; set to NULL, also on failure. If it is already NULL, the call has no
+///   effect.
 ///
 /// # Return value
 /// 0 on success, or a negative error code. The peer is deleted in either case.

@@ -60,14 +60,14 @@ pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_
 
 /// Declares whether remote writes to this peer's persistent memory bypass its CPU caches.
 ///
-/// The remote peer can flush to persistence only if this is declared. On the software device it may also be declared
-/// for shared file mappings: their data are written back to the file before the flush completes.
+/// The remote peer can flush to persistence only if this is declared. On the software device it may also be
+/// declared for shared file mappings: their data are written back to the file before the flush completes.
 ///
-/// The library cannot examine the platform, so the administrator has to. Intel Data Direct I/O (DDIO) places the writes
-/// of an adapter in the cache of the processor. Unless the platform saves its caches on power failure (eADR), DDIO must
-/// be disabled for the PCIe root port of the adapter, in the setup of the firmware or in the register PERFCTRLSTS of the
-/// port, before direct write is declared. Otherwise a flush to persistence completes although a power failure still loses
-/// the data.
+/// The library cannot examine the platform, so the administrator has to. Intel Data Direct I/O (DDIO) places
+/// the writes of an adapter in the cache of the processor. Unless the platform saves its caches on power
+/// failure (eADR), DDIO must be disabled for the PCIe root port of the adapter, in the setup of the firmware
+/// or in the register PERFCTRLSTS of the port, before direct write is declared. Otherwise a flush to
+/// persistence completes although a power failure still loses the data.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
@@ -118,7 +118,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
     pcfg: *const PeerCfg,
     supported: *mut bool,
 ) -> c_int {
-    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable, and a bool of C is a byte like the descriptor.
+    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable, and a bool of C
+    // is a byte like the descriptor.
     status(|| unsafe {
         let pcfg = given(pcfg, "pcfg")?;
         out(supported.cast(), "supported")?.set(pcfg.descriptor());
@@ -186,7 +187,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
 /// Creates a peer configuration from a descriptor received from the remote peer.
 ///
 /// # Parameters
-/// * desc - in: the descriptor; any alignment. A nonzero first byte declares direct write to persistent memory.
+/// * desc - in: the descriptor; any alignment. A nonzero first byte declares direct write to persistent
+///   memory.
 /// * desc_size - in: the size of the descriptor in bytes, at least 1; any further bytes are ignored
 /// * pcfg_ptr - out: the configuration, to be deleted with rpma_peer_cfg_delete
 ///
@@ -201,10 +203,10 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
 /// Thread safe.
 ///
 /// # Security
-/// A descriptor is neither encrypted nor authenticated. If it is changed on its way, it may declare direct write to
-/// persistent memory for a remote peer that has not declared it: flushes to persistence then complete although the data
-/// are not durable. Where others can reach the network, exchange descriptors over a channel that authenticates both
-/// peers and protects the data, for example TLS.
+/// A descriptor is neither encrypted nor authenticated. If it is changed on its way, it may declare direct
+/// write to persistent memory for a remote peer that has not declared it: flushes to persistence then
+/// complete although the data are not durable. Where others can reach the network, exchange descriptors over
+/// a channel that authenticates both peers and protects the data, for example TLS.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].

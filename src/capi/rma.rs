@@ -24,13 +24,13 @@ use rpma::post::{self, At};
 /// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
-/// outside either memory region or without RPMA_MR_USAGE_READ_SRC. An access that the size or usage of the remote memory
-/// region forbids is also logged when it is posted, at level WARNING.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including
+/// an access outside either memory region or without RPMA_MR_USAGE_READ_SRC. An access that the size or usage
+/// of the remote memory region forbids is also logged when it is posted, at level WARNING.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
-///   or an offset or len is not 0
+/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is
+///   not NULL or an offset or len is not 0
 /// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
@@ -61,36 +61,38 @@ pub unsafe extern "C" fn rpma_read(
 
 /// Posts an RDMA write from local memory to remote memory.
 ///
-/// If dst and src are NULL and both offsets and len are 0, the write transfers no data. The remote peer is not
-/// notified.
+/// If dst and src are NULL and both offsets and len are 0, the write transfers no data. The remote peer is
+/// not notified.
 ///
-/// The soft provider may hold back a write of at most 4096 bytes that follows at least 16 others in close succession, to
-/// send it together with the next one. It is sent by the next call that posts, polls and finds nothing, or waits on the
-/// connection, otherwise by a thread of the library within 100 microseconds. That thread needs a CPU: if all of them are
-/// busy, the write may take as long as the scheduler makes the thread wait (around 100 ms has been seen). A program that
-/// exits without rpma_conn_disconnect may lose writes that were held back; rpma_conn_disconnect sends them first.
+/// The soft provider may hold back a write of at most 4096 bytes that follows at least 16 others in close
+/// succession, to send it together with the next one. It is sent by the next call that posts, polls and finds
+/// nothing, or waits on the connection, otherwise by a thread of the library within 100 microseconds. That
+/// thread needs a CPU: if all of them are busy, the write may take as long as the scheduler makes the thread
+/// wait (around 100 ms has been seen). A program that exits without rpma_conn_disconnect may lose writes that
+/// were held back; rpma_conn_disconnect sends them first.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
 /// * dst_offset - in: the offset in the destination memory region, in bytes
-/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; the data must not change
-///   until the operation has completed
+/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; the data must not
+///   change until the operation has completed
 /// * src_offset - in: the offset in the source memory region, in bytes
 /// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
 /// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
-/// outside the local memory region. An access that the remote memory region does not permit ends the connection. On an
-/// InfiniBand or RoCE device its completion has the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider
-/// uses, a write is not acknowledged, so its completion may be successful. An access that the size or usage of the
-/// remote memory region forbids is also logged when it is posted, at level WARNING.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including
+/// an access outside the local memory region. An access that the remote memory region does not permit ends
+/// the connection. On an InfiniBand or RoCE device its completion has the status IBV_WC_REM_ACCESS_ERR; over
+/// iWARP, which the soft provider uses, a write is not acknowledged, so its completion may be successful. An
+/// access that the size or usage of the remote memory region forbids is also logged when it is posted, at
+/// level WARNING.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
-///   or an offset or len is not 0
+/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is
+///   not NULL or an offset or len is not 0
 /// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
@@ -119,34 +121,37 @@ pub unsafe extern "C" fn rpma_write(
     })
 }
 
-/// Posts an RDMA write from local memory to remote memory with immediate data, which notifies the remote peer.
+/// Posts an RDMA write from local memory to remote memory with immediate data, which notifies the remote
+/// peer.
 ///
 /// The write consumes one receive work request of the remote peer, whose completion has the opcode
-/// IBV_WC_RECV_RDMA_WITH_IMM and carries the immediate data. If dst and src are NULL and both offsets and len are 0,
-/// only the immediate data are sent.
+/// IBV_WC_RECV_RDMA_WITH_IMM and carries the immediate data. If dst and src are NULL and both offsets and len
+/// are 0, only the immediate data are sent.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST, or NULL
 /// * dst_offset - in: the offset in the destination memory region, in bytes
-/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; the data must not change
-///   until the operation has completed
+/// * src - in: the local memory region, registered with RPMA_MR_USAGE_WRITE_SRC, or NULL; the data must not
+///   change until the operation has completed
 /// * src_offset - in: the offset in the source memory region, in bytes
 /// * len - in: the length in bytes, at most UINT32_MAX
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
-/// * imm - in: the immediate data in host byte order; the remote work completion holds them in network byte order
+/// * imm - in: the immediate data in host byte order; the remote work completion holds them in network byte
+///   order
 /// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including an access
-/// outside the local memory region. An access that the remote memory region does not permit ends the connection. On an
-/// InfiniBand or RoCE device its completion has the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider
-/// uses, a write is not acknowledged, so its completion may be successful. An access that the size or usage of the
-/// remote memory region forbids is also logged when it is posted, at level WARNING.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including
+/// an access outside the local memory region. An access that the remote memory region does not permit ends
+/// the connection. On an InfiniBand or RoCE device its completion has the status IBV_WC_REM_ACCESS_ERR; over
+/// iWARP, which the soft provider uses, a write is not acknowledged, so its completion may be successful. An
+/// access that the size or usage of the remote memory region forbids is also logged when it is posted, at
+/// level WARNING.
 ///
 /// # Errors
-/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is not NULL
-///   or an offset or len is not 0
+/// * RPMA_E_INVAL - conn is NULL, flags is 0, len is too large, or dst or src is NULL while the other one is
+///   not NULL or an offset or len is not 0
 /// * RPMA_E_PROVIDER - the work request could not be posted, for example because the send queue is full
 ///
 /// # Threads
@@ -181,8 +186,8 @@ pub unsafe extern "C" fn rpma_write_with_imm(
 /// # Parameters
 /// * conn - in: the connection
 /// * dst - in: the remote memory region, registered with RPMA_MR_USAGE_WRITE_DST
-/// * dst_offset - in: the offset in the remote memory region, in bytes; a multiple of RPMA_ATOMIC_WRITE_ALIGNMENT. The
-///   resulting remote address must be aligned as well.
+/// * dst_offset - in: the offset in the remote memory region, in bytes; a multiple of
+///   RPMA_ATOMIC_WRITE_ALIGNMENT. The resulting remote address must be aligned as well.
 /// * src - in: the 8 bytes to write; they are copied by the call and need not be registered
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
 /// * op_context - in: returned as the wr_id of the completion, whose opcode is IBV_WC_RDMA_WRITE, or
@@ -190,10 +195,10 @@ pub unsafe extern "C" fn rpma_write_with_imm(
 ///
 /// # Return value
 /// 0 if the work request was posted, or a negative error code. The completion reports the outcome. An access
-/// that the remote memory region does not permit ends the connection. On an InfiniBand or RoCE device its completion has
-/// the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider uses, a write is not acknowledged, so its
-/// completion may be successful. An access that the size or usage of the remote memory region forbids is also logged
-/// when it is posted, at level WARNING.
+/// that the remote memory region does not permit ends the connection. On an InfiniBand or RoCE device its
+/// completion has the status IBV_WC_REM_ACCESS_ERR; over iWARP, which the soft provider uses, a write is not
+/// acknowledged, so its completion may be successful. An access that the size or usage of the remote memory
+/// region forbids is also logged when it is posted, at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn, dst or src is NULL, flags is 0, or dst_offset is not aligned
@@ -228,25 +233,26 @@ pub unsafe extern "C" fn rpma_atomic_write(
 
 /// Posts a flush of data written to remote memory.
 ///
-/// When the flush has completed, all data previously written over this connection to any part of the memory region have
-/// reached the domain selected by type. The flush is executed as a read of 8 bytes at dst_offset and completes with the
-/// opcode IBV_WC_RDMA_READ. librpma(7) describes what persistence means for each kind of target. If native flush is
-/// enabled (see librpma_providers(7)), the flush covers only the given range and its opcode is IBV_WC_FLUSH.
+/// When the flush has completed, all data previously written over this connection to any part of the memory
+/// region have reached the domain selected by type. The flush is executed as a read of 8 bytes at dst_offset
+/// and completes with the opcode IBV_WC_RDMA_READ. librpma(7) describes what persistence means for each kind
+/// of target. If native flush is enabled (see librpma_providers(7)), the flush covers only the given range
+/// and its opcode is IBV_WC_FLUSH.
 ///
 /// # Parameters
 /// * conn - in: the connection
 /// * dst - in: the remote memory region, registered for this type of flush
 /// * dst_offset - in: the start of the range, in bytes; at least 8 bytes of the memory region must follow
 /// * len - in: the length of the range in bytes; ignored if the flush is executed as a read
-/// * type - in: RPMA_FLUSH_TYPE_PERSISTENT or RPMA_FLUSH_TYPE_VISIBILITY; for other values the usage of the memory
-///   region is not checked
+/// * type - in: RPMA_FLUSH_TYPE_PERSISTENT or RPMA_FLUSH_TYPE_VISIBILITY; for other values the usage of the
+///   memory region is not checked
 /// * flags - in: RPMA_F_COMPLETION_ON_ERROR or RPMA_F_COMPLETION_ALWAYS
 /// * op_context - in: returned as the wr_id of the completion
 ///
 /// # Return value
-/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including a range that
-/// is not in the remote memory region: a flush reads 8 bytes at dst_offset. Such a range is also logged when it is posted,
-/// at level WARNING.
+/// 0 if the work request was posted, or a negative error code. The completion reports the outcome, including
+/// a range that is not in the remote memory region: a flush reads 8 bytes at dst_offset. Such a range is also
+/// logged when it is posted, at level WARNING.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - conn or dst is NULL, flags is 0, or the flush is native and len does not fit in 32 bits

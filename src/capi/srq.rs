@@ -112,12 +112,13 @@ pub unsafe extern "C" fn rpma_srq_cfg_get_rq_size(cfg: *const SrqCfg, rq_size: *
 
 /// Sets the size of the receive completion queue of a shared receive queue.
 ///
-/// Without one, receive completions are reported in a completion queue of the connection that received the message.
+/// Without one, receive completions are reported in a completion queue of the connection that received the
+/// message.
 ///
 /// # Parameters
 /// * cfg - in: the configuration
-/// * rcq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX; 0 for no receive completion
-///   queue
+/// * rcq_size - in: the number of entries; values above INT_MAX are treated as INT_MAX; 0 for no receive
+///   completion queue
 ///
 /// # Return value
 /// 0 on success, or a negative error code.
@@ -202,12 +203,12 @@ pub unsafe extern "C" fn rpma_srq_new(peer: *mut Peer, cfg: *mut SrqCfg, srq_ptr
 /// All connections that use it must have been deleted before.
 ///
 /// # Parameters
-/// * srq_ptr - in, out: the shared receive queue; set to NULL, also on failure. If it is already NULL, the call has no
-///   effect.
+/// * srq_ptr - in, out: the shared receive queue; set to NULL, also on failure. If it is already NULL, the
+///   call has no effect.
 ///
 /// # Return value
-/// 0 on success, or a negative error code: if more than one step fails, the first error. The shared receive queue is
-/// deleted in either case.
+/// 0 on success, or a negative error code: if more than one step fails, the first error. The shared receive
+/// queue is deleted in either case.
 ///
 /// # Errors
 /// * RPMA_E_INVAL - srq_ptr is NULL

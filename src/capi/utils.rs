@@ -15,11 +15,11 @@ use rpma::version;
 /// Gets the device context for an address.
 ///
 /// With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is that of the local interface with this address; with
-/// RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through which the remote address is reached. The environment variable
-/// RPMA_PROVIDER selects the provider: "auto" (the default) uses an RDMA device if one serves the address and the
-/// software device soft0 otherwise, in which case one log message of level NOTICE states the choice and the reason;
-/// "rdma-core" uses RDMA devices only; "soft" uses the software device only. All objects created from the context use
-/// the same provider.
+/// RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through which the remote address is reached. The environment
+/// variable RPMA_PROVIDER selects the provider: "auto" (the default) uses an RDMA device if one serves the
+/// address and the software device soft0 otherwise, in which case one log message of level NOTICE states the
+/// choice and the reason; "rdma-core" uses RDMA devices only; "soft" uses the software device only. All
+/// objects created from the context use the same provider.
 ///
 /// # Parameters
 /// * addr - in: an IPv4 or IPv6 address or a host name
@@ -32,13 +32,14 @@ use rpma::version;
 /// # Errors
 /// * RPMA_E_INVAL - addr or ibv_ctx_ptr is NULL, or type is not a valid value
 /// * RPMA_E_NOMEM - out of memory
-/// * RPMA_E_PROVIDER - the address could not be translated, bound, or resolved within RPMA_DEFAULT_TIMEOUT_MS; no RDMA
-///   device serves it and "rdma-core" is selected, in which case the log states what is missing; or RPMA_PROVIDER has
-///   an unknown value or names a provider that is not part of this build
+/// * RPMA_E_PROVIDER - the address could not be translated, bound, or resolved within
+///   RPMA_DEFAULT_TIMEOUT_MS; no RDMA device serves it and "rdma-core" is selected, in which case the log
+///   states what is missing; or RPMA_PROVIDER has an unknown value or names a provider that is not part of
+///   this build
 ///
 /// # Threads
-/// Thread safe if the provider is "soft", as RPMA_PROVIDER can select. Otherwise librdmacm is called as well, which does not
-/// guarantee it: not thread safe.
+/// Thread safe if the provider is "soft", as RPMA_PROVIDER can select. Otherwise librdmacm is called as well,
+/// which does not guarantee it: not thread safe.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -59,12 +60,13 @@ pub unsafe extern "C" fn rpma_utils_get_ibv_context(
 
 /// Gets whether a device supports on-demand paging.
 ///
-/// Memory that cannot be pinned, such as a file on a DAX file system, can be registered only on such a device.
+/// Memory that cannot be pinned, such as a file on a DAX file system, can be registered only on such a
+/// device.
 ///
 /// # Parameters
 /// * ibv_ctx - in: the device context
-/// * is_odp_capable - out: 1 if on-demand paging is supported for both reads and writes, 0 otherwise; also set to 0 if
-///   the call fails with RPMA_E_PROVIDER
+/// * is_odp_capable - out: 1 if on-demand paging is supported for both reads and writes, 0 otherwise; also
+///   set to 0 if the call fails with RPMA_E_PROVIDER
 ///
 /// # Return value
 /// 0 on success, or a negative error code.
@@ -132,18 +134,20 @@ pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
 
 /// Gets why the calling thread's last failed call failed.
 ///
-/// The text names the function that failed and the reason as the library knows it, for example the call of the provider with its arguments
-/// and errno: "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot allocate memory (errno 12)". It is for people: programs must not
-/// depend on its wording. It is there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION or RPMA_E_NO_EVENT is no failure
+/// The text names the function that failed and the reason as the library knows it, for example the call of
+/// the provider with its arguments and errno: "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot
+/// allocate memory (errno 12)". It is for people: programs must not depend on its wording. It is there
+/// whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION or RPMA_E_NO_EVENT is no failure
 /// here. Since LIBRPMA_1.4.
 ///
-/// Some calls succeed and report a failure of the connection or of a request, which is then the text: rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE,
-/// RPMA_CONN_LOST, or RPMA_CONN_CLOSED after an error; over the soft provider also rpma_cq_get_wc with a completion that is not successful.
-/// The text names the operation, its length and addresses, wr_id, the address of the remote peer and the status.
+/// Some calls succeed and report a failure of the connection or of a request, which is then the text:
+/// rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE, RPMA_CONN_LOST, or RPMA_CONN_CLOSED
+/// after an error; over the soft provider also rpma_cq_get_wc with a completion that is not successful. The
+/// text names the operation, its length and addresses, wr_id, the address of the remote peer and the status.
 ///
 /// # Return value
-/// A string without a newline that must not be freed; never NULL. It is empty if no call of this thread has failed, and stays valid until the
-/// thread's next failed call or its end.
+/// A string without a newline that must not be freed; never NULL. It is empty if no call of this thread has
+/// failed, and stays valid until the thread's next failed call or its end.
 ///
 /// # Errors
 /// None.
@@ -157,8 +161,8 @@ pub extern "C" fn rpma_err_last() -> *const c_char {
 
 /// Gets the version of the library that is running.
 ///
-/// LIBRPMA_VERSION is that of the header which the program was compiled with. With RPMA_LOG=notice the library also tells which file it was
-/// loaded from. Since LIBRPMA_1.4.
+/// LIBRPMA_VERSION is that of the header which the program was compiled with. With RPMA_LOG=notice the
+/// library also tells which file it was loaded from. Since LIBRPMA_1.4.
 ///
 /// # Return value
 /// A constant string "MAJOR.MINOR.PATCH" that must not be freed; never NULL.

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Arguments that are NULL, zero or out of range: endpoints, requests, connections, operations, completion queues. */
+/*
+ * Arguments that are NULL, zero or out of range: endpoints, requests, connections, operations, completion
+ * queues.
+ */
 
 #include "arguments.h"
 
@@ -27,8 +30,9 @@ static char byte = 'x';
 static const struct rpma_conn_private_data no_ptr = {NULL, 1}, no_len = {&byte, 0}, neither = {NULL, 0};
 
 /*
- * A request is used up whatever the other arguments are: an outgoing one is deleted, an incoming one rejected. The original
- * does not destroy the id of an incoming one (union, latent bugs: passive CM ids never destroyed).
+ * A request is used up whatever the other arguments are: an outgoing one is deleted, an incoming one
+ * rejected. The original does not destroy the id of an incoming one (union, latent bugs: passive CM ids never
+ * destroyed).
  */
 #define DELETED "rdma_destroy_qp(id3)\nibv_destroy_cq(cq2)\nibv_destroy_comp_channel(chan2)\nrdma_destroy_id(id3)"
 #define REJECTED "rdma_destroy_qp(id4)\nibv_destroy_cq(cq3)\nibv_destroy_comp_channel(chan3)\n" \
@@ -106,7 +110,9 @@ static const struct row rows[] = {
 	REFUSED(rpma_conn_wait, SHARED, V(0), NIL, OUT),
 	REFUSED(rpma_conn_wait, NIL, V(0), NIL, NIL),
 
-	/* ---- operations: no connection, no flags, one region without the other, no region but something to move ---- */
+	/*
+	 * ---- operations: no connection, no flags, one region without the other, no region but something to move ----
+	 */
 	ONE_SIDED(NIL, MR, V(1), REMOTE, V(2), V(3), YES),
 	ONE_SIDED(CONN, MR, V(1), REMOTE, V(2), V(3), NO_FLAGS),
 	ONE_SIDED(CONN, NIL, V(1), REMOTE, V(2), V(3), YES),

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Arguments that are NULL, zero or out of range: utilities, logging, peers, memory regions, configurations, queues. */
+/*
+ * Arguments that are NULL, zero or out of range: utilities, logging, peers, memory regions, configurations,
+ * queues.
+ */
 
 #include "arguments.h"
 

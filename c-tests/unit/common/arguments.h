@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * For unit/arguments: tables of calls with an argument that is NULL, zero or out of range. A table is walked function by
- * function, from the list of functions in names.h; a function without a row fails, so none can be left out.
+ * For unit/arguments: tables of calls with an argument that is NULL, zero or out of range. A table is walked
+ * function by function, from the list of functions in names.h; a function without a row fails, so none can be
+ * left out.
  *
- * A row says what the call returns, RPMA_E_INVAL for most. Whatever it returns, it must have written no output, logged
- * nothing, changed no log threshold, and called nothing of the provider that the row does not name.
+ * A row says what the call returns, RPMA_E_INVAL for most. Whatever it returns, it must have written no
+ * output, logged nothing, changed no log threshold, and called nothing of the provider that the row does not
+ * name.
  */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H
@@ -14,8 +16,9 @@
 #include "names.h"
 
 /*
- * Functions are called through one type that takes nine words. The calling conventions of x86-64 and aarch64 pass every
- * integer and pointer argument in a register or a slot of eight bytes, so that is what the callee expects.
+ * Functions are called through one type that takes nine words. The calling conventions of x86-64 and aarch64
+ * pass every integer and pointer argument in a register or a slot of eight bytes, so that is what the callee
+ * expects.
  */
 enum { MAX_ARGUMENTS = 9 };
 

@@ -27,8 +27,8 @@ static int teardown(void **state)
 	"mmap(page, RW, shared) = page0", "ibv_reg_mr(pd0, page0+0, 8, LW) = mr0"
 
 /*
- * Ours accepts when everything else is done. The original does it first, so that what follows at once, ESTABLISHED above
- * all, may still go to the endpoint's channel.
+ * Ours accepts when everything else is done. The original does it first, so that what follows at once,
+ * ESTABLISHED above all, may still go to the endpoint's channel.
  */
 #define CALLS_OF_ACCEPT(pdata) \
 	do { \
@@ -111,8 +111,8 @@ static void accept_fails(void **state)
 }
 
 /*
- * Each call besides the accept fails. Ours has not accepted yet: the request is rejected. With the original the connection
- * may exist already: it is ended.
+ * Each call besides the accept fails. Ours has not accepted yet: the request is rejected. With the original
+ * the connection may exist already: it is ended.
  */
 static void each_other_call_fails(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Native atomic write and native flush: only where RPMA_NATIVE asks for them (union C11, C12) and where the device, the
- * provider and the queue pair have them. Regions are targets of both kinds of flush wherever the device is (union C10).
+ * Native atomic write and native flush: only where RPMA_NATIVE asks for them (union C11, C12) and where the
+ * device, the provider and the queue pair have them. Regions are targets of both kinds of flush wherever the
+ * device is (union C10).
  */
 
 #include "data.h"
@@ -341,7 +342,9 @@ static void targets_of_both(void **state)
 	}
 }
 
-/* Ordinary memory cannot be the target of a native flush to persistence; it can be registered all the same. */
+/*
+ * Ordinary memory cannot be the target of a native flush to persistence; it can be registered all the same.
+ */
 static void memory_that_is_not_persistent(void **state)
 {
 	struct rpma_mr_local *mr = NULL;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* An access that the remote memory region does not permit goes out to the device as any other, with one warning. */
+/*
+ * An access that the remote memory region does not permit goes out to the device as any other, with one
+ * warning.
+ */
 
 #include "data.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * loader.c -- a program that is not linked with libibverbs and librdmacm: it loads them, and looks each function up.
+ * loader.c -- a program that is not linked with libibverbs and librdmacm: it loads them, and looks each
+ * function up.
  *
  * usage: loader [ADDR]
  *
- * Prints what it found, the last line being "soft0 works", and exits with 0; or with 1 and a line that says what is wrong. Exits with 2 when it
- * sees no soft0, as with `rpma run --dlsym=off`.
+ * Prints what it found, the last line being "soft0 works", and exits with 0; or with 1 and a line that says
+ * what is wrong. Exits with 2 when it sees no soft0, as with `rpma run --dlsym=off`.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>

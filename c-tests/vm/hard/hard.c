@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hard.c -- a device that is removed, a link that goes down, a peer that vanishes. The initiator uses the device rxe0 on v0, the
- * target rxe1 on v1, the other end of the link: guest/parts/hard creates them, and recreates them after each test.
+ * hard.c -- a device that is removed, a link that goes down, a peer that vanishes. The initiator uses the
+ * device rxe0 on v0, the target rxe1 on v1, the other end of the link: guest/parts/hard creates them, and
+ * recreates them after each test.
  */
 #include "link.h"
 
@@ -93,8 +94,8 @@ write_until_failure(struct traffic *t)
 }
 
 /*
- * Writes until nothing has completed for a while. rxe treats the retry count of librpma, 7, as infinite, so it never gives up
- * a transfer by itself; the program ends it.
+ * Writes until nothing has completed for a while. rxe treats the retry count of librpma, 7, as infinite, so
+ * it never gives up a transfer by itself; the program ends it.
  */
 static void
 write_until_silence(struct traffic *t)
@@ -135,7 +136,10 @@ run_command(const char *command)
 	EXPECT(status == 0, "%s: status %d", command, status);
 }
 
-/* In a session of its own: it ends when the last process has let go of the device, which may be after the test. */
+/*
+ * In a session of its own: it ends when the last process has let go of the device, which may be after the
+ * test.
+ */
 static void
 delete_device(const char *device)
 {
@@ -159,7 +163,10 @@ has_event(struct link *link, int ms)
 	return poll(&fd, 1, ms) == 1;
 }
 
-/* The end may be known at the other side already, or the device may be gone: then there is nothing to disconnect. */
+/*
+ * The end may be known at the other side already, or the device may be gone: then there is nothing to
+ * disconnect.
+ */
 static void
 try_disconnect(struct link *link)
 {
@@ -288,8 +295,8 @@ vanished_initiator(struct side *side)
 }
 
 /*
- * The device is removed during a connection: the event is LOST, the writes continue until they are ended, and each has its
- * completion; the remote peer is notified.
+ * The device is removed during a connection: the event is LOST, the writes continue until they are ended, and
+ * each has its completion; the remote peer is notified.
  */
 static void
 removed_here_target(struct side *side)

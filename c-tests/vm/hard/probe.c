@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * probe.c -- a single call or connection attempt: prints its result on stdout; the library's log goes to stderr.
+ * probe.c -- a single call or connection attempt: prints its result on stdout; the library's log goes to
+ * stderr.
  *
  *     probe context ADDR local|remote   the provider of the context that serves the address, or the error
  *     probe listen ADDR PORT            says "listening", then accepts what comes and waits for its end

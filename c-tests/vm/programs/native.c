@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Flush and atomic write on a device: the opcodes of their completions, and whether the target accepts them. Each process is
- * one side of a connection; the sides may use different libraries.
+ * Flush and atomic write on a device: the opcodes of their completions, and whether the target accepts them.
+ * Each process is one side of a connection; the sides may use different libraries.
  *
  *   native capabilities ADDR           prints what the device of the address does natively
  *   native register ADDR KINDS         registers ordinary memory as the target of these kinds of flush
  *   native server ADDR PORT KINDS      a region for these kinds of flush, for one client; checks what was written
  *   native client ADDR PORT KIND       writes, flushes, writes 8 bytes atomically; prints how each completed
  *
- * KINDS are the letters v (visibility) and p (persistent), and r where the region may be read, too. What is registered is
- * ordinary memory, or the beginning of the file or device that NATIVE_MEMORY names, for regions for flush.
+ * KINDS are the letters v (visibility) and p (persistent), and r where the region may be read, too. What is
+ * registered is ordinary memory, or the beginning of the file or device that NATIVE_MEMORY names, for regions
+ * for flush.
  */
 
 #include <fcntl.h>

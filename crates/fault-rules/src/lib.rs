@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The rules of the fault lab, and how they are written: `softverbs` injects the faults, `rpma run --faults` looks at the rules before it
-//! starts a program.
+//! The rules of the fault lab, and how they are written: `softverbs` injects the faults, `rpma run --faults`
+//! looks at the rules before it starts a program.
 //!
 //! ```text
 //! rules   = [item] *( ";" [item] )
@@ -148,7 +148,8 @@ const EVENTS: [(&str, Event); 9] = [
     ("msync", Event::Msync),
 ];
 
-/// The names of `enum ibv_wc_status` without their prefix, as far as a request of a reliable connection can fail so.
+/// The names of `enum ibv_wc_status` without their prefix, as far as a request of a reliable connection can
+/// fail so.
 const STATUSES: [(&str, Action); 12] = [
     ("RETRY_EXC", Action::Status(12)),
     ("RNR_RETRY_EXC", Action::Status(13)),

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The types, constants and functions of `infiniband/verbs.h` and `rdma/rdma_cma.h`. What they mean is in the manual pages of rdma-core; the
-//! headers' inline functions are not here. [`wc_status_text`] is ours.
+//! The types, constants and functions of `infiniband/verbs.h` and `rdma/rdma_cma.h`. What they mean is in the
+//! manual pages of rdma-core; the headers' inline functions are not here. [`wc_status_text`] is ours.
 //!
-//! They are those of `bindings/verbs.rs`, made from the headers of rdma-core 44 (`make bindings`). libibverbs.so.1 and librdmacm.so.1 keep what is
-//! declared there in every later release, on all 64-bit Linux systems alike, so a build needs neither libclang nor bindgen. With the feature
-//! `bindgen` they are made from the installed headers when this crate is built.
+//! They are those of `bindings/verbs.rs`, made from the headers of rdma-core 44 (`make bindings`).
+//! libibverbs.so.1 and librdmacm.so.1 keep what is declared there in every later release, on all 64-bit Linux
+//! systems alike, so a build needs neither libclang nor bindgen. With the feature `bindgen` they are made
+//! from the installed headers when this crate is built.
 //!
-//! Flags are newtypes over an integer, other enumerations a module with constants and a `Type`. Anonymous unions have the names that
-//! bindgen gives them: `__bindgen_anon_1` and so on, in the order in which they stand in the struct.
+//! Flags are newtypes over an integer, other enumerations a module with constants and a `Type`. Anonymous
+//! unions have the names that bindgen gives them: `__bindgen_anon_1` and so on, in the order in which they
+//! stand in the struct.
 #![no_std]
 #![allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::all, unsafe_op_in_unsafe_fn)]

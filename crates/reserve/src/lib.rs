@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! An allocator that has something left when the system has not.
 //!
-//! `Box`, `Arc`, `format!` and the growth of a small collection cannot report a failure: they abort the process. In a library that is
-//! somebody else's process. So what is large, or of a size that a program or a peer chooses, is allocated with functions that do report
-//! it; for the rest there is [`Reserve`], which is the system's allocator until that has nothing more, and then takes small blocks from
-//! memory that was set aside before.
+//! `Box`, `Arc`, `format!` and the growth of a small collection cannot report a failure: they abort the
+//! process. In a library that is somebody else's process. So what is large, or of a size that a program or a
+//! peer chooses, is allocated with functions that do report it; for the rest there is [`Reserve`], which is
+//! the system's allocator until that has nothing more, and then takes small blocks from memory that was set
+//! aside before.
 //!
-//! The reserve is for what has begun. Whoever begins something asks [`ready`] first, which fails when the system gives no memory, or when
-//! the reserve is half empty and cannot be enlarged. What has begun then needs far less than the half that is left. It is exhausted only
-//! when the system stays out of memory while work that nobody can refuse needs more than that, such as messages for thousands of connections
-//! at a time; then the process is aborted, as without it.
+//! The reserve is for what has begun. Whoever begins something asks [`ready`] first, which fails when the
+//! system gives no memory, or when the reserve is half empty and cannot be enlarged. What has begun then
+//! needs far less than the half that is left. It is exhausted only when the system stays out of memory while
+//! work that nobody can refuse needs more than that, such as messages for thousands of connections at a time;
+//! then the process is aborted, as without it.
 //!
 //! # How it works
 //!
-//! The reserve consists of up to [`SETS`] sets, mapped one by one where there is need. A set has blocks of five sizes, and a bit for
-//! each block says whether it is in use. To allocate is to set a bit, to free is to clear it: no lock that a fork could leave behind, no
-//! list that could be damaged. All sets lie in one range of addresses, so one comparison tells such a block from one of the system's.
-//! Nothing is mapped before the first [`ready`].
+//! The reserve consists of up to [`SETS`] sets, mapped one by one where there is need. A set has blocks of
+//! five sizes, and a bit for each block says whether it is in use. To allocate is to set a bit, to free is to
+//! clear it: no lock that a fork could leave behind, no list that could be damaged. All sets lie in one range
+//! of addresses, so one comparison tells such a block from one of the system's. Nothing is mapped before the
+//! first [`ready`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
@@ -24,14 +27,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Sizes of blocks, and of each the number in a set.
 const CLASSES: [(usize, usize); 5] = [(64, 2048), (256, 512), (1024, 128), (4096, 32), (16384, 8)];
-/// Bytes that the blocks of one size take in a set: the same for all, so that an address leads to its class by a division.
+/// Bytes that the blocks of one size take in a set: the same for all, so that an address leads to its class
+/// by a division.
 const CLASS_BYTES: usize = 128 * 1024;
 const SET_BYTES: usize = CLASS_BYTES * CLASSES.len();
-/// Sets at most. Another one is needed only when what lives long has come from the reserve. Their addresses are taken at once, which counts
-/// where a process may have a limited number of them.
+/// Sets at most. Another one is needed only when what lives long has come from the reserve. Their addresses
+/// are taken at once, which counts where a process may have a limited number of them.
 pub const SETS: usize = 4;
 const PAGE: usize = 4096;
-/// The end of the address space, where no block is: as the address of the first set, it makes every block one of the system's.
+/// The end of the address space, where no block is: as the address of the first set, it makes every block one
+/// of the system's.
 const NOWHERE: usize = usize::MAX - SETS * SET_BYTES;
 /// The size of the block that [`ready`] asks the system for, and gives back.
 const PROBE: usize = 16 * 1024;
@@ -67,7 +72,8 @@ struct Pool {
     open: AtomicU64,
     /// A bit for each block: it is in use.
     used: [[AtomicU64; WORDS]; SETS],
-    /// At least as many as there are blocks in use: counted before the bit is set, and until after it is cleared.
+    /// At least as many as there are blocks in use: counted before the bit is set, and until after it is
+    /// cleared.
     in_use: AtomicUsize,
 }
 
@@ -147,7 +153,8 @@ impl Pool {
         CLASSES[self.place(block).1].0
     }
 
-    /// Whether there is a set, and no block of any is in use. It is nearly always so, and then there is nothing to count.
+    /// Whether there is a set, and no block of any is in use. It is nearly always so, and then there is
+    /// nothing to count.
     #[inline]
     fn is_untouched(&self) -> bool {
         self.in_use.load(Ordering::Acquire) == 0 && self.open.load(Ordering::Acquire) != 0
@@ -171,7 +178,8 @@ impl Pool {
         })
     }
 
-    /// Maps what is missing until there are enough free blocks; false when that cannot be had. Several threads may do so at a time.
+    /// Maps what is missing until there are enough free blocks; false when that cannot be had. Several
+    /// threads may do so at a time.
     #[cold]
     fn fill(&self) -> bool {
         while !self.is_filled() {
@@ -213,8 +221,8 @@ impl Pool {
 /// Gives a set its memory: not on first use, when there may be none left.
 fn commit(set: usize) -> bool {
     let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(set);
-    // SAFETY: the set is part of the range that `Pool::base` has mapped for nothing else. A thread that has found the set open already may
-    // use its blocks meanwhile: neither call changes what is in them.
+    // SAFETY: the set is part of the range that `Pool::base` has mapped for nothing else. A thread that has
+    // found the set open already may use its blocks meanwhile: neither call changes what is in them.
     unsafe {
         if libc::mprotect(at, SET_BYTES, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return false;
@@ -230,8 +238,8 @@ fn commit(set: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Asks whether something may begin that allocates: the system still gives memory, and the reserve is full enough for what cannot be
-/// refused later.
+/// Asks whether something may begin that allocates: the system still gives memory, and the reserve is full
+/// enough for what cannot be refused later.
 #[inline]
 pub fn ready() -> Result<(), NoMemory> {
     let Ok(layout) = Layout::from_size_align(PROBE, 16) else { return Err(NoMemory) };
@@ -245,8 +253,8 @@ pub fn ready() -> Result<(), NoMemory> {
     if POOL.is_untouched() || POOL.fill() { Ok(()) } else { Err(NoMemory) }
 }
 
-/// Allocates from the system, never from the reserve: for whoever can report a failure. NULL when there is no memory. The layout must have
-/// a size. The block may be freed by [`Reserve`].
+/// Allocates from the system, never from the reserve: for whoever can report a failure. NULL when there is no
+/// memory. The layout must have a size. The block may be freed by [`Reserve`].
 pub fn try_allocate(layout: Layout) -> *mut u8 {
     assert!(layout.size() != 0);
     // SAFETY: the layout has a size, as asserted.
@@ -263,7 +271,8 @@ pub unsafe fn free(block: *mut u8, layout: Layout) {
     unsafe { System.dealloc(block, layout) };
 }
 
-/// `len` bytes, all zero, from the system; `None` when there is no memory. Long ones take memory only where they are used.
+/// `len` bytes, all zero, from the system; `None` when there is no memory. Long ones take memory only where
+/// they are used.
 pub fn try_zeroed(len: usize) -> Option<Box<[u8]>> {
     if len == 0 {
         return Some(Box::default());
@@ -272,21 +281,23 @@ pub fn try_zeroed(len: usize) -> Option<Box<[u8]>> {
     // SAFETY: the layout has a size.
     #[cfg(not(miri))]
     let bytes = unsafe { System.alloc_zeroed(layout) };
-    // SAFETY: the layout has a size. Miri tells its default allocator, which a Box gives back to, from the system's.
+    // SAFETY: the layout has a size. Miri tells its default allocator, which a Box gives back to, from the
+    // system's.
     #[cfg(miri)]
     let bytes = unsafe { std::alloc::alloc_zeroed(layout) };
     if bytes.is_null() {
         return None;
     }
-    // SAFETY: `len` initialised bytes with the layout of the slice, from the system: `Reserve`, or the default allocator, gives them back to it.
+    // SAFETY: `len` initialised bytes with the layout of the slice, from the system: `Reserve`, or the
+    // default allocator, gives them back to it.
     Some(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes, len)) })
 }
 
 /// The system's allocator, and the reserve behind it.
 pub struct Reserve;
 
-// SAFETY: a block is the system's, or one of the reserve whose bit was clear and is set now: nobody else has it until it is freed. Each is
-// given back to where it came from, which its address tells.
+// SAFETY: a block is the system's, or one of the reserve whose bit was clear and is set now: nobody else has
+// it until it is freed. Each is given back to where it came from, which its address tells.
 unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -315,7 +326,8 @@ unsafe impl GlobalAlloc for Reserve {
         if POOL.owns(block) {
             POOL.free(block);
         } else {
-            // SAFETY: the block was allocated here with this layout (GlobalAlloc::dealloc), and not from the reserve, so by the system.
+            // SAFETY: the block was allocated here with this layout (GlobalAlloc::dealloc), and not from the
+            // reserve, so by the system.
             unsafe { System.dealloc(block, layout) };
         }
     }
@@ -323,7 +335,8 @@ unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !POOL.owns(block) {
-            // SAFETY: the block was allocated here with this layout (GlobalAlloc::realloc), and not from the reserve, so by the system.
+            // SAFETY: the block was allocated here with this layout (GlobalAlloc::realloc), and not from the
+            // reserve, so by the system.
             let moved = unsafe { System.realloc(block, layout, size) };
             if !moved.is_null() {
                 return moved;
@@ -331,8 +344,9 @@ unsafe impl GlobalAlloc for Reserve {
         } else if size <= POOL.size(block) {
             return block;
         }
-        // SAFETY: `size` is not 0 and, rounded up to the alignment, not above isize::MAX (GlobalAlloc::realloc). The old block has
-        // `layout.size()` bytes, the new one at least `size`, and they are different blocks; the old one is not used afterwards.
+        // SAFETY: `size` is not 0 and, rounded up to the alignment, not above isize::MAX
+        // (GlobalAlloc::realloc). The old block has `layout.size()` bytes, the new one at least `size`, and
+        // they are different blocks; the old one is not used afterwards.
         unsafe {
             let layout_of_new = Layout::from_size_align_unchecked(size, layout.align());
             let new = self.alloc(layout_of_new);
@@ -435,7 +449,8 @@ mod tests {
     fn a_block_of_the_reserve_moves_to_the_system_when_it_grows() {
         assert_eq!(ready(), Ok(()));
         let block = POOL.allocate(layout(60, 8));
-        // SAFETY: the block has 60 bytes, then as many as `realloc` was asked for, and is freed once with its last layout.
+        // SAFETY: the block has 60 bytes, then as many as `realloc` was asked for, and is freed once with its
+        // last layout.
         unsafe {
             block.write_bytes(7, 60);
             assert_eq!(Reserve.realloc(block, layout(60, 8), 64), block);

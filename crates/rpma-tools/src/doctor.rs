@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma doctor`: what an RDMA program finds on this host, and how to mend what is wrong. Each finding is looked up when it is told: a file of
-//! the kernel, a call of the library, an attempt.
+//! `rpma doctor`: what an RDMA program finds on this host, and how to mend what is wrong. Each finding is
+//! looked up when it is told: a file of the kernel, a call of the library, an attempt.
 
 mod ddio;
 mod devices;
@@ -28,10 +28,11 @@ use system::System;
 
 /// Say what an RDMA program finds on this host, and how to mend what is wrong
 ///
-/// Prints a line for each thing that was looked at: ok, warn or FAIL, its name, what was found, and, where there is one, the command that
-/// mends it. With an address it also says how the host is reached; with a port, what is listening there. That is a connection attempt, which
-/// the program on the other side sees. The exit status is 0: all is well, 1: there are warnings, 2: something does not work, or the arguments
-/// are wrong.
+/// Prints a line for each thing that was looked at: ok, warn or FAIL, its name, what was found, and, where
+/// there is one, the command that mends it. With an address it also says how the host is reached; with a
+/// port, what is listening there. That is a connection attempt, which the program on the other side sees. The
+/// exit status is 0: all is well, 1: there are warnings, 2: something does not work, or the arguments are
+/// wrong.
 #[derive(Args)]
 pub(crate) struct Doctor {
     /// The other side: a host, or a host with the port of a server

@@ -38,8 +38,8 @@ fn has_capabilities(program: &Path) -> bool {
 /// How much of a program is searched for the name of a library.
 const SEARCHED: u64 = 64 << 20;
 
-/// Whether a program, be it an executable or a script, contains the name of one of the libraries, as for dlopen(3), and is not linked with that
-/// one. The names are those without version.
+/// Whether a program, be it an executable or a script, contains the name of one of the libraries, as for
+/// dlopen(3), and is not linked with that one. The names are those without version.
 pub(crate) fn may_load(program: &Path, libraries: &[&str]) -> bool {
     let needed = Headers::read(program).map_or(Vec::new(), |headers| headers.needed);
     let is_linked = |library: &&&str| needed.iter().any(|needed| needed.starts_with(library.as_bytes()));

@@ -18,10 +18,11 @@ pub(crate) enum Wake {
     Interrupted,
 }
 
-/// From now on SIGINT and SIGTERM end a wait instead of the process. Threads that exist already must have them blocked.
+/// From now on SIGINT and SIGTERM end a wait instead of the process. Threads that exist already must have
+/// them blocked.
 pub(crate) fn catch() -> io::Result<()> {
-    // SAFETY: an all-zero sigset_t is a value of that type, and sigemptyset makes it an empty one; the calls only write to it. The
-    // descriptor is new and nobody else's.
+    // SAFETY: an all-zero sigset_t is a value of that type, and sigemptyset makes it an empty one; the calls
+    // only write to it. The descriptor is new and nobody else's.
     let fd = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -42,7 +43,8 @@ pub(crate) fn catch() -> io::Result<()> {
     Ok(())
 }
 
-/// Until one of the descriptors is readable, or the moment has come. The signal stays, so that later waits end at once, too.
+/// Until one of the descriptors is readable, or the moment has come. The signal stays, so that later waits
+/// end at once, too.
 pub(crate) fn wait(fds: &[RawFd], until: Option<Instant>) -> io::Result<Wake> {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // poll(2) passes over a negative descriptor.

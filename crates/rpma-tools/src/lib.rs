@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma`: runs RDMA programs on machines without an RDMA device, says what works on a host and what does not, reads another host's memory,
-//! measures, and shows what
-//! programs do. One file a noun. The program is all that uses it, and what writes completions of its command line for shells.
+//! `rpma`: runs RDMA programs on machines without an RDMA device, says what works on a host and what does
+//! not, reads another host's memory, measures, and shows what programs do. One file a noun. The program is
+//! all that uses it, and what writes completions of its command line for shells.
 
 mod address;
 mod cpu;
@@ -41,7 +41,8 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Prints help, or what is wrong with the command line: 2, but for `rpma run`, whose other statuses are those of a program.
+/// Prints help, or what is wrong with the command line: 2, but for `rpma run`, whose other statuses are those
+/// of a program.
 fn usage(why: &clap::Error) -> ExitCode {
     let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     // Nobody is left to read it.

@@ -35,7 +35,8 @@ impl Messages {
         self.take().into_iter().map(|(_, message)| message).collect()
     }
 
-    /// Of those since the last call the one that says most of a failure: the last warning or error, otherwise the last one.
+    /// Of those since the last call the one that says most of a failure: the last warning or error, otherwise
+    /// the last one.
     pub(crate) fn reason(&self) -> Option<String> {
         reason(self.take())
     }

@@ -39,10 +39,11 @@ const INTERRUPTED: u8 = 130;
 
 /// Measure latency and bandwidth of RDMA operations
 ///
-/// The other side is `rpma perf serve`. Each combination of operation, size, threads and depth is measured for a while, and is a line of the
-/// result: operations and bytes per second, percentiles of the latency, and the processor time that an operation costs on both sides. The
-/// exit status is 0: all was measured, 1: the other side cannot be reached or has failed, 2: the arguments are wrong, or nothing could be
-/// tried or written, 130: Ctrl-C; what was measured until then is printed.
+/// The other side is `rpma perf serve`. Each combination of operation, size, threads and depth is measured
+/// for a while, and is a line of the result: operations and bytes per second, percentiles of the latency, and
+/// the processor time that an operation costs on both sides. The exit status is 0: all was measured, 1: the
+/// other side cannot be reached or has failed, 2: the arguments are wrong, or nothing could be tried or
+/// written, 130: Ctrl-C; what was measured until then is printed.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,

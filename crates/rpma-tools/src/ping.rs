@@ -28,9 +28,10 @@ const INTERRUPTED: u8 = 130;
 
 /// Read memory of another host over RDMA, once a second, and say how long that takes
 ///
-/// The other side is `rpma ping --serve`. Each read goes to its registered memory, and its data are compared; its program has no part in it. The
-/// lines are those of ping(8), and so is the summary at the end and on Ctrl-C. After a failure the connection is made anew. The exit status is
-/// 0: each read was answered, 1: at least one was not, 2: the arguments are wrong, or nothing could be tried, 130: Ctrl-C.
+/// The other side is `rpma ping --serve`. Each read goes to its registered memory, and its data are compared;
+/// its program has no part in it. The lines are those of ping(8), and so is the summary at the end and on
+/// Ctrl-C. After a failure the connection is made anew. The exit status is 0: each read was answered, 1: at
+/// least one was not, 2: the arguments are wrong, or nothing could be tried, 130: Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Ping {
     /// The other side
@@ -195,7 +196,8 @@ impl Ping {
         if self.quiet { Ok(()) } else { self.print(line, text) }
     }
 
-    /// At once, so that who reads it through a pipe sees it, and so that it is there should the process be killed.
+    /// At once, so that who reads it through a pipe sees it, and so that it is there should the process be
+    /// killed.
     fn print(&self, line: &Line<'_>, text: impl FnOnce() -> String) -> Result<(), String> {
         let text =
             if self.json { serde_json::to_string(line).map_err(|why| why.to_string())? } else { text() };

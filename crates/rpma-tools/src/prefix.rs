@@ -20,8 +20,8 @@ pub(crate) fn lib_dirs(prefix: &Path) -> [PathBuf; 3] {
     [prefix.join("lib"), prefix.join("lib").join(multiarch()), prefix.join("lib64")]
 }
 
-/// Where the library of a prefix may be: installed it has a directory of its own, which the dynamic linker does not search; in the prefix that
-/// `make` builds it has none.
+/// Where the library of a prefix may be: installed it has a directory of its own, which the dynamic linker
+/// does not search; in the prefix that `make` builds it has none.
 fn places(prefix: &Path, file: &str) -> impl Iterator<Item = PathBuf> {
     lib_dirs(prefix).into_iter().flat_map(move |dir| [dir.join("softverbs").join(file), dir.join(file)])
 }
@@ -33,7 +33,8 @@ fn executed() -> Option<PathBuf> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: the value of AT_EXECFN is the address of a C string that lives as long as the process (getauxval(3)).
+    // SAFETY: the value of AT_EXECFN is the address of a C string that lives as long as the process
+    // (getauxval(3)).
     let name = unsafe { CStr::from_ptr(name) };
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
 }

@@ -17,8 +17,8 @@ const LIBRARY: &str = "libsoftverbs.so";
 const AUDIT: &str = "libsoftverbs-dl.so";
 /// The libraries whose functions these are.
 const REPLACED: [&str; 2] = ["libibverbs.so", "librdmacm.so"];
-/// As env(1), timeout(1) and others: an error of their own, wrong options among them; a program that cannot be executed; one that does not
-/// exist.
+/// As env(1), timeout(1) and others: an error of their own, wrong options among them; a program that cannot
+/// be executed; one that does not exist.
 pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -44,8 +44,8 @@ impl Strict {
 /// Whether dlsym(3) finds soft0.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dlsym {
-    /// If the program or one of its arguments, or a file named by one, contains the name of libibverbs or librdmacm, and the file is not
-    /// linked with it
+    /// If the program or one of its arguments, or a file named by one, contains the name of libibverbs or
+    /// librdmacm, and the file is not linked with it
     Auto,
     /// In the program and whatever it starts
     On,
@@ -55,9 +55,10 @@ enum Dlsym {
 
 /// Run a program with the software RDMA device soft0
 ///
-/// The program and whatever it starts see a device soft0 that serves every address of the host, beside the RDMA devices of the host. It is
-/// preloaded (libsoftverbs.so), so the program needs no change. The exit status is that of the program; 125: an option is wrong, or the program
-/// cannot be run with the device, 126: it cannot be executed, 127: it was not found.
+/// The program and whatever it starts see a device soft0 that serves every address of the host, beside the
+/// RDMA devices of the host. It is preloaded (libsoftverbs.so), so the program needs no change. The exit
+/// status is that of the program; 125: an option is wrong, or the program cannot be run with the device, 126:
+/// it cannot be executed, 127: it was not found.
 #[derive(Args)]
 pub(crate) struct Run {
     /// Say what is done, and show the messages of soft0 at level info
@@ -104,8 +105,8 @@ impl Run {
         fault_rules::parse(&rules).map(drop).map_err(|wrong| format!("{from} {rules:?}: {wrong}"))
     }
 
-    /// Whether the audit library is needed. The programs that this one starts have it as well, and it is not for all: valgrind and
-    /// ThreadSanitizer fail with any audit library.
+    /// Whether the audit library is needed. The programs that this one starts have it as well, and it is not
+    /// for all: valgrind and ThreadSanitizer fail with any audit library.
     fn audits(&self, program: &Path) -> bool {
         match self.dlsym {
             Dlsym::On => true,
@@ -114,8 +115,8 @@ impl Run {
         }
     }
 
-    /// Whether an argument is, or names, a program or a script that may load the libraries: those of an interpreter, of a shell, of
-    /// timeout(1). Valgrind fails with an audit library.
+    /// Whether an argument is, or names, a program or a script that may load the libraries: those of an
+    /// interpreter, of a shell, of timeout(1). Valgrind fails with an audit library.
     fn starts_loader(&self, program: &Path) -> bool {
         let is_valgrind = program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"valgrind"));
         let may_load = |argument: &OsString| {
@@ -184,7 +185,8 @@ impl Run {
     }
 }
 
-/// Whether the dynamic linker has no overhead for function calls when there is an audit library, and passes it what dlsym(3) looks up.
+/// Whether the dynamic linker has no overhead for function calls when there is an audit library, and passes
+/// it what dlsym(3) looks up.
 fn can_audit() -> bool {
     // SAFETY: the version is a C string that is never freed.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
@@ -205,8 +207,8 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(is_program)
 }
 
-/// A library of the prefix that this program belongs to, or else that of the system. It is loaded to see whether it can be: the dynamic
-/// linker would run the program without it.
+/// A library of the prefix that this program belongs to, or else that of the system. It is loaded to see
+/// whether it can be: the dynamic linker would run the program without it.
 fn library(file: &str) -> Result<PathBuf, String> {
     let library = prefix::library(file).unwrap_or_else(|| file.into());
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;

@@ -26,12 +26,13 @@ const INTERRUPTED: u8 = 130;
 
 /// Show connections, operations, latencies and memory regions of processes that use librpma
 ///
-/// A process allows it with RPMA_METRICS=unix: in its environment. Rates and latencies are those since the table before. The exit status is 0:
-/// a table was printed, 1: no process serves its counters, 2: the arguments are wrong, or the output cannot be written, 130: Ctrl-C, after a
-/// last table.
+/// A process allows it with RPMA_METRICS=unix: in its environment. Rates and latencies are those since the
+/// table before. The exit status is 0: a table was printed, 1: no process serves its counters, 2: the
+/// arguments are wrong, or the output cannot be written, 130: Ctrl-C, after a last table.
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Sockets and files of RPMA_METRICS, and directories with such sockets; without one, where RPMA_METRICS=unix: puts them
+    /// Sockets and files of RPMA_METRICS, and directories with such sockets; without one, where
+    /// RPMA_METRICS=unix: puts them
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The time between two tables

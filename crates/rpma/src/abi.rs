@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Constants and layouts of the C interface. `include/librpma.h` is generated from here and from `capi`.
 //!
-//! The names are those of the C interface. No enum is ever constructed from a value passed in from C: such values
-//! arrive as plain integers ([`arg`]) and are checked where they are used.
+//! The names are those of the C interface. No enum is ever constructed from a value passed in from C: such
+//! values arrive as plain integers ([`arg`]) and are checked where they are used.
 
 #![forbid(unsafe_code)]
 #![allow(non_camel_case_types)]
@@ -202,7 +202,8 @@ pub struct rpma_completion_0_9 {
     pub op_status: ibv_wc_status,
 }
 
-/// The integer types in which enum arguments arrive from C: they may hold any value, so they are not the enums above.
+/// The integer types in which enum arguments arrive from C: they may hold any value, so they are not the
+/// enums above.
 ///
 /// cbindgen:ignore
 pub mod arg {

@@ -29,8 +29,9 @@ pub(crate) struct Transport {
 
 /// The access flags that a usage requires.
 ///
-/// If the device supports both, a region for flush is registered for both kinds of initiator: those that flush by a read
-/// and those that flush natively. An initiator chooses according to its own device and cannot know ours.
+/// If the device supports both, a region for flush is registered for both kinds of initiator: those that
+/// flush by a read and those that flush natively. An initiator chooses according to its own device and cannot
+/// know ours.
 pub(crate) fn access(usage: c_int, on: Transport) -> u32 {
     use self::{
         RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT as FLUSH_PERSISTENT,
@@ -52,12 +53,13 @@ pub(crate) fn on_demand(access: u32) -> bool {
     access & ON_DEMAND != 0
 }
 
-/// The access flags of the next attempt after registration with these flags failed with this errno. Each attempt has one
-/// bit more or less than the previous one:
+/// The access flags of the next attempt after registration with these flags failed with this errno. Each
+/// attempt has one bit more or less than the previous one:
 ///
-/// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device supports it (`odp`);
-/// * a device may accept a target of native flush to persistence only in persistent memory, and any device may reject
-///   such targets: the region is then registered only for initiators that flush by a read.
+/// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device
+///   supports it (`odp`);
+/// * a device may accept a target of native flush to persistence only in persistent memory, and any device
+///   may reject such targets: the region is then registered only for initiators that flush by a read.
 pub(crate) fn after_refusal(access: u32, errno: Option<c_int>, odp: bool) -> Option<u32> {
     let without = |bit: u32| (access & bit != 0).then_some(access & !bit);
     match errno {

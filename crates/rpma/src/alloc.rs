@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Fallible allocation of objects that C callers own: `Box::new` would abort instead of returning RPMA_E_NOMEM.
+//! Fallible allocation of objects that C callers own: `Box::new` would abort instead of returning
+//! RPMA_E_NOMEM.
 
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
@@ -17,8 +18,8 @@ impl<T> Slot<T> {
         if room.is_null() {
             return Err(Error::NoMem);
         }
-        // SAFETY: freshly allocated with T's layout by the system, from which the global allocator takes back what is its own, and
-        // MaybeUninit<T> may be uninitialised.
+        // SAFETY: freshly allocated with T's layout by the system, from which the global allocator takes back
+        // what is its own, and MaybeUninit<T> may be uninitialised.
         Ok(Self(unsafe { Box::from_raw(room) }))
     }
 
@@ -35,14 +36,16 @@ pub fn boxed<T>(value: T) -> Result<Box<T>> {
     Ok(Slot::new()?.fill(value))
 }
 
-/// Closes an object and frees its memory, without asking whose that is: the system's, as that of every [`Slot`].
+/// Closes an object and frees its memory, without asking whose that is: the system's, as that of every
+/// [`Slot`].
 ///
 /// # Safety
 /// The object must be from a [`Slot`].
 #[inline(always)]
 pub unsafe fn end<T, R>(object: Box<T>, close: impl FnOnce(T) -> R) -> R {
     let object = Box::into_raw(object);
-    // SAFETY: the value is moved out of its memory once. The caller guarantees that this is from `Slot::new`, with this layout.
+    // SAFETY: the value is moved out of its memory once. The caller guarantees that this is from `Slot::new`,
+    // with this layout.
     unsafe {
         let result = close(object.read());
         reserve::free(object.cast(), Layout::new::<T>());
@@ -50,7 +53,8 @@ pub unsafe fn end<T, R>(object: Box<T>, close: impl FnOnce(T) -> R) -> R {
     }
 }
 
-/// Asks whether something new may begin: whether there is memory for what cannot report that it has none ([`reserve`]).
+/// Asks whether something new may begin: whether there is memory for what cannot report that it has none
+/// ([`reserve`]).
 pub fn ready() -> Result<()> {
     reserve::ready().map_err(|_| Error::NoMem)
 }

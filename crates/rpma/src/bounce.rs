@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Registered copies of atomically written values, for queue pairs without inline data.
 //!
-//! A ring with a slot for every send work request that can be outstanding. The work requests of a queue pair complete in
-//! order, so when a slot is reused, the work request that used it has completed, or the send queue is full and posting
-//! fails. A slot must not be reused between being filled and being posted, so both are done under the lock. Connections
-//! whose queue pair supports inline data have neither the ring nor the lock.
+//! A ring with a slot for every send work request that can be outstanding. The work requests of a queue pair
+//! complete in order, so when a slot is reused, the work request that used it has completed, or the send
+//! queue is full and posting fails. A slot must not be reused between being filled and being posted, so both
+//! are done under the lock. Connections whose queue pair supports inline data have neither the ring nor the
+//! lock.
 
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -35,8 +36,8 @@ impl Bounce {
         let places = (max_send_wr as usize).max(1);
         let size = places.checked_mul(SIZE).ok_or(Error::NoMem)?;
         let memory = Mapping::new(size)?;
-        // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
-        // `mr`, so it stays mapped as long as the region.
+        // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared
+        // after `mr`, so it stays mapped as long as the region.
         let mr = unsafe { MrLocal::register_own(&domain, memory.addr(), size, RPMA_MR_USAGE_WRITE_SRC) }?;
         Ok(Self { next: Mutex::new(0), places, mr, memory })
     }
@@ -53,8 +54,8 @@ impl Bounce {
     pub unsafe fn post(&self, value: *const u8, post: impl FnOnce(ibv_sge) -> Result<()>) -> Result<()> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *next * SIZE;
-        // SAFETY: the caller guarantees SIZE readable bytes at `value`; the place is inside the mapping, and no
-        // outstanding request reads it.
+        // SAFETY: the caller guarantees SIZE readable bytes at `value`; the place is inside the mapping, and
+        // no outstanding request reads it.
         unsafe { ptr::copy_nonoverlapping(value, self.memory.addr().cast::<u8>().add(offset), SIZE) };
         post(self.mr.range(offset, SIZE as u32))?;
         *next = (*next + 1) % self.places;

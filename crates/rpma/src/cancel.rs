@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! pthread_cancel(3): a thread is not cancelled in the middle of a call of this library, only while a call waits for an event.
+//! pthread_cancel(3): a thread is not cancelled in the middle of a call of this library, only while a call
+//! waits for an event.
 //!
-//! Cancelling unwinds a thread without running what Rust runs at the end of a scope, so whatever it owned or had locked would stay so. There
-//! are three kinds of calls:
+//! Cancelling unwinds a thread without running what Rust runs at the end of a scope, so whatever it owned or
+//! had locked would stay so. There are three kinds of calls:
 //!
-//! * Those that call the control path of a provider, which may make system calls that are cancellation points, disable cancellation from
-//!   beginning to end ([`whole`]).
-//! * Those that wait for an event are cancellation points, as in the original library. They wait before they do anything else, when there is
-//!   nothing to lose, and disable cancellation as soon as there is an event.
+//! * Those that call the control path of a provider, which may make system calls that are cancellation
+//!   points, disable cancellation from beginning to end ([`whole`]).
+//! * Those that wait for an event are cancellation points, as in the original library. They wait before they
+//!   do anything else, when there is nothing to lose, and disable cancellation as soon as there is an event.
 //! * The others, on the data path or within an object, make no system call that is a cancellation point.
 
 use std::ffi::c_int;
@@ -24,8 +25,9 @@ unsafe extern "C" {
 #[inline(always)]
 pub fn whole<T>(body: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::uninit();
-    // SAFETY: `DISABLE` is PTHREAD_CANCEL_DISABLE, so the first call succeeds and has written `before` (pthread_setcancelstate(3)); the
-    // second is not asked for the former state. It does not act upon a request that came meanwhile: this is no cancellation point.
+    // SAFETY: `DISABLE` is PTHREAD_CANCEL_DISABLE, so the first call succeeds and has written `before`
+    // (pthread_setcancelstate(3)); the second is not asked for the former state. It does not act upon a
+    // request that came meanwhile: this is no cancellation point.
     unsafe {
         pthread_setcancelstate(DISABLE, before.as_mut_ptr());
         let result = body();

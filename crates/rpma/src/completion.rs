@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 const WC_FLUSH: ibv_wc_opcode::Type = 8;
 const WC_ATOMIC_WRITE: ibv_wc_opcode::Type = 9;
 
-/// The operation for a completion opcode. Native flush and native atomic write are reported as the operations that
-/// programs using this structure have always seen for them.
+/// The operation for a completion opcode. Native flush and native atomic write are reported as the operations
+/// that programs using this structure have always seen for them.
 fn operation(opcode: ibv_wc_opcode::Type) -> Option<rpma_op> {
     use rpma_op::*;
     Some(match opcode {
@@ -27,8 +27,8 @@ fn operation(opcode: ibv_wc_opcode::Type) -> Option<rpma_op> {
     })
 }
 
-/// Gets one completion. A failed operation has a completion like any other, in which only op_context and op_status are
-/// defined; undefined fields are not written.
+/// Gets one completion. A failed operation has a completion like any other, in which only op_context and
+/// op_status are defined; undefined fields are not written.
 ///
 /// # Safety
 /// `out` must be writable.
@@ -37,8 +37,9 @@ pub unsafe fn get(cq: &Cq, out: *mut rpma_completion) -> Result<()> {
     unsafe { store(&take(cq)?, out) }
 }
 
-/// Same as `get` for programs of release 0.9: their structure is shorter, they do not know writes with immediate data,
-/// and they expect the operation and the length of failed operations too, as far as the provider reports them.
+/// Same as `get` for programs of release 0.9: their structure is shorter, they do not know writes with
+/// immediate data, and they expect the operation and the length of failed operations too, as far as the
+/// provider reports them.
 ///
 /// # Safety
 /// `out` must be writable.
@@ -79,8 +80,8 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
         return Ok(());
     }
     let op = operation(wc.opcode).ok_or_else(|| unsupported(wc))?;
-    // SAFETY: the caller guarantees that `out` is writable; imm_data is initialised because the whole completion
-    // is.
+    // SAFETY: the caller guarantees that `out` is writable; imm_data is initialised because the whole
+    // completion is.
     unsafe {
         (&raw mut (*out).op).write(op);
         (&raw mut (*out).byte_len).write(wc.byte_len);
@@ -96,8 +97,8 @@ unsafe fn store(wc: &ibv_wc, out: *mut rpma_completion) -> Result<()> {
 /// # Safety
 /// `out` must be writable.
 unsafe fn store_0_9(wc: &ibv_wc, out: *mut rpma_completion_0_9) -> Result<()> {
-    // SAFETY: the caller guarantees that `out` is writable for the structure of 0.9, which ends with the status:
-    // nothing after it is written, not even padding.
+    // SAFETY: the caller guarantees that `out` is writable for the structure of 0.9, which ends with the
+    // status: nothing after it is written, not even padding.
     unsafe {
         (&raw mut (*out).op_context).write(wc.wr_id as *mut _);
         (&raw mut (*out).op_status).write(wc.status);

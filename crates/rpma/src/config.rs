@@ -130,11 +130,11 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started it ignores it: it would
-/// append to any file for them.
+/// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started
+/// it ignores it: it would append to any file for them.
 pub(crate) fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) {
-    // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which nothing does while the library
-    // is being loaded.
+    // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which
+    // nothing does while the library is being loaded.
     let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
     if !value.is_null() {
         // SAFETY: a value of the environment is a C string.
@@ -145,8 +145,9 @@ pub(crate) fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) 
     }
 }
 
-/// Takes the level and `json` from either end; the rest is the destination. A path may contain commas, but no word that could be
-/// another setting: of `info,debug` or `info,stderr,/a` the second word would otherwise become a file name.
+/// Takes the level and `json` from either end; the rest is the destination. A path may contain commas, but no
+/// word that could be another setting: of `info,debug` or `info,stderr,/a` the second word would otherwise
+/// become a file name.
 fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, LogError<'_>> {
     let (mut level, mut json, mut rest) = (None, false, Some(value));
     while let Some(left) = rest {
@@ -205,7 +206,8 @@ fn nearest(word: &[u8]) -> Option<&'static str> {
     LEVELS.into_iter().map(|(name, _)| name).filter(|name| common(name) > 0).max_by_key(|name| common(name))
 }
 
-/// Passes the value of a variable to `parse`; an empty string if it is not set, or in a privileged program (secure_getenv(3)).
+/// Passes the value of a variable to `parse`; an empty string if it is not set, or in a privileged program
+/// (secure_getenv(3)).
 fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     // Not through std, which would allocate.
     // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which a

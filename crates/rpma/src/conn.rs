@@ -57,7 +57,8 @@ pub enum AtomicWrite {
     Native(NativeQp),
 }
 
-/// The objects that a connection needs in addition to the resources of its request. Once they exist, nothing can fail.
+/// The objects that a connection needs in addition to the resources of its request. Once they exist, nothing
+/// can fail.
 pub struct ConnParts {
     flush: Flush,
     atomic_write: AtomicWrite,
@@ -90,7 +91,8 @@ impl ConnParts {
     pub fn assemble(self, res: Resources, pdata: PrivateData) -> Box<Conn> {
         let Self { flush, atomic_write, events, room } = self;
         if res.id.api().plain.is_some() {
-            // SAFETY: the provider counts, so this is its queue pair, which lives until the resources are closed.
+            // SAFETY: the provider counts, so this is its queue pair, which lives until the resources are
+            // closed.
             unsafe { metered::flushes_by(res.qp.as_ptr(), flush.target().addr) };
         }
         room.fill(Conn {
@@ -120,7 +122,8 @@ impl<'a> Migrated<'a> {
         Ok(Migrated { id, events: Some(events) })
     }
 
-    /// Keeps the migration and returns the channel, which the connection must keep longer than the identifier.
+    /// Keeps the migration and returns the channel, which the connection must keep longer than the
+    /// identifier.
     fn keep(mut self) -> EventChannel {
         // Taken only here, and `self` ends here.
         self.events.take().unwrap_or_else(|| unreachable!())
@@ -150,7 +153,8 @@ fn is_no_connection(event: rdma_cm_event_type::Type) -> bool {
     matches!(event, RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_REJECTED | RDMA_CM_EVENT_UNREACHABLE)
 }
 
-/// Calls `then` with the next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`, without a log message.
+/// Calls `then` with the next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`,
+/// without a log message.
 #[inline]
 pub fn next_cm_event<T>(events: &EventChannel, then: impl FnOnce(CmEvent) -> Result<T>) -> Result<T> {
     events.next_event(then).unwrap_or_else(|failed| {
@@ -277,8 +281,8 @@ impl Conn {
         use rpma_conn_event::*;
         let (kind, status) = (event.kind(), event.status());
         if kind == rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED {
-            // The active side receives private data with the event; the passive side has received them with the request.
-            // SAFETY: the event's private data live until it is acknowledged.
+            // The active side receives private data with the event; the passive side has received them with
+            // the request. SAFETY: the event's private data live until it is acknowledged.
             unsafe { self.pdata.receive(event.private_data()) }?;
         }
         if is_no_connection(kind) {
@@ -375,8 +379,8 @@ impl Conn {
         self.res.channel.as_ref().map(|channel| channel.as_ptr()).ok_or(Error::NotSharedChnl)
     }
 
-    /// Waits for a completion event of either completion queue on the shared channel. Returns the queue, whether it is the
-    /// receive completion queue, and whether it could be rearmed.
+    /// Waits for a completion event of either completion queue on the shared channel. Returns the queue,
+    /// whether it is the receive completion queue, and whether it could be rearmed.
     pub fn wait(&self) -> Result<(&Cq, bool, Result<()>)> {
         let channel = self.shared_channel()?;
         // SAFETY: the channel is alive as long as the connection.

@@ -65,12 +65,12 @@ impl ConnReq {
     /// The connection request delivered by an event. On failure the request is rejected.
     ///
     /// # Safety
-    /// The event must be a connection request of the domain's provider, not taken before; the domain's peer and the
-    /// configured shared receive queue must be alive and outlive the request.
+    /// The event must be a connection request of the domain's provider, not taken before; the domain's peer
+    /// and the configured shared receive queue must be alive and outlive the request.
     pub unsafe fn from_event(domain: Domain, event: &CmEvent, cfg: &ConnCfg) -> Result<Box<Self>> {
-        // SAFETY: the caller guarantees a connection request that was not taken before, so its identifier is ours
-        // alone, and that the peer and the shared receive queue outlive the request; the private data live until
-        // the event is acknowledged.
+        // SAFETY: the caller guarantees a connection request that was not taken before, so its identifier is
+        // ours alone, and that the peer and the shared receive queue outlive the request; the private data
+        // live until the event is acknowledged.
         unsafe {
             let id = CmId::of_request(domain.api, event.id());
             alloc::ready()?;
@@ -92,8 +92,8 @@ impl ConnReq {
         self.pdata.view()
     }
 
-    /// Sends an outgoing request or accepts an incoming one. The request is consumed in any case; an incoming one that
-    /// is not accepted because the private data are invalid is rejected.
+    /// Sends an outgoing request or accepts an incoming one. The request is consumed in any case; an incoming
+    /// one that is not accepted because the private data are invalid is rejected.
     ///
     /// # Safety
     /// The private data must be readable, and the domain's peer alive and outlive the connection.
@@ -106,9 +106,9 @@ impl ConnReq {
         alloc::ready()?;
         let mut param = conn_param(pdata);
         let Self { res, pdata, domain, passive } = self;
-        // An event may follow the accept immediately, and a thread that waits on the endpoint would receive it. The identifier
-        // is therefore migrated to the connection's own channel first. If that fails, the request is still unanswered, and is
-        // rejected.
+        // An event may follow the accept immediately, and a thread that waits on the endpoint would receive
+        // it. The identifier is therefore migrated to the connection's own channel first. If that fails, the
+        // request is still unanswered, and is rejected.
         // SAFETY: the caller guarantees that the peer outlives the connection.
         let parts = unsafe { ConnParts::new(domain, &res) }?;
         let mut conn = parts.assemble(res, pdata);

@@ -43,8 +43,8 @@ impl Cq {
             ),
         };
         let channel = shared.or(own_channel.as_ref()).map_or(std::ptr::null_mut(), CompChannel::as_ptr);
-        // SAFETY: the caller guarantees a live `ctx` and a shared channel that outlives the queue; an own channel
-        // is a field declared after the queue.
+        // SAFETY: the caller guarantees a live `ctx` and a shared channel that outlives the queue; an own
+        // channel is a field declared after the queue.
         let queue = unsafe { CompQueue::create(api, ctx, cqe, channel) }
             .map_err(|failed| provider_error!(failed, "context={ctx:p}, cqe={cqe}"))?;
         queue.request_notification().map_err(|failed| provider_error!(failed, ""))?;

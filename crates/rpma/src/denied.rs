@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Requests for an access that the remote memory region does not permit, as its descriptor says.
 //!
-//! They are posted all the same, as the completion of a request is where a program looks for an access error. iWARP has no answer to a
-//! write, so there the log is the only place that names it. All of this is out of the way of requests that are permitted.
+//! They are posted all the same, as the completion of a request is where a program looks for an access error.
+//! iWARP has no answer to a write, so there the log is the only place that names it. All of this is out of
+//! the way of requests that are permitted.
 
 use std::fmt;
 

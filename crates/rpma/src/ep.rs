@@ -68,7 +68,8 @@ impl Ep {
         &self,
         cfg: &ConnCfg,
     ) -> Result<std::result::Result<Box<ConnReq>, Unacknowledged>> {
-        // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the request.
+        // SAFETY: the caller guarantees that the peer and the configured shared receive queue outlive the
+        // request.
         next_cm_event(&self.events, |event| unsafe { self.take_event(event, cfg) })
     }
 
@@ -83,8 +84,8 @@ impl Ep {
             log_error!("unexpected event {} on a listening endpoint", cm_event_name(event.kind()));
             return Err(Error::Inval);
         }
-        // SAFETY: the event is a connection request, just taken off the channel; the caller guarantees that the
-        // peer and the configured shared receive queue outlive the request.
+        // SAFETY: the event is a connection request, just taken off the channel; the caller guarantees that
+        // the peer and the configured shared receive queue outlive the request.
         let req = unsafe { ConnReq::from_event(self.domain, &event, cfg) }?;
         Ok(match event.acknowledge() {
             Ok(()) => Ok(req),

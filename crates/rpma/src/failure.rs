@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Why the calling thread's last failed call failed, as a text.
 //!
-//! A call that fails has logged the reason, or its error code is the reason. Each error that is logged is kept here for the thread that
-//! logs it, whatever the threshold; the end of a failed call puts the name of the function in front of it. Nothing is allocated, so that a
-//! shortage of memory can be told.
+//! A call that fails has logged the reason, or its error code is the reason. Each error that is logged is
+//! kept here for the thread that logs it, whatever the threshold; the end of a failed call puts the name of
+//! the function in front of it. Nothing is allocated, so that a shortage of memory can be told.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -15,7 +15,8 @@ use crate::text::{Lossy, Text, function_of};
 /// Longer texts are truncated.
 const SIZE: usize = 512;
 
-/// Why a call fails. Functions that are inlined into the data path return this, so that only the cold path handles the text.
+/// Why a call fails. Functions that are inlined into the data path return this, so that only the cold path
+/// handles the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fail {
     Error(Error),
@@ -55,7 +56,8 @@ thread_local! {
     static FAILURE: RefCell<Failure> = const { RefCell::new(Failure { reason: Text::new(), text: Text::new() }) };
 }
 
-/// An error is logged, which the call under way may fail for. The first one is the cause, the others come of it.
+/// An error is logged, which the call under way may fail for. The first one is the cause, the others come of
+/// it.
 pub fn reason(message: fmt::Arguments<'_>) {
     FAILURE.with(|failure| {
         // A value that logs while it is formatted is not what failed.
@@ -68,7 +70,8 @@ pub fn reason(message: fmt::Arguments<'_>) {
     });
 }
 
-/// The error for an argument that is invalid, with which argument that is and why: not logged, as the caller has it.
+/// The error for an argument that is invalid, with which argument that is and why: not logged, as the caller
+/// has it.
 #[cold]
 #[inline(never)]
 pub fn invalid(why: fmt::Arguments<'_>) -> Error {
@@ -98,7 +101,8 @@ pub fn aside(log: impl FnOnce()) {
     }
 }
 
-/// A call has failed. `body` is the type name of the closure in the exported function that failed. The result is that of the call.
+/// A call has failed. `body` is the type name of the closure in the exported function that failed. The result
+/// is that of the call.
 #[cold]
 #[inline(never)]
 pub fn note(error: Error, body: &'static str) -> c_int {
@@ -134,7 +138,8 @@ pub fn note_invalid(why: &'static str, body: &'static str) -> c_int {
     note(Fail::Invalid(why).into(), body)
 }
 
-/// A call has returned something that failed: a completion or an event. `function` is that of the C interface.
+/// A call has returned something that failed: a completion or an event. `function` is that of the C
+/// interface.
 #[cold]
 pub fn report(function: &str, what: fmt::Arguments<'_>) {
     FAILURE.with(|failure| {
@@ -145,8 +150,8 @@ pub fn report(function: &str, what: fmt::Arguments<'_>) {
     });
 }
 
-/// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it is as long as the thread
-/// lives, and as it is until the next call fails.
+/// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it
+/// is as long as the thread lives, and as it is until the next call fails.
 pub fn last() -> *const c_char {
     FAILURE.with(|failure| {
         failure.try_borrow().map_or(c"".as_ptr(), |failure| CStr::as_ptr(failure.text.as_c_str()))

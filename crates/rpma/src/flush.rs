@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Flush by read-after-write: data written earlier are placed before the response to a read on the same connection is
-//! sent. Each connection has its own eight bytes for the response.
+//! Flush by read-after-write: data written earlier are placed before the response to a read on the same
+//! connection is sent. Each connection has its own eight bytes for the response.
 
 use rdma_sys::ibv_sge;
 
@@ -24,8 +24,8 @@ impl Flush {
     /// The domain's peer must be alive and outlive this object.
     pub unsafe fn new(domain: Domain) -> Result<Self> {
         let memory = Mapping::new(SIZE as usize)?;
-        // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared after
-        // `mr`, so it stays mapped as long as the region.
+        // SAFETY: the caller guarantees that the peer outlives this object; `memory` is a field declared
+        // after `mr`, so it stays mapped as long as the region.
         let mr =
             unsafe { MrLocal::register_own(&domain, memory.addr(), SIZE as usize, RPMA_MR_USAGE_READ_DST) }?;
         Ok(Self { mr, memory })

@@ -8,22 +8,24 @@
 //!                                            └── data path: provider::hot, straight through ibv_context.ops, for both
 //! ```
 //!
-//! An object is a `Box` whose pointer C holds. Objects copy from each other what they need later (a provider, a context, a raw handle)
-//! and never keep a reference to another object, because C decides the order in which they are deleted. Within an object, the order of
-//! the fields is the tear-down order.
+//! An object is a `Box` whose pointer C holds. Objects copy from each other what they need later (a provider,
+//! a context, a raw handle) and never keep a reference to another object, because C decides the order in
+//! which they are deleted. Within an object, the order of the fields is the tear-down order.
 //!
 //! * [`abi`]: the constants and layouts of the C interface, which are also the values of [`error::Error`].
-//! * [`provider`]: the control-path table, the selection of its implementation, the owning handles, and the data path: five inline
-//!   calls, and the native operations that only newer devices support.
+//! * [`provider`]: the control-path table, the selection of its implementation, the owning handles, and the
+//!   data path: five inline calls, and the native operations that only newer devices support.
 //! * [`metrics`]: counters of connections, operations and regions, served if `RPMA_METRICS` asks for them.
-//! * [`error`], [`failure`], [`log`], [`config`], [`alloc`]: the error enum, the text of the last failure, the log thresholds and sink, the
-//!   environment, fallible allocation.
+//! * [`error`], [`failure`], [`log`], [`config`], [`alloc`]: the error enum, the text of the last failure,
+//!   the log thresholds and sink, the environment, fallible allocation.
 //!
-//! The provider of a context is determined by the address of the context, never by its contents, and an object created from a context
-//! uses the provider of that context. Some verbs handles (protection domains, channels) are opaque here and never dereferenced; of the
-//! others, only the members that `verbs.h` itself reads inline are read.
+//! The provider of a context is determined by the address of the context, never by its contents, and an
+//! object created from a context uses the provider of that context. Some verbs handles (protection domains,
+//! channels) are opaque here and never dereferenced; of the others, only the members that `verbs.h` itself
+//! reads inline are read.
 //!
-//! A panic aborts the process, because it must not unwind into C. Loading the library starts no thread and opens no file descriptor.
+//! A panic aborts the process, because it must not unwind into C. Loading the library starts no thread and
+//! opens no file descriptor.
 #![allow(
     missing_docs,
     reason = "the contract of each function is documented where C programs see it, in librpma::capi"

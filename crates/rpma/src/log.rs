@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Logging: two thresholds, one sink, and the macros that the library logs with.
 //!
-//! All state is atomic, so any thread may log or change the settings at any time. Nothing is formatted unless the level
-//! passes the main threshold. Logging preserves errno and allocates nothing, so that a shortage of memory can be logged.
+//! All state is atomic, so any thread may log or change the settings at any time. Nothing is formatted unless
+//! the level passes the main threshold. Logging preserves errno and allocates nothing, so that a shortage of
+//! memory can be logged.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write};
@@ -29,7 +30,8 @@ pub type BuiltIn = fn(rpma_log_level, &Place<'_>, &Subject<'_>, &[u8]);
 
 static BUILT_IN: OnceLock<BuiltIn> = OnceLock::new();
 
-/// Installs the built-in function, when the library is loaded; before that nothing is logged. Only the first call counts.
+/// Installs the built-in function, when the library is loaded; before that nothing is logged. Only the first
+/// call counts.
 pub fn install(function: BuiltIn) {
     let _ = BUILT_IN.set(function);
 }
@@ -113,8 +115,9 @@ pub fn switch_off() {
     MAIN.store(OFF, Ordering::SeqCst);
 }
 
-/// Logs `format_args` at the given level, with its source location and function, and with `about` what it is about. The values are moved to where they are formatted, so that a
-/// function which has nothing to say does not even keep them in memory.
+/// Logs `format_args` at the given level, with its source location and function, and with `about` what it is
+/// about. The values are moved to where they are formatted, so that a function which has nothing to say does
+/// not even keep them in memory.
 macro_rules! log_at {
     ($level:ident, about $subject:expr; $($message:tt)+) => {{
         if $crate::log::is_kept($crate::abi::rpma_log_level::$level) {
@@ -156,7 +159,8 @@ macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($m
 /// Logs debugging detail.
 macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
 
-/// What a message is about, as far as that is known: members of a JSON line. The text of the message has it, too.
+/// What a message is about, as far as that is known: members of a JSON line. The text of the message has it,
+/// too.
 #[derive(Clone, Copy, Default)]
 pub struct Subject<'a> {
     /// The number of the connection's queue pair.
@@ -207,8 +211,8 @@ fn deliver(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, text
     }
     let mut name = Text::<128>::new();
     let _ = name.write_str(place.function);
-    // SAFETY: a non-null pointer was given to rpma_log_set_function as a function of exactly this C type, by a
-    // caller who promised that it stays callable from any thread until it is replaced.
+    // SAFETY: a non-null pointer was given to rpma_log_set_function as a function of exactly this C type, by
+    // a caller who promised that it stays callable from any thread until it is replaced.
     let function = unsafe { std::mem::transmute::<*mut rpma_log_function, LogFunction>(function) };
     // SAFETY: `function` is callable from any thread, as rpma_log_set_function requires; the four strings are
     // terminated and outlive the call, and the format takes one string.

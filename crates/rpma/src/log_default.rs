@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold; or what `RPMA_LOG` selects in their place.
+//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold; or what
+//! `RPMA_LOG` selects in their place.
 //!
-//! `RPMA_LOG` is read when the library is loaded, so whatever the program sets afterwards wins. syslog is opened when the library is loaded, not with the first message, so that a program which opens syslog with its
-//! own name afterwards keeps that name. Opening it sends nothing and opens no file descriptor.
+//! `RPMA_LOG` is read when the library is loaded, so whatever the program sets afterwards wins. syslog is
+//! opened when the library is loaded, not with the first message, so that a program which opens syslog with
+//! its own name afterwards keeps that name. Opening it sends nothing and opens no file descriptor.
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Write;
@@ -176,7 +178,8 @@ fn now() -> libc::timespec {
 /// Local time as "Mon DD HH:MM:SS.microseconds".
 fn write_time(line: &mut Text<LINE_SIZE>, now: libc::timespec) {
     let mut stamp = [0_u8; 45];
-    // SAFETY: an all-zero tm is a value of that type; localtime_r only writes to it, and strftime is given the size of its buffer.
+    // SAFETY: an all-zero tm is a value of that type; localtime_r only writes to it, and strftime is given
+    // the size of its buffer.
     let done = unsafe {
         let mut broken_down: libc::tm = std::mem::zeroed();
         !libc::localtime_r(&now.tv_sec, &mut broken_down).is_null()
@@ -240,7 +243,8 @@ fn open(path: &[u8]) -> Result<c_int, Errno> {
 }
 
 extern "C" fn at_load() {
-    // SAFETY: the name is a literal that lives as long as the library, and at_unload closes syslog before that ends.
+    // SAFETY: the name is a literal that lives as long as the library, and at_unload closes syslog before
+    // that ends.
     unsafe { libc::openlog(c"rpma".as_ptr(), libc::LOG_PID, libc::LOG_LOCAL7) };
     log::install(write);
     config::with_log(apply);
@@ -253,13 +257,14 @@ extern "C" fn at_unload() {
     unsafe { libc::closelog() };
 }
 
-// SAFETY: the loader calls what these sections point to, once each, with no other promises than that the C library
-// is usable; both functions only call into it.
+// SAFETY: the loader calls what these sections point to, once each, with no other promises than that the C
+// library is usable; both functions only call into it.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
-// SAFETY: the loader calls `at_unload` once, with the C library still usable; the function only calls into it.
+// SAFETY: the loader calls `at_unload` once, with the C library still usable; the function only calls into
+// it.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = at_unload;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whole pages of memory for the library's own registrations.
 //!
-//! They do not come from the heap: if a program forks, registered pages are not inherited by the child, which would lose
-//! the heap data on such a page.
+//! They do not come from the heap: if a program forks, registered pages are not inherited by the child, which
+//! would lose the heap data on such a page.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -33,7 +33,8 @@ pub struct MrLocal {
 
 impl MrLocal {
     /// # Safety
-    /// The domain's peer must be alive and outlive the region; the memory must stay mapped as long as the region.
+    /// The domain's peer must be alive and outlive the region; the memory must stay mapped as long as the
+    /// region.
     pub unsafe fn register(
         domain: &Domain,
         addr: *mut c_void,
@@ -157,7 +158,8 @@ impl MrLocal {
 // Linux has one number for both, so `advise` names it once.
 const _: () = assert!(ENOTSUP == EOPNOTSUPP);
 
-/// Registers memory with other access flags than those that were refused, as long as there are some left to try.
+/// Registers memory with other access flags than those that were refused, as long as there are some left to
+/// try.
 ///
 /// # Safety
 /// As for [`MrLocal::register`]; `api` must be the domain's, or the one behind it.

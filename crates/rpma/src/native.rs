@@ -29,7 +29,8 @@ pub struct NativeFlush {
 
 impl Native {
     /// # Safety
-    /// The identifier must have a queue pair that was created with exactly these operations and outlives the result.
+    /// The identifier must have a queue pair that was created with exactly these operations and outlives the
+    /// result.
     pub unsafe fn of(id: &CmId, created_with: u64, wanted: NativeOps) -> Self {
         if created_with == 0 {
             return Self::default();

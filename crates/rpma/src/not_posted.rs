@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Work requests that the provider refused: the error and its log line. None of this is on the path of accepted ones.
+//! Work requests that the provider refused: the error and its log line. None of this is on the path of
+//! accepted ones.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -12,8 +13,9 @@ use crate::error::{Errno, Error};
 use crate::log::Subject;
 use crate::provider::handles::{PeerName, identifier};
 
-/// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the compiler does not keep
-/// the second in a register for the case that the post fails: that would cost each post more than the store.
+/// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the
+/// compiler does not keep the second in a register for the case that the post fails: that would cost each
+/// post more than the store.
 #[repr(C)]
 pub(crate) struct Posted<Wr> {
     pub wr: MaybeUninit<Wr>,
@@ -35,12 +37,13 @@ fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
 /// The error for a request of the send queue.
 ///
 /// # Safety
-/// `request` must have a live queue pair of a connection and a request with every field set that belongs to its opcode, and at most one
-/// range; `remote` says whether it has a remote address.
+/// `request` must have a live queue pair of a connection and a request with every field set that belongs to
+/// its opcode, and at most one range; `remote` says whether it has a remote address.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remote: bool) -> Error {
-    // SAFETY: the caller guarantees a live queue pair, and that these fields are set, those of the remote address if `remote`.
+    // SAFETY: the caller guarantees a live queue pair, and that these fields are set, those of the remote
+    // address if `remote`.
     unsafe {
         let to = To::of((&raw const (*request).qp).read());
         let wr = (&raw const (*request).wr).cast::<ibv_send_wr>();
@@ -70,11 +73,13 @@ pub(crate) unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remot
 /// The error for a receive.
 ///
 /// # Safety
-/// `request` must have a readable request of at most one range, and a live queue pair of a connection, or NULL.
+/// `request` must have a readable request of at most one range, and a live queue pair of a connection, or
+/// NULL.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn receive(call: &'static str, ret: c_int, request: *const Posted<ibv_recv_wr>) -> Error {
-    // SAFETY: the caller guarantees a readable request, that its range is readable if it has one, and NULL or a live queue pair.
+    // SAFETY: the caller guarantees a readable request, that its range is readable if it has one, and NULL or
+    // a live queue pair.
     let (to, local, wr_id) = unsafe {
         let wr = (&raw const (*request).wr).cast::<ibv_recv_wr>();
         (
@@ -111,7 +116,8 @@ impl To {
         if qp.is_null() {
             return Self { peer: PeerName(None), connection: None };
         }
-        // SAFETY: the caller guarantees a live queue pair, whose identifier is in its context and lives longer.
+        // SAFETY: the caller guarantees a live queue pair, whose identifier is in its context and lives
+        // longer.
         let (id, connection) = unsafe { (PeerName::of(identifier(qp)), (&raw const (*qp).qp_num).read()) };
         Self { peer: id, connection: Some(connection) }
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Posting work requests: reads, writes, flushes, messages. No lock, no allocation, no formatting unless posting fails.
+//! Posting work requests: reads, writes, flushes, messages. No lock, no allocation, no formatting unless
+//! posting fails.
 //!
-//! A work request is not cleared first: only the fields that a provider reads for its opcode and flags are set. The
-//! devices check offsets and lengths against the memory regions; a length that a work request cannot express is
-//! rejected here.
+//! A work request is not cleared first: only the fields that a provider reads for its opcode and flags are
+//! set. The devices check offsets and lengths against the memory regions; a length that a work request cannot
+//! express is rejected here.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -72,7 +73,8 @@ struct Remote {
     rkey: u32,
 }
 
-/// Posts one send work request. `remote` must be given for one-sided opcodes, `imm` for those with immediate data.
+/// Posts one send work request. `remote` must be given for one-sided opcodes, `imm` for those with immediate
+/// data.
 #[inline(always)]
 fn post_send(
     qp: *mut ibv_qp,
@@ -94,7 +96,8 @@ trait Post {
     /// As for [`hot::post_send`].
     unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int;
 
-    /// Whether the request must be posted out of line, because the remote memory region does not permit this access.
+    /// Whether the request must be posted out of line, because the remote memory region does not permit this
+    /// access.
     fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool;
 }
 
@@ -153,9 +156,9 @@ fn post_send_by(
     let mut request = MaybeUninit::<Posted<ibv_send_wr>>::uninit();
     let mut bad_wr = MaybeUninit::<*mut ibv_send_wr>::uninit();
     let request = request.as_mut_ptr();
-    // SAFETY: every write is to a field of our own request, through its address. The queue pair is alive as long
-    // as its connection or request, which the caller has. The provider reads only fields that belong to the
-    // opcode, all of which are set, and keeps no address of the request or the range.
+    // SAFETY: every write is to a field of our own request, through its address. The queue pair is alive as
+    // long as its connection or request, which the caller has. The provider reads only fields that belong to
+    // the opcode, all of which are set, and keeps no address of the request or the range.
     let ret = unsafe {
         (&raw mut (*request).qp).write(qp);
         let p = (&raw mut (*request).wr).cast::<ibv_send_wr>();
@@ -183,7 +186,8 @@ fn post_send_by(
         }
         how.post(qp, p, bad_wr.as_mut_ptr())
     };
-    // SAFETY: the request and its range are still there, with every field that belongs to the opcode, and the queue pair is alive.
+    // SAFETY: the request and its range are still there, with every field that belongs to the opcode, and the
+    // queue pair is alive.
     if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, request, remote.is_some()) }.into()) }
 }
 
@@ -213,8 +217,8 @@ fn post_recv_with(
 #[inline(always)]
 fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
     post_recv_with("ibv_post_recv", qp, range, op_context, |wr, bad_wr| {
-        // SAFETY: the connection or request that the caller borrows keeps `qp` alive; `wr` and `bad_wr` are valid
-        // during the call.
+        // SAFETY: the connection or request that the caller borrows keeps `qp` alive; `wr` and `bad_wr` are
+        // valid during the call.
         unsafe { hot::post_recv(qp, wr, bad_wr) }
     })
 }
@@ -222,8 +226,8 @@ fn post_recv(qp: *mut ibv_qp, range: Option<ibv_sge>, op_context: *const c_void)
 #[inline(always)]
 fn post_srq_recv(srq: *mut ibv_srq, range: Option<ibv_sge>, op_context: *const c_void) -> Result<()> {
     post_recv_with("ibv_post_srq_recv", ptr::null_mut(), range, op_context, |wr, bad_wr| {
-        // SAFETY: the shared receive queue that the caller borrows keeps `srq` alive; `wr` and `bad_wr` are valid
-        // during the call.
+        // SAFETY: the shared receive queue that the caller borrows keeps `srq` alive; `wr` and `bad_wr` are
+        // valid during the call.
         unsafe { hot::post_srq_recv(srq, wr, bad_wr) }
     })
 }
@@ -307,7 +311,8 @@ fn one_sided_by(
     let given_flags = flags;
     let flags = send_flags(flags)?;
     let (range, remote) = match (local.mr, remote.mr) {
-        // Here the arguments are still in their registers, so that a permitted access saves nothing for the other call.
+        // Here the arguments are still in their registers, so that a permitted access saves nothing for the
+        // other call.
         (Some(_), Some(remote_mr)) if how.denies(remote_mr, operation.access, remote.offset, len as u64) => {
             return Err(
                 one_sided_denied(conn, operation, local, remote, len, given_flags, imm, op_context).into()
@@ -406,8 +411,9 @@ fn inline(src: *const u8) -> ibv_sge {
     ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 }
 }
 
-/// Posts an atomic write on a connection whose queue pair has native atomic write, or no inline data, or one that the remote region does not
-/// permit. The arguments are those of `atomic_write`, where they are, after its checks.
+/// Posts an atomic write on a connection whose queue pair has native atomic write, or no inline data, or one
+/// that the remote region does not permit. The arguments are those of `atomic_write`, where they are, after
+/// its checks.
 ///
 /// # Safety
 /// `src` must be readable for 8 bytes.
@@ -429,8 +435,8 @@ unsafe fn atomic_write_otherwise(
         denied.warn(conn, op_context as u64);
     }
     match conn.atomic_write() {
-        // SAFETY: the caller guarantees that `src` is readable for 8 bytes, and the connection keeps its queue
-        // pair alive.
+        // SAFETY: the caller guarantees that `src` is readable for 8 bytes, and the connection keeps its
+        // queue pair alive.
         AtomicWrite::Native(qp) => unsafe { native_atomic_write(conn, *qp, remote, src, flags, op_context) },
         // SAFETY: the caller guarantees that `src` is readable for 8 bytes.
         AtomicWrite::Bounce(bounce) => unsafe {
@@ -465,7 +471,8 @@ unsafe fn native_atomic_write(
     flags: u32,
     op_context: *const c_void,
 ) -> error::Result<()> {
-    // SAFETY: the caller guarantees a live queue pair with atomic write, which is the connection's, and 8 readable bytes at `src`.
+    // SAFETY: the caller guarantees a live queue pair with atomic write, which is the connection's, and 8
+    // readable bytes at `src`.
     let ret = unsafe {
         metered::native(conn.counted(), Kind::AtomicWrite, flags, || {
             qp.atomic_write(op_context as u64, flags, remote.rkey, remote.addr, src)
@@ -477,7 +484,8 @@ unsafe fn native_atomic_write(
     }
 }
 
-/// Posts an atomic write of 8 bytes of a local memory region, executed after all previously posted operations.
+/// Posts an atomic write of 8 bytes of a local memory region, executed after all previously posted
+/// operations.
 #[inline(always)]
 pub fn write_atomic(
     conn: &Conn,
@@ -586,12 +594,13 @@ fn flush_by(
             if !dst.permits(RemoteAccess::Flush, dst_offset, len as u64) {
                 denied_flush(dst, dst_offset, len as u64).warn(conn, op_context as u64);
             }
-            // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair with
-            // native flush.
+            // SAFETY: the connection keeps its queue pair alive, and `native` exists only for a queue pair
+            // with native flush.
             return Ok(unsafe { native_flush(conn, remote, request_len, kind, flags, op_context as u64) }?);
         }
     }
-    // A read stands for any length. No provider reads immediate data of one; there is the type for who counts.
+    // A read stands for any length. No provider reads immediate data of one; there is the type for who
+    // counts.
     let range = conn.flush().target();
     let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
     let kind = Some(u32::from_be(kind));

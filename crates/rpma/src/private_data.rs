@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Private data received from the remote peer.
 //!
-//! They may come, and be lost again, while another thread asks for them. So a copy is complete before it can be seen and stays where it is
-//! until its connection ends: who asks needs no lock.
+//! They may come, and be lost again, while another thread asks for them. So a copy is complete before it can
+//! be seen and stays where it is until its connection ends: who asks needs no lock.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -78,7 +78,8 @@ impl PrivateData {
             next: ptr::null_mut(),
             bytes: [const { MaybeUninit::uninit() }; u8::MAX as usize],
         })?);
-        // SAFETY: the copy is fresh and nobody else's, with room for every `len`; the caller guarantees `len` readable bytes at `data`.
+        // SAFETY: the copy is fresh and nobody else's, with room for every `len`; the caller guarantees `len`
+        // readable bytes at `data`.
         let view = unsafe {
             let bytes = (&raw mut (*copy).bytes).cast::<u8>();
             ptr::copy_nonoverlapping(data.cast::<u8>(), bytes, len.into());
@@ -91,7 +92,8 @@ impl PrivateData {
             return Ok(());
         }
         let link = |first| {
-            // SAFETY: the copy lives until the end, and only this thread, which has put it in, touches its link until it is in the list.
+            // SAFETY: the copy lives until the end, and only this thread, which has put it in, touches its
+            // link until it is in the list.
             unsafe { (*copy).next = first };
             Some(copy)
         };
@@ -107,7 +109,8 @@ impl PrivateData {
     /// The C view of the private data; NULL and 0 if there are none.
     #[inline]
     pub fn view(&self) -> &rpma_conn_private_data {
-        // SAFETY: NOTHING, or the view of a copy, which was complete before it could be seen here, is not changed and lives until the end.
+        // SAFETY: NOTHING, or the view of a copy, which was complete before it could be seen here, is not
+        // changed and lives until the end.
         unsafe { &*self.view.load(Ordering::Acquire) }
     }
 }

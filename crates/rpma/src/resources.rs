@@ -55,8 +55,8 @@ impl Resources {
         } else {
             None
         };
-        // SAFETY: the identifier keeps its context alive; the channel outlives both queues, here and by the order
-        // of the fields.
+        // SAFETY: the identifier keeps its context alive; the channel outlives both queues, here and by the
+        // order of the fields.
         let (cq, rcq) = unsafe {
             let cq = Cq::new(api, ctx, cfg.cq_size(), channel.as_ref())?;
             let rcq = match cfg.rcq_size() {
@@ -68,8 +68,8 @@ impl Resources {
         let recv_cq = srq_rcq.or(rcq.as_deref()).unwrap_or(&cq);
         let srq_ptr = srq.map_or(ptr::null_mut(), |srq| srq.as_ptr());
         let sizes = (cfg.sq_size(), cfg.rq_size());
-        // SAFETY: the caller guarantees that the peer and the shared receive queue outlive the queue pair, and
-        // the completion queues are declared after it.
+        // SAFETY: the caller guarantees that the peer and the shared receive queue outlive the queue pair,
+        // and the completion queues are declared after it.
         let create = |caps: &mut QpCaps| unsafe {
             id.create_queue_pair(domain.pd, cq.as_ptr(), recv_cq.as_ptr(), srq_ptr, caps)
         };
@@ -95,9 +95,9 @@ impl Resources {
     }
 }
 
-/// Creates a queue pair with inline data for an atomic write and with the native operations. If the device or its driver
-/// supports only part of this, it is created without inline data, or with fewer native operations, down to none. The first
-/// failure is reported.
+/// Creates a queue pair with inline data for an atomic write and with the native operations. If the device or
+/// its driver supports only part of this, it is created without inline data, or with fewer native operations,
+/// down to none. The first failure is reported.
 fn queue_pair(
     (max_send_wr, max_recv_wr): (u32, u32),
     wanted: u64,

@@ -69,7 +69,8 @@ impl Srq {
             .map_err(|failed| provider_error!(failed, "max_wr={rq_size}"))?;
         let rcq = match rcq_size {
             0 => None,
-            // SAFETY: the caller guarantees that the peer outlives the queue, and the context outlives the peer.
+            // SAFETY: the caller guarantees that the peer outlives the queue, and the context outlives the
+            // peer.
             size => Some(unsafe { Cq::new(api, ctx, size, None) }?),
         };
         Ok(Slot::new()?.fill(Self { rcq, queue }))

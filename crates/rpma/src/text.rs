@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Text without allocation: of bounded length, from bytes that may be no text, from names that the compiler knows.
+//! Text without allocation: of bounded length, from bytes that may be no text, from names that the compiler
+//! knows.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};

@@ -19,8 +19,8 @@ pub fn announce() {
 
 /// The file that this code was loaded from, as the loader knows it.
 fn path() -> &'static CStr {
-    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; what it gives for one in this library stays until the
-    // library is unloaded, and this code with it.
+    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; what it gives for one in
+    // this library stays until the library is unloaded, and this code with it.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let here: fn() = announce;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The dynamic symbols of an object that is loaded, with their version nodes: the parts of elf(5) and of the gABI that finding a function needs.
+//! The dynamic symbols of an object that is loaded, with their version nodes: the parts of elf(5) and of the
+//! gABI that finding a function needs.
 
 use libc::{c_char, c_void};
 use std::ffi::CStr;
@@ -94,7 +95,8 @@ impl Object {
         loop {
             // SAFETY: a dynamic section ends with DT_NULL, which has not been reached.
             let Entry { tag, value } = unsafe { entry.read() };
-            // The dynamic linker has made addresses of the values; on some architectures the section is read-only, and it has not.
+            // The dynamic linker has made addresses of the values; on some architectures the section is
+            // read-only, and it has not.
             let address = if value < base { value.wrapping_add(base) } else { value };
             match tag {
                 DT_NULL => break,
@@ -141,8 +143,9 @@ impl Object {
         let version = unsafe { self.versions.add(index as usize).read() } & !HIDDEN;
         let mut at = self.definitions;
         for _ in 0..self.count {
-            // SAFETY: DT_VERDEF is a list of DT_VERDEFNUM definitions, each with the distance to the next one; `first_name` is the distance to
-            // its name, an offset in DT_STRTAB. Both are aligned like words.
+            // SAFETY: DT_VERDEF is a list of DT_VERDEFNUM definitions, each with the distance to the next
+            // one; `first_name` is the distance to its name, an offset in DT_STRTAB. Both are aligned like
+            // words.
             unsafe {
                 let definition = at.cast::<Definition>().read();
                 if definition.index & !HIDDEN == version {
@@ -161,8 +164,9 @@ impl Object {
     /// The object must still be loaded.
     pub(crate) unsafe fn find(&self, name: &CStr, node: &CStr) -> Option<usize> {
         let wanted = hash_of(name);
-        // SAFETY: DT_GNU_HASH begins with the numbers of buckets, of the first symbol in it, of the words of its filter (8 bytes each), and a shift.
-        // The filter and the buckets follow, then the hash of each symbol, in chains that end with an odd one.
+        // SAFETY: DT_GNU_HASH begins with the numbers of buckets, of the first symbol in it, of the words of
+        // its filter (8 bytes each), and a shift. The filter and the buckets follow, then the hash of each
+        // symbol, in chains that end with an odd one.
         unsafe {
             let (buckets, first, words) =
                 (self.hash.read(), self.hash.add(1).read(), self.hash.add(2).read());

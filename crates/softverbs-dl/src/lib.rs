@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `libsoftverbs-dl.so`: programs that load libibverbs or librdmacm with dlopen(3) and look its functions up with dlsym(3) or dlvsym(3) find
-//! those of `libsoftverbs.so`, which is preloaded.
+//! `libsoftverbs-dl.so`: programs that load libibverbs or librdmacm with dlopen(3) and look its functions up
+//! with dlsym(3) or dlvsym(3) find those of `libsoftverbs.so`, which is preloaded.
 //!
-//! It is an audit library (rtld-audit(7), `LD_AUDIT`). The dynamic linker tells it of each object that it loads, and of each symbol of the two
-//! libraries that a caller looks up; what is returned then is the address that the caller gets. Unlike functions that take the place of dlsym
-//! itself, it does not come between the dynamic linker and its caller, whose own place decides what RTLD_NEXT and RTLD_DEFAULT are, and it costs
-//! nothing where other libraries are looked up.
+//! It is an audit library (rtld-audit(7), `LD_AUDIT`). The dynamic linker tells it of each object that it
+//! loads, and of each symbol of the two libraries that a caller looks up; what is returned then is the
+//! address that the caller gets. Unlike functions that take the place of dlsym itself, it does not come
+//! between the dynamic linker and its caller, whose own place decides what RTLD_NEXT and RTLD_DEFAULT are,
+//! and it costs nothing where other libraries are looked up.
 //!
-//! What is looked up is replaced if `libsoftverbs.so` has the name with the same version node. So functions that it leaves to the real library
-//! are those of the real library here, too. Its own lookups of the real functions are left alone.
+//! What is looked up is replaced if `libsoftverbs.so` has the name with the same version node. So functions
+//! that it leaves to the real library are those of the real library here, too. Its own lookups of the real
+//! functions are left alone.
 //!
-//! The dynamic linker loads audit libraries into a namespace of their own: this one has nothing in common with the program or with
-//! `libsoftverbs.so` but the memory that it reads.
+//! The dynamic linker loads audit libraries into a namespace of their own: this one has nothing in common
+//! with the program or with `libsoftverbs.so` but the memory that it reads.
 
 mod elf;
 
@@ -22,7 +24,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use elf::{LinkMap, Object, Symbol};
 
-/// The newest interface that the functions below are written for (LAV_CURRENT). 2 differs from 1 in what is not used here.
+/// The newest interface that the functions below are written for (LAV_CURRENT). 2 differs from 1 in what is
+/// not used here.
 const VERSION: c_uint = 2;
 /// In the result of [`la_objopen`]: bindings to symbols of this object are shown to [`la_symbind64`].
 const BIND_TO: c_uint = 1;
@@ -59,8 +62,9 @@ unsafe fn name_of<'a>(map: *const LinkMap) -> &'a [u8] {
     path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// Notes the preloaded library, and asks for what is bound to the two that it replaces. What identifies an object afterwards is its cookie,
-/// which the dynamic linker has set to the address of its link map (rtld-audit(7)).
+/// Notes the preloaded library, and asks for what is bound to the two that it replaces. What identifies an
+/// object afterwards is its cookie, which the dynamic linker has set to the address of its link map
+/// (rtld-audit(7)).
 ///
 /// # Safety
 ///
@@ -91,8 +95,8 @@ pub unsafe extern "C" fn la_objclose(cookie: *mut usize) -> c_uint {
     0
 }
 
-/// Returns the address that a symbol is bound to: another one than `symbol` has if it was looked up in one of the two libraries by somebody else
-/// than `libsoftverbs.so`, and that has the function, too.
+/// Returns the address that a symbol is bound to: another one than `symbol` has if it was looked up in one of
+/// the two libraries by somebody else than `libsoftverbs.so`, and that has the function, too.
 ///
 /// # Safety
 ///
@@ -106,8 +110,8 @@ pub unsafe extern "C" fn la_symbind64(
     flags: *mut c_uint,
     name: *const c_char,
 ) -> usize {
-    // SAFETY: all arguments are as rtld-audit(7) describes them: a copy of the symbol, whose value is the address, the cookies of the caller
-    // and of the defining object, flags, and a C string.
+    // SAFETY: all arguments are as rtld-audit(7) describes them: a copy of the symbol, whose value is the
+    // address, the cookies of the caller and of the defining object, flags, and a C string.
     let (given, by, defined_in, name) = unsafe {
         let looked_up = flags.read() & DLSYM != 0;
         flags.write(flags.read() | NO_CALLS);
@@ -121,7 +125,8 @@ pub unsafe extern "C" fn la_symbind64(
     if ours.is_null() || std::ptr::eq(by, ours) {
         return given;
     }
-    // SAFETY: both objects are loaded: the symbol is being bound to one of them, and the other one has not been closed.
+    // SAFETY: both objects are loaded: the symbol is being bound to one of them, and the other one has not
+    // been closed.
     unsafe {
         let (Some(real), Some(ours)) = (Object::of(defined_in), Object::of(ours)) else { return given };
         let Some(node) = real.node(index) else { return given };
@@ -129,7 +134,8 @@ pub unsafe extern "C" fn la_symbind64(
     }
 }
 
-/// Says nothing: no notice of activity is needed. The dynamic linker calls it when it begins and ends to load objects.
+/// Says nothing: no notice of activity is needed. The dynamic linker calls it when it begins and ends to load
+/// objects.
 ///
 /// # Safety
 ///

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The end of event channels.
 //!
-//! Programs destroy a channel while a thread of theirs still calls rdma_get_cm_event(3) on it: rping does when it ends. With librdmacm they get
-//! away with it, because all that it looks at is the number of a descriptor. So the last channels that were destroyed stay for a while: such a
-//! thread finds an empty channel, and waits as it would there.
+//! Programs destroy a channel while a thread of theirs still calls rdma_get_cm_event(3) on it: rping does
+//! when it ends. With librdmacm they get away with it, because all that it looks at is the number of a
+//! descriptor. So the last channels that were destroyed stay for a while: such a thread finds an empty
+//! channel, and waits as it would there.
 
 use rdma_sys::rdma_event_channel;
 use std::collections::VecDeque;
@@ -14,7 +15,8 @@ const KEPT: usize = 16;
 
 static DESTROYED: Mutex<VecDeque<usize>> = Mutex::new(VecDeque::new());
 
-/// Destroys a channel, unless it is NULL: in fact the one that was destroyed longest ago, when there are more than [`KEPT`].
+/// Destroys a channel, unless it is NULL: in fact the one that was destroyed longest ago, when there are more
+/// than [`KEPT`].
 ///
 /// # Safety
 ///

@@ -6,7 +6,8 @@ use rdma_sys::ibv_device;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
-/// A list that was given out: its address, its length with the NULL at the end, and the list of the real library, or NULL.
+/// A list that was given out: its address, its length with the NULL at the end, and the list of the real
+/// library, or NULL.
 struct Given {
     list: usize,
     length: usize,
@@ -32,7 +33,8 @@ fn real_devices() -> (*mut *mut ibv_device, Vec<*mut ibv_device>) {
     let mut count: c_int = 0;
     let list = real!("IBVERBS_1.1" ibv_get_device_list(&raw mut count => *mut c_int) -> *mut *mut ibv_device);
     let count = if list.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
-    // SAFETY: the list is not NULL if there is an element, and it has `count` elements (ibv_get_device_list(3)).
+    // SAFETY: the list is not NULL if there is an element, and it has `count` elements
+    // (ibv_get_device_list(3)).
     let devices = (0..count).map(|i| unsafe { list.add(i).read() }).collect();
     (list, devices)
 }
@@ -69,8 +71,8 @@ pub(crate) unsafe fn ibv_free_device_list(list: *mut *mut ibv_device) {
     };
     let real = match known {
         Some(known) => {
-            // SAFETY: the list was made by `ibv_get_device_list` above from a boxed slice of this length, and was freed by nobody else, as it was
-            // still noted.
+            // SAFETY: the list was made by `ibv_get_device_list` above from a boxed slice of this length, and
+            // was freed by nobody else, as it was still noted.
             drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, known.length)) });
             known.real as *mut *mut ibv_device
         }

@@ -24,7 +24,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// The level that the environment variable SOFTVERBS_LOG asks for: off, error, warn (the default), info, debug or trace.
+/// The level that the environment variable SOFTVERBS_LOG asks for: off, error, warn (the default), info,
+/// debug or trace.
 fn level() -> LevelFilter {
     let asked = softverbs::config::variable("SOFTVERBS_LOG");
     asked.and_then(|level| level.to_str()?.parse().ok()).unwrap_or(LevelFilter::Warn)
@@ -45,8 +46,9 @@ pub(crate) fn warn(text: &str) {
     }
 }
 
-/// Begins to use softverbs: connects its messages to stderr, and creates the descriptor for asynchronous events, which programs expect in the
-/// context wherever they have it from. Only the first call does anything.
+/// Begins to use softverbs: connects its messages to stderr, and creates the descriptor for asynchronous
+/// events, which programs expect in the context wherever they have it from. Only the first call does
+/// anything.
 pub(crate) fn begin() {
     if !CONNECTED.load(Ordering::Relaxed)
         && !CONNECTED.swap(true, Ordering::Relaxed)

@@ -13,14 +13,16 @@ pub(crate) fn was_called() -> bool {
     !HANDLE.load(Ordering::Relaxed).is_null()
 }
 
-/// The handle of the library, which a program that uses it has loaded already; a reference that is never given back. A search from the place
-/// of this library on (RTLD_NEXT) would not find a library that was loaded with RTLD_LOCAL, as extensions of Python do.
+/// The handle of the library, which a program that uses it has loaded already; a reference that is never
+/// given back. A search from the place of this library on (RTLD_NEXT) would not find a library that was
+/// loaded with RTLD_LOCAL, as extensions of Python do.
 fn library() -> *mut c_void {
     let known = HANDLE.load(Ordering::Acquire);
     if !known.is_null() {
         return known;
     }
-    // SAFETY: the name is a C string. The constructors of libibverbs do nothing that this call could be in the way of.
+    // SAFETY: the name is a C string. The constructors of libibverbs do nothing that this call could be in
+    // the way of.
     let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     HANDLE.store(handle, Ordering::Release);
     handle
@@ -120,8 +122,9 @@ macro_rules! real {
         if address.is_null() {
             <$return as $crate::real::Absent>::absent()
         } else {
-            // SAFETY: the function with this name and node has this signature (its manual page), and the address is not NULL. The caller of
-            // the exported function meets the requirements of that manual page.
+            // SAFETY: the function with this name and node has this signature (its manual page), and the
+            // address is not NULL. The caller of the exported function meets the requirements of that manual
+            // page.
             unsafe {
                 std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($type),*) -> $return>(address)($($arg),*)
             }
@@ -129,8 +132,9 @@ macro_rules! real {
     }};
 }
 
-/// Exports functions with a version node. Each is called in softverbs if the expression behind `if` is true, and else in the real library;
-/// without such an expression it is always softverbs'. The version script is made from the lines that begin with `exports!` and `fn`.
+/// Exports functions with a version node. Each is called in softverbs if the expression behind `if` is true,
+/// and else in the real library; without such an expression it is always softverbs'. The version script is
+/// made from the lines that begin with `exports!` and `fn`.
 macro_rules! exports {
     ($node:literal from $module:path, or the real library { $(
         fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $return:ty, if $ours:expr;
@@ -143,13 +147,14 @@ macro_rules! exports {
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
-            // SAFETY: the object that the caller hands over is valid (the manual page of the function), which is all that looking at whose it
-            // is needs.
+            // SAFETY: the object that the caller hands over is valid (the manual page of the function), which
+            // is all that looking at whose it is needs.
             #[allow(unused_unsafe)]
             let ours = unsafe { $ours };
             if ours {
                 $crate::messages::begin();
-                // SAFETY: the caller meets the requirements of the manual page, and the object is one of softverbs.
+                // SAFETY: the caller meets the requirements of the manual page, and the object is one of
+                // softverbs.
                 unsafe { soft::$name($($arg),*) }
             } else {
                 real!($node $name($($arg => $type),*) -> $return)
@@ -168,7 +173,8 @@ macro_rules! exports {
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
             $crate::messages::begin();
-            // SAFETY: the caller meets the requirements of the manual page, and every object of this library is one of softverbs.
+            // SAFETY: the caller meets the requirements of the manual page, and every object of this library
+            // is one of softverbs.
             unsafe { soft::$name($($arg),*) }
         }
     )* };

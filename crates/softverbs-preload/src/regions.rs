@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Memory regions of `soft0`, and what ibv_fork_init(3) asks for.
 //!
-//! After that call the real library keeps the memory of regions from children (MADV_DONTFORK), because a device goes on with pages that the
-//! parent may lose to a child. The software device has no such need. But a program that passes here is to pass on a device, and
-//! ibv_rereg_mr(3) has results for it, so it is done in the same way, by the functions of the real library: they count what regions have in
-//! common, and do nothing before ibv_fork_init, or where the kernel copies such pages at the fork. On-demand regions are left alone, as
-//! devices do.
+//! After that call the real library keeps the memory of regions from children (MADV_DONTFORK), because a
+//! device goes on with pages that the parent may lose to a child. The software device has no such need. But a
+//! program that passes here is to pass on a device, and ibv_rereg_mr(3) has results for it, so it is done in
+//! the same way, by the functions of the real library: they count what regions have in common, and do nothing
+//! before ibv_fork_init, or where the kernel copies such pages at the fork. On-demand regions are left alone,
+//! as devices do.
 
 use libc::{c_int, c_uint, c_void};
 use rdma_sys::{ibv_mr, ibv_pd};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rsockets, which the real librdmacm builds on the private part of its own identifiers: they would find those of softverbs. So none can be
-//! created. All other functions of rsockets are left to the real library: they also take plain descriptors, which programs rely on.
+//! rsockets, which the real librdmacm builds on the private part of its own identifiers: they would find
+//! those of softverbs. So none can be created. All other functions of rsockets are left to the real library:
+//! they also take plain descriptors, which programs rely on.
 
 use libc::c_int;
 

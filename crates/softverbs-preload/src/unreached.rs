@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A warning for programs that this library does not reach: they load libibverbs with dlopen(3) and look its functions up with dlsym(3), which
-//! finds those of libibverbs unless `libsoftverbs-dl.so` is loaded, too. Such a program finds no device, and nothing else says why.
+//! A warning for programs that this library does not reach: they load libibverbs with dlopen(3) and look its
+//! functions up with dlsym(3), which finds those of libibverbs unless `libsoftverbs-dl.so` is loaded, too.
+//! Such a program finds no device, and nothing else says why.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,8 @@ const AUDIT: &[u8] = b"libsoftverbs-dl.so";
 static IS_LINKED: AtomicBool = AtomicBool::new(false);
 
 fn is_loaded() -> bool {
-    // SAFETY: the name is a C string. The library is not loaded by this call, and a reference to one that is loaded is given back.
+    // SAFETY: the name is a C string. The library is not loaded by this call, and a reference to one that is
+    // loaded is given back.
     unsafe {
         let handle = libc::dlopen(LIBIBVERBS.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         !handle.is_null() && libc::dlclose(handle) == 0

@@ -28,11 +28,13 @@ pub(crate) unsafe fn ours<T: OfContext>(object: *const T) -> bool {
     !object.is_null() && softverbs::owns(unsafe { object.cast::<*const ibv_context>().read() })
 }
 
-/// Whether the object that an asynchronous event is about belongs to `soft0`. Events of ports and devices are not ours: there are none.
+/// Whether the object that an asynchronous event is about belongs to `soft0`. Events of ports and devices are
+/// not ours: there are none.
 ///
 /// # Safety
 ///
-/// `event` must point to an event that ibv_get_async_event(3) has returned, whose object has not been destroyed.
+/// `event` must point to an event that ibv_get_async_event(3) has returned, whose object has not been
+/// destroyed.
 pub(crate) unsafe fn ours_in(event: *const ibv_async_event) -> bool {
     use ibv_event_type::*;
     // SAFETY: `event` points to an event, whose type says which member of the union is in use.
@@ -51,7 +53,7 @@ pub(crate) unsafe fn ours_in(event: *const ibv_async_event) -> bool {
             | IBV_EVENT_SRQ_ERR
             | IBV_EVENT_SRQ_LIMIT_REACHED
     );
-    // SAFETY: the members for queue pairs, completion queues and shared receive queues are addresses of objects, all at the same place; the
-    // object has not been destroyed.
+    // SAFETY: the members for queue pairs, completion queues and shared receive queues are addresses of
+    // objects, all at the same place; the object has not been destroyed.
     about_object && unsafe { ours(event.element.srq) }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A value that one thread hands to another: `order relaxed` is a race, which helgrind and DRD must report, `order release`, `order lock`
-//! and `order arc` are none. tools/check-threads runs all four, so that neither silence nor noise passes unnoticed.
+//! A value that one thread hands to another: `order relaxed` is a race, which helgrind and DRD must report,
+//! `order release`, `order lock` and `order arc` are none. tools/check-threads runs all four, so that neither
+//! silence nor noise passes unnoticed.
 
 #[cfg(visible_sync)]
 extern crate visible_sync as std;

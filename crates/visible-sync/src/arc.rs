@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Shared ownership: the counts of std's `Arc`, with a load in the place of the fence before the last owner drops the value.
+//! Shared ownership: the counts of std's `Arc`, with a load in the place of the fence before the last owner
+//! drops the value.
 
 use std::fmt;
 use std::marker::{PhantomData, Unsize};
@@ -146,7 +147,8 @@ impl<T: ?Sized> Weak<T> {
         if raw.cast::<()>().addr() == usize::MAX {
             return None;
         }
-        // SAFETY: not dangling, so the memory lives as long as this; the counts are never borrowed exclusively.
+        // SAFETY: not dangling, so the memory lives as long as this; the counts are never borrowed
+        // exclusively.
         Some(unsafe { (&*addr_of!((*raw).strong), &*addr_of!((*raw).weak)) })
     }
 

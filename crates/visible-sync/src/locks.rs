@@ -10,7 +10,8 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 pub struct Mutex<T: ?Sized> {
     lock: UnsafeCell<libc::pthread_mutex_t>,
-    /// The address at which it was locked last, or 0. The tools know a mutex by that, and it may have moved since.
+    /// The address at which it was locked last, or 0. The tools know a mutex by that, and it may have moved
+    /// since.
     used: AtomicUsize,
     value: UnsafeCell<T>,
 }

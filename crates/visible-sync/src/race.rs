@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The module `race` of once_cell, as far as it is used here: each thread may make the value, and the first one stays.
+//! The module `race` of once_cell, as far as it is used here: each thread may make the value, and the first
+//! one stays.
 
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;

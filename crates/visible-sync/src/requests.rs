@@ -18,8 +18,9 @@ const DRD_STORES: usize = tool(b'D', b'R') + 7;
 #[inline(always)]
 fn request(what: usize, a: usize, b: usize) {
     let block = [what, a, b, 0, 0, 0];
-    // SAFETY: four rotations by 128 bits in all leave rdi as it was, and an exchange of a register with itself changes nothing. Valgrind,
-    // which recognizes the sequence, reads the block at rax and puts its answer into rdx.
+    // SAFETY: four rotations by 128 bits in all leave rdi as it was, and an exchange of a register with
+    // itself changes nothing. Valgrind, which recognizes the sequence, reads the block at rax and puts its
+    // answer into rdx.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
@@ -31,7 +32,8 @@ fn request(what: usize, a: usize, b: usize) {
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the sequence of a client request is known for x86_64 only");
 
-/// What this thread has done so far happens before what another thread does after [`after`] of the same address.
+/// What this thread has done so far happens before what another thread does after [`after`] of the same
+/// address.
 #[inline(always)]
 pub fn before(addr: usize) {
     request(BEFORE, addr, 0);
@@ -47,8 +49,8 @@ pub fn forget(addr: usize) {
     request(HG_FORGET, addr, 0);
 }
 
-/// Runs an atomic operation on `len` bytes at `addr`, which is no race with another one. Helgrind ignores the bytes until they are freed,
-/// DRD what this thread does in the meantime.
+/// Runs an atomic operation on `len` bytes at `addr`, which is no race with another one. Helgrind ignores the
+/// bytes until they are freed, DRD what this thread does in the meantime.
 #[inline(always)]
 pub fn atomically<R>(addr: usize, len: usize, operation: impl FnOnce() -> R) -> R {
     request(HG_UNTRACKED, addr, len);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the system's random source gives to the code under test: with `--cfg getrandom_backend="custom"` the same numbers for each input,
-//! so that STags, and with them coverage and findings, do not differ from run to run.
+//! What the system's random source gives to the code under test: with `--cfg getrandom_backend="custom"` the
+//! same numbers for each input, so that STags, and with them coverage and findings, do not differ from run to
+//! run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

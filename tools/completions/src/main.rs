@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Writes the completions of the command line of `rpma`, for bash, zsh and fish.
 //!
-//! `cargo run -p completions -- DIR` writes `DIR/rpma.bash`, `DIR/_rpma` and `DIR/rpma.fish`. The same source gives the same bytes.
+//! `cargo run -p completions -- DIR` writes `DIR/rpma.bash`, `DIR/_rpma` and `DIR/rpma.fish`. The same source
+//! gives the same bytes.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Writes `include/librpma.h` from the exported functions and their documentation.
 //!
-//! cbindgen does the translation; this program then gives the text the shape of a C header: comments in C style,
-//! macros in parentheses, and the one type that Rust cannot express, the variadic function type of the log function.
+//! cbindgen does the translation; this program then gives the text the shape of a C header: comments in C
+//! style, macros in parentheses, and the one type that Rust cannot express, the variadic function type of the
+//! log function.
 //!
 //! `cargo run -p header` writes the header in its place, `cargo run -p header -- FILE` to a file.
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The EXAMPLE section of a page: the lines of `examples/` that call the function. They are taken from programs that are
-//! compiled without warnings and run by each test, so the manual cannot show code that does not work.
+//! The EXAMPLE section of a page: the lines of `examples/` that call the function. They are taken from
+//! programs that are compiled without warnings and run by each test, so the manual cannot show code that does
+//! not work.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +14,8 @@ const WIDTH: usize = 70;
 /// Lines of code above which another place is looked for.
 const LONG: usize = 16;
 
-/// Where the first call in reading order is not the one to learn from: function, program, and which of its calls.
+/// Where the first call in reading order is not the one to learn from: function, program, and which of its
+/// calls.
 const BETTER: [(&str, &str, usize); 11] = [
     ("rpma_atomic_write", "06-atomic-write/client", 1),
     ("rpma_conn_cfg_new", "13-shared-completion-channel/server", 0),
@@ -111,7 +113,8 @@ impl Program {
         found
     }
 
-    /// The lines between two blank ones around a line of a function's body, or more of them until braces match.
+    /// The lines between two blank ones around a line of a function's body, or more of them until braces
+    /// match.
     fn paragraph(&self, at: usize) -> (usize, usize) {
         let outside = |line: &String| line.trim().is_empty() || !line.starts_with('\t');
         let mut from = self.lines[..at].iter().rposition(outside).map_or(0, |i| i + 1);
@@ -136,7 +139,8 @@ impl Program {
         (from, to)
     }
 
-    /// The declarations of local variables that these lines use and do not declare, the last one of each name.
+    /// The declarations of local variables that these lines use and do not declare, the last one of each
+    /// name.
     fn declarations(&self, from: usize, to: usize) -> Vec<String> {
         let code = &self.lines[from..to];
         let start = self.lines[..from].iter().rposition(|line| line == "{").unwrap_or(from);
@@ -273,7 +277,8 @@ fn joined<'a>(lines: impl Iterator<Item = &'a String>) -> Vec<String> {
     joined
 }
 
-/// A line of code on as many lines as it takes: broken at a blank that is in no string, at best after a comma.
+/// A line of code on as many lines as it takes: broken at a blank that is in no string, at best after a
+/// comma.
 fn wrapped(line: &str) -> Vec<String> {
     let blanks = line.len() - line.trim_start().len();
     let indent = " ".repeat(blanks + if is_comment(line) { 3 } else { 4 });

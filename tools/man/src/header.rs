@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What `include/librpma.h` declares. The header is made from the doc comments in `src/capi` and checked to be current, and
-//! it has the C forms; so it, and not the Rust source, is what the pages are made from.
+//! What `include/librpma.h` declares. The header is made from the doc comments in `src/capi` and checked to
+//! be current, and it has the C forms; so it, and not the Rust source, is what the pages are made from.
 
 use crate::doc::Doc;
 

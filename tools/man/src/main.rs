@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Writes the manual pages: in section 3 one a function, from `include/librpma.h` and `examples/`; in sections 1 and 7 those in `man/`.
+//! Writes the manual pages: in section 3 one a function, from `include/librpma.h` and `examples/`; in
+//! sections 1 and 7 those in `man/`.
 //!
-//! `cargo run -p man -- DIR` writes `DIR/man1/*.1`, `DIR/man3/*.3` and `DIR/man7/*.7`. The same source gives the same bytes: the date of the
-//! pages is that of [`CHANGED`], or of `SOURCE_DATE_EPOCH` where that is set.
+//! `cargo run -p man -- DIR` writes `DIR/man1/*.1`, `DIR/man3/*.3` and `DIR/man7/*.7`. The same source gives
+//! the same bytes: the date of the pages is that of [`CHANGED`], or of `SOURCE_DATE_EPOCH` where that is set.
 
 mod doc;
 mod example;

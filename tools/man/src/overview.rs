@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The pages of sections 1 and 7: written by hand in `man/`, with the lists that the source and the examples know better put in where a
-//! line names them.
+//! The pages of sections 1 and 7: written by hand in `man/`, with the lists that the source and the examples
+//! know better put in where a line names them.
 
 use roff::{Roff, bold, italic, roman};
 
@@ -132,7 +132,8 @@ fn soft_settings(header: &Header) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// docs/configuration.md repeats the settings for those who have not installed the manual: with the same words and defaults.
+    /// docs/configuration.md repeats the settings for those who have not installed the manual: with the same
+    /// words and defaults.
     #[test]
     fn the_configuration_page_has_the_settings_as_they_are() {
         let page = include_str!("../../../docs/configuration.md");

@@ -8,8 +8,8 @@ use crate::header::Header;
 /// Columns of a line of source.
 const WIDTH: usize = 79;
 
-/// Parameter names that are also ordinary words. They are marked as parameters only at the start of a phrase or after a word of
-/// [`LEADING`].
+/// Parameter names that are also ordinary words. They are marked as parameters only at the start of a phrase
+/// or after a word of [`LEADING`].
 const ORDINARY: [&str; 13] = [
     "advice",
     "event",

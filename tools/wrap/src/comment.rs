@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Comments that have lines of their own: their marks are taken off, their text is filled, and the marks are put back.
+//! Comments that have lines of their own: their marks are taken off, their text is filled, and the marks are
+//! put back.
 
 use crate::Kind;
 use crate::lexer::comments;
@@ -42,7 +43,8 @@ pub(crate) fn wrap(text: &str, kind: Kind) -> String {
     joined
 }
 
-/// The lines with a comment, or of Markdown, that are too long and could be shorter: their numbers and columns.
+/// The lines with a comment, or of Markdown, that are too long and could be shorter: their numbers and
+/// columns.
 pub(crate) fn too_long(text: &str, kind: Kind) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut has_text = vec![kind == Kind::Markdown; lines.len()];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Finds and wraps the long lines of comments in Rust and C (110 columns), and of Markdown (150).
 //!
-//! rustfmt leaves the width of comments alone, and nothing else looks at it. A paragraph that has a long line is filled
-//! anew; all others stay as they are, and so does what is aligned by hand: code, tables, headings, diagrams. What cannot
-//! be wrapped, such as a comment behind code, is only found.
+//! rustfmt leaves the width of comments alone, and nothing else looks at it. A paragraph that has a long line
+//! is filled anew; all others stay as they are, and so does what is aligned by hand: code, tables, headings,
+//! diagrams. What cannot be wrapped, such as a comment behind code, is only found.
 
 mod comment;
 mod lexer;

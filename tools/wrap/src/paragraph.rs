@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Paragraphs of text without what marks a comment: which lines belong together, and how they are filled.
 
-/// Fills the paragraphs that have a line of more than `width` columns. The lines are returned as they are where
-/// nothing changes.
+/// Fills the paragraphs that have a line of more than `width` columns. The lines are returned as they are
+/// where nothing changes.
 pub(crate) fn fill(lines: &[&str], width: usize) -> Vec<String> {
     let mut out = Vec::new();
     let mut fence = None;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Data Direct I/O: whether what an adapter writes goes to the processor's caches, as the root port above it is set.
+//! Data Direct I/O: whether what an adapter writes goes to the processor's caches, as the root port above it
+//! is set.
 //!
-//! On Xeon Scalable of the first two generations the register perfctrlsts_0 (offset 180h of a root port's configuration space) has the bit
-//! Use_Allocating_Flow_Wr (7): set, writes allocate in the last-level cache. Others have no documented register, so nothing is said of them.
+//! On Xeon Scalable of the first two generations the register perfctrlsts_0 (offset 180h of a root port's
+//! configuration space) has the bit Use_Allocating_Flow_Wr (7): set, writes allocate in the last-level cache.
+//! Others have no documented register, so nothing is said of them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

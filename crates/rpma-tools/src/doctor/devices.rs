@@ -216,8 +216,8 @@ fn permission_fix(system: &System, path: &str) -> String {
 }
 
 fn group_name(gid: u32) -> Option<String> {
-    // SAFETY: getgrgid takes any number; nothing else in this program asks for a group, so that what the result points to stays until the
-    // end of this function.
+    // SAFETY: getgrgid takes any number; nothing else in this program asks for a group, so that what the
+    // result points to stays until the end of this function.
     unsafe {
         let group = libc::getgrgid(gid);
         if group.is_null() {

@@ -130,7 +130,8 @@ fn package(path: &Path) -> Option<String> {
         .or_else(|| output("rpm", &["-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE}", path]))
 }
 
-/// The files of the name that the dynamic linker knows, that LD_LIBRARY_PATH names, or that are in the usual places.
+/// The files of the name that the dynamic linker knows, that LD_LIBRARY_PATH names, or that are in the usual
+/// places.
 fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
     let cache = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
         .iter()
@@ -146,7 +147,8 @@ fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
     cached.chain(in_dirs).chain(own.map(Path::to_owned)).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// pkg-config may lead a build to another library than the one that is wanted: that of this prefix, or else the one that programs run with.
+/// pkg-config may lead a build to another library than the one that is wanted: that of this prefix, or else
+/// the one that programs run with.
 fn built_with(wanted: &Path, report: &mut Report) {
     let Some(version) = output("pkg-config", &["--modversion", "librpma"]) else { return };
     let Some(dir) = output("pkg-config", &["--variable=libdir", "librpma"]) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the counters that `RPMA_METRICS` asks for can be served. What a program finds at its first peer, and says once in its log, is
-//! looked at here beforehand; nothing is created.
+//! Whether the counters that `RPMA_METRICS` asks for can be served. What a program finds at its first peer,
+//! and says once in its log, is looked at here beforehand; nothing is created.
 
 use std::ffi::{CString, OsStr};
 use std::fs;

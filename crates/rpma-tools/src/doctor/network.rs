@@ -73,8 +73,9 @@ fn interface(addr: IpAddr) -> Option<String> {
     }
     let mut found = None;
     let mut entry = list;
-    // SAFETY: the list was returned by getifaddrs(3) and is not freed before the end: its entries are linked by ifa_next, their names are
-    // C strings, and an address is NULL or one of the family that it names, of that family's size.
+    // SAFETY: the list was returned by getifaddrs(3) and is not freed before the end: its entries are linked
+    // by ifa_next, their names are C strings, and an address is NULL or one of the family that it names, of
+    // that family's size.
     unsafe {
         while !entry.is_null() && found.is_none() {
             let of = (*entry).ifa_addr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A file as persistent memory: whether it is mapped directly, who keeps what is written to it, and what a flush to persistence means there.
+//! A file as persistent memory: whether it is mapped directly, who keeps what is written to it, and what a
+//! flush to persistence means there.
 
 use std::fs::File;
 use std::io;
@@ -107,7 +108,8 @@ fn verdict(mapping: &Mapping, domain: Domain, volatile: bool, chosen: Option<Cho
     }
 }
 
-/// How a file is mapped, and the directory of its device in /sys, if it has one. The file is opened and mapped, not written to.
+/// How a file is mapped, and the directory of its device in /sys, if it has one. The file is opened and
+/// mapped, not written to.
 fn look(path: &Path) -> io::Result<(Mapping, Option<PathBuf>)> {
     let data = std::fs::metadata(path)?;
     let number = |of: u64| format!("{}:{}", libc::major(of), libc::minor(of));
@@ -140,7 +142,8 @@ fn look(path: &Path) -> io::Result<(Mapping, Option<PathBuf>)> {
 /// Whether MAP_SYNC is granted. The mapping is removed at once.
 fn maps_synchronously(file: &File) -> io::Result<()> {
     const LEN: usize = 4096;
-    // SAFETY: a new mapping at an address of the kernel's choice, which nothing touches and which is removed here.
+    // SAFETY: a new mapping at an address of the kernel's choice, which nothing touches and which is removed
+    // here.
     unsafe {
         let addr = libc::mmap(
             std::ptr::null_mut(),
@@ -160,7 +163,8 @@ fn maps_synchronously(file: &File) -> io::Result<()> {
 
 /// STATX_ATTR_DAX of statx(2).
 fn is_dax(file: &File) -> bool {
-    // SAFETY: an all-zero statx is a value of that type; the path is empty, so that the descriptor is looked at, and `data` is written to.
+    // SAFETY: an all-zero statx is a value of that type; the path is empty, so that the descriptor is looked
+    // at, and `data` is written to.
     unsafe {
         let mut data: libc::statx = std::mem::zeroed();
         let done = libc::statx(

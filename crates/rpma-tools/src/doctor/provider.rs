@@ -135,7 +135,8 @@ fn choice(messages: &[String]) -> Option<(Chosen, &str)> {
     })
 }
 
-/// Asks the library for the device that leads to the other side or, without one, for that of an address of this host.
+/// Asks the library for the device that leads to the other side or, without one, for that of an address of
+/// this host.
 pub(super) fn check(
     library: &Library,
     messages: &Messages,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What two processes of one host share memory with, and what the soft provider places bytes with: each call is tried. The rings are handed over
-//! as a file, so that Yama's ptrace_scope does not matter; a filter of system calls (seccomp) does.
+//! What two processes of one host share memory with, and what the soft provider places bytes with: each call
+//! is tried. The rings are handed over as a file, so that Yama's ptrace_scope does not matter; a filter of
+//! system calls (seccomp) does.
 
 use std::env;
 use std::fs;
@@ -19,7 +20,8 @@ fn checked(ret: isize) -> io::Result<isize> {
 /// A file in memory that can be sealed, and written to by pwritev(2).
 fn memory() -> io::Result<()> {
     const PAGE: i64 = 4096;
-    // SAFETY: the name is a C string; the descriptor is new and nobody else's; the part points to a byte that outlives the call.
+    // SAFETY: the name is a C string; the descriptor is new and nobody else's; the part points to a byte that
+    // outlives the call.
     unsafe {
         let fd = checked(libc::memfd_create(
             c"rpma doctor".as_ptr(),

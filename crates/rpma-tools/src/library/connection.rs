@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Peers, memory and connections of librpma, owned: what is dropped is deleted, in the order that librpma asks for.
+//! Peers, memory and connections of librpma, owned: what is dropped is deleted, in the order that librpma
+//! asks for.
 
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::RawFd;
@@ -66,7 +67,8 @@ pub(super) struct Completion {
     dlid_path_bits: u8,
 }
 
-/// How long a completion is polled for before this side sleeps, so that a fast answer is not measured with a wake-up.
+/// How long a completion is polled for before this side sleeps, so that a fast answer is not measured with a
+/// wake-up.
 const SPIN: Duration = Duration::from_micros(100);
 pub(super) const RPMA_E_NO_COMPLETION: c_int = -100_005;
 pub(super) const RPMA_F_COMPLETION_ALWAYS: c_int = 3;
@@ -101,14 +103,16 @@ pub(super) struct PeerHandle {
 
 impl Drop for PeerHandle {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_peer_new and is deleted here alone, after everything that was made from it.
+        // SAFETY: `raw` was returned by rpma_peer_new and is deleted here alone, after everything that was
+        // made from it.
         unsafe { (self.library.functions.rpma_peer_delete)(&mut self.raw) };
     }
 }
 
 // SAFETY: a peer may be used and deleted by another thread than the one that made it (THREADS of librpma.h).
 unsafe impl Send for PeerHandle {}
-// SAFETY: the calls that the tools make with a shared peer, memory registration and connection set-up, are made by one thread.
+// SAFETY: the calls that the tools make with a shared peer, memory registration and connection set-up, are
+// made by one thread.
 unsafe impl Sync for PeerHandle {}
 
 /// A `struct rpma_peer`.
@@ -119,12 +123,14 @@ impl Peer {
     /// rpma_peer_new(3).
     pub(crate) fn new(library: &'static Library, context: Context) -> Result<Self, Failed> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `raw` is written to.
+        // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `raw` is
+        // written to.
         library.check(unsafe { (library.functions.rpma_peer_new)(context.0, &mut raw) })?;
         Ok(Self(Arc::new(PeerHandle { library, raw })))
     }
 
-    /// Sends a connection request with private data, up to 255 bytes. The connection is there when its event says so.
+    /// Sends a connection request with private data, up to 255 bytes. The connection is there when its event
+    /// says so.
     pub(crate) fn connect(
         &self,
         addr: &str,
@@ -147,7 +153,8 @@ impl Peer {
         let addr = CString::new(addr).map_err(|_| "the address has a NUL byte".to_owned())?;
         let port = CString::new(port.to_string()).map_err(|why| why.to_string())?;
         let mut request = ptr::null_mut();
-        // SAFETY: the peer and the configuration are alive; the strings are C strings, and the request is written to.
+        // SAFETY: the peer and the configuration are alive; the strings are C strings, and the request is
+        // written to.
         library.check(unsafe {
             (library.functions.rpma_conn_req_new)(
                 raw,
@@ -172,8 +179,8 @@ impl Peer {
         let data = PrivateData { ptr: private_data.as_ptr().cast_mut().cast(), len };
         let data = if len == 0 { ptr::null() } else { &raw const data };
         let mut raw = ptr::null_mut();
-        // SAFETY: the request was returned by librpma for this peer and is used up here; the private data are copied before the call
-        // returns; `raw` is written to.
+        // SAFETY: the request was returned by librpma for this peer and is used up here; the private data are
+        // copied before the call returns; `raw` is written to.
         library.check(unsafe { (library.functions.rpma_conn_req_connect)(&mut request, data, &mut raw) })?;
         Ok(Connection { peer: self.clone(), raw })
     }
@@ -185,7 +192,8 @@ pub(crate) struct Connection {
     pub(super) raw: *mut c_void,
 }
 
-// SAFETY: a connection may be used and deleted by another thread than the one that made it (THREADS of librpma.h).
+// SAFETY: a connection may be used and deleted by another thread than the one that made it (THREADS of
+// librpma.h).
 unsafe impl Send for Connection {}
 
 impl Drop for Connection {
@@ -229,13 +237,16 @@ impl Connection {
         // SAFETY: the connection is alive, and `data` is written to.
         let ret = unsafe { (self.library().functions.rpma_conn_get_private_data)(self.raw, &mut data) };
         self.library().check(ret)?;
-        // SAFETY: rpma_conn_get_private_data gives the address and the length of bytes that live as long as the connection.
+        // SAFETY: rpma_conn_get_private_data gives the address and the length of bytes that live as long as
+        // the connection.
         Ok(unsafe { data.copied() })
     }
 
-    /// Reads `len` bytes from the beginning of `from` to that of `to`; both must live until the completion, or the connection's end.
+    /// Reads `len` bytes from the beginning of `from` to that of `to`; both must live until the completion,
+    /// or the connection's end.
     pub(crate) fn post_read(&self, to: &Memory, from: &RemoteMemory, len: usize) -> Result<(), Failed> {
-        // SAFETY: the connection and both regions are alive; the library checks the ranges against the regions.
+        // SAFETY: the connection and both regions are alive; the library checks the ranges against the
+        // regions.
         let ret = unsafe {
             (self.library().functions.rpma_read)(
                 self.raw,
@@ -251,11 +262,13 @@ impl Connection {
         self.library().check(ret)
     }
 
-    /// The next completion, as a failure if its request failed. `None`: there was none until then, or the wait was interrupted.
+    /// The next completion, as a failure if its request failed. `None`: there was none until then, or the
+    /// wait was interrupted.
     pub(crate) fn completion(&self, until: Instant) -> Result<Option<()>, Failed> {
         let library = self.library();
         let (mut cq, mut fd) = (ptr::null_mut(), -1);
-        // SAFETY: the connection is alive, and `cq` and `fd` are written to; the queue lives as long as the connection.
+        // SAFETY: the connection is alive, and `cq` and `fd` are written to; the queue lives as long as the
+        // connection.
         unsafe {
             library.check((library.functions.rpma_conn_get_cq)(self.raw, &mut cq))?;
             library.check((library.functions.rpma_cq_get_fd)(cq, &mut fd))?;

@@ -50,12 +50,14 @@ impl Listener {
         self.next(None)?.map(|request| request.accept(private_data)).transpose()
     }
 
-    /// The next request, with queues as configured or else of the default length. `None`: there was none after all.
+    /// The next request, with queues as configured or else of the default length. `None`: there was none
+    /// after all.
     pub(crate) fn next(&self, config: Option<&Config>) -> Result<Option<Request>, Failed> {
         let library = self.peer.0.library;
         let config = config.map_or(ptr::null(), |config| config.raw().cast_const());
         let mut raw = ptr::null_mut();
-        // SAFETY: the endpoint is alive, and so is the configuration; NULL is the default one; `raw` is written to.
+        // SAFETY: the endpoint is alive, and so is the configuration; NULL is the default one; `raw` is
+        // written to.
         match unsafe { (library.functions.rpma_ep_next_conn_req)(self.raw, config, &mut raw) } {
             RPMA_E_NO_EVENT => Ok(None),
             ret => library.check(ret).map(|()| Some(Request { peer: self.peer.clone(), raw })),
@@ -71,7 +73,8 @@ pub(crate) struct Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_ep_next_conn_req and is deleted here alone; NULL, which accepting leaves, is left alone.
+        // SAFETY: `raw` was returned by rpma_ep_next_conn_req and is deleted here alone; NULL, which
+        // accepting leaves, is left alone.
         unsafe { (self.peer.0.library.functions.rpma_conn_req_delete)(&mut self.raw) };
     }
 }
@@ -83,14 +86,17 @@ impl Request {
         let mut data = PrivateData::NONE;
         // SAFETY: the request is alive, and `data` is written to.
         library.check(unsafe { (library.functions.rpma_conn_req_get_private_data)(self.raw, &mut data) })?;
-        // SAFETY: rpma_conn_req_get_private_data gives the address and the length of bytes that live as long as the request.
+        // SAFETY: rpma_conn_req_get_private_data gives the address and the length of bytes that live as long
+        // as the request.
         Ok(unsafe { data.copied() })
     }
 
-    /// Posts a receive, so that it is there for the first message; the memory must live until its completion, or the connection's end.
+    /// Posts a receive, so that it is there for the first message; the memory must live until its completion,
+    /// or the connection's end.
     pub(crate) fn receive(&self, range: Range<'_>, context: u64) -> Result<(), Failed> {
         let library = self.peer.0.library;
-        // SAFETY: the request and the region are alive; the library checks nothing but the length, and the device checks the range.
+        // SAFETY: the request and the region are alive; the library checks nothing but the length, and the
+        // device checks the range.
         library.check(unsafe {
             (library.functions.rpma_conn_req_recv)(
                 self.raw,

@@ -52,7 +52,8 @@ enum Origin {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // SAFETY: the memory was allocated or mapped as `origin` says, and nobody but this object has its address.
+        // SAFETY: the memory was allocated or mapped as `origin` says, and nobody but this object has its
+        // address.
         unsafe {
             match self.origin {
                 Origin::Allocated(layout) => dealloc(self.ptr, layout),
@@ -64,24 +65,29 @@ impl Drop for Bytes {
 
 // SAFETY: nobody else has the address of the bytes, and they are reached through a region alone.
 unsafe impl Send for Bytes {}
-// SAFETY: what a shared reference permits are msync(2), and copies of bytes that a peer may change meanwhile anyway.
+// SAFETY: what a shared reference permits are msync(2), and copies of bytes that a peer may change meanwhile
+// anyway.
 unsafe impl Sync for Bytes {}
 
-/// Memory of this process that is registered. Adapters and peers write to it, so that no reference is made to it.
+/// Memory of this process that is registered. Adapters and peers write to it, so that no reference is made to
+/// it.
 pub(crate) struct Memory {
     peer: Peer,
     raw: *mut c_void,
     bytes: Arc<Bytes>,
 }
 
-// SAFETY: a region may be used and deregistered by another thread than the one that made it (THREADS of librpma.h).
+// SAFETY: a region may be used and deregistered by another thread than the one that made it (THREADS of
+// librpma.h).
 unsafe impl Send for Memory {}
-// SAFETY: what a shared reference permits are calls that are thread safe (THREADS of librpma.h), and what the bytes permit.
+// SAFETY: what a shared reference permits are calls that are thread safe (THREADS of librpma.h), and what the
+// bytes permit.
 unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_mr_reg and is deregistered here alone, before its bytes are released.
+        // SAFETY: `raw` was returned by rpma_mr_reg and is deregistered here alone, before its bytes are
+        // released.
         unsafe { (self.peer.0.library.functions.rpma_mr_dereg)(&mut self.raw) };
     }
 }
@@ -117,7 +123,8 @@ impl Memory {
     fn registered(peer: &Peer, bytes: Arc<Bytes>, usage: Usage) -> Result<Self, Failed> {
         let library = peer.0.library;
         let mut raw = ptr::null_mut();
-        // SAFETY: the peer is alive, the memory is as large as said and lives as long as the region, and `raw` is written to.
+        // SAFETY: the peer is alive, the memory is as large as said and lives as long as the region, and
+        // `raw` is written to.
         library.check(unsafe {
             (library.functions.rpma_mr_reg)(peer.0.raw, bytes.ptr.cast(), bytes.len, usage.0, &mut raw)
         })?;
@@ -198,7 +205,8 @@ pub(crate) struct RemoteMemory {
     raw: *mut c_void,
 }
 
-// SAFETY: the object may be used and deleted by another thread than the one that made it (THREADS of librpma.h).
+// SAFETY: the object may be used and deleted by another thread than the one that made it (THREADS of
+// librpma.h).
 unsafe impl Send for RemoteMemory {}
 
 impl Drop for RemoteMemory {

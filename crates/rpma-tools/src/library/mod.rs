@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! librpma as programs have it: the shared library, loaded when it is needed.
 //!
-//! The tools measure and examine what a program would run on, so they use no copy of their own. Any `librpma.so.0` can be loaded; what only
-//! newer ones have is optional.
+//! The tools measure and examine what a program would run on, so they use no copy of their own. Any
+//! `librpma.so.0` can be loaded; what only newer ones have is optional.
 
 mod config;
 mod connection;
@@ -51,7 +51,8 @@ macro_rules! functions {
 
         impl Functions {
             fn of(library: &Loaded) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of librpma.h, which has not changed them since the first librpma.so.0.
+                // SAFETY: the types are those of librpma.h, which has not changed them since the first
+                // librpma.so.0.
                 unsafe {
                     Ok(Self {
                         $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)*
@@ -118,8 +119,8 @@ functions! {
     fn rpma_version() -> *const c_char;
 }
 
-/// The library for a tool that uses it: that of this prefix, or, if LD_LIBRARY_PATH is set or the prefix has none, what the dynamic linker
-/// finds.
+/// The library for a tool that uses it: that of this prefix, or, if LD_LIBRARY_PATH is set or the prefix has
+/// none, what the dynamic linker finds.
 pub(crate) fn for_tools() -> Result<&'static Library, Failed> {
     let own = crate::prefix::library(SONAME).filter(|_| std::env::var_os("LD_LIBRARY_PATH").is_none());
     let found = own.map_or_else(|| Library::load(SONAME), Library::load);
@@ -158,7 +159,8 @@ impl Library {
 
     /// rpma_err_last(3): empty if nothing failed, or the library is older.
     fn last(&self) -> String {
-        // SAFETY: the function takes nothing; its result is a string that lives until the next call of this thread that fails.
+        // SAFETY: the function takes nothing; its result is a string that lives until the next call of this
+        // thread that fails.
         self.functions.rpma_err_last.map_or(String::new(), |last| unsafe { text(last()) })
     }
 
@@ -186,7 +188,8 @@ impl Library {
     /// rpma_utils_ibv_context_is_odp_capable(3).
     pub(crate) fn is_odp_capable(&self, context: Context) -> Result<bool, Failed> {
         let mut capable = 0;
-        // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `capable` is written to.
+        // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `capable`
+        // is written to.
         self.check(unsafe {
             (self.functions.rpma_utils_ibv_context_is_odp_capable)(context.0, &mut capable)
         })?;
@@ -210,8 +213,8 @@ unsafe fn text(of: *const c_char) -> String {
 /// The file that a function was loaded from.
 fn path_of(function: *const c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
-    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; the name stays as long as the library, which is
-    // never unloaded.
+    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; the name stays as long
+    // as the library, which is never unloaded.
     let name = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(function, &mut info) == 0 || info.dli_fname.is_null() {

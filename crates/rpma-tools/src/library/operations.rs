@@ -24,7 +24,8 @@ pub(crate) struct Range<'a> {
     pub(crate) len: usize,
 }
 
-/// Whether a request that succeeds has a completion; one that fails always has. Its number is that of the completion.
+/// Whether a request that succeeds has a completion; one that fails always has. Its number is that of the
+/// completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notify {
     Always(u64),
@@ -70,7 +71,8 @@ impl Connection {
         notify: Notify,
     ) -> Result<(), Failed> {
         let (flags, context) = notify.parts();
-        // SAFETY: the connection and both regions are alive; the local range is checked by the device, and the remote one by its owner.
+        // SAFETY: the connection and both regions are alive; the local range is checked by the device, and
+        // the remote one by its owner.
         self.library().check(unsafe {
             (self.library().functions.rpma_write)(
                 self.raw,
@@ -232,7 +234,8 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// rpma_cq_wait(3), when the descriptor is readable: takes the event and asks for the next one. A poll must follow.
+    /// rpma_cq_wait(3), when the descriptor is readable: takes the event and asks for the next one. A poll
+    /// must follow.
     pub(crate) fn rearm(&self) -> Result<(), Failed> {
         // SAFETY: the queue is alive. There is an event, so the call does not block.
         self.library.check(unsafe { (self.library.functions.rpma_cq_wait)(self.raw) })

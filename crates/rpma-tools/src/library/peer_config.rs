@@ -19,7 +19,8 @@ impl Drop for PeerConfig {
     }
 }
 
-/// What the other side needs, so that it may flush to persistence: the descriptor of a configuration with direct write to persistent memory.
+/// What the other side needs, so that it may flush to persistence: the descriptor of a configuration with
+/// direct write to persistent memory.
 pub(crate) fn direct_write(library: &'static Library) -> Result<Vec<u8>, Failed> {
     let functions = &library.functions;
     let (mut raw, mut size) = (ptr::null_mut(), 0);

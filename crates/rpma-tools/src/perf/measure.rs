@@ -41,7 +41,8 @@ impl Sample {
     }
 }
 
-/// Measures one case. The row is there if there is anything to say, and the failure if it was not measured to the end.
+/// Measures one case. The row is there if there is anything to say, and the failure if it was not measured to
+/// the end.
 pub(super) fn measure(
     session: &mut Session,
     case: &Case,
@@ -102,7 +103,8 @@ pub(super) fn measure(
     (Some(row).filter(|row| failure.is_none() || row.operations > 0), failure)
 }
 
-/// Tells the progress and takes samples at the beginning and at the end. Returns early on Ctrl-C, or when a thread has ended before its time.
+/// Tells the progress and takes samples at the beginning and at the end. Returns early on Ctrl-C, or when a
+/// thread has ended before its time.
 fn watch(
     session: &mut Session,
     clock: &Clock<'_>,

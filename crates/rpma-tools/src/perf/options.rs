@@ -31,7 +31,8 @@ pub(super) enum Operation {
     AtomicWrite,
     /// rpma_write and rpma_flush to persistence: the appliance persistency method
     Apm,
-    /// rpma_write and a message, which the server answers when the data are durable: the general purpose method
+    /// rpma_write and a message, which the server answers when the data are durable: the general purpose
+    /// method
     Gpspm,
 }
 
@@ -69,7 +70,8 @@ pub(super) struct Case {
     pub(super) threads: usize,
 }
 
-/// Numbers in the order in which they were given, each once: `8`, `4k`, `64,1M`, `8..1M` for all powers of two between.
+/// Numbers in the order in which they were given, each once: `8`, `4k`, `64,1M`, `8..1M` for all powers of
+/// two between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers(Vec<usize>);
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What the two sides tell each other: private data of a connection, and messages. Numbers are big-endian.
 //!
-//! Version 1. A client first makes a control connection, whose answer has the number of the session; each connection of a measurement names
-//! it. Whatever follows the fields is ignored, since a transport may pad private data with zeros.
+//! Version 1. A client first makes a control connection, whose answer has the number of the session; each
+//! connection of a measurement names it. Whatever follows the fields is ignored, since a transport may pad
+//! private data with zeros.
 
 use super::options::{MAX_DEPTH, MAX_SIZE, Operation};
 
 const MAGIC: &[u8; 8] = b"rpmaperf";
 const VERSION: u8 = 1;
 
-/// What a client wants of a connection: the private data of its request, 20 bytes of the 56 that InfiniBand has.
+/// What a client wants of a connection: the private data of its request, 20 bytes of the 56 that InfiniBand
+/// has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// To begin a session.

@@ -13,7 +13,8 @@ use crate::library::{Connection, Event, Memory, Notify, Peer, Range, Request, Us
 
 /// How long to poll for the next message before sleeping, as the client does for the answer.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long a client has to read why it is refused, and the end of a connection to be told after its requests failed.
+/// How long a client has to read why it is refused, and the end of a connection to be told after its requests
+/// failed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a connection is for.
@@ -40,8 +41,8 @@ impl Role {
         }
     }
 
-    /// The length of a message, and how many are expected at a time. Twice as many receives are posted, since a client may send the next message
-    /// before the receive of the one before it is posted again.
+    /// The length of a message, and how many are expected at a time. Twice as many receives are posted, since
+    /// a client may send the next message before the receive of the one before it is posted again.
     fn messages(self) -> Option<(usize, usize)> {
         match self {
             Self::Control => Some((ASK.len(), 1)),
@@ -62,8 +63,8 @@ struct Mailbox {
     /// Whether all messages are received to the same bytes, since nobody looks at them.
     ignored: bool,
     receives: usize,
-    /// A ring. An answer has been delivered before its place is used again, as the client waits for it; one that does not wait spoils its own
-    /// answers.
+    /// A ring. An answer has been delivered before its place is used again, as the client waits for it; one
+    /// that does not wait spoils its own answers.
     answers: Memory,
     answered: usize,
 }

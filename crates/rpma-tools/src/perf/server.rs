@@ -17,7 +17,8 @@ use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{self, Config, Library, Listener, Memory, Peer, Request, Side, Usage};
 
-/// More connections are refused: those of a client with the most threads, and some to be told that it is busy.
+/// More connections are refused: those of a client with the most threads, and some to be told that it is
+/// busy.
 const MAX_CONNECTIONS: usize = 80;
 /// The places of each queue: two for each operation of the greatest depth.
 const QUEUE: u32 = 2 * options::MAX_DEPTH as u32;
@@ -28,8 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Be the other side of measurements, until Ctrl-C
 ///
-/// Lends memory to clients, one client at a time, and answers the messages of gpspm. The exit status is 2: the arguments are wrong, or the
-/// server cannot listen, 130: Ctrl-C.
+/// Lends memory to clients, one client at a time, and answers the messages of gpspm. The exit status is 2:
+/// the arguments are wrong, or the server cannot listen, 130: Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// The address of this host, and port, to listen at
@@ -38,7 +39,8 @@ pub(crate) struct Serve {
     /// The size of the memory, for a file that of the file if it is smaller
     #[arg(short, long, value_name = "BYTES", default_value = "64M", value_parser = options::memory)]
     memory: usize,
-    /// Lend the memory of this file, which is overwritten, for durable data: on persistent memory (DAX) or any other
+    /// Lend the memory of this file, which is overwritten, for durable data: on persistent memory (DAX) or
+    /// any other
     #[arg(short, long, value_name = "FILE")]
     pmem: Option<PathBuf>,
     /// Print a JSON object
@@ -49,7 +51,8 @@ pub(crate) struct Serve {
 /// What all connections use.
 pub(super) struct Lent {
     pub(super) memory: Memory,
-    /// The same bytes for flushes to persistence, and nothing else: on the soft provider each read of such a region makes writes durable.
+    /// The same bytes for flushes to persistence, and nothing else: on the soft provider each read of such a
+    /// region makes writes durable.
     durable: Memory,
     /// The number of the session, or 0.
     session: AtomicU32,

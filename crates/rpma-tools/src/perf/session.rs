@@ -18,7 +18,8 @@ use crate::messages::Messages;
 const WINDOW: usize = MAX_SIZE;
 /// Parts of the memory begin at cache lines.
 const LINE: usize = 64;
-/// How long to ask a server again that is busy: it may not know yet that the client before is gone. It takes a second at most to learn that.
+/// How long to ask a server again that is busy: it may not know yet that the client before is gone. It takes
+/// a second at most to learn that.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two such requests.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma ping --serve`: memory that others may read. The program accepts connections, and has no part in the reads.
+//! `rpma ping --serve`: memory that others may read. The program accepts connections, and has no part in the
+//! reads.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};

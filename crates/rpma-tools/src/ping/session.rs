@@ -55,7 +55,8 @@ impl Host {
         self.session.as_ref()?.connection.event_fd().ok()
     }
 
-    /// How long one read took, which the time of a connection's set-up is no part of. `None`: it was interrupted.
+    /// How long one read took, which the time of a connection's set-up is no part of. `None`: it was
+    /// interrupted.
     pub(super) fn read(&mut self) -> Result<Option<Duration>, String> {
         let result = self.try_read();
         if result.is_err() {

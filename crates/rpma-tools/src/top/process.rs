@@ -39,7 +39,8 @@ pub(super) struct Latency {
     pub(super) p99: f64,
 }
 
-/// A row of the table, and an object of `--json`. What there is for a time only is absent until there are two moments.
+/// A row of the table, and an object of `--json`. What there is for a time only is absent until there are two
+/// moments.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) pid: u32,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The text of counters, as librpma writes it: lines of a name, labels and a value (the exposition format of Prometheus and OpenMetrics).
+//! The text of counters, as librpma writes it: lines of a name, labels and a value (the exposition format of
+//! Prometheus and OpenMetrics).
 
 /// A line.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is counted. A connection has counters of its own, so that threads with different connections write different memory; they are summed
-//! when somebody asks, and added to those of earlier connections when the connection is deleted.
+//! What is counted. A connection has counters of its own, so that threads with different connections write
+//! different memory; they are summed when somebody asks, and added to those of earlier connections when the
+//! connection is deleted.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -163,7 +164,8 @@ impl Sums {
     }
 }
 
-/// Requests that will have a completion if they succeed, in the order of the send queue, in which they complete.
+/// Requests that will have a completion if they succeed, in the order of the send queue, in which they
+/// complete.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(u64, Kind)>,
@@ -204,8 +206,8 @@ impl Connection {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts a request by `post`, which returns 0 if it was taken. Two that have completions are posted one after the other, so that they
-    /// are in the order of the send queue: the provider does the same.
+    /// Posts a request by `post`, which returns 0 if it was taken. Two that have completions are posted one
+    /// after the other, so that they are in the order of the send queue: the provider does the same.
     pub fn post(&self, kind: Kind, bytes: u64, signaled: bool, post: impl FnOnce() -> i32) -> i32 {
         let ret = if signaled {
             let mut queue = self.queue();

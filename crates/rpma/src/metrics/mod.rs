@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Counters of what a process does, for `RPMA_METRICS`: connections, operations, completions, latencies, regions.
+//! Counters of what a process does, for `RPMA_METRICS`: connections, operations, completions, latencies,
+//! regions.
 //!
-//! What counts is a provider of its own, which passes every call on to the real one ([`crate::provider::metered`]). Objects are made of it
-//! only if the variable is set when their peer is created, so that those of other processes have no branch for it: a flush stores its type
-//! in the request, and a connection request where to post, and that is all.
+//! What counts is a provider of its own, which passes every call on to the real one
+//! ([`crate::provider::metered`]). Objects are made of it only if the variable is set when their peer is
+//! created, so that those of other processes have no branch for it: a flush stores its type in the request,
+//! and a connection request where to post, and that is all.
 //!
-//! The first peer starts the thread that serves the counters ([`serve`]). A child of fork(2) has counters of its own, from zero on, and a
-//! thread of its own from its first peer on.
+//! The first peer starts the thread that serves the counters ([`serve`]). A child of fork(2) has counters of
+//! its own, from zero on, and a thread of its own from its first peer on.
 
 mod counters;
 mod serve;
@@ -37,12 +39,14 @@ pub struct Process {
     socket: OnceBox<PathBuf>,
 }
 
-/// Points to a box that is never freed, or is null. That of the parent in a child of fork(2), until it creates a peer.
+/// Points to a box that is never freed, or is null. That of the parent in a child of fork(2), until it
+/// creates a peer.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
 /// The process if it counts, whatever its peers are.
 fn present() -> Option<&'static Process> {
-    // SAFETY: a pointer in `PROCESS` comes from `Box::into_raw` in `process` and is never freed once it is there.
+    // SAFETY: a pointer in `PROCESS` comes from `Box::into_raw` in `process` and is never freed once it is
+    // there.
     let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
     process.filter(|process| process.pid == std::process::id())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Serving the counters: a file that is replaced again and again, or a socket. Nothing that fails here is an error of the program: it is one
-//! warning, and another one only after it has worked again.
+//! Serving the counters: a file that is replaced again and again, or a socket. Nothing that fails here is an
+//! error of the program: it is one warning, and another one only after it has worked again.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

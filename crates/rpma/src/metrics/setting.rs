@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`. The source of `rpma doctor` has this file, too, to see the same.
+//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`. The source of `rpma doctor` has this file,
+//! too, to see the same.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::fmt::Display;
@@ -28,10 +29,12 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// The value of a variable. A program with more rights than who started it ignores it: it would write any file for them.
+/// The value of a variable. A program with more rights than who started it ignores it: it would write any
+/// file for them.
 pub(super) fn variable(name: &CStr) -> Option<OsString> {
-    // SAFETY: the name is a C string. The value, a C string too, stays as it is until someone changes the environment, which a program
-    // with several threads must not do while this library looks at it (environ(7)).
+    // SAFETY: the name is a C string. The value, a C string too, stays as it is until someone changes the
+    // environment, which a program with several threads must not do while this library looks at it
+    // (environ(7)).
     let value = unsafe {
         let value = secure_getenv(name.as_ptr());
         if value.is_null() {

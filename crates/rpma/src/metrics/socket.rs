@@ -38,13 +38,14 @@ unsafe extern "C" {
 extern "C" fn in_child() {
     let fd = LISTENER.swap(-1, Ordering::Relaxed);
     if fd >= 0 {
-        // SAFETY: the descriptor is this process's copy of the parent's, which nothing in this process uses. Not by close(3), which is a
-        // cancellation point.
+        // SAFETY: the descriptor is this process's copy of the parent's, which nothing in this process uses.
+        // Not by close(3), which is a cancellation point.
         unsafe { libc::syscall(libc::SYS_close, fd) };
     }
 }
 
-/// Where the sockets are that `rpma top` finds by itself: `rpma` in `XDG_RUNTIME_DIR`, or a directory of the user in `/tmp`.
+/// Where the sockets are that `rpma top` finds by itself: `rpma` in `XDG_RUNTIME_DIR`, or a directory of the
+/// user in `/tmp`.
 pub(super) fn directory() -> PathBuf {
     match setting::variable(c"XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
         Some(path) => path.join("rpma"),
@@ -101,8 +102,8 @@ fn socket(flags: c_int) -> io::Result<OwnedFd> {
 
 fn bind(address: &libc::sockaddr_un) -> io::Result<UnixListener> {
     let fd = socket(0)?;
-    // SAFETY: the descriptor is ours, and the address as long as it says. The mode of the socket becomes that of the file, as far as the
-    // umask lets it (unix(7)): nobody else can connect in between.
+    // SAFETY: the descriptor is ours, and the address as long as it says. The mode of the socket becomes that
+    // of the file, as far as the umask lets it (unix(7)): nobody else can connect in between.
     unsafe {
         check(libc::fchmod(fd.as_raw_fd(), 0o600))?;
         check(libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE))?;
@@ -166,7 +167,8 @@ fn wish(request: &[u8]) -> Wish {
     }
 }
 
-/// Reads to the end of the request's head: a client that finds unread bytes behind it sees a connection that was reset, and no answer.
+/// Reads to the end of the request's head: a client that finds unread bytes behind it sees a connection that
+/// was reset, and no answer.
 fn request(stream: &mut UnixStream) -> io::Result<Wish> {
     let until = Instant::now() + PATIENCE;
     let mut request = Vec::new();

@@ -11,11 +11,12 @@ const STACK: usize = 256 * 1024;
 
 /// Starts a thread that nobody waits for. It runs no signal handler of the program.
 ///
-/// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the process when it has no memory
-/// to note one.
+/// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the
+/// process when it has no memory to note one.
 pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
     extern "C" fn start(arg: *mut c_void) -> *mut c_void {
-        // SAFETY: `arg` is the box that `spawn` has given to this thread alone. The name is a C string of less than 16 bytes.
+        // SAFETY: `arg` is the box that `spawn` has given to this thread alone. The name is a C string of
+        // less than 16 bytes.
         let body = unsafe {
             libc::prctl(libc::PR_SET_NAME, c"rpma-metrics".as_ptr());
             *Box::from_raw(arg.cast::<Box<dyn FnOnce() + Send>>())
@@ -27,8 +28,8 @@ pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
     let failed = without_signals(|| {
         let mut attr = MaybeUninit::uninit();
         let mut thread = MaybeUninit::uninit();
-        // SAFETY: the attributes are used between their initialisation and their end only. `start` takes over `arg`, unless no thread was
-        // created.
+        // SAFETY: the attributes are used between their initialisation and their end only. `start` takes over
+        // `arg`, unless no thread was created.
         unsafe {
             let mut failed = libc::pthread_attr_init(attr.as_mut_ptr());
             if failed == 0 {
@@ -52,7 +53,8 @@ pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
 pub(super) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: sigfillset and pthread_sigmask initialise the sets that they are given, and neither fails with these arguments.
+    // SAFETY: sigfillset and pthread_sigmask initialise the sets that they are given, and neither fails with
+    // these arguments.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());

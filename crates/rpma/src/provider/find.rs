@@ -53,8 +53,8 @@ fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context
             served(api, addr, why);
             Ok(ctx)
         }
-        // The address can be bound but selects no device, such as 0.0.0.0. The C releases of librpma return success and NULL
-        // here, which rpma_peer_new rejects; the reason is known only here.
+        // The address can be bound but selects no device, such as 0.0.0.0. The C releases of librpma return
+        // success and NULL here, which rpma_peer_new rejects; the reason is known only here.
         Ok(_) => {
             log_error!(
                 "no RDMA device serves {}: it can be bound, but is not the address of a device",
@@ -102,9 +102,9 @@ fn from_device_or(soft: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context
     }
 }
 
-/// Same as [`ask`], but with the same result for both sides of a connection. The kernel's connection manager routes a loopback
-/// address to any device, but does not allow listening on the address there. Both sides must get the same result, and the
-/// listening side's is decisive.
+/// Same as [`ask`], but with the same result for both sides of a connection. The kernel's connection manager
+/// routes a loopback address to any device, but does not allow listening on the address there. Both sides
+/// must get the same result, and the listening side's is decisive.
 fn ask_for_both(api: Api, addr: &CStr, side: Side) -> Asked {
     let info = look_up(api, addr, side)?;
     if info.leads_back() { ask(api, addr, Side::Passive) } else { device_of(api, &info, side) }

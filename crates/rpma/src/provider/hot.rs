@@ -12,7 +12,8 @@ use rdma_sys::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 /// `ibv_post_send`: 0 or a positive errno.
 ///
 /// # Safety
-/// `qp` must be a live queue pair, `wr` a request whose fields that its opcode reads are set, `bad_wr` writable.
+/// `qp` must be a live queue pair, `wr` a request whose fields that its opcode reads are set, `bad_wr`
+/// writable.
 #[inline(always)]
 pub(crate) unsafe fn post_send(
     qp: *mut ibv_qp,
@@ -57,7 +58,8 @@ pub(crate) unsafe fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live `srq`, whose context is live, a valid `wr` and a writable `bad_wr`.
+    // SAFETY: the caller guarantees a live `srq`, whose context is live, a valid `wr` and a writable
+    // `bad_wr`.
     unsafe {
         match (*(*srq).context).ops.post_srq_recv {
             Some(post_srq_recv) => post_srq_recv(srq, wr, bad_wr),
@@ -72,8 +74,8 @@ pub(crate) unsafe fn post_srq_recv(
 /// `cq` must be a live completion queue and `wc` have room for `num_entries` completions.
 #[inline(always)]
 pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller guarantees a live `cq`, whose context is live, and room for `num_entries` completions at
-    // `wc`.
+    // SAFETY: the caller guarantees a live `cq`, whose context is live, and room for `num_entries`
+    // completions at `wc`.
     unsafe {
         match (*(*cq).context).ops.poll_cq {
             Some(poll_cq) => poll_cq(cq, num_entries, wc),

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A provider that counts what another one does, for [`crate::metrics`].
 //!
-//! Its table passes every call on. Where something is counted, the call goes through a function of this file first; all others are those of
-//! the provider behind it. Queue pairs, completion queues and shared receive queues get a stand-in each, whose context has operations of
-//! this file: the data path ([`super::hot`]) goes through the context of the object that it is given, so that it finds them without asking.
-//! The stand-ins are seen by this library only. Those of queue pairs are in the `context` of their identifier, which is otherwise unused.
+//! Its table passes every call on. Where something is counted, the call goes through a function of this file
+//! first; all others are those of the provider behind it. Queue pairs, completion queues and shared receive
+//! queues get a stand-in each, whose context has operations of this file: the data path ([`super::hot`]) goes
+//! through the context of the object that it is given, so that it finds them without asking. The stand-ins
+//! are seen by this library only. Those of queue pairs are in the `context` of their identifier, which is
+//! otherwise unused.
 //!
-//! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in it is zero.
+//! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in
+//! it is zero.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -128,7 +131,8 @@ struct MeteredCq {
     shown: ibv_cq,
     real: *mut ibv_cq,
     process: &'static Process,
-    /// The connection that it is of, as long as this has a queue pair; NULL for that of a shared receive queue.
+    /// The connection that it is of, as long as this has a queue pair; NULL for that of a shared receive
+    /// queue.
     connection: AtomicPtr<Connection>,
 }
 
@@ -162,8 +166,8 @@ unsafe extern "C" fn ibv_reg_mr<P: Behind>(
 }
 
 unsafe extern "C" fn ibv_dereg_mr<P: Behind>(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the caller guarantees a region that ibv_reg_mr(3) returned and that has not been deregistered; the first call reads a field
-    // that does not change.
+    // SAFETY: the caller guarantees a region that ibv_reg_mr(3) returned and that has not been deregistered;
+    // the first call reads a field that does not change.
     let (length, ret) = unsafe { ((&raw const (*mr).length).read(), P::api().ibv_dereg_mr(mr)) };
     if let Some(process) = metrics::process().filter(|_| ret == 0) {
         process.counters.deregistered(length);
@@ -190,8 +194,8 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
     shown.context = context();
     let connection = AtomicPtr::new(ptr::null_mut());
     let this = Box::into_raw(room.fill(MeteredCq { shown, real: ptr::null_mut(), process, connection }));
-    // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, nobody else has the stand-in, which is the
-    // queue's cq_context, given back by ibv_get_cq_event(3).
+    // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, nobody else has the
+    // stand-in, which is the queue's cq_context, given back by ibv_get_cq_event(3).
     unsafe {
         let real = P::api().ibv_create_cq(ctx, cqe, this.cast(), channel, comp_vector);
         if real.is_null() {
@@ -205,7 +209,8 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
 
 unsafe extern "C" fn ibv_destroy_cq<P: Behind>(cq: *mut ibv_cq) -> c_int {
     let this = cq.cast::<MeteredCq>();
-    // SAFETY: the caller guarantees a queue of `ibv_create_cq` that is not in use and not destroyed again (ibv_destroy_cq(3)).
+    // SAFETY: the caller guarantees a queue of `ibv_create_cq` that is not in use and not destroyed again
+    // (ibv_destroy_cq(3)).
     unsafe {
         let ret = P::api().ibv_destroy_cq((*this).real);
         if ret == 0 {
@@ -220,8 +225,8 @@ unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live channel, of queues of `ibv_create_cq` alone, whose cq_context is their stand-in, and two
-    // writable places (ibv_get_cq_event(3)).
+    // SAFETY: the caller guarantees a live channel, of queues of `ibv_create_cq` alone, whose cq_context is
+    // their stand-in, and two writable places (ibv_get_cq_event(3)).
     unsafe {
         let ret = P::api().ibv_get_cq_event(channel, cq, cq_context);
         if ret == 0 {
@@ -232,7 +237,8 @@ unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
 }
 
 unsafe extern "C" fn ibv_ack_cq_events<P: Behind>(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken (ibv_ack_cq_events(3)).
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken
+    // (ibv_ack_cq_events(3)).
     unsafe { P::api().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
 }
 
@@ -247,9 +253,10 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 }
 
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, and room for `num_entries` completions (ibv_poll_cq(3)). The
-    // connection of a queue lives until the program deletes both, which it must not do while it polls. As many completions as the
-    // provider says are written, and of one that has failed the status and the number of the queue pair at least.
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, and room for `num_entries` completions
+    // (ibv_poll_cq(3)). The connection of a queue lives until the program deletes both, which it must not do
+    // while it polls. As many completions as the provider says are written, and of one that has failed the
+    // status and the number of the queue pair at least.
     unsafe {
         let this = cq.cast::<MeteredCq>();
         let got = hot::poll_cq((*this).real, num_entries, wc);
@@ -270,7 +277,8 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
 unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: *const ibv_wc) {
     /// Of the opcodes of receives.
     const RECV: ibv_wc_opcode::Type = ibv_wc_opcode::IBV_WC_RECV;
-    // SAFETY: the caller guarantees a written completion, in which these two are defined whatever its status is (ibv_poll_cq(3)).
+    // SAFETY: the caller guarantees a written completion, in which these two are defined whatever its status
+    // is (ibv_poll_cq(3)).
     let (status, qp_num) = unsafe { ((&raw const (*wc).status).read(), (&raw const (*wc).qp_num).read()) };
     let connection = connection.filter(|connection| connection.qp_num == qp_num);
     let counts = connection.map_or(&process.counters.shared, |connection| &connection.counts);
@@ -314,7 +322,8 @@ unsafe extern "C" fn ibv_create_srq<P: Behind>(
 
 unsafe extern "C" fn ibv_destroy_srq<P: Behind>(srq: *mut ibv_srq) -> c_int {
     let this = srq.cast::<MeteredSrq>();
-    // SAFETY: the caller guarantees a queue of `ibv_create_srq` that is not in use and not destroyed again (ibv_destroy_srq(3)).
+    // SAFETY: the caller guarantees a queue of `ibv_create_srq` that is not in use and not destroyed again
+    // (ibv_destroy_srq(3)).
     unsafe {
         let ret = P::api().ibv_destroy_srq((*this).real);
         if ret == 0 {
@@ -330,7 +339,8 @@ unsafe extern "C" fn post_srq_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let this = srq.cast::<MeteredSrq>();
-    // SAFETY: the caller guarantees a live queue of `ibv_create_srq`, a complete request and a writable `bad_wr`.
+    // SAFETY: the caller guarantees a live queue of `ibv_create_srq`, a complete request and a writable
+    // `bad_wr`.
     unsafe {
         let ret = hot::post_srq_recv((*this).real, wr, bad_wr);
         if ret == 0 {
@@ -347,7 +357,8 @@ unsafe extern "C" fn post_srq_recv(
 /// # Safety
 /// `id` must be a live identifier of a provider of this file, or one that it has received.
 pub(crate) unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
-    // SAFETY: the caller guarantees a live identifier, whose context is NULL or what `rdma_create_qp_ex` has put there.
+    // SAFETY: the caller guarantees a live identifier, whose context is NULL or what `rdma_create_qp_ex` has
+    // put there.
     unsafe { (&raw const (*id).context).read().cast() }
 }
 
@@ -360,8 +371,9 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
         set_errno(ENOMEM);
         return -1;
     };
-    // SAFETY: the caller meets the requirements of rdma_create_qp_ex, with completion queues and a shared receive queue (or NULL) of this
-    // file, and attributes of its own. A queue pair that was created is in its identifier.
+    // SAFETY: the caller meets the requirements of rdma_create_qp_ex, with completion queues and a shared
+    // receive queue (or NULL) of this file, and attributes of its own. A queue pair that was created is in
+    // its identifier.
     unsafe {
         let send_cq = (&raw const (*attr).send_cq).read().cast::<MeteredCq>();
         let recv_cq = (&raw const (*attr).recv_cq).read().cast::<MeteredCq>();
@@ -392,8 +404,8 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
 }
 
 unsafe extern "C" fn rdma_destroy_qp<P: Behind>(id: *mut rdma_cm_id) {
-    // SAFETY: the caller guarantees a live identifier with a queue pair of `rdma_create_qp_ex` that is not in use, whose completion queues
-    // are destroyed after it (ibv_destroy_cq(3)).
+    // SAFETY: the caller guarantees a live identifier with a queue pair of `rdma_create_qp_ex` that is not in
+    // use, whose completion queues are destroyed after it (ibv_destroy_cq(3)).
     unsafe {
         P::api().rdma_destroy_qp(id);
         let this = (&raw const (*id).context).read().cast::<MeteredQp>();
@@ -410,9 +422,9 @@ unsafe extern "C" fn rdma_get_cm_event<P: Behind>(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live channel and a writable `event` (rdma_get_cm_event(3)). An event is readable until it is
-    // acknowledged; its identifier lives as long, and has a context of `rdma_create_qp_ex` or NULL: a listener's, which that of a request
-    // inherits.
+    // SAFETY: the caller guarantees a live channel and a writable `event` (rdma_get_cm_event(3)). An event is
+    // readable until it is acknowledged; its identifier lives as long, and has a context of
+    // `rdma_create_qp_ex` or NULL: a listener's, which that of a request inherits.
     unsafe {
         let ret = P::api().rdma_get_cm_event(channel, event);
         if ret == 0 {
@@ -434,7 +446,8 @@ unsafe extern "C" fn post_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let this = qp.cast::<MeteredQp>();
-    // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a complete request and a writable `bad_wr`.
+    // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a complete request and a
+    // writable `bad_wr`.
     unsafe {
         let ret = hot::post_recv((*this).real, wr, bad_wr);
         if ret == 0 {
@@ -466,7 +479,8 @@ unsafe fn post_denied<P: Behind>(
 /// Posts a request to the queue pair behind by `post`, and counts it.
 ///
 /// # Safety
-/// `qp` must be a live queue pair of `rdma_create_qp_ex`, and `wr` a request whose fields that its opcode reads are set, of one range at most.
+/// `qp` must be a live queue pair of `rdma_create_qp_ex`, and `wr` a request whose fields that its opcode
+/// reads are set, of one range at most.
 #[inline(always)]
 unsafe fn post_counted(
     qp: *mut ibv_qp,
@@ -476,8 +490,8 @@ unsafe fn post_counted(
     use ibv_wr_opcode::*;
     const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
     let this = qp.cast::<MeteredQp>();
-    // SAFETY: the caller guarantees a live queue pair and a request with these fields. The request of a flush has its type where others have
-    // immediate data ([`crate::post`]).
+    // SAFETY: the caller guarantees a live queue pair and a request with these fields. The request of a flush
+    // has its type where others have immediate data ([`crate::post`]).
     unsafe {
         let connection = &(*this).connection;
         let flags = (&raw const (*wr).send_flags).read();

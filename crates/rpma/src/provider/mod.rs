@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The interface between librpma's semantics and the providers that execute them.
 //!
-//! [`Provider`] is the control path only, with the names, signatures and errno conventions of libibverbs and librdmacm:
-//! pointers are NULL with errno set, `ibv_*` numbers are 0 or a positive errno (`ibv_get_cq_event`: 0 or -1 with
-//! errno), `rdma_*` numbers are 0 or -1 with errno, `rdma_getaddrinfo` is 0 or an `EAI_*`. The data path does not
-//! use it: it is [`hot`] for all providers, and [`native`] for operations that only newer devices support.
+//! [`Provider`] is the control path only, with the names, signatures and errno conventions of libibverbs and
+//! librdmacm: pointers are NULL with errno set, `ibv_*` numbers are 0 or a positive errno
+//! (`ibv_get_cq_event`: 0 or -1 with errno), `rdma_*` numbers are 0 or -1 with errno, `rdma_getaddrinfo` is 0
+//! or an `EAI_*`. The data path does not use it: it is [`hot`] for all providers, and [`native`] for
+//! operations that only newer devices support.
 //!
-//! [`find_context`] selects the provider for an address, and [`of_context`] determines the provider of a context. Both are
-//! called once; every object keeps the provider of the object it was created from.
+//! [`find_context`] selects the provider for an address, and [`of_context`] determines the provider of a
+//! context. Both are called once; every object keeps the provider of the object it was created from.
 
 pub(crate) mod handles;
 pub(crate) mod hot;
@@ -31,8 +32,8 @@ pub(crate) use find::find_context;
 
 use crate::error::Result;
 
-/// The control path, once: the table of a provider and both its instances are made from this list. `ibv_advise_mr` has the
-/// domain's context in addition, because the domain itself is not looked into.
+/// The control path, once: the table of a provider and both its instances are made from this list.
+/// `ibv_advise_mr` has the domain's context in addition, because the domain itself is not looked into.
 macro_rules! control_path {
     ($make:ident $($arguments:tt)*) => {
         $make! {
@@ -94,8 +95,8 @@ macro_rules! control_path {
 
 macro_rules! provider_table {
     ([] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
-        /// An implementation of verbs and connection management, as thread safe as verbs: a C function for each call, so that one of
-        /// libibverbs or librdmacm is called as from C.
+        /// An implementation of verbs and connection management, as thread safe as verbs: a C function for
+        /// each call, so that one of libibverbs or librdmacm is called as from C.
         #[derive(Clone, Copy)]
         pub struct Provider {
             /// The name that `RPMA_PROVIDER` selects it by.
@@ -104,17 +105,18 @@ macro_rules! provider_table {
             pub has_flush_access: bool,
             /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
             pub pins_memory: bool,
-            /// The probable reason why a connection was not established, for the log, if the event and its status indicate it. Not asked for one
-            /// that is established, or closed.
+            /// The probable reason why a connection was not established, for the log, if the event and its
+            /// status indicate it. Not asked for one that is established, or closed.
             pub likely_reason: fn(event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>,
-            /// Why an attempt to connect has failed, from an event that is not acknowledged, if that is known without [`Self::likely_reason`]. Has
-            /// been logged.
+            /// Why an attempt to connect has failed, from an event that is not acknowledged, if that is known
+            /// without [`Self::likely_reason`]. Has been logged.
             pub event_reason: unsafe fn(event: *mut rdma_cm_event, out: &mut dyn Write),
-            /// Calls `then` with how the connection of a queue pair has ended, as one of its completion queues knows it, and whether neither side
-            /// asked for it; not at all if that is not known. Has been logged.
+            /// Calls `then` with how the connection of a queue pair has ended, as one of its completion
+            /// queues knows it, and whether neither side asked for it; not at all if that is not known. Has
+            /// been logged.
             pub ending: unsafe fn(cq: *mut ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)),
-            /// Posts a send request for an access that the remote memory region does not permit, as its descriptor says. It fails on the way as
-            /// any other, unless the provider fails it by itself.
+            /// Posts a send request for an access that the remote memory region does not permit, as its
+            /// descriptor says. It fails on the way as any other, unless the provider fails it by itself.
             pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
             /// The provider whose calls this one passes on, if it counts them ([`metered`]).
             pub plain: Option<Api>,
@@ -127,7 +129,8 @@ macro_rules! provider_table {
                 /// The contract is that of the verbs man page; objects must come from the same provider.
                 #[inline(always)]
                 pub unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)? {
-                    // SAFETY: the caller meets the requirements of this call, which are those of the function behind it.
+                    // SAFETY: the caller meets the requirements of this call, which are those of the function
+                    // behind it.
                     unsafe { (self.$call)($($arg),*) }
                 }
             )*
@@ -149,8 +152,8 @@ macro_rules! c_functions {
     ([$module:ident] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
         $(
             pub(crate) unsafe extern "C" fn $call($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller meets the requirements of this call, which are those of the function it is
-                // passed to.
+                // SAFETY: the caller meets the requirements of this call, which are those of the function it
+                // is passed to.
                 unsafe { $module::$call($($arg),*) }
             }
         )*

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Native atomic write and native flush: the two operations of verbs that are posted through an extended queue pair
-//! only. rdma-core 44 has the first of them, rdma-core 45 both.
+//! Native atomic write and native flush: the two operations of verbs that are posted through an extended
+//! queue pair only. rdma-core 44 has the first of them, rdma-core 45 both.
 //!
-//! Numbers and layout are our own, so that a library built on older headers uses the operations where they are.
-//! Whether they are is known at run time: a device has a capability bit for each, and a provider that does not know
-//! an operation refuses to make a queue pair for it. Only for one that was made are the operation's members of the
-//! extended queue pair looked at, which an older libibverbs does not have.
+//! Numbers and layout are our own, so that a library built on older headers uses the operations where they
+//! are. Whether they are is known at run time: a device has a capability bit for each, and a provider that
+//! does not know an operation refuses to make a queue pair for it. Only for one that was made are the
+//! operation's members of the extended queue pair looked at, which an older libibverbs does not have.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -14,7 +14,8 @@ use std::ptr::NonNull;
 use libc::EOPNOTSUPP;
 use rdma_sys::{ibv_qp, ibv_qp_ex};
 
-/// Bits of `device_cap_flags_ex`: a device can flush to visibility, to persistence, and write 8 bytes atomically.
+/// Bits of `device_cap_flags_ex`: a device can flush to visibility, to persistence, and write 8 bytes
+/// atomically.
 pub(crate) const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 pub(crate) const DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
 pub(crate) const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
@@ -89,9 +90,9 @@ impl NativeQp {
         let this = Self { qp: NonNull::new(qp.cast::<ExtendedQp>())? };
         let qp = this.qp.as_ptr();
         let mut has = 0;
-        // SAFETY: the caller guarantees that `qp` is live and was created with `ops`. A provider that creates a
-        // queue pair with an operation is of an rdma-core that knows it, so the object extends to the member of
-        // that operation.
+        // SAFETY: the caller guarantees that `qp` is live and was created with `ops`. A provider that creates
+        // a queue pair with an operation is of an rdma-core that knows it, so the object extends to the
+        // member of that operation.
         unsafe {
             if ops & QP_WITH_ATOMIC_WRITE != 0 && (&raw const (*qp).wr_atomic_write).read().is_some() {
                 has |= QP_WITH_ATOMIC_WRITE;

@@ -10,7 +10,8 @@ use crate::failure;
 use crate::log as rpma_log;
 use crate::text::{Lossy, Text};
 
-/// This provider. The first call connects softverbs' messages to this library's log, and its failed completions to `rpma_err_last`.
+/// This provider. The first call connects softverbs' messages to this library's log, and its failed
+/// completions to `rpma_err_last`.
 pub(super) fn api() -> Api {
     // Not a `Once`: a child that is forked during the first call would wait for it for ever.
     static LOG_CONNECTED: AtomicBool = AtomicBool::new(false);

@@ -73,8 +73,8 @@ impl AddrInfo {
         if to.is_null() {
             return false;
         }
-        // SAFETY: the address belongs to the result, which is readable until freed, and is as long as its family says. Its
-        // alignment is nobody's promise.
+        // SAFETY: the address belongs to the result, which is readable until freed, and is as long as its
+        // family says. Its alignment is nobody's promise.
         unsafe {
             match c_int::from((&raw const (*to).sa_family).read_unaligned()) {
                 libc::AF_INET => {
@@ -127,8 +127,8 @@ impl EventChannel {
         unsafe { (*self.channel).fd }
     }
 
-    /// Calls `then` with the next event; blocks unless the descriptor was made non-blocking. The thread may be cancelled while it waits, so
-    /// the caller owns nothing, and not any more in `then`.
+    /// Calls `then` with the next event; blocks unless the descriptor was made non-blocking. The thread may
+    /// be cancelled while it waits, so the caller owns nothing, and not any more in `then`.
     #[inline]
     pub fn next_event<T>(&self, then: impl FnOnce(CmEvent) -> T) -> Result<T, Failed> {
         let mut event = MaybeUninit::uninit();
@@ -213,8 +213,8 @@ impl PeerName {
     /// # Safety
     /// `id` must be a live identifier.
     pub unsafe fn of(id: *mut rdma_cm_id) -> Self {
-        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, whose other members are
-        // read only as that of which its first member says it is.
+        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either
+        // family, whose other members are read only as that of which its first member says it is.
         Self(unsafe {
             let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
             match c_int::from((&raw const (*to).sa_family).read()) {
@@ -272,7 +272,8 @@ pub struct QpCaps {
 pub struct CmId {
     api: Api,
     id: *mut rdma_cm_id,
-    /// The remote peer waits for a reply to its connection request: reject it before destroying the identifier.
+    /// The remote peer waits for a reply to its connection request: reject it before destroying the
+    /// identifier.
     unanswered: bool,
 }
 
@@ -283,8 +284,8 @@ impl CmId {
     /// `channel` must be NULL or a live channel of `api` that outlives the identifier.
     pub unsafe fn create(api: Api, channel: *mut rdma_event_channel) -> Result<Self, Failed> {
         let mut id = ptr::null_mut();
-        // SAFETY: the caller guarantees that `channel` is NULL or live and outlives the identifier; `id` outlives
-        // the call.
+        // SAFETY: the caller guarantees that `channel` is NULL or live and outlives the identifier; `id`
+        // outlives the call.
         let ret =
             unsafe { api.rdma_create_id(channel, &mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP) };
         by_errno("rdma_create_id", ret)?;
@@ -320,13 +321,14 @@ impl CmId {
         unsafe { PeerName::of(self.id) }
     }
 
-    /// The queue pair for native operations, with those of `ops` that it has. It must have been created with them.
+    /// The queue pair for native operations, with those of `ops` that it has. It must have been created with
+    /// them.
     ///
     /// # Safety
     /// There must be a queue pair, and `ops` be what it was created with.
     pub unsafe fn native_queue_pair(&self, ops: u64) -> Option<(NativeQp, u64)> {
-        // SAFETY: the identifier is readable until destroyed. The caller guarantees a queue pair created with `ops`; its extended form is
-        // the same object and lives as long.
+        // SAFETY: the identifier is readable until destroyed. The caller guarantees a queue pair created with
+        // `ops`; its extended form is the same object and lives as long.
         unsafe { NativeQp::with(self.api.ibv_qp_to_qp_ex((*self.id).qp), ops) }
     }
 
@@ -356,7 +358,8 @@ impl CmId {
     /// # Safety
     /// The private data that `param` points to must be readable.
     pub unsafe fn connect(&self, param: &mut rdma_conn_param) -> Result<(), Failed> {
-        // SAFETY: the identifier is alive; the caller guarantees that the private data of `param` are readable.
+        // SAFETY: the identifier is alive; the caller guarantees that the private data of `param` are
+        // readable.
         by_errno("rdma_connect", unsafe { self.api.rdma_connect(self.id, param) })
     }
 
@@ -366,7 +369,8 @@ impl CmId {
     /// The private data that `param` points to must be readable.
     pub unsafe fn accept(&mut self, param: &mut rdma_conn_param) -> Result<(), Failed> {
         self.unanswered = false;
-        // SAFETY: the identifier is alive; the caller guarantees that the private data of `param` are readable.
+        // SAFETY: the identifier is alive; the caller guarantees that the private data of `param` are
+        // readable.
         by_errno("rdma_accept", unsafe { self.api.rdma_accept(self.id, param) })
     }
 
@@ -378,10 +382,11 @@ impl CmId {
     /// Migrates the identifier to another event channel; NULL makes it synchronous.
     ///
     /// # Safety
-    /// `channel` must be NULL or a live channel of the same provider, alive as long as it is the identifier's.
+    /// `channel` must be NULL or a live channel of the same provider, alive as long as it is the
+    /// identifier's.
     pub unsafe fn migrate(&self, channel: *mut rdma_event_channel) -> Result<(), Failed> {
-        // SAFETY: the identifier is alive; the caller guarantees that `channel` is NULL or stays alive while the
-        // identifier uses it.
+        // SAFETY: the identifier is alive; the caller guarantees that `channel` is NULL or stays alive while
+        // the identifier uses it.
         by_errno("rdma_migrate_id", unsafe { self.api.rdma_migrate_id(self.id, channel) })
     }
 
@@ -398,8 +403,8 @@ impl CmId {
         srq: *mut ibv_srq,
         caps: &mut QpCaps,
     ) -> Result<QueuePair, Failed> {
-        // SAFETY: all zero is a valid value of the attributes, which outlive the call; the caller guarantees a
-        // live `pd` and live queues that outlive the queue pair.
+        // SAFETY: all zero is a valid value of the attributes, which outlive the call; the caller guarantees
+        // a live `pd` and live queues that outlive the queue pair.
         let (ret, cap) = unsafe {
             let mut attr = MaybeUninit::<ibv_qp_init_attr_ex>::zeroed().assume_init();
             attr.send_cq = send_cq;
@@ -413,7 +418,8 @@ impl CmId {
                 max_inline_data: caps.max_inline_data,
             };
             attr.qp_type = ibv_qp_type::IBV_QPT_RC;
-            // With the domain alone in this mask a provider that has no extended creation is asked for a plain one.
+            // With the domain alone in this mask a provider that has no extended creation is asked for a
+            // plain one.
             attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
             attr.pd = pd;
             if caps.native_ops != 0 {
@@ -446,7 +452,8 @@ impl CmId {
         } else {
             Ok(())
         };
-        // SAFETY: the identifier is ours and destroyed once: `close` forgets it, otherwise drop is the last use.
+        // SAFETY: the identifier is ours and destroyed once: `close` forgets it, otherwise drop is the last
+        // use.
         let destroyed = by_errno("rdma_destroy_id", unsafe { self.api.rdma_destroy_id(self.id) });
         match (rejected, destroyed) {
             (Err(first), later) => {

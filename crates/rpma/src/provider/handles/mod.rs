@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Owning wrappers of provider objects.
 //!
-//! A wrapper is the only owner of its object: `close` releases it and reports a failure, dropping it releases it
-//! and logs one. What must be released first is a field declared earlier, so tear-down order is by construction.
-//! The objects themselves are only handed back to the provider; where a field of one is read, it is a field that
-//! `verbs.h` or librdmacm's own headers define as public, and it is read through the raw pointer at that moment.
+//! A wrapper is the only owner of its object: `close` releases it and reports a failure, dropping it releases
+//! it and logs one. What must be released first is a field declared earlier, so tear-down order is by
+//! construction. The objects themselves are only handed back to the provider; where a field of one is read,
+//! it is a field that `verbs.h` or librdmacm's own headers define as public, and it is read through the raw
+//! pointer at that moment.
 
 mod cm;
 mod verbs;
@@ -68,7 +69,8 @@ impl fmt::Display for Why {
         match self {
             Self::Errno(errno) => errno.fmt(f),
             Self::AddrInfo(code) => {
-                // SAFETY: gai_strerror takes any number and gives a string of the C library that is never freed.
+                // SAFETY: gai_strerror takes any number and gives a string of the C library that is never
+                // freed.
                 let text = unsafe { CStr::from_ptr(libc::gai_strerror(*code)) };
                 Lossy(text.to_bytes()).fmt(f)
             }

@@ -176,8 +176,9 @@ pub(crate) unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
     unsafe { (*channel).fd }
 }
 
-/// Calls `then` with the queue of the next completion event; blocks unless the descriptor was made non-blocking. There is nothing to tell a
-/// caller apart by when there is none. The thread may be cancelled while it waits, so the caller owns nothing, and not any more in `then`.
+/// Calls `then` with the queue of the next completion event; blocks unless the descriptor was made
+/// non-blocking. There is nothing to tell a caller apart by when there is none. The thread may be cancelled
+/// while it waits, so the caller owns nothing, and not any more in `then`.
 ///
 /// # Safety
 /// `channel` must be a live completion channel of `api`.
@@ -189,7 +190,8 @@ pub(crate) unsafe fn next_cq_event<T>(
 ) -> Option<T> {
     let mut cq = MaybeUninit::uninit();
     let mut cq_context = MaybeUninit::uninit();
-    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call. 0 means that they are written.
+    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call. 0 means
+    // that they are written.
     unsafe {
         if api.ibv_get_cq_event(channel, cq.as_mut_ptr(), cq_context.as_mut_ptr()) != 0 {
             return None;
@@ -229,7 +231,8 @@ impl CompQueue {
     /// `wc` must have room for `num_entries` completions.
     #[inline(always)]
     pub(crate) unsafe fn poll(&self, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-        // SAFETY: `self` keeps the queue alive; the caller guarantees room for `num_entries` completions at `wc`.
+        // SAFETY: `self` keeps the queue alive; the caller guarantees room for `num_entries` completions at
+        // `wc`.
         unsafe { hot::poll_cq(self.cq, num_entries, wc) }
     }
 

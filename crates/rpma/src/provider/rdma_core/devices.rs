@@ -46,7 +46,8 @@ pub(crate) fn missing() -> Option<Missing> {
     missing_in(Path::new("/sys/class/infiniband_verbs"), Path::new("/dev/infiniband"))
 }
 
-/// A device is an entry of the class directory with a device node; a container may see the one without the other.
+/// A device is an entry of the class directory with a device node; a container may see the one without the
+/// other.
 fn missing_in(class: &Path, nodes: &Path) -> Option<Missing> {
     if !nodes.exists() {
         return Some(Missing::Directory);
@@ -71,8 +72,9 @@ fn missing_in(class: &Path, nodes: &Path) -> Option<Missing> {
     Some(worst)
 }
 
-/// Whether the process can open the node, which is closed at once: a file's mode does not tell, with control groups and
-/// capabilities about. What keeps any file from being opened, such as a full table of descriptors, is not the node's fault.
+/// Whether the process can open the node, which is closed at once: a file's mode does not tell, with control
+/// groups and capabilities about. What keeps any file from being opened, such as a full table of descriptors,
+/// is not the node's fault.
 fn open(node: &Path) -> Result<(), ErrorKind> {
     match OpenOptions::new().read(true).write(true).open(node) {
         Ok(_) => Ok(()),

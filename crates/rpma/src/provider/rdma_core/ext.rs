@@ -30,7 +30,8 @@ unsafe fn extended(ctx: *mut ibv_context, op_offset: usize) -> Option<*mut verbs
     }
 }
 
-/// `ibv_query_device_ex`: 0 or a positive errno. A context without the operation answers with the plain query.
+/// `ibv_query_device_ex`: 0 or a positive errno. A context without the operation answers with the plain
+/// query.
 ///
 /// # Safety
 /// `ctx` must be a live context, `input` NULL or readable, `attr` writable.
@@ -39,8 +40,8 @@ pub(super) unsafe extern "C" fn ibv_query_device_ex(
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live `ctx`, an `input` that is NULL or readable, and a writable `attr`; the
-    // operation is read only if the extended context contains it.
+    // SAFETY: the caller guarantees a live `ctx`, an `input` that is NULL or readable, and a writable `attr`;
+    // the operation is read only if the extended context contains it.
     unsafe {
         if !input.is_null() && (*input).comp_mask != 0 {
             return EINVAL;
@@ -69,8 +70,8 @@ pub(super) unsafe extern "C" fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live `ctx`, a `pd` of it and `num_sge` ranges at `sg_list`; the operation
-    // is read only if the extended context contains it.
+    // SAFETY: the caller guarantees a live `ctx`, a `pd` of it and `num_sge` ranges at `sg_list`; the
+    // operation is read only if the extended context contains it.
     unsafe {
         match extended(ctx, offset_of!(verbs_context, advise_mr)).and_then(|x| (*x).advise_mr) {
             Some(advise_mr) => advise_mr(pd, advice, flags, sg_list, num_sge),
