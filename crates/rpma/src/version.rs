@@ -42,4 +42,11 @@ mod tests {
         assert_eq!(VERSION.to_str(), Ok(numbers.as_str()));
         assert!(path().to_str().unwrap().contains("rpma"), "{:?}", path());
     }
+
+    #[test]
+    fn the_makefile_has_the_version_of_the_package() {
+        let makefile = include_str!("../../../Makefile");
+        let version = makefile.lines().find_map(|line| line.strip_prefix("VERSION := "));
+        assert_eq!(version, VERSION.to_str().ok());
+    }
 }
