@@ -42,7 +42,8 @@ pub enum Header {
         opcode: Opcode,
         /// The last segment of its message.
         last: bool,
-        /// The STag of the memory region. Without meaning, and not to be checked, if the message has no payload.
+        /// The STag of the memory region. Without meaning, and not to be checked, if the message has no
+        /// payload.
         stag: u32,
         /// The tagged offset of the payload. Without meaning if the message has no payload.
         to: u64,
@@ -219,8 +220,8 @@ pub struct MessagePos {
     pub offset: u32,
 }
 
-/// The order of an untagged queue in one direction: neither the message sequence numbers nor the message offsets
-/// within a message have gaps.
+/// The order of an untagged queue in one direction: neither the message sequence numbers nor the message
+/// offsets within a message have gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UntaggedOrder {
     next_msn: u32,

@@ -30,7 +30,8 @@ pub enum WireError {
     RdmapVersion(u8),
     /// An undefined opcode.
     UnknownOpcode(u8),
-    /// An opcode that does not match the kind of segment, or differs from that of the preceding segments of the message.
+    /// An opcode that does not match the kind of segment, or differs from that of the preceding segments of
+    /// the message.
     UnexpectedOpcode(Opcode),
     /// A queue number that the opcode does not use.
     QueueNumber(u32),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The iWARP wire format: bytes in, events out.
 //!
-//! A TCP stream carries one MPA request and one MPA reply ([`mpa`]), then FPDUs in both directions until it is
-//! closed ([`stream`]). Each FPDU holds one DDP segment ([`ddp`]); the segments of one DDP message make one
-//! RDMAP message ([`rdmap`], [`inbound`]). A violation is answered with a Terminate message ([`terminate`]).
+//! A TCP stream carries one MPA request and one MPA reply ([`mpa`]), then FPDUs in both directions until it
+//! is closed ([`stream`]). Each FPDU holds one DDP segment ([`ddp`]); the segments of one DDP message make
+//! one RDMAP message ([`rdmap`], [`inbound`]). A violation is answered with a Terminate message
+//! ([`terminate`]).
 //!
 //! This crate owns no socket, buffer or memory region, and does not allocate memory for messages. Whatever a
 //! peer sends results in an event or a [`WireError`], never in a panic. All multi-byte fields are big-endian

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The MPA request and reply that open a stream (RFC 5044 section 7.1, RFC 6581).
 //!
-//! The initiator sends a request, the responder a reply; each is 20 bytes and up to 512 bytes of private data.
-//! With the enhanced connection setup of RFC 6581 the first 4 bytes of the private data negotiate IRD, ORD and the
-//! first message. They are removed here, so that callers see only the private data of the application.
+//! The initiator sends a request, the responder a reply; each is 20 bytes and up to 512 bytes of private
+//! data. With the enhanced connection setup of RFC 6581 the first 4 bytes of the private data negotiate IRD,
+//! ORD and the first message. They are removed here, so that callers see only the private data of the
+//! application.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -59,8 +60,8 @@ impl Kind {
 /// The enhanced block: IRD, ORD, and the permitted kinds of first message (ready to receive, RTR).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enhanced {
-    /// The initiator sends an RTR message immediately after the reply (flag A). If it is not set, the next three flags
-    /// are ignored.
+    /// The initiator sends an RTR message immediately after the reply (flag A). If it is not set, the next
+    /// three flags are ignored.
     pub peer_to_peer: bool,
     /// The RTR message may be a zero-length Send (flag B).
     pub rtr_send: bool,
@@ -68,7 +69,8 @@ pub struct Enhanced {
     pub rtr_write: bool,
     /// The RTR message may be a zero-length RDMA Read (flag D).
     pub rtr_read: bool,
-    /// IRD: the number of concurrent RDMA Reads that the sender of the frame responds to, 0 to [`DEPTH_NOT_NEGOTIATED`].
+    /// IRD: the number of concurrent RDMA Reads that the sender of the frame responds to, 0 to
+    /// [`DEPTH_NOT_NEGOTIATED`].
     pub ird: u16,
     /// ORD: the number of outstanding RDMA Reads of the sender of the frame, 0 to [`DEPTH_NOT_NEGOTIATED`].
     pub ord: u16,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMAP messages: opcodes, the bodies of messages with a fixed format, and the segments that each opcode permits.
+//! RDMAP messages: opcodes, the bodies of messages with a fixed format, and the segments that each opcode
+//! permits.
 #![forbid(unsafe_code)]
 
 use super::bytes::{be32, be64, put32, put64};
@@ -112,9 +113,9 @@ impl Opcode {
     }
 }
 
-/// Checks a segment by itself: that its queue is that of its opcode and, if the body has a fixed format, that its
-/// length is valid and that it is not split. [`Inbound`](super::inbound::Inbound), which
-/// calls this function, checks the order of the segments.
+/// Checks a segment by itself: that its queue is that of its opcode and, if the body has a fixed format, that
+/// its length is valid and that it is not split. [`Inbound`](super::inbound::Inbound), which calls this
+/// function, checks the order of the segments.
 ///
 /// # Errors
 ///
@@ -192,7 +193,8 @@ pub struct AtomicRequest {
     pub to: u64,
     /// The value to add or to store.
     pub data: u64,
-    /// The bits of `data` that are stored; for an addition, the bits at which the carry stops (0: a plain addition).
+    /// The bits of `data` that are stored; for an addition, the bits at which the carry stops (0: a plain
+    /// addition).
     pub data_mask: u64,
     /// The value to compare with.
     pub compare: u64,
@@ -241,12 +243,13 @@ impl AtomicRequest {
         matches!(self.operation, AtomicRequest::FETCH_ADD | AtomicRequest::CMP_SWAP)
     }
 
-    /// What eight bytes that are `original` are after the operation (RFC 7306 section 5.1). An operation that is not
-    /// defined changes nothing.
+    /// What eight bytes that are `original` are after the operation (RFC 7306 section 5.1). An operation that
+    /// is not defined changes nothing.
     pub fn apply(&self, original: u64) -> u64 {
         let mask = self.data_mask;
         match self.operation {
-            // Without the topmost bit of each field no carry leaves it; that bit is then the sum without its carry.
+            // Without the topmost bit of each field no carry leaves it; that bit is then the sum without its
+            // carry.
             AtomicRequest::FETCH_ADD => {
                 (original & !mask).wrapping_add(self.data & !mask) ^ ((original ^ self.data) & mask)
             }
@@ -313,8 +316,8 @@ impl AtomicResponse {
     }
 }
 
-/// The body of an Immediate Data message with the 4 bytes of a verbs work request: first these in the order in
-/// which they are in memory, then 4 zero bytes, as adapters send it.
+/// The body of an Immediate Data message with the 4 bytes of a verbs work request: first these in the order
+/// in which they are in memory, then 4 zero bytes, as adapters send it.
 pub fn encode_immediate(value: [u8; 4]) -> [u8; IMMEDIATE_LEN] {
     let mut out = [0; IMMEDIATE_LEN];
     out[..4].copy_from_slice(&value);

@@ -92,8 +92,8 @@ pub fn trailer(crc: Option<u32>, ulpdu_len: usize, out: &mut [u8; 8]) -> usize {
     pad + CRC_LEN
 }
 
-/// The CRC of the FPDU that consists of these parts: header as [`encode_fpdu_header`] writes it, then payload.
-/// The pad, all zero, is added here. The parts must be the bytes that are sent: a payload that the
+/// The CRC of the FPDU that consists of these parts: header as [`encode_fpdu_header`] writes it, then
+/// payload. The pad, all zero, is added here. The parts must be the bytes that are sent: a payload that the
 /// application may still modify must be copied first.
 pub fn fpdu_crc<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
     let mut crc = 0;
@@ -125,9 +125,9 @@ pub fn encode_fpdu(header: &Header, body: &[u8], crc: bool, out: &mut [u8]) -> u
 /// An event of [`Receiver::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The next event requires at least this many bytes of input after those that this call has consumed. Never more
-    /// than [`MAX_FPDU`], so an input buffer of that size cannot block the stream; without CRCs, never more than a
-    /// trailer and a header.
+    /// The next event requires at least this many bytes of input after those that this call has consumed.
+    /// Never more than [`MAX_FPDU`], so an input buffer of that size cannot block the stream; without CRCs,
+    /// never more than a trailer and a header.
     Need(usize),
     /// A segment starts.
     Segment {
@@ -152,17 +152,18 @@ enum State {
     Failed(WireError),
 }
 
-/// Parses a received stream. It stores no bytes: the caller keeps those that were not consumed and passes them again
-/// together with the following ones.
+/// Parses a received stream. It stores no bytes: the caller keeps those that were not consumed and passes
+/// them again together with the following ones.
 ///
-/// Each segment results in one [`Event::Segment`], any number of [`Event::Payload`] and one [`Event::SegmentEnd`].
+/// Each segment results in one [`Event::Segment`], any number of [`Event::Payload`] and one
+/// [`Event::SegmentEnd`].
 ///
-/// Without CRCs, each event is returned as soon as its bytes have arrived, and [`Event::SegmentEnd`] as soon as the
-/// payload is complete: the trailer, which then has no information, is skipped before the next header. With CRCs, no
-/// event of an FPDU is returned before all of it is in the input and its CRC is correct.
+/// Without CRCs, each event is returned as soon as its bytes have arrived, and [`Event::SegmentEnd`] as soon
+/// as the payload is complete: the trailer, which then has no information, is skipped before the next header.
+/// With CRCs, no event of an FPDU is returned before all of it is in the input and its CRC is correct.
 ///
-/// A caller that needs payload in one piece, for example to store 8 bytes at once, can defer its call until the
-/// input has [`payload_remaining`](Receiver::payload_remaining) bytes.
+/// A caller that needs payload in one piece, for example to store 8 bytes at once, can defer its call until
+/// the input has [`payload_remaining`](Receiver::payload_remaining) bytes.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     crc: bool,
@@ -184,7 +185,8 @@ impl Receiver {
         self.crc
     }
 
-    /// Bytes of payload of the current segment that have been neither returned nor placed; 0 between segments.
+    /// Bytes of payload of the current segment that have been neither returned nor placed; 0 between
+    /// segments.
     #[inline]
     pub fn payload_remaining(&self) -> usize {
         match self.state {
@@ -193,13 +195,14 @@ impl Receiver {
         }
     }
 
-    /// Reports that the caller has received the next `n` bytes of the current segment's payload directly into their
-    /// destination, so that they will not be in the input. Only without CRCs, and only if all input before them
-    /// has been consumed.
+    /// Reports that the caller has received the next `n` bytes of the current segment's payload directly into
+    /// their destination, so that they will not be in the input. Only without CRCs, and only if all input
+    /// before them has been consumed.
     ///
     /// # Panics
     ///
-    /// With CRCs, or if `n` exceeds [`Receiver::payload_remaining`]: the position in the stream would be wrong.
+    /// With CRCs, or if `n` exceeds [`Receiver::payload_remaining`]: the position in the stream would be
+    /// wrong.
     #[inline]
     pub fn payload_placed(&mut self, n: usize) {
         let remaining = self.payload_remaining();
@@ -209,14 +212,14 @@ impl Receiver {
         }
     }
 
-    /// Whether the stream may end here, at the boundary of an FPDU. `unconsumed` is the number of bytes of input that are
-    /// left. Without CRCs the trailer may be missing.
+    /// Whether the stream may end here, at the boundary of an FPDU. `unconsumed` is the number of bytes of
+    /// input that are left. Without CRCs the trailer may be missing.
     pub fn at_boundary(&self, unconsumed: usize) -> bool {
         self.state == State::Start && unconsumed == 0
     }
 
-    /// Finds the next event in `input`, all received bytes of the stream that have not been consumed. Returns the number
-    /// of bytes at its front that are now consumed, and the event.
+    /// Finds the next event in `input`, all received bytes of the stream that have not been consumed. Returns
+    /// the number of bytes at its front that are now consumed, and the event.
     ///
     /// # Errors
     ///
@@ -253,8 +256,8 @@ impl Receiver {
         }
     }
 
-    /// The Terminate message for the error that [`Receiver::next`] returned, with the header of the segment if the code
-    /// requires it; `None` if there was no error, or the error is not answered.
+    /// The Terminate message for the error that [`Receiver::next`] returned, with the header of the segment
+    /// if the code requires it; `None` if there was no error, or the error is not answered.
     pub fn terminate(&self) -> Option<Terminate> {
         let State::Failed(error) = self.state else {
             return None;
@@ -309,7 +312,8 @@ fn check_ulpdu_len(ulpdu_len: usize, header_len: usize) -> Result<(), WireError>
     if ulpdu_len < header_len { Err(WireError::UlpduTooShort(ulpdu_len)) } else { Ok(()) }
 }
 
-/// Checks the CRC at the end of a whole FPDU. It includes the pad as it was sent: some senders do not clear it.
+/// Checks the CRC at the end of a whole FPDU. It includes the pad as it was sent: some senders do not clear
+/// it.
 fn check_crc(fpdu: &[u8]) -> Result<(), WireError> {
     let Some((covered, field)) = fpdu.split_last_chunk::<CRC_LEN>() else {
         return Err(WireError::UlpduTooShort(fpdu.len()));

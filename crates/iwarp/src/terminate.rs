@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The Terminate message: the reason for which a side ends the stream (RFC 5040 section 4.8).
 //!
-//! The body consists of 4 control bytes and, according to flags in the third one, the length of the refused DDP
-//! segment, its header, and the Read Request that it carried.
+//! The body consists of 4 control bytes and, according to flags in the third one, the length of the refused
+//! DDP segment, its header, and the Read Request that it carried.
 //!
-//! The Linux siw driver on little-endian hosts exchanges the nibbles of the first byte, layer and error type, and
-//! stores the flags at the other end of their byte. If there are flags, they distinguish the two formats. Without
-//! flags a code may have two interpretations: see [`Terminate::alternative`].
+//! The Linux siw driver on little-endian hosts exchanges the nibbles of the first byte, layer and error type,
+//! and stores the flags at the other end of their byte. If there are flags, they distinguish the two formats.
+//! Without flags a code may have two interpretations: see [`Terminate::alternative`].
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -30,7 +30,8 @@ const LAYER_RDMAP: u8 = 0;
 const LAYER_DDP: u8 = 1;
 const LAYER_MPA: u8 = 2;
 
-/// Layer, error type and error code of a Terminate message. The constants are those that the standards define.
+/// Layer, error type and error code of a Terminate message. The constants are those that the standards
+/// define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TermCode {
     /// 0 RDMAP, 1 DDP, 2 MPA; 4 bits.
@@ -169,10 +170,10 @@ pub struct Terminate {
     pub header: Option<HeaderCopy>,
     /// The Read Request that was refused. Sent only together with `header`.
     pub read_request: Option<ReadRequest>,
-    /// The second interpretation, set by [`Terminate::decode`] if the message has no flags, so that it may be in the
-    /// standard's format or in siw's, and the code is defined in both. The first interpretation is the one whose layer
-    /// includes no header according to the standard. The codes 2/0/5 to 2/0/7 belong to connection setup: after FPDUs
-    /// have been received in both directions, the alternative is more likely.
+    /// The second interpretation, set by [`Terminate::decode`] if the message has no flags, so that it may be
+    /// in the standard's format or in siw's, and the code is defined in both. The first interpretation is the
+    /// one whose layer includes no header according to the standard. The codes 2/0/5 to 2/0/7 belong to
+    /// connection setup: after FPDUs have been received in both directions, the alternative is more likely.
     pub alternative: Option<TermCode>,
 }
 
@@ -207,8 +208,8 @@ impl Terminate {
         terminate
     }
 
-    /// A message with this code that includes the header of the segment with the refused Read Request if the code
-    /// requires it. Only a protection error (0/1) includes the request itself.
+    /// A message with this code that includes the header of the segment with the refused Read Request if the
+    /// code requires it. Only a protection error (0/1) includes the request itself.
     pub fn about_read(code: TermCode, header: &Header, request: &ReadRequest) -> Terminate {
         let mut terminate = Terminate::about(code, header, ReadRequest::LEN);
         if (code.layer, code.etype) == (LAYER_RDMAP, 1) {
@@ -246,8 +247,8 @@ impl Terminate {
         at
     }
 
-    /// Decodes a body in the standard's format or in siw's. Parts whose flag is set but that are missing are left out,
-    /// and bytes after the last part are ignored: the message ends the stream in any case.
+    /// Decodes a body in the standard's format or in siw's. Parts whose flag is set but that are missing are
+    /// left out, and bytes after the last part are ignored: the message ends the stream in any case.
     ///
     /// # Errors
     ///

@@ -17,11 +17,13 @@ pub(crate) const ZERO_BASED: u32 = 1 << 5;
 /// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
 pub(crate) const FLUSH_PERSISTENT: u32 = 1 << 9;
 
-/// STags from here on name no region: in a Read Request they stand for what the read is to fill, until it is answered. So whatever rights the
-/// memory has, an RDMA Write with such an STag writes nowhere, and the peer does not learn a key.
+/// STags from here on name no region: in a Read Request they stand for what the read is to fill, until it is
+/// answered. So whatever rights the memory has, an RDMA Write with such an STag writes nowhere, and the peer
+/// does not learn a key.
 pub(crate) const FIRST_SINK: u32 = 0xff00_0000;
 
-/// A range of a memory region, and the access rights that are required (0: to be read by a work request of this process).
+/// A range of a memory region, and the access rights that are required (0: to be read by a work request of
+/// this process).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub stag: u32,
@@ -41,8 +43,8 @@ impl Access {
     }
 }
 
-/// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its protection domain, windows
-/// of type 2 for its number, too.
+/// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its
+/// protection domain, windows of type 2 for its number, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Party {
     pub pd: u32,
@@ -71,8 +73,8 @@ pub(crate) struct Bind {
     pub access: u32,
 }
 
-/// A region as a peer must know it to access it by itself: for these rights, `len` bytes from the address `start` on, which are in the
-/// memory of the owner at that address plus `delta`, modulo 2^64.
+/// A region as a peer must know it to access it by itself: for these rights, `len` bytes from the address
+/// `start` on, which are in the memory of the owner at that address plus `delta`, modulo 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lent {
     pub stag: u32,
@@ -123,7 +125,8 @@ pub(crate) enum Unchanged {
 pub(crate) enum Unreachable {
     /// The memory region does not permit the access.
     Denied(Denied),
-    /// The region permits it, but the memory is no longer mapped, or is mapped without the protection that the access needs.
+    /// The region permits it, but the memory is no longer mapped, or is mapped without the protection that
+    /// the access needs.
     Fault,
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! pthread_cancel(3): a thread of the program is cancelled in this library only while it waits for an event.
 //!
-//! Cancelling unwinds the stack without running what Rust runs at the end of a scope: locks would stay locked, turns taken. So system calls
-//! that are cancellation points are made with cancellation disabled ([`whole`]), and what a waiting thread owns is not on its stack
-//! ([`waiting`]) but under a key of the thread, whose destructor drops it.
+//! Cancelling unwinds the stack without running what Rust runs at the end of a scope: locks would stay
+//! locked, turns taken. So system calls that are cancellation points are made with cancellation disabled
+//! ([`whole`]), and what a waiting thread owns is not on its stack ([`waiting`]) but under a key of the
+//! thread, whose destructor drops it.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -70,12 +71,13 @@ unsafe fn free<K>(parked: *mut libc::c_void) {
 }
 
 extern "C" fn end_of_thread(parked: *mut libc::c_void) {
-    // SAFETY: `parked` is a box of `waiting`, whose first field is the function for its type; the thread that owned it does not run any more.
+    // SAFETY: `parked` is a box of `waiting`, whose first field is the function for its type; the thread that
+    // owned it does not run any more.
     unsafe { (*parked.cast::<unsafe fn(*mut libc::c_void)>())(parked) };
 }
 
-/// The key of the variable that has what the thread owns while it waits. A variable of Rust with a destructor would do, but the C library
-/// aborts the process when it has no memory to note that; a key it refuses.
+/// The key of the variable that has what the thread owns while it waits. A variable of Rust with a destructor
+/// would do, but the C library aborts the process when it has no memory to note that; a key it refuses.
 fn key() -> Option<libc::pthread_key_t> {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     *KEY.get_or_init(|| {
@@ -85,8 +87,9 @@ fn key() -> Option<libc::pthread_key_t> {
     })
 }
 
-/// Makes a system call that waits, in which the thread may be cancelled if the program permits it: then `keep` is dropped when the thread ends.
-/// The callers own nothing else that must be dropped. Without memory to remember `keep` by, the thread is not cancelled this time.
+/// Makes a system call that waits, in which the thread may be cancelled if the program permits it: then
+/// `keep` is dropped when the thread ends. The callers own nothing else that must be dropped. Without memory
+/// to remember `keep` by, the thread is not cancelled this time.
 pub(crate) fn waiting<K: 'static, T>(keep: K, wait: impl FnOnce() -> T) -> (K, T) {
     if !std::mem::needs_drop::<K>() {
         let before = set(PROGRAMS.get());

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Event channels: queues of events with a file descriptor that a program may poll and may switch to O_NONBLOCK.
+//! Event channels: queues of events with a file descriptor that a program may poll and may switch to
+//! O_NONBLOCK.
 //!
-//! The descriptor is an eventfd semaphore that counts the queued events, so taking an event blocks, fails with EAGAIN or is interrupted
-//! exactly as a read of the descriptor is. An event for which a [`Taker`] is at hand is not counted: its thread takes the event from the
-//! queue without a system call, and what takers leave behind is counted when they are dropped.
+//! The descriptor is an eventfd semaphore that counts the queued events, so taking an event blocks, fails
+//! with EAGAIN or is interrupted exactly as a read of the descriptor is. An event for which a [`Taker`] is at
+//! hand is not counted: its thread takes the event from the queue without a system call, and what takers
+//! leave behind is counted when they are dropped.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,7 +29,8 @@ struct Events<T> {
     unraised: usize,
 }
 
-/// A thread that is going to take an event, if there is one: for an event queued meanwhile the eventfd is not written.
+/// A thread that is going to take an event, if there is one: for an event queued meanwhile the eventfd is not
+/// written.
 pub(crate) struct Taker<'a, T>(&'a EventQueue<T>);
 
 impl<T> Drop for Taker<'_, T> {
@@ -82,7 +85,8 @@ impl<T> EventQueue<T> {
         Taker(self)
     }
 
-    /// Takes the oldest event; waits for one unless the descriptor has O_NONBLOCK: a cancellation point. EAGAIN, EINTR.
+    /// Takes the oldest event; waits for one unless the descriptor has O_NONBLOCK: a cancellation point.
+    /// EAGAIN, EINTR.
     pub(crate) fn take(&self) -> Result<T, Errno> {
         self.take_keeping(None::<()>)
     }

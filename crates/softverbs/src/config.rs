@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Settings of the software provider: environment variables, each of which is read only once.
 //!
-//! [`KNOBS`] lists every variable with its default, range and meaning. librpma_providers(7) is generated from it, and
-//! docs/configuration.md has the same table.
+//! [`KNOBS`] lists every variable with its default, range and meaning. librpma_providers(7) is generated from
+//! it, and docs/configuration.md has the same table.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -25,7 +25,8 @@ pub struct Knob {
     pub max: u64,
     /// The values by name, from 0 on, where they are given so; none: they are numbers.
     pub words: &'static [&'static str],
-    /// What the manual page calls the value where it is a text, which has no default and no range; else empty.
+    /// What the manual page calls the value where it is a text, which has no default and no range; else
+    /// empty.
     pub text: &'static str,
     /// Meaning and unit, as the manual page prints them.
     pub help: &'static str,
@@ -207,7 +208,8 @@ pub(crate) fn get() -> &'static Config {
     })
 }
 
-/// The value of an environment variable; `None` in a privileged process, whose settings its caller must not choose (secure_getenv(3)).
+/// The value of an environment variable; `None` in a privileged process, whose settings its caller must not
+/// choose (secure_getenv(3)).
 pub fn variable(name: &str) -> Option<OsString> {
     if sys::is_privileged() { None } else { std::env::var_os(name) }
 }

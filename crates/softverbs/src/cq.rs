@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Completion queues.
 //!
-//! No completion is lost: if the queue is full, the connection keeps the completion and delivers it after the program has polled. A
-//! completion that is added to an armed queue generates an event. Arming the queue for every completion also generates one if the queue
-//! holds completions that no event has announced, so that neither a program that waits before it polls nor a second thread that waits for
-//! the same queue misses them. No completion is announced twice.
+//! No completion is lost: if the queue is full, the connection keeps the completion and delivers it after the
+//! program has polled. A completion that is added to an armed queue generates an event. Arming the queue for
+//! every completion also generates one if the queue holds completions that no event has announced, so that
+//! neither a program that waits before it polls nor a second thread that waits for the same queue misses
+//! them. No completion is announced twice.
 //!
-//! A poll that finds no completion drives the connections of the queue in the calling thread. The queue knows them only as [`Driven`], and
-//! the watches ([`Watch`]) that hold their sockets.
+//! A poll that finds no completion drives the connections of the queue in the calling thread. The queue knows
+//! them only as [`Driven`], and the watches ([`Watch`]) that hold their sockets.
 //!
-//! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a connection. Under `ring` only the
-//! channel is locked.
+//! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a
+//! connection. Under `ring` only the channel is locked.
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
@@ -32,7 +33,8 @@ use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
 use crate::{lock, probes, try_filled};
 
-/// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll which ones are ready.
+/// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll
+/// which ones are ready.
 const POLL_DIRECTLY: usize = 4;
 
 /// A completion in the ring, and the places of the send queue of which it has one until it is polled.
@@ -100,7 +102,8 @@ pub(crate) struct Ending {
 /// What is called with the text about a failed completion, in the thread that polls it.
 static ON_FAILED: OnceBox<fn(&str)> = OnceBox::new();
 
-/// Sets what is called with a text about each poll that has found a failed completion, in the thread that polls; only once.
+/// Sets what is called with a text about each poll that has found a failed completion, in the thread that
+/// polls; only once.
 pub fn on_failed_completion(report: fn(&str)) {
     let _ = ON_FAILED.set(Box::new(report));
 }
@@ -209,7 +212,8 @@ impl Cq {
         self.channel.as_ref()
     }
 
-    /// Changes the number of entries; the completions in the queue stay. EINVAL if there are more of them, ENOMEM.
+    /// Changes the number of entries; the completions in the queue stay. EINVAL if there are more of them,
+    /// ENOMEM.
     pub(crate) fn resize(&self, entries: u32) -> Result<(), Errno> {
         let mut fresh = try_filled(entries as usize, Entry::default)?;
         let mut ring = lock(&self.ring);
@@ -242,8 +246,8 @@ impl Cq {
         lock(&self.connections).retain(|other| !same(other));
     }
 
-    /// What the connections of this queue have outstanding for it. A completion in the queue counts as outstanding. So does a queue without
-    /// queue pairs, since another thread may create one.
+    /// What the connections of this queue have outstanding for it. A completion in the queue counts as
+    /// outstanding. So does a queue without queue pairs, since another thread may create one.
     pub(crate) fn outstanding(&self) -> Outstanding {
         // Another thread polls, and takes what arrives.
         let Ok(connections) = self.connections.try_lock() else { return Outstanding::Completion };
@@ -257,8 +261,8 @@ impl Cq {
         }
     }
 
-    /// A thread waits for a completion of this queue, or of others of its channel, and there are only unsignalled requests: reported in strict
-    /// mode.
+    /// A thread waits for a completion of this queue, or of others of its channel, and there are only
+    /// unsignalled requests: reported in strict mode.
     pub(crate) fn remark_wait(&self) {
         self.places.remark(
             Rule::Wait,
@@ -277,7 +281,8 @@ impl Cq {
         lock(&self.connections).is_empty()
     }
 
-    /// The watch for the sockets of connections whose receive completion queue this is; the first call creates it.
+    /// The watch for the sockets of connections whose receive completion queue this is; the first call
+    /// creates it.
     pub(crate) fn home(&self, engine: &Arc<Engine>) -> Result<Arc<Watch>, Errno> {
         let mut home = lock(&self.home);
         if let Some(watch) = &*home {
@@ -303,8 +308,8 @@ impl Cq {
         lock(&self.watches).iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
-    /// Adds a completion; it has one of the `slots` until it is polled. False if the ring is full: the caller keeps the completion and is
-    /// driven with [`reason::ROOM`] after a poll.
+    /// Adds a completion; it has one of the `slots` until it is polled. False if the ring is full: the caller
+    /// keeps the completion and is driven with [`reason::ROOM`] after a poll.
     pub(crate) fn push(&self, completion: Completion, slots: Option<&Arc<Slots>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;
@@ -336,7 +341,8 @@ impl Cq {
         }
     }
 
-    /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of the queue and tries again.
+    /// Takes up to `max` completions and passes each to `out`. If there are none, drives the connections of
+    /// the queue and tries again.
     pub(crate) fn poll(&self, max: usize, mut out: impl FnMut(usize, &Completion)) -> usize {
         let (mut got, armed) = self.take(max, &mut out);
         let mut full = false;
@@ -410,13 +416,15 @@ impl Cq {
         }
     }
 
-    /// Drives the connections. `full`: a socket of theirs may be full. False if another thread is driving all of them.
+    /// Drives the connections. `full`: a socket of theirs may be full. False if another thread is driving all
+    /// of them.
     fn progress(&self, full: bool) -> bool {
         // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return true };
         if full || connections.len() > POLL_DIRECTLY {
             self.take_along(&connections);
-            // One system call finds the sockets that are ready. What they lead to pushes completions, so not under the lock.
+            // One system call finds the sockets that are ready. What they lead to pushes completions, so not
+            // under the lock.
             let only = match lock(&self.watches).as_slice() {
                 [watch] => Some(watch.clone()),
                 _ => None,
@@ -463,8 +471,8 @@ impl Cq {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Requests of one of its connections were deferred: whoever waits for completions takes them along. What this does not show to
-    /// another thread in time is sent by the engine.
+    /// Requests of one of its connections were deferred: whoever waits for completions takes them along. What
+    /// this does not show to another thread in time is sent by the engine.
     pub(crate) fn note_deferred(&self) {
         if !self.deferred.load(Ordering::Relaxed) {
             self.deferred.store(true, Ordering::Relaxed);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What one process shows another to prove that it may inspect it.
 //!
-//! Two processes of one user may lack the right to trace each other: root in a container, without capabilities, has the uid of root outside and
-//! may neither signal nor trace it. So a process shares memory only with a peer that shows that the kernel permits it to inspect this process
-//! (ptrace(2), PTRACE_MODE_READ, which Yama does not restrict). The proof is the name of a file of this process, which is drawn at random: the
-//! kernel shows it at /proc/PID/fd/N to those who have that right. The number N is no secret.
+//! Two processes of one user may lack the right to trace each other: root in a container, without
+//! capabilities, has the uid of root outside and may neither signal nor trace it. So a process shares memory
+//! only with a peer that shows that the kernel permits it to inspect this process (ptrace(2),
+//! PTRACE_MODE_READ, which Yama does not restrict). The proof is the name of a file of this process, which is
+//! drawn at random: the kernel shows it at /proc/PID/fd/N to those who have that right. The number N is no
+//! secret.
 //!
-//! A child after fork(2) may give up rights and still has a copy of what its parent knew. So the parent draws a new name after each fork, under the
-//! same number, and the descriptor is closed in the child. A process of another PID namespace finds nothing under the number of the process, or
-//! another process.
+//! A child after fork(2) may give up rights and still has a copy of what its parent knew. So the parent draws
+//! a new name after each fork, under the same number, and the descriptor is closed in the child. A process of
+//! another PID namespace finds nothing under the number of the process, or another process.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -32,7 +34,8 @@ const LINK: &str = "/memfd:softverbs-";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence(pub [u8; LEN]);
 
-/// Names that are kept after they were replaced: a program may fork many times while one of its connections is being established.
+/// Names that are kept after they were replaced: a program may fork many times while one of its connections
+/// is being established.
 const KEPT: usize = 16;
 
 struct Own {
@@ -79,8 +82,8 @@ impl Own {
 }
 
 impl Evidence {
-    /// Of another process, by the number of the descriptor that it has named. EACCES: this process may not inspect it. ENOENT: there is no such
-    /// process or descriptor. EPROTO: the descriptor is something else.
+    /// Of another process, by the number of the descriptor that it has named. EACCES: this process may not
+    /// inspect it. ENOENT: there is no such process or descriptor. EPROTO: the descriptor is something else.
     pub(crate) fn of(pid: libc::pid_t, number: RawFd) -> Result<Self, Errno> {
         let link = whole(|| fs::read_link(format!("/proc/{pid}/fd/{number}")));
         let link = link.map_err(|e| sys::errno_of(&e))?;
@@ -104,8 +107,9 @@ impl Evidence {
         Ok((own.file.as_raw_fd(), own.evidence))
     }
 
-    /// Whether this was the evidence of this process at some time since `first` was: a peer reads it a moment later, and the process may fork
-    /// in between. False if `first` has been replaced more than [`KEPT`] times.
+    /// Whether this was the evidence of this process at some time since `first` was: a peer reads it a moment
+    /// later, and the process may fork in between. False if `first` has been replaced more than [`KEPT`]
+    /// times.
     pub(crate) fn was_own_since(self, first: Self) -> bool {
         lock(OWN.get()).as_ref().is_some_and(|own| {
             let mut names = own.before.iter().chain([&own.evidence]).skip_while(|name| **name != first);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Requests in flight, in strict mode: the memory that belongs to them until a completion says otherwise.
 //!
-//! Software RDMA has often read the memory of a request when the call that posts it returns. An adapter reads it at any time until the
-//! request is over, and once more where it has to repeat a packet; the program knows that it is over when it has taken a completion of this
-//! request or of a later one. What the program does to the memory meanwhile goes well here and may not there.
+//! Software RDMA has often read the memory of a request when the call that posts it returns. An adapter reads
+//! it at any time until the request is over, and once more where it has to repeat a packet; the program knows
+//! that it is over when it has taken a completion of this request or of a later one. What the program does to
+//! the memory meanwhile goes well here and may not there.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -25,11 +26,13 @@ struct Request {
     signaled: bool,
     memory: Vec<Access>,
     party: Party,
-    /// Of what it sends, when it was posted; `None`: it sends nothing of this memory, or it could not be read.
+    /// Of what it sends, when it was posted; `None`: it sends nothing of this memory, or it could not be
+    /// read.
     sum: Option<u64>,
 }
 
-/// The requests of a send queue whose completions the program has not taken, in the order in which they were posted.
+/// The requests of a send queue whose completions the program has not taken, in the order in which they were
+/// posted.
 pub(crate) struct Flight {
     process: Process,
     /// The connection has ended: nothing is in flight any more.
@@ -40,7 +43,8 @@ pub(crate) struct Flight {
 struct Requests {
     known: VecDeque<Request>,
     most: usize,
-    /// The position of the first one that is known, and of the first one that is in flight. Positions count up for ever.
+    /// The position of the first one that is known, and of the first one that is in flight. Positions count
+    /// up for ever.
     first: u64,
     flying: u64,
 }
@@ -100,7 +104,8 @@ impl Flight {
         let request = Request::of(&wr, party, self.process);
         push(wr)?;
         if requests.known.len() >= requests.most {
-            // More than the queue has places: the program is only warned of that. The oldest ones are over in all likelihood.
+            // More than the queue has places: the program is only warned of that. The oldest ones are over in
+            // all likelihood.
             requests.known.pop_front();
             requests.first += 1;
         }

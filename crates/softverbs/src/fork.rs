@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What a fork does to the library: the child gives up the parent's sockets.
 //!
-//! A child that does not execute another program would otherwise keep every connection of its parent open, and a peer would not learn of the
-//! parent's end. Such a child cannot use them anyway: the engine runs in the parent only.
+//! A child that does not execute another program would otherwise keep every connection of its parent open,
+//! and a peer would not learn of the parent's end. Such a child cannot use them anyway: the engine runs in
+//! the parent only.
 //!
-//! The numbers of all sockets are in a table that a handler of pthread_atfork(3) reads in the child. There each socket is replaced by
-//! /dev/null and keeps its number: an object of the parent that the child deletes against the rules then closes that, and not a file which
-//! the child has opened since. Nor does such a deletion reach the parent's connection or the epoll sets, which both processes share.
+//! The numbers of all sockets are in a table that a handler of pthread_atfork(3) reads in the child. There
+//! each socket is replaced by /dev/null and keeps its number: an object of the parent that the child deletes
+//! against the rules then closes that, and not a file which the child has opened since. Nor does such a
+//! deletion reach the parent's connection or the epoll sets, which both processes share.
 //!
-//! The memory that a connection shares with a peer on the same host is not in the child (MADV_DONTFORK); who would touch it asks first whether it
-//! has been left behind ([`generation`]).
+//! The memory that a connection shares with a peer on the same host is not in the child (MADV_DONTFORK); who
+//! would touch it asks first whether it has been left behind ([`generation`]).
 //!
-//! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not have the sockets, which are close-on-exec.
+//! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not have the sockets,
+//! which are close-on-exec.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -30,7 +33,8 @@ const TRIES: u32 = 1000;
 
 type Part = [AtomicU64; PART / 64];
 
-/// One bit for each descriptor that is a socket of this library. Parts are allocated when they are first needed, and never freed.
+/// One bit for each descriptor that is a socket of this library. Parts are allocated when they are first
+/// needed, and never freed.
 static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
 
 /// Held while a descriptor is a socket and not in the table, or the reverse; and during a fork.
@@ -61,8 +65,8 @@ unsafe extern "C" {
 type Held = ManuallyDrop<MutexGuard<'static, Option<()>>>;
 
 thread_local! {
-    /// The lock, from the beginning of this thread's fork to its end. Without a destructor: the C library aborts the process when it has no
-    /// memory to note one.
+    /// The lock, from the beginning of this thread's fork to its end. Without a destructor: the C library
+    /// aborts the process when it has no memory to note one.
     static FORKING: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
@@ -70,7 +74,8 @@ thread_local! {
 pub(crate) fn undivided<T>(change: impl FnOnce() -> T) -> T {
     static HANDLERS: AtomicBool = AtomicBool::new(false);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handlers are functions of this library, which is never unloaded (-z nodelete). They may be called in any thread.
+        // SAFETY: the handlers are functions of this library, which is never unloaded (-z nodelete). They may
+        // be called in any thread.
         unsafe { pthread_atfork(Some(before), Some(after), Some(in_child)) };
     }
     let _changing = crate::lock(CHANGING.get());
@@ -110,8 +115,8 @@ pub(crate) fn forget(fd: RawFd) {
 
 extern "C" fn before() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // A signal handler may fork, also one that has interrupted the thread that holds the lock: then the fork must not wait for ever, and a
-    // socket that is just being created or closed may stay open in the child.
+    // A signal handler may fork, also one that has interrupted the thread that holds the lock: then the fork
+    // must not wait for ever, and a socket that is just being created or closed may stay open in the child.
     for _ in 0..TRIES {
         match CHANGING.get().try_lock() {
             Ok(guard) => return FORKING.set(Some(ManuallyDrop::new(guard))),
@@ -127,7 +132,8 @@ extern "C" fn after() {
     drop(FORKING.take().map(ManuallyDrop::into_inner));
 }
 
-/// Only async-signal-safe calls: other threads of the parent may have held any lock. And none of the wrappers that are cancellation points.
+/// Only async-signal-safe calls: other threads of the parent may have held any lock. And none of the wrappers
+/// that are cancellation points.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
@@ -144,7 +150,8 @@ extern "C" fn in_child() {
             while bits != 0 {
                 let fd = number * PART + index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                // SAFETY: `fd` is this process's copy of a socket of the parent's, which nothing in this process may use.
+                // SAFETY: `fd` is this process's copy of a socket of the parent's, which nothing in this
+                // process may use.
                 unsafe {
                     if nothing < 0 || libc::syscall(libc::SYS_dup3, nothing, fd, libc::O_CLOEXEC) < 0 {
                         libc::syscall(libc::SYS_close, fd);
@@ -169,12 +176,14 @@ pub(crate) mod tests {
     /// Held for writing by a test that forks.
     static FORKING: RwLock<()> = RwLock::new(());
 
-    /// No test forks until this is dropped. After a fork each process draws new evidence, so an offer that is under way counts for nothing.
+    /// No test forks until this is dropped. After a fork each process draws new evidence, so an offer that is
+    /// under way counts for nothing.
     pub(crate) fn no_forks() -> RwLockReadGuard<'static, ()> {
         FORKING.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `f` says in a child; false also if the child is killed. It must be fit for a child of a process with threads.
+    /// What `f` says in a child; false also if the child is killed. It must be fit for a child of a process
+    /// with threads.
     pub(crate) fn in_child(f: impl FnOnce() -> bool) -> bool {
         let _alone = FORKING.write().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the child calls `f` and _exit; malloc is usable after fork(2).

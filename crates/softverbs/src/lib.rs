@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! softverbs: a software RDMA provider in user space.
 //!
-//! It provides the verbs and rdma_cm objects that librpma needs, with the C structures and the errno conventions of libibverbs and
-//! librdmacm, and requires no RDMA device, no privileges and no kernel module. The wire protocol is iWARP over TCP, so the remote peer can
-//! also be the kernel's siw or an iWARP adapter.
+//! It provides the verbs and rdma_cm objects that librpma needs, with the C structures and the errno
+//! conventions of libibverbs and librdmacm, and requires no RDMA device, no privileges and no kernel module.
+//! The wire protocol is iWARP over TCP, so the remote peer can also be the kernel's siw or an iWARP adapter.
 //!
 //! ```text
 //! ffi                           the objects and functions of verbs and rdma_cm, as C structures
@@ -19,14 +19,17 @@
 //!        faults                 what is made to fail, if the environment has rules for it
 //! ```
 //!
-//! Lock order, outermost first: the list of connections of a completion queue, the session of a connection (locked only by the holder of
-//! its turn), then the innermost locks: the state of an identifier and its event channel, the ring of a completion queue and, under it, its channel or, in strict mode, what a send queue holds, a
-//! watch, the tables of the engine, a shared receive queue, the gate of a queue pair in the fault lab. The memory table has no lock but one for each
-//! window, under which nothing is locked and accesses are waited for, so its holder has no grant. The engine holds none of its locks when it
-//! calls a source.
+//! Lock order, outermost first: the list of connections of a completion queue, the session of a connection
+//! (locked only by the holder of its turn), then the innermost locks: the state of an identifier and its
+//! event channel, the ring of a completion queue and, under it, its channel or, in strict mode, what a send
+//! queue holds, a watch, the tables of the engine, a shared receive queue, the gate of a queue pair in the
+//! fault lab. The memory table has no lock but one for each window, under which nothing is locked and
+//! accesses are waited for, so its holder has no grant. The engine holds none of its locks when it calls a
+//! source.
 //!
-//! Conditions that an error number does not explain are reported through the [`log`] facade. Its levels are fewer than those of librpma:
-//! what an administrator would want to know of normal operation has the target [`NOTICE`].
+//! Conditions that an error number does not explain are reported through the [`log`] facade. Its levels are
+//! fewer than those of librpma: what an administrator would want to know of normal operation has the target
+//! [`NOTICE`].
 
 // std and once_cell as helgrind and DRD understand them.
 #[cfg(visible_sync)]
@@ -78,12 +81,14 @@ use std::sync::{Mutex, MutexGuard};
 /// The target of messages of level Info that are a notice, between that level and a warning.
 pub const NOTICE: &str = "softverbs::notice";
 
-/// Locks a mutex. A poisoned one is locked as well: in a program a panic aborts the process, so poisoning occurs only in tests.
+/// Locks a mutex. A poisoned one is locked as well: in a program a panic aborts the process, so poisoning
+/// occurs only in tests.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A slice of `len` values, allocated so that a failure is reported: ENOMEM. For sizes that a program or a peer chooses.
+/// A slice of `len` values, allocated so that a failure is reported: ENOMEM. For sizes that a program or a
+/// peer chooses.
 pub(crate) fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, sys::Errno> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Static probes (USDT) of the provider `softverbs`, for bpftrace, SystemTap, perf and GDB. softverbs(7) documents them for users, and
-//! tools/check-probes compares.
+//! Static probes (USDT) of the provider `softverbs`, for bpftrace, SystemTap, perf and GDB. softverbs(7)
+//! documents them for users, and tools/check-probes compares.
 //!
-//! Each has a counter that a tracer raises: while it is 0, a probe is a load and a branch, and its arguments are not evaluated.
+//! Each has a counter that a tracer raises: while it is 0, a probe is a load and a branch, and its arguments
+//! are not evaluated.
 
 use probe::probe_lazy;
 

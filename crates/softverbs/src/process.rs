@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What there is once in each process, after fork(2) as well.
 //!
-//! A child has a copy of the parent's memory and only the thread that forked. A lock that another thread held at that moment stays locked in
-//! the child for ever, and what that thread was initializing is never finished. A child must be able to create objects nevertheless.
-//! Therefore nothing in the process waits for a value that another thread initializes: [`once_cell::race`] lets each initialize it and keeps
-//! the first one. What needs a lock has a [`PerProcess`] one.
+//! A child has a copy of the parent's memory and only the thread that forked. A lock that another thread held
+//! at that moment stays locked in the child for ever, and what that thread was initializing is never
+//! finished. A child must be able to create objects nevertheless. Therefore nothing in the process waits for
+//! a value that another thread initializes: [`once_cell::race`] lets each initialize it and keeps the first
+//! one. What needs a lock has a [`PerProcess`] one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -30,7 +31,8 @@ impl<T: Send> PerProcess<T> {
         let pid = std::process::id();
         let mut seen = self.current.load(Ordering::Acquire);
         loop {
-            // SAFETY: a pointer in `current` comes from `Box::into_raw` below and is never freed once it is there.
+            // SAFETY: a pointer in `current` comes from `Box::into_raw` below and is never freed once it is
+            // there.
             let owned: Option<&'static Owned<T>> = unsafe { seen.as_ref() };
             if let Some(owned) = owned.filter(|owned| owned.pid == pid) {
                 return &owned.value;
@@ -53,7 +55,8 @@ impl<T: Send> PerProcess<T> {
     }
 }
 
-// SAFETY: the value behind the pointer is a pid, which never changes, and a Mutex, which is Sync if its content is Send.
+// SAFETY: the value behind the pointer is a pid, which never changes, and a Mutex, which is Sync if its
+// content is Send.
 unsafe impl<T: Send> Sync for PerProcess<T> {}
 
 #[cfg(test)]

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Unix sockets of listeners, in a directory that no other user can enter.
 //!
-//! A Unix socket with an abstract name can be connected to, or held, by every user of the network namespace. Such a stranger could pass it a
-//! descriptor whose closing blocks for an arbitrary time (a TCP socket with SO_LINGER, a file of FUSE): the kernel closes what is in the queue of
-//! a socket together with the socket, whether it was received or not. So the sockets have paths in a directory of the effective user
-//! with mode 0700, which listener and initiator both check before they use it. Where there is no such directory, connections use TCP.
+//! A Unix socket with an abstract name can be connected to, or held, by every user of the network namespace.
+//! Such a stranger could pass it a descriptor whose closing blocks for an arbitrary time (a TCP socket with
+//! SO_LINGER, a file of FUSE): the kernel closes what is in the queue of a socket together with the socket,
+//! whether it was received or not. So the sockets have paths in a directory of the effective user with mode
+//! 0700, which listener and initiator both check before they use it. Where there is no such directory,
+//! connections use TCP.
 //!
-//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` where that one cannot be made. It is opened
-//! once and then reached through /proc/thread-self/fd, so that it cannot be replaced between the check and the use.
+//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` where
+//! that one cannot be made. It is opened once and then reached through /proc/thread-self/fd, so that it
+//! cannot be replaced between the check and the use.
 //!
-//! A socket is bound and listens under a temporary name before it is renamed, so a name never leads to a socket that does not listen yet, and
-//! what a killed process has left under a name is replaced. The kernel keeps the temporary name as the socket's address, so an initiator reads
-//! there which descriptor the listener's [`Evidence`] is. A name holds the number of the network namespace: several of them may share the
-//! directory. A program that cleans up /tmp by age may remove a name; the listener's connections then use TCP.
+//! A socket is bound and listens under a temporary name before it is renamed, so a name never leads to a
+//! socket that does not listen yet, and what a killed process has left under a name is replaced. The kernel
+//! keeps the temporary name as the socket's address, so an initiator reads there which descriptor the
+//! listener's [`Evidence`] is. A name holds the number of the network namespace: several of them may share
+//! the directory. A program that cleans up /tmp by age may remove a name; the listener's connections then use
+//! TCP.
 
 use std::ffi::CString;
 use std::fmt::Display;
@@ -31,7 +36,8 @@ use crate::socket::Socket;
 use crate::sys::{Errno, errno, errno_of};
 use crate::unix;
 
-/// What the kernel gives for a user that has no number in the user namespace of this process (/proc/sys/kernel/overflowuid): many users may have it.
+/// What the kernel gives for a user that has no number in the user namespace of this process
+/// (/proc/sys/kernel/overflowuid): many users may have it.
 const NOBODY: libc::uid_t = 65534;
 
 fn user() -> Option<libc::uid_t> {
@@ -137,7 +143,8 @@ fn file_name(namespace: u64, of: impl Display) -> String {
 /// The version of what is agreed on over these sockets.
 const VERSION: u32 = 2;
 
-/// Listens under a name, which the caller alone uses in the network namespace. The error of the last directory that was tried.
+/// Listens under a name, which the caller alone uses in the network namespace. The error of the last
+/// directory that was tried.
 pub(crate) fn listen(namespace: u64, of: impl Display, backlog: i32) -> Result<Listening, Errno> {
     let (name, mut error) = (file_name(namespace, of), libc::ENOENT);
     whole(|| {
@@ -179,8 +186,8 @@ fn descriptor(address: &[u8]) -> Option<RawFd> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// Connects to whoever listens under a name, and gives the number of the descriptor that is its [`Evidence`]. ENOENT if nobody does, EAGAIN if too
-/// many wait there.
+/// Connects to whoever listens under a name, and gives the number of the descriptor that is its [`Evidence`].
+/// ENOENT if nobody does, EAGAIN if too many wait there.
 pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<(Socket, RawFd), Errno> {
     let name = file_name(namespace, of);
     whole(|| {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The places of a send queue, and who holds them.
 //!
-//! A request of software RDMA is done with when the connection has completed it, so an unsignalled one gives its place back by itself, and a
-//! signalled one when its completion is polled: a program whose completion queue is as long as its send queue can never overrun it. An adapter
-//! learns of the program only what a completion tells the program: all requests up to the one that a completion is for have their places
-//! back when the program has taken that completion, and unsignalled ones behind it have not, however long they are done. In strict mode the
-//! places are counted in that way, too: in [`Strict::Adapter`] a queue is full when it is full for an adapter, in [`Strict::Warn`] this is
-//! only reported.
+//! A request of software RDMA is done with when the connection has completed it, so an unsignalled one gives
+//! its place back by itself, and a signalled one when its completion is polled: a program whose completion
+//! queue is as long as its send queue can never overrun it. An adapter learns of the program only what a
+//! completion tells the program: all requests up to the one that a completion is for have their places back
+//! when the program has taken that completion, and unsignalled ones behind it have not, however long they are
+//! done. In strict mode the places are counted in that way, too: in [`Strict::Adapter`] a queue is full when
+//! it is full for an adapter, in [`Strict::Warn`] this is only reported.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -58,7 +59,8 @@ pub(crate) fn deregisters(stag: u32) {
 struct Done {
     /// Unsignalled ones with no completion behind them.
     unsignalled: u64,
-    /// For each completion that the program has not taken, the oldest first, how many places taking it gives back.
+    /// For each completion that the program has not taken, the oldest first, how many places taking it gives
+    /// back.
     completions: VecDeque<u64>,
 }
 
@@ -168,7 +170,8 @@ impl Slots {
         }
     }
 
-    /// The program has taken the oldest completion. True if [`Self::tell`] has something to say, when the caller holds no lock.
+    /// The program has taken the oldest completion. True if [`Self::tell`] has something to say, when the
+    /// caller holds no lock.
     #[inline]
     pub(crate) fn taken(&self) -> bool {
         self.in_use.fetch_sub(1, Ordering::Relaxed);

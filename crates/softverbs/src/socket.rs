@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Sockets, and what else belongs to a connection: each descriptor is known to [`crate::fork`] while it is open.
+//! Sockets, and what else belongs to a connection: each descriptor is known to [`crate::fork`] while it is
+//! open.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

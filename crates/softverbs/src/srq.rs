@@ -27,7 +27,8 @@ pub(crate) struct Srq {
 struct Inner {
     posted: VecDeque<RecvWr>,
     capacity: usize,
-    /// Connections with a message that waits for a receive, with the number of their queue pair, in the order in which they ran out.
+    /// Connections with a message that waits for a receive, with the number of their queue pair, in the order
+    /// in which they ran out.
     waiting: VecDeque<(u32, Weak<dyn Driven>)>,
     users: u32,
     /// With fewer receives than this, `reached` is called, once; 0: never.
@@ -103,8 +104,8 @@ impl Srq {
         (inner.capacity as u32, inner.limit as u32)
     }
 
-    /// Changes the number of receives that it has room for, and the limit. EINVAL: fewer than are posted or more than [`MAX_SRQ_WR`], or a limit
-    /// above that number; ENOMEM. Then nothing is changed.
+    /// Changes the number of receives that it has room for, and the limit. EINVAL: fewer than are posted or
+    /// more than [`MAX_SRQ_WR`], or a limit above that number; ENOMEM. Then nothing is changed.
     pub(crate) fn modify(&self, room: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         let room = room.map_or(inner.capacity, |room| room as usize);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Strict mode: what software RDMA permits and an adapter refuses is refused, or reported.
 //!
-//! Each rule stands where the thing happens that it is about; this is what they share: the mode, and one log line for each place at which
-//! a rule is broken. A place is a rule and an object, so that a program that does the same a million times a second is told once.
+//! Each rule stands where the thing happens that it is about; this is what they share: the mode, and one log
+//! line for each place at which a rule is broken. A place is a rule and an object, so that a program that
+//! does the same a million times a second is told once.
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! In strict mode: threads that wait for a completion event although there are only unsignalled requests.
 //!
-//! A wait is checked once, some time after it has begun: another thread may post meanwhile. A thread that waits while nothing is outstanding is
-//! no mistake, since other threads may post at any time. Evidence of a mistake is an unsignalled request that no taken completion follows,
-//! on a queue pair whose send completion queue has this channel, if no signalled request and no receive is outstanding beside it.
+//! A wait is checked once, some time after it has begun: another thread may post meanwhile. A thread that
+//! waits while nothing is outstanding is no mistake, since other threads may post at any time. Evidence of a
+//! mistake is an unsignalled request that no taken completion follows, on a queue pair whose send completion
+//! queue has this channel, if no signalled request and no receive is outstanding beside it.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, Weak};
@@ -32,7 +33,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// A thread is about to take an event of a channel. `None` without strict mode, if it does not block, or if the engine cannot be started.
+    /// A thread is about to take an event of a channel. `None` without strict mode, if it does not block, or
+    /// if the engine cannot be started.
     #[inline]
     pub(crate) fn begin(events: &EventQueue<usize>, queues: &Arc<Queues>) -> Option<Self> {
         if strict::mode() == Strict::Off { None } else { Self::begin_strictly(events, queues) }

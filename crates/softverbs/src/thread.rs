@@ -8,10 +8,12 @@ use crate::sys::{self, Errno};
 /// What a thread runs.
 type Body = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread with this name that nobody waits for. It runs no signal handler of the program. EAGAIN, ENOMEM.
+/// Starts a thread with this name that nobody waits for. It runs no signal handler of the program. EAGAIN,
+/// ENOMEM.
 ///
-/// `std::thread` keeps values with destructors for each thread, on the side of the creator, too, and glibc aborts the process when it has
-/// no memory to note a destructor. The threads of this crate use nothing of that.
+/// `std::thread` keeps values with destructors for each thread, on the side of the creator, too, and glibc
+/// aborts the process when it has no memory to note a destructor. The threads of this crate use nothing of
+/// that.
 pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
     extern "C" fn start(arg: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: `arg` is the box that `spawn` has given to this thread alone.
@@ -24,8 +26,8 @@ pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
     }
     const STACK: usize = 256 * 1024;
     let arg = Box::into_raw(Box::new((name, body)));
-    // SAFETY: all-zero is memory for attributes, which pthread_attr_init initialises before anything else is done with them. `start` takes
-    // over `arg`, unless no thread was created.
+    // SAFETY: all-zero is memory for attributes, which pthread_attr_init initialises before anything else is
+    // done with them. `start` takes over `arg`, unless no thread was created.
     let failed = sys::without_signals(|| unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         let mut thread: libc::pthread_t = std::mem::zeroed();

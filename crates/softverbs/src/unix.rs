@@ -56,7 +56,8 @@ pub(crate) fn listen(path: &Path, backlog: i32) -> Result<Socket, Errno> {
     Ok(socket)
 }
 
-/// Connects to whoever listens at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait there.
+/// Connects to whoever listens at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait
+/// there.
 pub(crate) fn connect(path: &Path) -> Result<Socket, Errno> {
     connect_as(libc::SOCK_STREAM, path)
 }
@@ -70,7 +71,8 @@ fn connect_as(kind: libc::c_int, path: &Path) -> Result<Socket, Errno> {
     Ok(socket)
 }
 
-/// Whether there may be a stream socket at a path that is still open. It does not notice: the connection is of another kind.
+/// Whether there may be a stream socket at a path that is still open. It does not notice: the connection is
+/// of another kind.
 pub(crate) fn is_bound(path: &Path) -> bool {
     connect_as(libc::SOCK_DGRAM, path).map(drop) != Err(libc::ECONNREFUSED)
 }
@@ -98,19 +100,21 @@ fn peer(socket: &OwnedFd) -> Option<libc::ucred> {
     (ret == 0).then_some(of)
 }
 
-/// The number of the process at the other end, if this one can see it. For a socket that has connected it is the process that called listen(2).
+/// The number of the process at the other end, if this one can see it. For a socket that has connected it is
+/// the process that called listen(2).
 pub(crate) fn peer_process(socket: &OwnedFd) -> Option<libc::pid_t> {
     peer(socket).map(|of| of.pid).filter(|pid| *pid > 0)
 }
 
-/// Whether the process at the other end runs under the effective user of this one. For a socket that has connected it is the process that
-/// called listen(2).
+/// Whether the process at the other end runs under the effective user of this one. For a socket that has
+/// connected it is the process that called listen(2).
 pub(crate) fn is_of_same_user(socket: &OwnedFd) -> bool {
     // SAFETY: geteuid takes no pointers.
     peer(socket).is_some_and(|of| of.uid == unsafe { libc::geteuid() })
 }
 
-/// The number of the network namespace of a socket: the kernel's cookie (5.14), else the inode of that of the calling thread.
+/// The number of the network namespace of a socket: the kernel's cookie (5.14), else the inode of that of the
+/// calling thread.
 pub(crate) fn namespace(socket: &OwnedFd) -> u64 {
     const SO_NETNS_COOKIE: i32 = 71;
     let mut cookie = 0u64;
@@ -135,8 +139,9 @@ pub(crate) fn send_with(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) -> Result
     msg.msg_iov = &raw mut part;
     msg.msg_iovlen = 1;
     msg.msg_control = (&raw mut control).cast();
-    // SAFETY: CMSG_SPACE and CMSG_LEN only calculate. The control buffer is aligned for a cmsghdr and has room for `len` bytes behind it,
-    // since there are at most `MOST` descriptors; CMSG_FIRSTHDR gives its address, as msg_controllen is that of a whole message.
+    // SAFETY: CMSG_SPACE and CMSG_LEN only calculate. The control buffer is aligned for a cmsghdr and has
+    // room for `len` bytes behind it, since there are at most `MOST` descriptors; CMSG_FIRSTHDR gives its
+    // address, as msg_controllen is that of a whole message.
     let sent = unsafe {
         msg.msg_controllen = libc::CMSG_SPACE(len as u32) as _;
         let header = libc::CMSG_FIRSTHDR(&msg);
@@ -150,7 +155,8 @@ pub(crate) fn send_with(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) -> Result
     if sent == bytes.len() { Ok(()) } else { Err(libc::EAGAIN) }
 }
 
-/// Closing the descriptor does not wait for what a socket has not sent yet. Nothing else is done to what is no socket.
+/// Closing the descriptor does not wait for what a socket has not sent yet. Nothing else is done to what is
+/// no socket.
 fn close_at_once(fd: &OwnedFd) {
     let off = libc::linger { l_onoff: 0, l_linger: 0 };
     // SAFETY: the option takes a linger structure, which outlives the call.
@@ -160,8 +166,9 @@ fn close_at_once(fd: &OwnedFd) {
     }
 }
 
-/// Receives bytes and up to [`MOST`] descriptors, without blocking: 0 bytes is the end. A message with more descriptors arrives without
-/// those that are too many. Call it in [`crate::fork::undivided`]: nobody else knows of the descriptors yet.
+/// Receives bytes and up to [`MOST`] descriptors, without blocking: 0 bytes is the end. A message with more
+/// descriptors arrives without those that are too many. Call it in [`crate::fork::undivided`]: nobody else
+/// knows of the descriptors yet.
 pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut fds = Vec::with_capacity(MOST);
     let mut control = MaybeUninit::<Control>::zeroed();
@@ -177,8 +184,9 @@ pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, 
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the message describes the slice `into` and the control buffer, both writable.
     let received = check(whole(|| again(|| unsafe { libc::recvmsg(socket.as_raw_fd(), &mut msg, flags) })))?;
-    // SAFETY: the kernel has written whole control messages into the buffer and their length into `msg`; the macros stay within that. The
-    // data of one of type SCM_RIGHTS are descriptors that it has just created, so they have no other owner; they may be unaligned.
+    // SAFETY: the kernel has written whole control messages into the buffer and their length into `msg`; the
+    // macros stay within that. The data of one of type SCM_RIGHTS are descriptors that it has just created,
+    // so they have no other owner; they may be unaligned.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&msg);
         while let Some(c) = header.as_ref() {

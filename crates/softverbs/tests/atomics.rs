@@ -68,7 +68,8 @@ fn both_operations() {
 fn operations_of_two_connections_and_of_the_processor_all_count() {
     const EACH: u64 = 300;
     let word = AtomicU64::new(0);
-    // SAFETY: the bytes of the word, which is only changed by atomic operations; no reference to them is used.
+    // SAFETY: the bytes of the word, which is only changed by atomic operations; no reference to them is
+    // used.
     let memory = unsafe { std::slice::from_raw_parts_mut(word.as_ptr().cast::<u8>(), 8) };
     let ends = [pair(c"127.0.0.1", 16), pair(c"::1", 16)];
     let targets: Vec<_> = ends.iter().map(|(_, server)| server.register(memory, ATOMIC)).collect();

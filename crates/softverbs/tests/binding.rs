@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which local addresses identifiers can be bound to at the same time, and what an active identifier does with its address.
+//! Which local addresses identifiers can be bound to at the same time, and what an active identifier does
+//! with its address.
 
 mod common;
 use common::ids::*;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Synchronous identifiers: rdma_create_ep(3), rdma_get_request(3) and calls that wait, as the programs use them that need no event channel.
+//! Synchronous identifiers: rdma_create_ep(3), rdma_get_request(3) and calls that wait, as the programs use
+//! them that need no event channel.
 
 mod common;
 use common::verbs_h::*;
@@ -256,7 +257,8 @@ fn a_request_without_a_possible_queue_pair_is_rejected() {
     }
 }
 
-/// The peer ends the connection first; the end is there to be fetched, and then the call does not wait for another one.
+/// The peer ends the connection first; the end is there to be fetched, and then the call does not wait for
+/// another one.
 #[test]
 fn a_connection_that_the_peer_has_ended_is_disconnected_at_once() {
     // SAFETY: the endpoints are destroyed once.
@@ -322,7 +324,8 @@ fn an_identifier_becomes_asynchronous_and_synchronous_again() {
     }
 }
 
-/// A queue pair that the program makes and brings up itself, as rdma_init_qp_attr(3) says, known by address or by number.
+/// A queue pair that the program makes and brings up itself, as rdma_init_qp_attr(3) says, known by address
+/// or by number.
 #[test]
 fn a_queue_pair_of_the_program_is_connected() {
     /// Creates a queue pair with one completion queue.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A peer that is no friend: raw TCP against a listening queue pair. Whatever it sends, memory outside of what it may write stays as it
-//! is, its connection ends, and the connection of another peer goes on.
+//! A peer that is no friend: raw TCP against a listening queue pair. Whatever it sends, memory outside of
+//! what it may write stays as it is, its connection ends, and the connection of another peer goes on.
 
 mod common;
 use common::*;
@@ -216,7 +216,8 @@ fn a_peer_cannot_have_more_reads_open_than_was_agreed() {
     target.close();
 }
 
-/// Sends one access and reads to the end of the stream, which must come: what the Terminate message says, without what it quotes.
+/// Sends one access and reads to the end of the stream, which must come: what the Terminate message says,
+/// without what it quotes.
 fn refusal(stream: &mut TcpStream, access: &[u8]) -> [u8; 4] {
     const BODY: usize = 2 + 18;
     stream.write_all(access).unwrap();

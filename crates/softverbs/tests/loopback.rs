@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Two queue pairs of one process, connected over the loopback address: what the operations do, and how connections end.
+//! Two queue pairs of one process, connected over the loopback address: what the operations do, and how
+//! connections end.
 
 mod common;
 use common::*;
@@ -58,8 +59,8 @@ fn a_read_returns_what_was_written() {
     write_then_read(c"::1", 100_000);
 }
 
-/// A small write of a program that polls may wait for what follows it. If it then cannot be sent, that is told although the program has
-/// gone to sleep.
+/// A small write of a program that polls may wait for what follows it. If it then cannot be sent, that is
+/// told although the program has gone to sleep.
 #[test]
 fn a_deferred_write_that_fails_wakes_who_sleeps() {
     let (client, server) = pair(c"127.0.0.1", 16);

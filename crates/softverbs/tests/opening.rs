@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The first moments of a connection with a peer that keeps the standard loosely, as kernels do: raw TCP in the peer's place.
+//! The first moments of a connection with a peer that keeps the standard loosely, as kernels do: raw TCP in
+//! the peer's place.
 
 mod common;
 use common::*;
@@ -97,7 +98,8 @@ impl Peer {
     }
 }
 
-/// Connects to a raw responder, which has replied: it agrees to the announced first message or (`announce` false) does not want it.
+/// Connects to a raw responder, which has replied: it agrees to the announced first message or (`announce`
+/// false) does not want it.
 fn initiate(announce: bool) -> (End, Peer) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let end = connect(c"127.0.0.1", listener.local_addr().unwrap().port(), 16, b"");
@@ -191,7 +193,8 @@ fn a_responder_lets_a_moment_pass_before_it_speaks_first() {
     finish(end, peer);
 }
 
-/// An initiator that did not announce a message may be done, and gone, before the responder's program is back from accepting.
+/// An initiator that did not announce a message may be done, and gone, before the responder's program is back
+/// from accepting.
 #[test]
 fn a_connection_that_is_over_at_once_was_established_first() {
     // SAFETY: each is destroyed once.

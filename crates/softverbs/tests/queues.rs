@@ -32,7 +32,8 @@ fn resolved(events: Channel, port: u16) -> *mut rdma_cm_id {
     }
 }
 
-/// Two identifiers with routes and requests, not yet connected, and the channel of both; `prepare` gives each its queue pair.
+/// Two identifiers with routes and requests, not yet connected, and the channel of both; `prepare` gives each
+/// its queue pair.
 fn connected(prepare: impl Fn(*mut rdma_cm_id)) -> (Channel, *mut rdma_cm_id, *mut rdma_cm_id) {
     // SAFETY: as above; the listener is destroyed once.
     unsafe {

@@ -31,8 +31,8 @@ fn aimed(opcode: u32, wr_id: u64, mr: *mut ibv_mr, addr: u64) -> ibv_send_wr {
     wr
 }
 
-/// Every address that a work request holds, on both sides, counts from the beginning of its region, or from an address of the program's
-/// choice. Small and large payloads take different ways to and from memory.
+/// Every address that a work request holds, on both sides, counts from the beginning of its region, or from
+/// an address of the program's choice. Small and large payloads take different ways to and from memory.
 #[test]
 fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
     for (near_iova, far_iova) in [(0, 0), (0x1000_0000_0003, 5)] {
@@ -82,7 +82,8 @@ fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
     }
 }
 
-/// A region of all memory, on both sides: what was allocated after its registration is reached; where nothing is mapped the operation ends.
+/// A region of all memory, on both sides: what was allocated after its registration is reached; where nothing
+/// is mapped the operation ends.
 #[test]
 fn one_region_is_enough_for_all_memory() {
     const ON_DEMAND: i32 = 1 << 6;
@@ -114,7 +115,8 @@ fn one_region_is_enough_for_all_memory() {
     server.destroy();
 }
 
-/// A region goes back and forth between two memories while the peer writes and reads: nothing fails, and what a read returns comes from them.
+/// A region goes back and forth between two memories while the peer writes and reads: nothing fails, and what
+/// a read returns comes from them.
 #[test]
 fn a_region_is_re_registered_under_traffic() {
     const LEN: usize = 40_000;
@@ -210,8 +212,8 @@ fn a_region_changes_its_protection_domain_under_a_connection() {
     }
 }
 
-/// After a fork the child has its own copy of the memory, and what a peer writes is in the parent's, whichever of the two has touched a page
-/// first: memory need not be kept from a child (ibv_fork_init(3)).
+/// After a fork the child has its own copy of the memory, and what a peer writes is in the parent's,
+/// whichever of the two has touched a page first: memory need not be kept from a child (ibv_fork_init(3)).
 #[test]
 fn a_fork_separates_no_region_from_its_memory() {
     const LEN: usize = 16 * 4096;
@@ -239,7 +241,8 @@ fn a_fork_separates_no_region_from_its_memory() {
         }
     };
     assert!(child > 0);
-    // SAFETY: nothing accesses this byte now; then the parent has its own copy of the page before the peer writes.
+    // SAFETY: nothing accesses this byte now; then the parent has its own copy of the page before the peer
+    // writes.
     unsafe { memory.add(8192).write_volatile(3) };
     let mut wr = aimed(WRITE, 1, target, memory as u64);
     assert_eq!(client.post(&mut wr, Some(&mut sge(source, 0, LEN))), 0);

@@ -136,7 +136,8 @@ fn a_window_of_type_1_opens_a_part_of_a_region() {
     ends.destroy();
 }
 
-/// What a key does not open ends the connection: beyond the window, an old key, the region's own key, a right that the window lacks.
+/// What a key does not open ends the connection: beyond the window, an old key, the region's own key, a right
+/// that the window lacks.
 #[test]
 fn a_window_opens_nothing_else() {
     for case in 0..5 {
@@ -240,7 +241,8 @@ fn what_cannot_be_bound_is_not_posted() {
     ends.destroy();
 }
 
-/// Windows of type 2: bound and invalidated in order with other requests, with keys that the program chooses, and for one connection.
+/// Windows of type 2: bound and invalidated in order with other requests, with keys that the program chooses,
+/// and for one connection.
 #[test]
 fn a_window_of_type_2_is_bound_and_invalidated_by_work_requests() {
     let ends = Ends::new();

@@ -335,7 +335,8 @@ fn a_header_is_decoded_when_it_is_complete() {
     }
 }
 
-/// The opcodes in the order of their numbers: whether each is a Send, raises a solicited event, invalidates an STag.
+/// The opcodes in the order of their numbers: whether each is a Send, raises a solicited event, invalidates
+/// an STag.
 #[test]
 fn kinds_of_opcodes() {
     const KINDS: [(bool, bool, bool); 12] = [

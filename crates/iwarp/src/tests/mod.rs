@@ -23,9 +23,9 @@ fn hex(text: &str) -> Vec<u8> {
 /// A segment with all its payload.
 type Segment = (Header, Vec<u8>);
 
-/// Passes `stream` to the receiver, `chunk` bytes at a time, as a caller with an input buffer does, and returns
-/// the complete segments and the error that ended the stream. Checks the order of the events, and the number of
-/// bytes in [`Event::Need`].
+/// Passes `stream` to the receiver, `chunk` bytes at a time, as a caller with an input buffer does, and
+/// returns the complete segments and the error that ended the stream. Checks the order of the events, and the
+/// number of bytes in [`Event::Need`].
 fn feed(receiver: &mut Receiver, stream: &[u8], chunk: usize) -> (Vec<Segment>, Option<WireError>) {
     let mut segments = Vec::new();
     let mut open: Option<(Segment, usize)> = None;

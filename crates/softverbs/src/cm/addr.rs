@@ -98,9 +98,11 @@ type NameCall = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_
 fn name(fd: &OwnedFd, call: NameCall) -> Result<SocketAddr, Errno> {
     let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
     let mut len = STORAGE_LEN;
-    // SAFETY: `storage` is writable for `len` bytes, and `call` is getsockname or getpeername, which writes no more.
+    // SAFETY: `storage` is writable for `len` bytes, and `call` is getsockname or getpeername, which writes
+    // no more.
     check(unsafe { call(fd.as_raw_fd(), storage.as_mut_ptr().cast(), &mut len) })?;
-    // SAFETY: the call has stored an address, and all of `storage` is initialised, so it has the length of any family.
+    // SAFETY: the call has stored an address, and all of `storage` is initialised, so it has the length of
+    // any family.
     unsafe { read(storage.as_ptr().cast()) }
 }
 
@@ -148,7 +150,8 @@ mod tests {
             // SAFETY: `storage` holds the address.
             assert_eq!(unsafe { read(addr_of!(storage).cast()) }, Ok(addr));
         }
-        // SAFETY: NULL is allowed, and `unknown` is readable for the length of any address; family 0 is AF_UNSPEC.
+        // SAFETY: NULL is allowed, and `unknown` is readable for the length of any address; family 0 is
+        // AF_UNSPEC.
         unsafe {
             assert_eq!(read(std::ptr::null()), Err(libc::EINVAL));
             let unknown: sockaddr_storage = std::mem::zeroed();

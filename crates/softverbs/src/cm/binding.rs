@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Local addresses of identifiers, and which of them exclude each other.
 //!
-//! Within a process a table decides, with the rules of the kernel's rdma_cm: an address and port belong to one identifier, and a wildcard
-//! address excludes every other address of the port, unless both identifiers have RDMA_OPTION_ID_REUSEADDR and neither listens. Loopback
-//! addresses are ordinary ones here; the kernel treats them as wildcards.
+//! Within a process a table decides, with the rules of the kernel's rdma_cm: an address and port belong to
+//! one identifier, and a wildcard address excludes every other address of the port, unless both identifiers
+//! have RDMA_OPTION_ID_REUSEADDR and neither listens. Loopback addresses are ordinary ones here; the kernel
+//! treats them as wildcards.
 //!
-//! Between processes the TCP sockets decide. A socket that is only bound has no SO_REUSEADDR, so no other socket can be bound to its address;
-//! nor can one be once it listens. The connections that an earlier instance of a program has left, established or in TIME_WAIT, have
-//! SO_REUSEADDR set ([`permit_rebind`]), and do not exclude a socket that is bound with it. So a socket is bound with it if that fails without it,
+//! Between processes the TCP sockets decide. A socket that is only bound has no SO_REUSEADDR, so no other
+//! socket can be bound to its address; nor can one be once it listens. The connections that an earlier
+//! instance of a program has left, established or in TIME_WAIT, have SO_REUSEADDR set ([`permit_rebind`]),
+//! and do not exclude a socket that is bound with it. So a socket is bound with it if that fails without it,
 //! and loses it at once.
 #![forbid(unsafe_code)]
 
@@ -36,7 +38,8 @@ impl From<Errno> for Refused {
 }
 
 impl Refused {
-    /// The error number; logs the reason where the text for the number is about something else. Not under a lock.
+    /// The error number; logs the reason where the text for the number is about something else. Not under a
+    /// lock.
     pub(crate) fn errno(self, wanted: &SocketAddr) -> Errno {
         match self {
             Self::Errno(errno) => errno,
@@ -62,7 +65,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// [`Refused::Wildcard`] or EADDRINUSE if the two exclude each other; `listens`: this one is about to listen.
+    /// [`Refused::Wildcard`] or EADDRINUSE if the two exclude each other; `listens`: this one is about to
+    /// listen.
     fn check(&self, other: &Self, listens: bool) -> Result<(), Refused> {
         let shared = self.reuse && other.reuse && !listens;
         let apart = self.one_family && other.one_family && self.addr.is_ipv4() != other.addr.is_ipv4();
@@ -105,10 +109,12 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Binds a socket, to a free port if `wanted` has none. `reuse`: the identifier has RDMA_OPTION_ID_REUSEADDR.
+    /// Binds a socket, to a free port if `wanted` has none. `reuse`: the identifier has
+    /// RDMA_OPTION_ID_REUSEADDR.
     ///
-    /// EADDRNOTAVAIL: it is not an address of this host, or the port is in use and either address is a wildcard (between processes: this one).
-    /// EADDRINUSE: address and port are in use. EACCES and other errors of bind(2).
+    /// EADDRNOTAVAIL: it is not an address of this host, or the port is in use and either address is a
+    /// wildcard (between processes: this one). EADDRINUSE: address and port are in use. EACCES and other
+    /// errors of bind(2).
     pub(crate) fn new(socket: &OwnedFd, wanted: &SocketAddr, reuse: bool) -> Result<Self, Refused> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let one_family = match wanted {
@@ -154,8 +160,8 @@ impl Binding {
         self.change(|_, entry| entry.reuse = true);
     }
 
-    /// The identifier is about to listen, and then has the address alone, whatever RDMA_OPTION_ID_REUSEADDR says. Errors as for
-    /// [`Self::new`].
+    /// The identifier is about to listen, and then has the address alone, whatever RDMA_OPTION_ID_REUSEADDR
+    /// says. Errors as for [`Self::new`].
     pub(crate) fn claim(&self) -> Result<(), Refused> {
         let claimed = self.change(|table, entry| {
             check(table, entry, true)?;
@@ -178,8 +184,8 @@ impl Drop for Binding {
     }
 }
 
-/// Sets SO_REUSEADDR of a bound socket. Also if it is about to listen or to connect: the connections that it leaves behind then do not exclude
-/// the next socket.
+/// Sets SO_REUSEADDR of a bound socket. Also if it is about to listen or to connect: the connections that it
+/// leaves behind then do not exclude the next socket.
 pub(crate) fn permit_rebind(socket: &OwnedFd) {
     set_reuse(socket, true);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The calls of rdma_cm on an identifier: binding, listening, connecting, accepting, rejecting, disconnecting, its options. The C functions
-//! convert their arguments and call one function of this file; which call is permitted when is in [`super::phase`].
+//! The calls of rdma_cm on an identifier: binding, listening, connecting, accepting, rejecting,
+//! disconnecting, its options. The C functions convert their arguments and call one function of this file;
+//! which call is permitted when is in [`super::phase`].
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -29,8 +30,8 @@ pub(crate) struct Params {
 }
 
 impl Id {
-    /// Binds the identifier to a local address, which it keeps until it is destroyed. EINVAL: it is bound or in use. Errors of
-    /// [`Binding::new`].
+    /// Binds the identifier to a local address, which it keeps until it is destroyed. EINVAL: it is bound or
+    /// in use. Errors of [`Binding::new`].
     pub(crate) fn bind(&self, wanted: &SocketAddr) -> Result<SocketAddr, Errno> {
         let mut state = self.state();
         if state.phase.idle().is_err() || state.binding.is_some() {
@@ -51,8 +52,9 @@ impl Id {
         self.state().binding.as_ref().map(Binding::addr)
     }
 
-    /// Sets the remote address and the timeout of the TCP connection; returns the local address. EINVAL: the identifier is in use, or bound to
-    /// an address of another family. Errors of connect(2): there is no route.
+    /// Sets the remote address and the timeout of the TCP connection; returns the local address. EINVAL: the
+    /// identifier is in use, or bound to an address of another family. Errors of connect(2): there is no
+    /// route.
     pub(crate) fn resolve(&self, to: SocketAddr, timeout: Duration) -> Result<SocketAddr, Errno> {
         let mut state = self.state();
         state.phase.idle()?;
@@ -80,8 +82,8 @@ impl Id {
         if state.socket.is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// Listens. EINVAL as for [`Id::can_listen`]; EADDRINUSE, EADDRNOTAVAIL: it shares its address, while a listener has its address alone;
-    /// errors of listen(2), after which the identifier is not bound any more.
+    /// Listens. EINVAL as for [`Id::can_listen`]; EADDRINUSE, EADDRNOTAVAIL: it shares its address, while a
+    /// listener has its address alone; errors of listen(2), after which the identifier is not bound any more.
     pub(crate) fn listen(self: &Arc<Self>, backlog: i32) -> Result<(), Errno> {
         let socket = {
             let mut state = self.state();
@@ -116,8 +118,9 @@ impl Id {
         if state.dst.is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// Starts to connect `qp` to the remote address; an event reports the outcome. `has_source` is called before that, with the local
-    /// address of an identifier that is not bound. EINVAL as for [`Id::can_connect`], and if there is too much private data; EMFILE, ENOMEM.
+    /// Starts to connect `qp` to the remote address; an event reports the outcome. `has_source` is called
+    /// before that, with the local address of an identifier that is not bound. EINVAL as for
+    /// [`Id::can_connect`], and if there is too much private data; EMFILE, ENOMEM.
     pub(crate) fn connect(
         self: &Arc<Self>,
         qp: Arc<Qp>,
@@ -173,7 +176,8 @@ impl Id {
         self.state().phase.requested()
     }
 
-    /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]; ECONNRESET: the peer has closed the connection; EMFILE.
+    /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]; ECONNRESET: the peer has
+    /// closed the connection; EMFILE.
     pub(crate) fn accept(self: &Arc<Self>, qp: &Qp, params: &Params) -> Result<(), Errno> {
         let (request, awaits, ack_timeout) = {
             let mut state = self.state();
@@ -216,8 +220,9 @@ impl Id {
         Ok(())
     }
 
-    /// Ends the connection. Returns whether that will be reported: not if it has ended before, nor if the queue pair was destroyed, which has
-    /// taken the connection with it. EINVAL: there never was a connection.
+    /// Ends the connection. Returns whether that will be reported: not if it has ended before, nor if the
+    /// queue pair was destroyed, which has taken the connection with it. EINVAL: there never was a
+    /// connection.
     pub(crate) fn disconnect(&self) -> Result<bool, Errno> {
         let (found, qp) = {
             let state = self.state();
@@ -229,7 +234,8 @@ impl Id {
         Ok(is_reported)
     }
 
-    /// Ends whatever the identifier does: rejects a request, cancels an attempt, closes a connection or a listener. No event is queued any more.
+    /// Ends whatever the identifier does: rejects a request, cancels an attempt, closes a connection or a
+    /// listener. No event is queued any more.
     pub(crate) fn destroy(&self) {
         let (phase, qp, socket, binding) = {
             let mut state = self.state();

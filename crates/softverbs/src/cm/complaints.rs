@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is logged about strangers: a few lines, then how many more there would have been.
 //!
-//! Whoever reaches the port can make connections that come to nothing, thousands a second; the log is not theirs to fill.
+//! Whoever reaches the port can make connections that come to nothing, thousands a second; the log is not
+//! theirs to fill.
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;
@@ -27,7 +28,8 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// Logs a warning, unless [`COMPLAINTS`] were logged in this interval; then it is counted, and the count logged at the interval's end.
+    /// Logs a warning, unless [`COMPLAINTS`] were logged in this interval; then it is counted, and the count
+    /// logged at the interval's end.
     pub(super) fn warn(self: &Arc<Self>, engine: &Engine, what: Arguments<'_>) {
         let begins = {
             let mut counts = lock(&self.counts);

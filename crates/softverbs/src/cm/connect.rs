@@ -168,7 +168,8 @@ impl Outgoing {
     fn fail(&self, Failure { event: kind, status, private_data, wrong, terminate }: Failure) {
         let Some(state) = self.take() else { return };
         if let Some((code, crc)) = terminate {
-            // The send buffer of a new connection is much larger than this. If the peer has gone, nobody receives it.
+            // The send buffer of a new connection is much larger than this. If the peer has gone, nobody
+            // receives it.
             let _ = sys::send(&state.socket, &conn::terminate_fpdu(&Terminate::new(code), crc));
         }
         let Some(id) = self.id.upgrade() else { return };
@@ -333,7 +334,8 @@ impl Source for Outgoing {
     }
 }
 
-/// Reports an attempt for which connect(2) failed immediately, or was not called, on the thread of the engine.
+/// Reports an attempt for which connect(2) failed immediately, or was not called, on the thread of the
+/// engine.
 struct ImmediateFailure {
     outgoing: Arc<Outgoing>,
     errno: Errno,

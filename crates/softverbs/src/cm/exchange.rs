@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The exchange that establishes a connection (RFC 5044, RFC 6581), as two values: what the sockets return and the time go in, what to do
-//! next comes out. [`super::connect`] and [`super::incoming`] have the sockets and the timers.
+//! The exchange that establishes a connection (RFC 5044, RFC 6581), as two values: what the sockets return
+//! and the time go in, what to do next comes out. [`super::connect`] and [`super::incoming`] have the sockets
+//! and the timers.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -116,8 +117,9 @@ impl Initiator {
         self.deadline = now + timeout;
     }
 
-    /// A system call has failed. A TCP connection that is refused is tried again: with a device a connect request takes so long that a
-    /// program that closes a listener and opens the next one at the same port, as perftest does, is ready for it.
+    /// A system call has failed. A TCP connection that is refused is tried again: with a device a connect
+    /// request takes so long that a program that closes a listener and opens the next one at the same port,
+    /// as perftest does, is ready for it.
     pub(super) fn failed(&mut self, errno: Errno, now: Instant) -> Next {
         let is_connecting = matches!(self.stage, Stage::Connecting | Stage::Refused(_));
         if errno != libc::ECONNREFUSED || !is_connecting || self.refusals == REFUSALS {
@@ -167,7 +169,8 @@ impl Initiator {
     }
 }
 
-/// The initiator cannot begin after a reply. The peer gets a Terminate message where there is a code for the reason.
+/// The initiator cannot begin after a reply. The peer gets a Terminate message where there is a code for the
+/// reason.
 fn refused(refusal: Refusal, crc: bool) -> Failure {
     let terminate = refusal.terminate().map(|code| (code, crc));
     let failure = match refusal {
@@ -194,8 +197,8 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    /// Bytes have arrived; none: the peer has closed the connection. Returns the MPA Request and its private data when it is complete. An
-    /// error closes the connection without a reply, as RFC 5044 requires.
+    /// Bytes have arrived; none: the peer has closed the connection. Returns the MPA Request and its private
+    /// data when it is complete. An error closes the connection without a reply, as RFC 5044 requires.
     pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Option<(Frame, Vec<u8>)>, String> {
         if bytes.is_empty() {
             return Err("the peer closed it before its MPA Request was complete".into());

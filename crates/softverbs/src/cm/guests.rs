@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How many connections strangers may have here that the program has not taken: pending ones, whose MPA Request is not complete or has not
-//! been fetched. Each holds a descriptor, of which the program needs the most.
+//! How many connections strangers may have here that the program has not taken: pending ones, whose MPA
+//! Request is not complete or has not been fetched. Each holds a descriptor, of which the program needs the
+//! most.
 //!
-//! A process, a listener and a remote address have a limit each ([`Limits`]). A connection that is *stalled*, that is without a complete
-//! request, makes room for a new one: the oldest of the address that has the most of them goes. With nothing but complete requests a
-//! listener accepts no more until the program has fetched some, and connections wait in the kernel's queue; an address, however, must not
-//! make all others wait, so beyond its own limit it is refused.
+//! A process, a listener and a remote address have a limit each ([`Limits`]). A connection that is *stalled*,
+//! that is without a complete request, makes room for a new one: the oldest of the address that has the most
+//! of them goes. With nothing but complete requests a listener accepts no more until the program has fetched
+//! some, and connections wait in the kernel's queue; an address, however, must not make all others wait, so
+//! beyond its own limit it is refused.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,8 +19,8 @@ use crate::lock;
 use crate::process::PerProcess;
 use crate::sys;
 
-/// A remote host as far as limits are concerned: an IPv4 address, or the first half of an IPv6 address, since the other half is for its owner
-/// to choose.
+/// A remote host as far as limits are concerned: an IPv4 address, or the first half of an IPv6 address, since
+/// the other half is for its owner to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host(IpAddr);
 
@@ -69,7 +71,8 @@ impl Limits {
         settings.within(most, left)
     }
 
-    /// Less than these: a quarter of the descriptors that the process may have, half of those that it has left.
+    /// Less than these: a quarter of the descriptors that the process may have, half of those that it has
+    /// left.
     fn within(self, most: usize, left: usize) -> Self {
         let process = self.process.min(most / 4).min(left / 2).max(1);
         // A listener whose program fetches nothing leaves room for the others.
@@ -111,7 +114,8 @@ impl Counts {
         self.listeners.get(&listener).copied().unwrap_or(0)
     }
 
-    /// Takes the oldest stalled connection of the host that has the most of them, among those that `of` selects.
+    /// Takes the oldest stalled connection of the host that has the most of them, among those that `of`
+    /// selects.
     fn take_stalled(&mut self, of: impl Fn(u64, Host) -> bool) -> Option<Weak<dyn Pending>> {
         let (&key, _) =
             self.stalled.iter().filter(|((l, h), _)| of(*l, *h)).max_by_key(|(_, ones)| ones.len())?;
@@ -157,8 +161,8 @@ impl Guests {
         room
     }
 
-    /// Takes a place for a connection that has been accepted. `None`: its address has all that it may have. Stalled connections are closed for
-    /// it as long as a limit is reached.
+    /// Takes a place for a connection that has been accepted. `None`: its address has all that it may have.
+    /// Stalled connections are closed for it as long as a limit is reached.
     pub(super) fn admit(
         self: &Arc<Self>,
         listener: u64,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The communication identifier (`rdma_cm_id`) and its state.
 //!
-//! A connection reports its establishment and its end ([`ConnObserver`]) while its session is locked, and that locks `state`; so a thread
-//! that holds `state` neither calls a queue pair nor waits. Events are queued under `state`, so that rdma_migrate_id(3) moves each of them.
+//! A connection reports its establishment and its end ([`ConnObserver`]) while its session is locked, and
+//! that locks `state`; so a thread that holds `state` neither calls a queue pair nor waits. Events are queued
+//! under `state`, so that rdma_migrate_id(3) moves each of them.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -104,7 +105,8 @@ impl Id {
         }
     }
 
-    /// Queues an event that is not about a connection of the identifier: an address or a route was found, a connect request has arrived.
+    /// Queues an event that is not about a connection of the identifier: an address or a route was found, a
+    /// connect request has arrived.
     pub(crate) fn notify(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         if let Some(channel) = &self.state().channel {
@@ -137,16 +139,17 @@ impl Id {
         }
     }
 
-    /// Withdraws a connect request that nobody has fetched, because its peer has gone. It stays if it is the only event of the channel: a
-    /// program that was told that there is one must not wait for another when it fetches it.
+    /// Withdraws a connect request that nobody has fetched, because its peer has gone. It stays if it is the
+    /// only event of the channel: a program that was told that there is one must not wait for another when it
+    /// fetches it.
     pub(crate) fn withdraw_request(&self, is_it: impl Fn(&Unfetched) -> bool) {
         let channel = self.state().channel.clone();
         let Some(channel) = channel else { return };
         drop(channel.withdraw_unless_last(|event| event.request.as_ref().is_some_and(&is_it)));
     }
 
-    /// Removes the identifier from its channel: no further event is queued, and queued ones are discarded, which closes the connections of
-    /// connect requests.
+    /// Removes the identifier from its channel: no further event is queued, and queued ones are discarded,
+    /// which closes the connections of connect requests.
     pub(crate) fn leave_channel(&self) {
         let id = self.handle.load(Ordering::Acquire);
         let channel = self.state().channel.take();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! An incoming connection until the program fetches its connect request: a [`Source`] of the engine that owns the socket.
+//! An incoming connection until the program fetches its connect request: a [`Source`] of the engine that owns
+//! the socket.
 //!
-//! First it waits for the rest of the MPA Request. Then it waits for the program, and for the end of the connection: a peer that has gone
-//! gives its descriptor back at once.
+//! First it waits for the rest of the MPA Request. Then it waits for the program, and for the end of the
+//! connection: a peer that has gone gives its descriptor back at once.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -24,7 +25,8 @@ use crate::socket::Socket;
 use crate::sys;
 use iwarp::mpa::{Frame, MAX_FRAME_LEN};
 
-/// What reports the end of a connection whose request has not been fetched. Nothing else matters: a peer sends nothing before the reply.
+/// What reports the end of a connection whose request has not been fetched. Nothing else matters: a peer
+/// sends nothing before the reply.
 const END: u32 = libc::EPOLLRDHUP as u32;
 
 struct State {
@@ -97,14 +99,15 @@ impl Drop for Unfetched {
 }
 
 impl Incoming {
-    /// Watches a connection that has been accepted. What it has sent already is read by the first [`Source::ready`].
+    /// Watches a connection that has been accepted. What it has sent already is read by the first
+    /// [`Source::ready`].
     pub(super) fn start(listener: &Arc<Listener>, socket: Socket, peer: SocketAddr, place: Place) {
         let engine = &listener.engine;
         let (fd, token) = (socket.as_raw_fd(), engine.token());
         let incoming = Arc::new(Self { listener: listener.clone(), token, peer, state: Mutex::default() });
         let source: Arc<dyn Source> = incoming.clone();
-        // Before anybody can find it: a listener that is closed on another thread, or a connection that needs the room, takes the socket
-        // away and closes it.
+        // Before anybody can find it: a listener that is closed on another thread, or a connection that needs
+        // the room, takes the socket away and closes it.
         if engine.add(token, fd, libc::EPOLLIN as u32, source.clone()).is_err() {
             return;
         }
@@ -123,8 +126,9 @@ impl Incoming {
         // Most initiators have sent their request by now: they are never in danger of making room for others.
         let received = incoming.receive();
         if !matches!(received, Ok(None)) {
-            // A peer that connects several times at once expects its requests to be told in order. Those before this one may have arrived
-            // since they were looked for: what a peer sends first arrives first.
+            // A peer that connects several times at once expects its requests to be told in order. Those
+            // before this one may have arrived since they were looked for: what a peer sends first arrives
+            // first.
             for earlier in listener.expected() {
                 if !earlier.is_requested() {
                     earlier.clone().ready(0);
@@ -203,7 +207,8 @@ impl Incoming {
             state.offer = self.listener.offer(&state.socket);
             state.timer = None;
             state.place.stalls_no_more();
-            // Before the program can take the socket away. Fails only if there is no memory, and then nobody learns of a peer that goes.
+            // Before the program can take the socket away. Fails only if there is no memory, and then nobody
+            // learns of a peer that goes.
             let _ = self.listener.engine.watch(self.token, state.socket.as_raw_fd(), END);
         }
         self.listener.request(Unfetched { incoming: self.clone(), frame }, private_data);
@@ -231,7 +236,8 @@ impl Pending for Incoming {
 impl Source for Incoming {
     fn ready(self: Arc<Self>, events: u32) {
         if self.is_requested() {
-            // Only its end is watched for. The engine may still have been told of bytes that were read for the sake of another connection.
+            // Only its end is watched for. The engine may still have been told of bytes that were read for
+            // the sake of another connection.
             if events & (END | (libc::EPOLLHUP | libc::EPOLLERR) as u32) != 0 && self.take().is_some() {
                 self.listener.withdraw(&self);
             }

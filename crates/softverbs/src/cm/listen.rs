@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The passive side of connection establishment: a listening socket.
 //!
-//! Its connections are [`Incoming`](super::incoming) until the program fetches their connect requests, limited in number and in time. One that
-//! sends anything else than an MPA Request is closed without a reply, as RFC 5044 requires.
+//! Its connections are [`Incoming`](super::incoming) until the program fetches their connect requests,
+//! limited in number and in time. One that sends anything else than an MPA Request is closed without a reply,
+//! as RFC 5044 requires.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,7 +28,8 @@ use crate::sys::{self, Errno};
 use crate::{config, lock};
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 
-/// For how long at most a listener stops accepting, when it has no room or accept(2) has failed, for example for want of descriptors.
+/// For how long at most a listener stops accepting, when it has no room or accept(2) has failed, for example
+/// for want of descriptors.
 const REST: Duration = Duration::from_millis(100);
 
 /// A listening socket.
@@ -73,7 +75,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Stops listening; the port is free when this returns. Connections without a complete MPA Request are closed.
+    /// Stops listening; the port is free when this returns. Connections without a complete MPA Request are
+    /// closed.
     pub(crate) fn close(&self) {
         // First: who listens on the port next has the same name.
         let offers = lock(&self.offers).take();
@@ -207,8 +210,8 @@ impl Listener {
         id.notify(event);
     }
 
-    /// The peer of a connect request that was not fetched has gone. If the program may have been told of this request alone, it can still
-    /// fetch it, and learns when it answers.
+    /// The peer of a connect request that was not fetched has gone. If the program may have been told of this
+    /// request alone, it can still fetch it, and learns when it answers.
     pub(super) fn withdraw(&self, incoming: &Arc<Incoming>) {
         if let Some(id) = self.id.upgrade() {
             id.withdraw_request(|request| request.is_of(incoming));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the two sides of an MPA handshake agree on (RFC 5044, RFC 6581): frames in, frames and terms out, without a socket.
+//! What the two sides of an MPA handshake agree on (RFC 5044, RFC 6581): frames in, frames and terms out,
+//! without a socket.
 #![forbid(unsafe_code)]
 
 use iwarp::mpa::{self, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Kind};

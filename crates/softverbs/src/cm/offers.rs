@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How the two ends of a connection on one host agree on memory to share, beside the TCP connection and without a change to what it carries.
+//! How the two ends of a connection on one host agree on memory to share, beside the TCP connection and
+//! without a change to what it carries.
 //!
-//! A listener also listens on a Unix socket, under a name that its TCP address gives and in a directory of its user ([`rendezvous`]). An initiator
-//! whose TCP connection is there, and leads to its own host, connects to that socket before it sends its MPA Request. If there is none, the
-//! connection uses TCP, as with any other peer. Else it sends an offer: the memory, and its TCP socket. The responder takes what is offered when it has the MPA
-//! Request, and answers before it sends the MPA Reply. So when the initiator has the reply, the answer is there, too, or there is none and both
-//! use TCP.
+//! A listener also listens on a Unix socket, under a name that its TCP address gives and in a directory of
+//! its user ([`rendezvous`]). An initiator whose TCP connection is there, and leads to its own host, connects
+//! to that socket before it sends its MPA Request. If there is none, the connection uses TCP, as with any
+//! other peer. Else it sends an offer: the memory, and its TCP socket. The responder takes what is offered
+//! when it has the MPA Request, and answers before it sends the MPA Reply. So when the initiator has the
+//! reply, the answer is there, too, or there is none and both use TCP.
 //!
-//! Each side authenticates the other. The process at the other end of the Unix socket must run under the same user, whom the kernel names (SO_PEERCRED), and
-//! show that it may inspect this process ([`Evidence`]): the initiator in the offer, the responder in its answer. An offer counts for the connection
-//! of which its TCP socket is the other end, and who has that descriptor is that end; the memory must be what an initiator creates. What does
-//! not fit is closed, and costs the connection nothing but the rings. The TCP socket is closed as soon as it has been checked: while a
-//! copy of it is open, the responder would not see the initiator close its own.
+//! Each side authenticates the other. The process at the other end of the Unix socket must run under the same
+//! user, whom the kernel names (SO_PEERCRED), and show that it may inspect this process ([`Evidence`]): the
+//! initiator in the offer, the responder in its answer. An offer counts for the connection of which its TCP
+//! socket is the other end, and who has that descriptor is that end; the memory must be what an initiator
+//! creates. What does not fit is closed, and costs the connection nothing but the rings. The TCP socket is
+//! closed as soon as it has been checked: while a copy of it is open, the responder would not see the
+//! initiator close its own.
 //!
-//! The listener is not woken for offers. They wait in the kernel, limited by the backlog, until an MPA Request arrives; of those that were read
-//! and belong to no request yet, [`MAX_OFFERS`] are kept, for [`REQUEST_TIMEOUT_S`] seconds.
+//! The listener is not woken for offers. They wait in the kernel, limited by the backlog, until an MPA
+//! Request arrives; of those that were read and belong to no request yet, [`MAX_OFFERS`] are kept, for
+//! [`REQUEST_TIMEOUT_S`] seconds.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -34,7 +39,8 @@ use crate::sys::{self, Errno};
 use crate::unix;
 use crate::{NOTICE, lock};
 
-/// What an offer begins with. The evidence of the listener follows, and the number of the descriptor that is the evidence of the initiator.
+/// What an offer begins with. The evidence of the listener follows, and the number of the descriptor that is
+/// the evidence of the initiator.
 const OFFER: &[u8] = b"softverbs offer 2";
 const OFFER_LEN: usize = OFFER.len() + evidence::LEN + size_of::<RawFd>();
 
@@ -74,7 +80,8 @@ fn evidence_of_peer(socket: &OwnedFd, number: RawFd) -> Result<Evidence, String>
     })
 }
 
-/// The two addresses of a connection: those of this end and of the other one. IPv4 addresses also in sockets of IPv6.
+/// The two addresses of a connection: those of this end and of the other one. IPv4 addresses also in sockets
+/// of IPv6.
 type Ends = (SocketAddr, SocketAddr);
 
 fn canonical(addr: SocketAddr) -> SocketAddr {
@@ -96,8 +103,8 @@ fn is_tcp(socket: &OwnedFd) -> bool {
     sys::get_option(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
 }
 
-/// Whether a descriptor leaves the program at least half of those that it may have. A connection with rings needs three, one with TCP alone
-/// needs one.
+/// Whether a descriptor leaves the program at least half of those that it may have. A connection with rings
+/// needs three, one with TCP alone needs one.
 fn is_affordable(fd: &impl AsRawFd) -> bool {
     usize::try_from(fd.as_raw_fd()).is_ok_and(|fd| fd < sys::max_descriptors() / 2)
 }
@@ -113,8 +120,8 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// Offers memory for a connection that is established, before anything is sent on it. `None`: there is nobody who would take it, or
-    /// nothing to offer.
+    /// Offers memory for a connection that is established, before anything is sent on it. `None`: there is
+    /// nobody who would take it, or nothing to offer.
     pub(super) fn send(socket: &OwnedFd) -> Option<Self> {
         let (local, peer) = ends(socket).ok()?;
         if !(peer.ip().is_loopback() || peer.ip() == local.ip()) {
@@ -155,7 +162,8 @@ impl Offered {
         Ok(Self { memory, bell, own })
     }
 
-    /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt: nobody knows whether it has.
+    /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt:
+    /// nobody knows whether it has.
     pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
         let mut message = [0; 1 + evidence::LEN];
         match sys::recv(&self.bell, &mut message) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The phase of an identifier in the life of a connection: which call is permitted, which event follows, as a value without socket or lock.
+//! The phase of an identifier in the life of a connection: which call is permitted, which event follows, as a
+//! value without socket or lock.
 //!
 //! ```text
 //! Idle ── listen ─▶ Listening
@@ -8,8 +9,8 @@
 //!      └───── reject ─▶ Ended
 //! ```
 //!
-//! The peer may use a new connection and close it before the call that establishes it here has returned. The end is then reported behind
-//! ESTABLISHED ([`Phase::BrokenEarly`]).
+//! The peer may use a new connection and close it before the call that establishes it here has returned. The
+//! end is then reported behind ESTABLISHED ([`Phase::BrokenEarly`]).
 #![forbid(unsafe_code)]
 
 use rdma_sys::rdma_cm_event_type::{
@@ -34,7 +35,8 @@ pub(super) enum Phase<H: Held> {
     Connecting(Option<H::Attempt>),
     /// The identifier of a connect request that the program has neither accepted nor rejected.
     Requested(H::Request),
-    /// The program has called rdma_accept(3). `awaits`: the peer has announced a first FPDU, which establishes the connection.
+    /// The program has called rdma_accept(3). `awaits`: the peer has announced a first FPDU, which
+    /// establishes the connection.
     Accepting {
         awaits: bool,
     },
@@ -95,7 +97,8 @@ impl<H: Held> Phase<H> {
         if matches!(self, Self::Requested(_)) { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// rdma_accept(3); `awaits`: whether the peer of a request has announced a first FPDU. EINVAL: there is no request.
+    /// rdma_accept(3); `awaits`: whether the peer of a request has announced a first FPDU. EINVAL: there is
+    /// no request.
     pub(super) fn accept(
         &mut self,
         awaits: impl FnOnce(&H::Request) -> bool,
@@ -126,8 +129,8 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    /// An event of this kind is due. Returns the kinds to queue, in this order: none if the identifier has reported its end or is being
-    /// destroyed.
+    /// An event of this kind is due. Returns the kinds to queue, in this order: none if the identifier has
+    /// reported its end or is being destroyed.
     pub(super) fn report(&mut self, kind: Kind) -> &'static [Kind] {
         const ESTABLISHED: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED];
         const BOTH: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED];
@@ -144,7 +147,8 @@ impl<H: Held> Phase<H> {
                 *self = Self::Ended;
                 &[RDMA_CM_EVENT_DISCONNECTED]
             }
-            // The queue pair could not take the connection: the call or the reply that would have established it has failed.
+            // The queue pair could not take the connection: the call or the reply that would have established
+            // it has failed.
             (
                 RDMA_CM_EVENT_CONNECT_ERROR,
                 Self::Connecting(_) | Self::Accepting { .. } | Self::BrokenEarly,

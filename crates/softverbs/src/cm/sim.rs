@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Two connection managers over a lossy link: the phases and the exchange as in the library, with a simulated network, clock and program.
+//! Two connection managers over a lossy link: the phases and the exchange as in the library, with a simulated
+//! network, clock and program.
 //!
-//! A schedule is a function of its seed; `SIM_SCHEDULES` says how many are run. Bytes travel in pieces of any size and take any time; the link refuses connections, breaks, or loses
-//! everything from some moment on; both programs accept, reject, disconnect and destroy when they like. Checked after each step: a program sees
-//! ESTABLISHED only if the other one has accepted, each identifier reports one outcome and one end at most, nothing after it was
-//! destroyed. Checked at the end: nobody waits for ever, and without faults and impatient programs both sides are established.
+//! A schedule is a function of its seed; `SIM_SCHEDULES` says how many are run. Bytes travel in pieces of any
+//! size and take any time; the link refuses connections, breaks, or loses everything from some moment on;
+//! both programs accept, reject, disconnect and destroy when they like. Checked after each step: a program
+//! sees ESTABLISHED only if the other one has accepted, each identifier reports one outcome and one end at
+//! most, nothing after it was destroyed. Checked at the end: nobody waits for ever, and without faults and
+//! impatient programs both sides are established.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -189,7 +192,8 @@ impl World {
                 // The initiator announced that it sends the first message.
                 assert!(accepted.early.is_empty());
                 self.forth.bytes.push_back(FPDU);
-                // The engine may see the end of a new connection before the thread that establishes it has reported that.
+                // The engine may see the end of a new connection before the thread that establishes it has
+                // reported that.
                 let breaks = self.faults.reset_at.is_some() && self.random.bool();
                 if breaks {
                     self.is_open = false;
@@ -447,10 +451,13 @@ struct Outcome {
     failed: Option<Kind>,
 }
 
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 #[test]
 fn two_managers_agree_over_a_lossy_link() {
-    let schedules =
-        std::env::var("SIM_SCHEDULES").ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(1_000).min(100_000);
+    let schedules = number("SIM_SCHEDULES").unwrap_or(1_000).min(100_000);
     let mut seen = std::collections::BTreeMap::<Option<Kind>, u64>::new();
     for seed in 0..schedules {
         let world = World::new(seed);

@@ -9,8 +9,9 @@ use crate::config;
 use crate::sys;
 use iwarp::mpa::{self, Frame};
 
-/// Sets the options of a socket before it connects, or listens for those that it accepts: small messages are sent without delay, and on an
-/// idle connection the kernel asks the remote host whether it is there. [`crate::progress::vigil`] looks at the answers.
+/// Sets the options of a socket before it connects, or listens for those that it accepts: small messages are
+/// sent without delay, and on an idle connection the kernel asks the remote host whether it is there.
+/// [`crate::progress::vigil`] looks at the answers.
 pub(crate) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
     let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -21,8 +22,9 @@ pub(crate) fn prepare(socket: &OwnedFd) {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4);
 }
 
-/// While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets this be limited: of a
-/// connection, or of a listening socket. Not of one that connects, which would give up earlier.
+/// While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets
+/// this be limited: of a connection, or of a listening socket. Not of one that connects, which would give up
+/// earlier.
 pub(super) fn limit_intervals(socket: &OwnedFd) {
     const TCP_RTO_MAX_MS: i32 = 44;
     let interval = config::get().peer_timeout / 8;
@@ -30,7 +32,8 @@ pub(super) fn limit_intervals(socket: &OwnedFd) {
     sys::set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, millis.clamp(1_000, 120_000));
 }
 
-/// Sends an MPA Reply; false if the connection is lost. The send buffer of a new connection is much larger than a frame.
+/// Sends an MPA Reply; false if the connection is lost. The send buffer of a new connection is much larger
+/// than a frame.
 pub(crate) fn send_reply(socket: &OwnedFd, frame: &Frame, private_data: &[u8]) -> bool {
     let mut bytes = Vec::with_capacity(mpa::MAX_FRAME_LEN);
     mpa::encode(frame, private_data, &mut bytes).is_ok() && sys::send(socket, &bytes) == Ok(bytes.len())

@@ -172,7 +172,8 @@ impl End {
     }
 }
 
-/// What a Terminate message says. A code that can be read as one of connection set-up or as another is the other one: that is over.
+/// What a Terminate message says. A code that can be read as one of connection set-up or as another is the
+/// other one: that is over.
 fn code_of(terminate: &Terminate) -> TermCode {
     match (terminate.term_code(), terminate.alternative) {
         (TermCode { layer: 2, .. }, Some(other)) => other,
@@ -180,7 +181,8 @@ fn code_of(terminate: &Terminate) -> TermCode {
     }
 }
 
-/// The status of the read or atomic operation of ours that the peer refused, if its Terminate message says why.
+/// The status of the read or atomic operation of ours that the peer refused, if its Terminate message says
+/// why.
 pub(super) fn status_of(terminate: &Terminate, atomic: bool) -> Option<u32> {
     let code = code_of(terminate);
     match (code.layer, code.etype) {
@@ -208,7 +210,8 @@ pub(super) fn read_denied(denied: Denied) -> TermCode {
     }
 }
 
-/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not valid for this.
+/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not
+/// valid for this.
 pub(super) fn write_denied(denied: Denied) -> TermCode {
     match denied {
         Denied::Stag | Denied::Rights => TermCode::DDP_TAGGED_INVALID_STAG,

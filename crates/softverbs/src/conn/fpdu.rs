@@ -45,7 +45,8 @@ pub(super) enum Payload {
     Memory(Access),
     /// More than one range, in order.
     Gathered(Vec<Access>),
-    /// A copy, maybe with unused bytes behind it: what the CRC was computed over, or inline data too long for the FPDU's own bytes.
+    /// A copy, maybe with unused bytes behind it: what the CRC was computed over, or inline data too long for
+    /// the FPDU's own bytes.
     Copied(Vec<u8>),
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! One reliable connection as a state machine.
 //!
-//! A [`Conn`] is plain data with one entry, [`Conn::step`]: it is told what has happened, and calls its [`Host`] for what must happen
-//! now. It knows no lock, atomic, socket, thread or clock, so two of them joined by a simulated link run through millions of schedules in
-//! seconds (`sim`), and what holds there holds for every driver that keeps the one rule: one step at a time.
+//! A [`Conn`] is plain data with one entry, [`Conn::step`]: it is told what has happened, and calls its
+//! [`Host`] for what must happen now. It knows no lock, atomic, socket, thread or clock, so two of them
+//! joined by a simulated link run through millions of schedules in seconds (`sim`), and what holds there
+//! holds for every driver that keeps the one rule: one step at a time.
 //!
-//! A step sends before it receives. What the link has taken is completed before anything that arrives later is looked at; that is the
-//! order in which a program expects to see the completion of a request and that of its answer.
+//! A step sends before it receives. What the link has taken is completed before anything that arrives later
+//! is looked at; that is the order in which a program expects to see the completion of a request and that of
+//! its answer.
 //!
 //! ```text
 //! posted ─▶ sq ─▶ send ─▶ FPDUs ─▶ link ─▶ recv ─▶ placements, completed receives, answered reads
@@ -43,9 +45,9 @@ use send::{Failure, Flushed, SendHalf, fail_request};
 /// A moment: microseconds since one that the driver has chosen.
 pub(crate) type Micros = u64;
 
-/// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows immediate data only as a
-/// message of its own (it completes a receive); verbs know a Send with immediate data, which completes one receive and not two.
-/// Adapters leave these bytes zero.
+/// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows
+/// immediate data only as a message of its own (it completes a receive); verbs know a Send with immediate
+/// data, which completes one receive and not two. Adapters leave these bytes zero.
 const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
 
 /// What has happened since the last step; values to be combined with `|`.
@@ -95,12 +97,15 @@ impl Default for Framing {
 /// Sizes of the receiving half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Bytes of the buffer that small messages come through: at first, so that idle connections need little memory, and at most.
+    /// Bytes of the buffer that small messages come through: at first, so that idle connections need little
+    /// memory, and at most.
     pub first: usize,
     pub buffer: usize,
-    /// What is left of a payload goes straight to its place when it is at least this long: a call of its own costs less than a copy.
+    /// What is left of a payload goes straight to its place when it is at least this long: a call of its own
+    /// costs less than a copy.
     pub direct: usize,
-    /// What follows such a payload is looked at in small portions, so that the next one goes to its place, too.
+    /// What follows such a payload is looked at in small portions, so that the next one goes to its place,
+    /// too.
     pub behind_direct: usize,
 }
 
@@ -130,7 +135,8 @@ pub(crate) struct Budget {
     pub receive: Quota,
 }
 
-/// Bytes, and DDP segments or requests that are carried out past the link: a small one takes as long as thousands of bytes.
+/// Bytes, and DDP segments or requests that are carried out past the link: a small one takes as long as
+/// thousands of bytes.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Quota {
@@ -206,8 +212,9 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue. `own_receives`: the receive
-    /// queue is its own, so that what is posted there ends with the connection; a shared one goes on without it. ENOMEM.
+    /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue.
+    /// `own_receives`: the receive queue is its own, so that what is posted there ends with the connection; a
+    /// shared one goes on without it. ENOMEM.
     pub(crate) fn new(
         num: u32,
         max_send_wr: u32,
@@ -245,8 +252,8 @@ impl Conn {
         self.end(host, End::Link(errno));
     }
 
-    /// From now on a message without a receive ends the connection, whatever [`Terms::wait_for_receives`] said; a step with
-    /// [`reason::RECEIVE`] follows.
+    /// From now on a message without a receive ends the connection, whatever [`Terms::wait_for_receives`]
+    /// said; a step with [`reason::RECEIVE`] follows.
     pub(crate) fn wait_no_more(&mut self) {
         self.recv.rq().wait_for_receives = false;
     }
@@ -262,7 +269,8 @@ impl Conn {
         }
     }
 
-    /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step with [`reason::DURABLE`] follows.
+    /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step
+    /// with [`reason::DURABLE`] follows.
     pub(crate) fn durable(&mut self, host: &mut impl Host, number: u64, durable: bool) {
         if self.state != State::Open {
             return;
@@ -317,7 +325,8 @@ impl Conn {
             return Err(End::Local);
         }
         self.hung_up |= why & reason::HANGUP != 0;
-        // What is there when the time for the peer's first FPDU is over has come in time: this process may have been stopped.
+        // What is there when the time for the peer's first FPDU is over has come in time: this process may
+        // have been stopped.
         let time_up = why & reason::TIME != 0 && self.opening.awaits_first();
         if !self.opening.awaits_first() {
             self.opening.time(&mut self.send, host)?;
@@ -369,7 +378,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends what can be sent. A link that fails here may still have what the peer sent before: that is taken first.
+    /// Sends what can be sent. A link that fails here may still have what the peer sent before: that is taken
+    /// first.
     fn send_out(&mut self, host: &mut impl Host, budget: &mut Quota) -> Result<Flushed, End> {
         if self.broken.is_some() {
             return Ok(Flushed::Blocked);
@@ -385,7 +395,8 @@ impl Conn {
         }
     }
 
-    /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not told.
+    /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not
+    /// told.
     fn wait_after_end(&mut self, host: &mut impl Host) -> Result<(), End> {
         if !(self.stalled && self.hung_up) {
             self.stalled_until = None;
@@ -454,7 +465,8 @@ impl Conn {
         self.recv.rq().flush(host, self.own_receives);
     }
 
-    /// The queue pair is destroyed: nothing completes any more. A peer reads what was sent before it sees the end.
+    /// The queue pair is destroyed: nothing completes any more. A peer reads what was sent before it sees the
+    /// end.
     pub(crate) fn abandon(&mut self, host: &mut impl Host) {
         if std::mem::replace(&mut self.state, State::Over) == State::Open {
             let last = self.send.last_words(host, None);
@@ -467,7 +479,8 @@ impl Conn {
         self.send.sq.is_empty()
     }
 
-    /// Takes one more request, which fails with this status and ends the connection; the caller has asked [`Self::has_completed_all`].
+    /// Takes one more request, which fails with this status and ends the connection; the caller has asked
+    /// [`Self::has_completed_all`].
     pub(crate) fn fail_next(&mut self, host: &mut impl Host, status: u32) {
         if self.state != State::Open || self.send.sq.is_full() {
             return;

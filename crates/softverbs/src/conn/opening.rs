@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The first moments of a connection, until the peer has sent an FPDU.
 //!
-//! The standard has the initiator speak first: the responder may send when it has received an FPDU. Kernels keep that loosely, and lose
-//! what comes when they do not expect it:
+//! The standard has the initiator speak first: the responder may send when it has received an FPDU. Kernels
+//! keep that loosely, and lose what comes when they do not expect it:
 //!
-//! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. What arrives in between lies in its socket until more
-//!   arrives. So an initiator that hears nothing *knocks*: it sends an empty Write, again and again at growing intervals. Until then it
-//!   sends less than the socket takes at first; else there would be no room left to knock.
-//! - An initiator in the kernel takes bytes that follow the Reply at once for a malformed Reply. So a responder whose peer did not announce
-//!   an FPDU lets a moment pass; it cannot wait for one, as the peer's program may be waiting for ours.
+//! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. What arrives in between lies
+//!   in its socket until more arrives. So an initiator that hears nothing *knocks*: it sends an empty Write,
+//!   again and again at growing intervals. Until then it sends less than the socket takes at first; else
+//!   there would be no room left to knock.
+//! - An initiator in the kernel takes bytes that follow the Reply at once for a malformed Reply. So a
+//!   responder whose peer did not announce an FPDU lets a moment pass; it cannot wait for one, as the peer's
+//!   program may be waiting for ours.
 //!
-//! A responder answers an announced first FPDU with an empty Write, so that an initiator of our own need not wait to know.
+//! A responder answers an announced first FPDU with an empty Write, so that an initiator of our own need not
+//! wait to know.
 
 use super::Micros;
 use super::ending::End;
@@ -96,7 +99,8 @@ impl Opening {
         Ok(())
     }
 
-    /// The peer has sent an FPDU; only the first one matters. True when the sending half has something new to do.
+    /// The peer has sent an FPDU; only the first one matters. True when the sending half has something new to
+    /// do.
     pub(super) fn heard(&mut self, send: &mut SendHalf, host: &mut impl Host) -> bool {
         if std::mem::replace(&mut self.heard, true) {
             return false;

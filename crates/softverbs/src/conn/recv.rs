@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The receiving half: bytes from the link become placed payload, completed receives, answered reads.
 //!
-//! What the peer says is checked before a byte moves: the order of its messages by [`iwarp`], its keys, rights and bounds by the host. The
-//! first thing that is wrong ends the connection, with the Terminate message that the standard asks for; nothing that came before it is
-//! undone.
+//! What the peer says is checked before a byte moves: the order of its messages by [`iwarp`], its keys,
+//! rights and bounds by the host. The first thing that is wrong ends the connection, with the Terminate
+//! message that the standard asks for; nothing that came before it is undone.
 //!
-//! Large payloads go from the link to their place in one step. Small ones come through a buffer, so that one call takes many messages,
-//! and are placed in batches: a batch ends before anything that rests on it, be it a completion or an answer. A payload of up to
-//! [`WHOLE`] bytes is placed in one piece, which is what makes an aligned 8-byte write atomic.
+//! Large payloads go from the link to their place in one step. Small ones come through a buffer, so that one
+//! call takes many messages, and are placed in batches: a batch ends before anything that rests on it, be it
+//! a completion or an answer. A payload of up to [`WHOLE`] bytes is placed in one piece, which is what makes
+//! an aligned 8-byte write atomic.
 
 mod atomic;
 
@@ -100,7 +101,8 @@ struct Messages {
     /// Payload of the write message under way or just over, for the completion of its immediate data.
     written: u32,
     write_open: bool,
-    /// The peer has made an access that was permitted. Until then all refusals of an access look the same to it.
+    /// The peer has made an access that was permitted. Until then all refusals of an access look the same to
+    /// it.
     admitted: bool,
     /// The segments whose placements are in the batch, to quote the one that fails.
     placing: Vec<(Header, usize)>,
@@ -208,7 +210,8 @@ impl RecvHalf {
         }
     }
 
-    /// Takes bytes from the link: how many, and whether it gave all that was asked for. `None`: it has none for now.
+    /// Takes bytes from the link: how many, and whether it gave all that was asked for. `None`: it has none
+    /// for now.
     fn receive(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<Option<(usize, bool)>, End> {
         if self.start == self.end {
             self.start = 0;
@@ -231,7 +234,8 @@ impl RecvHalf {
             self.end = n - placed;
             return Ok(Some((n, n >= to.len)));
         }
-        // What is left is moved to the front when there is little room behind it; it is short then, but for FPDUs with a CRC.
+        // What is left is moved to the front when there is little room behind it; it is short then, but for
+        // FPDUs with a CRC.
         if self.buf.len() - self.end < self.buf.len() / 2 {
             self.buf.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -253,7 +257,8 @@ impl RecvHalf {
         }
     }
 
-    /// The peer sends more at a time than the buffer takes. Without memory for a larger one it stays as it is.
+    /// The peer sends more at a time than the buffer takes. Without memory for a larger one it stays as it
+    /// is.
     fn grow(&mut self) {
         let len = (4 * self.buf.len()).min(self.most);
         if len <= self.buf.len() {
@@ -392,8 +397,9 @@ impl Messages {
         Ok(true)
     }
 
-    /// Checks that a segment fits into the rest of the current receive, and that its memory may be written. Otherwise the receive ends: what
-    /// came before is placed by then, for the program may use the memory from its completion on.
+    /// Checks that a segment fits into the rest of the current receive, and that its memory may be written.
+    /// Otherwise the receive ends: what came before is placed by then, for the program may use the memory
+    /// from its completion on.
     fn check_receive(&mut self, host: &mut impl Host, buf: &[u8], payload_len: usize) -> Result<(), End> {
         let Some(Current { wr, filled }) = &self.rq.current else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
@@ -422,8 +428,8 @@ impl Messages {
         End::Refused(terminate, Refusal::Protocol(error))
     }
 
-    /// What the peer is told of an access that is denied. One that has not made a permitted access may be guessing: it is not told whether
-    /// a region has this STag.
+    /// What the peer is told of an access that is denied. One that has not made a permitted access may be
+    /// guessing: it is not told whether a region has this STag.
     fn told(&self, denied: Denied) -> Denied {
         if self.admitted { denied } else { Denied::Stag }
     }
@@ -537,7 +543,8 @@ impl Messages {
         parts.try_for_each(|part| host.check(part)).map_err(|denied| self.denied(denied))
     }
 
-    /// Where the next `len` bytes of payload go, if that is registered memory, or as many of them as go to one range.
+    /// Where the next `len` bytes of payload go, if that is registered memory, or as many of them as go to
+    /// one range.
     fn destination(&self, send: &mut SendHalf, len: usize) -> Option<Access> {
         let (stag, addr, rights) = match self.target {
             Target::Entries { position, at } => {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The receive queue: the receive that a message is filling, and the completions of receives until the program has them.
+//! The receive queue: the receive that a message is filling, and the completions of receives until the
+//! program has them.
 //!
-//! Posted receives wait with the host; one is taken when a message needs it. A completion that the completion queue has no room for is kept
-//! here, and no receive is taken while one is: a full completion queue makes a connection hold one receive at most.
+//! Posted receives wait with the host; one is taken when a message needs it. A completion that the completion
+//! queue has no room for is kept here, and no receive is taken while one is: a full completion queue makes a
+//! connection hold one receive at most.
 
 use std::collections::VecDeque;
 
@@ -83,8 +85,8 @@ impl RecvQueue {
         true
     }
 
-    /// The connection is over: the current receive ends with a flush error, and, if the receive queue is the connection's own, all that are
-    /// and will be posted.
+    /// The connection is over: the current receive ends with a flush error, and, if the receive queue is the
+    /// connection's own, all that are and will be posted.
     pub(super) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
         self.fail_current(host, status::WR_FLUSH_ERR);
         while self.deliver_kept(host) && own_receives {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The sending half: work requests and answers to the peer's reads become FPDUs, FPDUs go to the link.
 //!
-//! Payload is never copied on its way: the link reads it from registered memory, whose rights are checked anew for each call. Only a CRC,
-//! which must cover the very bytes that are sent, asks for a copy.
+//! Payload is never copied on its way: the link reads it from registered memory, whose rights are checked
+//! anew for each call. Only a CRC, which must cover the very bytes that are sent, asks for a copy.
 //!
-//! Requests go out in posting order. A read or an atomic operation waits while as many of both as the peer can take are under way, a fenced
-//! request until none is. Answers to the peer's reads and atomic operations and work requests take turns, message by message.
+//! Requests go out in posting order. A read or an atomic operation waits while as many of both as the peer
+//! can take are under way, a fenced request until none is. Answers to the peer's reads and atomic operations
+//! and work requests take turns, message by message.
 
 mod atomic;
 mod queue;
@@ -32,8 +33,8 @@ use transfer::Transferred;
 /// STag of a message without payload: it is not looked at, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
 
-/// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far fewer reads at a time than there are
-/// such STags.
+/// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far
+/// fewer reads at a time than there are such STags.
 pub(super) fn sink(msn: u32) -> u32 {
     FIRST_SINK | msn
 }
@@ -99,10 +100,12 @@ pub(super) struct SendHalf {
     /// Whether the message under way is an answer to the head of `responses`.
     answering: bool,
     answer_next: bool,
-    /// Payload bytes of the current request in FPDUs, and how many of its messages are (immediate data is a message of its own).
+    /// Payload bytes of the current request in FPDUs, and how many of its messages are (immediate data is a
+    /// message of its own).
     taken: u32,
     stage: u8,
-    /// The host may carry out requests past the link; and it has done so with what is taken of the current one.
+    /// The host may carry out requests past the link; and it has done so with what is taken of the current
+    /// one.
     transfers: bool,
     past_link: bool,
     send_msn: u32,
@@ -148,7 +151,8 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no limit.
+    /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no
+    /// limit.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.allowance = bytes;
     }
@@ -163,8 +167,8 @@ impl SendHalf {
         self.responses.len() < usize::from(MAX_READS)
     }
 
-    /// Takes a peer's request, to be answered in its turn but not before it is released; gives its number. `None` when the peer has more
-    /// open than we announced.
+    /// Takes a peer's request, to be answered in its turn but not before it is released; gives its number.
+    /// `None` when the peer has more open than we announced.
     pub(super) fn answer(&mut self, answer: Answer) -> Option<u64> {
         if !self.may_answer() {
             return None;
@@ -198,15 +202,17 @@ impl SendHalf {
         self.queue.push(Fpdu::short(&header, &[], self.framing.crc, Origin::Control));
     }
 
-    /// Queues an empty Write where that cannot come between the segments of a message. More of a message that has begun serves as well.
+    /// Queues an empty Write where that cannot come between the segments of a message. More of a message that
+    /// has begun serves as well.
     pub(super) fn knock(&mut self) {
         if self.queue.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
             self.queue_empty_write();
         }
     }
 
-    /// What still goes out at the end of the stream: the rest of the FPDU that the link has begun to take, then the Terminate message if
-    /// there is one. `None` when the rest cannot be had any more. Nothing else is sent after this.
+    /// What still goes out at the end of the stream: the rest of the FPDU that the link has begun to take,
+    /// then the Terminate message if there is one. `None` when the rest cannot be had any more. Nothing else
+    /// is sent after this.
     pub(super) fn last_words(
         &mut self,
         host: &mut impl Host,
@@ -237,8 +243,9 @@ impl SendHalf {
         self.blocked = false;
     }
 
-    /// Takes what was posted, sends what can be sent now, and completes what has been sent: in this order, and before anything that
-    /// arrives is looked at, so that no answer can be seen before the completion of what it answers.
+    /// Takes what was posted, sends what can be sent now, and completes what has been sent: in this order,
+    /// and before anything that arrives is looked at, so that no answer can be seen before the completion of
+    /// what it answers.
     pub(super) fn flush(
         &mut self,
         host: &mut impl Host,
@@ -284,7 +291,8 @@ impl SendHalf {
         flushed
     }
 
-    /// Gives the link what it takes of the queued FPDUs, and says how many and how many bytes that are; `None` when that is nothing for now.
+    /// Gives the link what it takes of the queued FPDUs, and says how many and how many bytes that are;
+    /// `None` when that is nothing for now.
     fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<(usize, usize)>, Failure> {
         let segment = self.framing.segment;
         let mut most = usize::MAX;
@@ -306,7 +314,8 @@ impl SendHalf {
                     (0, Unreachable::Fault) if most == 1 || self.queue.len() == 1 => {
                         return Err(self.refused(TermCode::RDMAP_PROT_BOUNDS));
                     }
-                    // The kernel does not say whose memory it was: alone the first one is not blamed for another.
+                    // The kernel does not say whose memory it was: alone the first one is not blamed for
+                    // another.
                     (_, Unreachable::Fault) => most = 1,
                     (owner, Unreachable::Denied(_)) => most = owner,
                 },
@@ -314,7 +323,8 @@ impl SendHalf {
         }
     }
 
-    /// The memory behind the first FPDU cannot be read: a wrong request of our own, or a read that the peer is told of.
+    /// The memory behind the first FPDU cannot be read: a wrong request of our own, or a read that the peer
+    /// is told of.
     fn refused(&self, code: TermCode) -> Failure {
         refused(self.queue.front().map_or(Origin::Control, |fpdu| fpdu.origin), code)
     }
@@ -479,7 +489,8 @@ impl SendHalf {
         Ok(Some(fpdu))
     }
 
-    /// Carries out a request that binds or invalidates a window. Requests behind it rest on it, those before it are with the link or in FPDUs.
+    /// Carries out a request that binds or invalidates a window. Requests behind it rest on it, those before
+    /// it are with the link or in FPDUs.
     #[cold]
     fn change_window(&mut self, host: &mut impl Host, position: u64) -> Result<(), Failure> {
         let Some(entry) = self.sq.at(position) else { return Ok(()) };

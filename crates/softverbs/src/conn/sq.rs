@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The send queue: work requests from the moment the connection takes them until they are completed, in posting order.
+//! The send queue: work requests from the moment the connection takes them until they are completed, in
+//! posting order.
 
 use super::host::{Errno, Host};
 use super::wr::{Completion, SendWr, status};
@@ -25,8 +26,8 @@ pub(super) struct Entry {
     pub received: u32,
 }
 
-/// The ring of work requests. Positions count up for ever; the ring index is the position modulo the length, a power of two: each request
-/// is looked up several times, and a division takes longer than most of that.
+/// The ring of work requests. Positions count up for ever; the ring index is the position modulo the length,
+/// a power of two: each request is looked up several times, and a division takes longer than most of that.
 pub(super) struct SendQueue {
     ring: Box<[Option<Entry>]>,
     capacity: u64,
@@ -125,8 +126,9 @@ impl SendQueue {
         None
     }
 
-    /// Ends everything that is not over yet with a flush error, and with it whatever was posted behind: a program that sees one
-    /// request fail may conclude that none behind it has succeeded, also where the link had taken a write already.
+    /// Ends everything that is not over yet with a flush error, and with it whatever was posted behind: a
+    /// program that sees one request fail may conclude that none behind it has succeeded, also where the link
+    /// had taken a write already.
     pub(super) fn fail_all(&mut self) {
         let mut failed = false;
         for position in self.head..self.tail {
@@ -141,7 +143,8 @@ impl SendQueue {
         self.next = self.tail;
     }
 
-    /// Completes, in order, what is over. Stops at the first request that is not, or when the completion queue is full.
+    /// Completes, in order, what is over. Stops at the first request that is not, or when the completion
+    /// queue is full.
     pub(super) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
         while self.head < self.next {
             let index = self.index(self.head);

@@ -117,7 +117,8 @@ pub(crate) struct Sge {
     key: NonZeroU32,
 }
 
-/// The entries of a work request; where there are several, those that are not empty. What the key of an empty one means is never asked.
+/// The entries of a work request; where there are several, those that are not empty. What the key of an empty
+/// one means is never asked.
 pub(crate) type Entries = ArrayVec<Sge, MAX_SGE>;
 
 impl Sge {
@@ -164,9 +165,11 @@ pub(crate) enum Local {
     Inline([u8; SHORT_INLINE]),
     /// As many as the request is long.
     LongInline(Box<[u8]>),
-    /// None: a window is bound to so many bytes of the region, from [`SendWr::remote_addr`] on, and has [`SendWr::rkey`] then.
+    /// None: a window is bound to so many bytes of the region, from [`SendWr::remote_addr`] on, and has
+    /// [`SendWr::rkey`] then.
     Window { region: u32, access: u32, len: u64 },
-    /// Registered memory for the previous value of the remote word; and what to add, or what to compare with and to store.
+    /// Registered memory for the previous value of the remote word; and what to add, or what to compare with
+    /// and to store.
     Atomic { addr: u64, lkey: u32, compare_add: u64, swap: u64 },
 }
 
@@ -192,7 +195,8 @@ impl Local {
         }
     }
 
-    /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is none.
+    /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is
+    /// none.
     pub(crate) fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
         let (only, several) = match self {
             Self::Memory { addr, lkey } | Self::Atomic { addr, lkey, .. } => {
@@ -251,7 +255,8 @@ impl SendWr {
         matches!(self.op, Op::CompareSwap | Op::FetchAdd)
     }
 
-    /// It completes when the peer has answered it, and is one of the reads and atomic operations that the peer takes at a time.
+    /// It completes when the peer has answered it, and is one of the reads and atomic operations that the
+    /// peer takes at a time.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
     }
@@ -276,7 +281,8 @@ impl SendWr {
 #[cfg_attr(any(test, fuzzing), derive(Clone))]
 enum Room {
     One(Sge),
-    /// Several entries, and the sum of their lengths. An array of one, since there is no way to allocate one alone that reports a failure.
+    /// Several entries, and the sum of their lengths. An array of one, since there is no way to allocate one
+    /// alone that reports a failure.
     Several(Box<[(u32, Entries); 1]>),
 }
 
@@ -331,7 +337,7 @@ impl RecvWr {
     }
 }
 
-// These are what requests of librpma, which have one entry and at most 8 bytes inline, took when nothing else was possible: they are copied
-// from ring to ring, and to the slots of the rings as options.
+// These are what requests of librpma, which have one entry and at most 8 bytes inline, took when nothing else
+// was possible: they are copied from ring to ring, and to the slots of the rings as options.
 const _: () = assert!(size_of::<SendWr>() == 72 && size_of::<Option<SendWr>>() == 72);
 const _: () = assert!(size_of::<RecvWr>() == 24 && size_of::<Option<RecvWr>>() == 32);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The fault lab: failures that a program seldom meets, injected by rules that the environment has.
 //!
-//! A rule names an event, what becomes of it, and which one of these events is meant ([`fault_rules`]). Where such an event happens, the plan of
-//! the process is asked ([`plan()`]) and says what is to fail; whoever asks does it, and says so in the log. A process without rules has no
-//! plan, and what has none asks nobody.
+//! A rule names an event, what becomes of it, and which one of these events is meant ([`fault_rules`]). Where
+//! such an event happens, the plan of the process is asked ([`plan()`]) and says what is to fail; whoever
+//! asks does it, and says so in the log. A process without rules has no plan, and what has none asks nobody.
 #![forbid(unsafe_code)]
 
 mod plan;
@@ -14,7 +14,8 @@ use crate::{NOTICE, config};
 pub(crate) use fault_rules::{Action, Event};
 pub(crate) use plan::{Fault, Plan};
 
-/// The plan of this process, if it has one. The first call says in the log whether it has, or what is wrong with its rules.
+/// The plan of this process, if it has one. The first call says in the log whether it has, or what is wrong
+/// with its rules.
 pub(crate) fn plan() -> Option<&'static Plan> {
     static PLAN: OnceBox<Option<Plan>> = OnceBox::new();
     let text = config::get().faults.as_deref()?;

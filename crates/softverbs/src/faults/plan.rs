@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which events are made to fail: a matter of the rules, the seed and how many events of the kind there have been, and of nothing else. So
-//! a program that does the same once more meets the same faults.
+//! Which events are made to fail: a matter of the rules, the seed and how many events of the kind there have
+//! been, and of nothing else. So a program that does the same once more meets the same faults.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,8 +39,8 @@ impl Plan {
         self.rules.is_empty()
     }
 
-    /// There is one event more of this kind: the fault to be injected, if there is one. Of several rules, the first one has its way; all
-    /// of them have counted the event.
+    /// There is one event more of this kind: the fault to be injected, if there is one. Of several rules, the
+    /// first one has its way; all of them have counted the event.
     pub(crate) fn event(&self, event: Event) -> Option<Fault<'_>> {
         let mut fault = None;
         for (Counted { rule, events, faults }, index) in self.rules.iter().zip(0..) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The device `soft0` and its context: one per process, created on first use and never freed.
 //!
-//! It is an extended context with the marker and the size that libibverbs defines, so the inline functions of `verbs.h` work on it: those
-//! of the data path call the functions in `ops`, those of optional features find an empty slot and report that the feature is not
-//! supported. The functions that libibverbs exports expect its private data next to the context, so they must not be called with this one;
-//! those that read the private part of a device find zeros there.
+//! It is an extended context with the marker and the size that libibverbs defines, so the inline functions of
+//! `verbs.h` work on it: those of the data path call the functions in `ops`, those of optional features find
+//! an empty slot and report that the feature is not supported. The functions that libibverbs exports expect
+//! its private data next to the context, so they must not be called with this one; those that read the
+//! private part of a device find zeros there.
 
 use once_cell::race::OnceBox;
 use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
@@ -16,7 +17,8 @@ use super::{ops, verbs};
 /// The marker of an extended context in `verbs.h`: all bits set.
 const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
 
-/// What libibverbs keeps behind the `ibv_device` of its own devices (`struct verbs_device` of its driver interface) takes less.
+/// What libibverbs keeps behind the `ibv_device` of its own devices (`struct verbs_device` of its driver
+/// interface) takes less.
 const PRIVATE_PART: usize = 256;
 
 #[repr(C)]
@@ -25,14 +27,14 @@ struct Device {
     private: [u64; PRIVATE_PART / 8],
 }
 
-/// The context, which has the address of its device. Once shared it is never freed: like a context of librdmacm it remains valid for the
-/// program.
+/// The context, which has the address of its device. Once shared it is never freed: like a context of
+/// librdmacm it remains valid for the program.
 struct Soft {
     context: *mut verbs_context,
 }
 
-// SAFETY: `context` is set once, before the value is shared, and is never freed. softverbs only reads what it points to; the mutex in it is
-// for the program.
+// SAFETY: `context` is set once, before the value is shared, and is never freed. softverbs only reads what it
+// points to; the mutex in it is for the program.
 unsafe impl Send for Soft {}
 // SAFETY: as for Send; a shared reference gives no more access than the address.
 unsafe impl Sync for Soft {}
@@ -40,7 +42,8 @@ unsafe impl Sync for Soft {}
 impl Drop for Soft {
     /// Of two threads that make it at the same time one keeps its own; it drops the other one.
     fn drop(&mut self) {
-        // SAFETY: both were made by `Box::into_raw` in `make`. The value in `SOFT` is never dropped, so nobody has seen the addresses.
+        // SAFETY: both were made by `Box::into_raw` in `make`. The value in `SOFT` is never dropped, so
+        // nobody has seen the addresses.
         unsafe {
             let context = Box::from_raw(self.context);
             drop(Box::from_raw(context.context.device.cast::<Device>()));
@@ -50,7 +53,8 @@ impl Drop for Soft {
 
 static SOFT: OnceBox<Soft> = OnceBox::new();
 
-// The inline functions of verbs.h compute the address of the extended context from the offset of `context`, its last field.
+// The inline functions of verbs.h compute the address of the extended context from the offset of `context`,
+// its last field.
 const _: () = assert!(
     std::mem::offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>()
 );
@@ -95,7 +99,8 @@ pub fn context() -> *mut ibv_context {
     unsafe { addr_of_mut!((*soft.context).context) }
 }
 
-/// Whether `context` is that of the software device. Only the address is compared; `context` is not dereferenced.
+/// Whether `context` is that of the software device. Only the address is compared; `context` is not
+/// dereferenced.
 pub fn owns(context: *const ibv_context) -> bool {
     // SAFETY: the context is never freed, and only the address of a field is computed.
     SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))

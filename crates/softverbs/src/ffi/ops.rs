@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The data path: the five functions that programs call through `ibv_context.ops`. Each reads the C structures, calls one function of a
-//! queue and stores the results; errors are positive errno values, as in verbs.
+//! The data path: the five functions that programs call through `ibv_context.ops`. Each reads the C
+//! structures, calls one function of a queue and stores the results; errors are positive errno values, as in
+//! verbs.
 
 use arrayvec::ArrayVec;
 use libc::{c_int, c_uint};
@@ -23,7 +24,8 @@ const SEND_INLINE: c_uint = 1 << 3;
 const WC_WITH_IMM: c_uint = 1 << 1;
 const WC_WITH_INV: c_uint = 1 << 3;
 
-/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::atomic_of`] and [`verbs::read_window_wr`] know the others.
+/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::atomic_of`] and
+/// [`verbs::read_window_wr`] know the others.
 const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
@@ -33,8 +35,9 @@ const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
     (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
 ];
 
-/// Takes the scatter/gather entries of a work request, of several those that are not empty; gives the sum of their lengths. EINVAL: there are more than
-/// `most`, or fewer than none, or together they are longer than a message can be.
+/// Takes the scatter/gather entries of a work request, of several those that are not empty; gives the sum of
+/// their lengths. EINVAL: there are more than `most`, or fewer than none, or together they are longer than a
+/// message can be.
 ///
 /// # Safety
 ///
@@ -74,8 +77,8 @@ unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
     }
     for entry in entries {
         let at = bytes.len();
-        // SAFETY: the entry gives that many readable bytes of the program, and `bytes` has room for them: the lengths add up to `len`,
-        // which is at most its capacity. What they are is now set.
+        // SAFETY: the entry gives that many readable bytes of the program, and `bytes` has room for them: the
+        // lengths add up to `len`, which is at most its capacity. What they are is now set.
         unsafe {
             let to = bytes.as_mut_ptr().add(at);
             std::ptr::copy_nonoverlapping(entry.addr as *const u8, to, entry.len as usize);
@@ -90,14 +93,16 @@ fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
     opcode == ibv_wr_opcode::IBV_WR_RDMA_READ || verbs::atomic_of(opcode).is_some()
 }
 
-/// Reads the fields of a work request that its opcode uses. In strict mode IBV_SEND_INLINE is EINVAL for those that store data.
+/// Reads the fields of a work request that its opcode uses. In strict mode IBV_SEND_INLINE is EINVAL for
+/// those that store data.
 ///
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
 pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<SendWr, Errno> {
     let (signal_all, max_sge) = (qp.signal_all, qp.max_send_sge);
-    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one.
+    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
+    // one.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
             addr_of!((*wr).wr_id).read(),
@@ -138,7 +143,8 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         _ => [0; 4],
     };
     let local = if flags & SEND_INLINE != 0 && op != Op::Read {
-        // SAFETY: with IBV_SEND_INLINE the entries are readable memory of the program, without a memory region (ibv_post_send(3)).
+        // SAFETY: with IBV_SEND_INLINE the entries are readable memory of the program, without a memory
+        // region (ibv_post_send(3)).
         unsafe { inline(&entries, len) }?
     } else {
         Local::memory(&entries)?
@@ -182,8 +188,8 @@ unsafe extern "C" fn post_send(
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
-/// Posts a request for an access that the caller knows the remote memory does not permit. In strict mode it fails as on an adapter, with
-/// IBV_WC_REM_ACCESS_ERR; otherwise this is ibv_post_send(3).
+/// Posts a request for an access that the caller knows the remote memory does not permit. In strict mode it
+/// fails as on an adapter, with IBV_WC_REM_ACCESS_ERR; otherwise this is ibv_post_send(3).
 ///
 /// # Safety
 ///
@@ -254,8 +260,9 @@ unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: `qp` is a queue pair of softverbs that has not been destroyed (ibv_post_recv(3)).
     let qp = &unsafe { QpObject::own(qp) }.qp;
-    // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_recv(3)). A queue pair with a shared
-    // receive queue has no receive queue, and one in the state RESET takes no work requests.
+    // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer
+    // (ibv_post_recv(3)). A queue pair with a shared receive queue has no receive queue, and one in the state
+    // RESET takes no work requests.
     unsafe {
         post_receives(wr, bad_wr, qp.max_recv_sge, |wr| {
             if qp.srq.is_some() || qp.is_reset() { Err(libc::EINVAL) } else { qp.post_receive(wr) }
@@ -271,9 +278,11 @@ unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: `srq` is a shared receive queue of softverbs that has not been destroyed (ibv_post_srq_recv(3)).
+    // SAFETY: `srq` is a shared receive queue of softverbs that has not been destroyed
+    // (ibv_post_srq_recv(3)).
     let srq = unsafe { SrqObject::own(srq) };
-    // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer (ibv_post_srq_recv(3)).
+    // SAFETY: `wr` is a list of receives that ends with NULL, `bad_wr` points to a pointer
+    // (ibv_post_srq_recv(3)).
     unsafe { post_receives(wr, bad_wr, srq.max_sge, |wr| srq.post(wr).map_err(|Full| libc::ENOMEM)) }
 }
 
@@ -302,7 +311,8 @@ pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
 /// `wc` must be valid for writes of an `ibv_wc`.
 unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
     let imm = imm_of(c);
-    // SAFETY: `wc` is valid for writes. The fields are written without reading them or creating references, as they may be uninitialised.
+    // SAFETY: `wc` is valid for writes. The fields are written without reading them or creating references,
+    // as they may be uninitialised.
     unsafe {
         addr_of_mut!((*wc).wr_id).write(c.wr_id);
         addr_of_mut!((*wc).status).write(c.status);
@@ -327,7 +337,8 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
     let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
     // SAFETY: `cq` is a completion queue of softverbs that has not been destroyed (ibv_poll_cq(3)).
     let cq = unsafe { CqObject::own(cq) };
-    // SAFETY: `wc` points to an array of `num_entries` work completions (ibv_poll_cq(3)), and `poll` passes indices below `max`.
+    // SAFETY: `wc` points to an array of `num_entries` work completions (ibv_poll_cq(3)), and `poll` passes
+    // indices below `max`.
     cq.queue.poll(max, |i, completion| unsafe { write_wc(wc.add(i), completion) }) as c_int
 }
 
@@ -340,7 +351,8 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     0
 }
 
-/// The operations of the soft context. The slots that stay empty are not used by the inline functions of `verbs.h`.
+/// The operations of the soft context. The slots that stay empty are not used by the inline functions of
+/// `verbs.h`.
 pub(crate) fn table() -> ibv_context_ops {
     // SAFETY: all-zero is a valid ibv_context_ops: every slot is empty.
     let mut ops: ibv_context_ops = unsafe { std::mem::zeroed() };

@@ -105,7 +105,8 @@ impl World {
         self.memory.check(granted, !self.closed);
     }
 
-    /// What was granted to what has completed meanwhile was checked with it; nothing is left in a batch between steps.
+    /// What was granted to what has completed meanwhile was checked with it; nothing is left in a batch
+    /// between steps.
     pub(super) fn after_step(&mut self) {
         self.asked.extend(self.tap.asked.drain(..));
         assert_eq!(self.closed, self.ended, "a link is closed at the end, and only then");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The memory of the process under test: regions of one array in the real table, and a copy that shows which bytes have changed.
+//! The memory of the process under test: regions of one array in the real table, and a copy that shows which
+//! bytes have changed.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

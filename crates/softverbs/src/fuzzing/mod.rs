@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What fuzz targets drive: the handshake, the connection and the table of memory regions together, without a socket.
+//! What fuzz targets drive: the handshake, the connection and the table of memory regions together, without a
+//! socket.
 //!
-//! An input says what a program, its peer, the network and the clock do, one after the other. The world in which they do it ([`host`])
-//! asserts what must hold whatever that is: requests and receives complete once and in order, no byte changes that nobody may change, what is
-//! sent is well-formed, and a connection that has ended has told so and lets go of everything. The module is there for tests and with
-//! `--cfg fuzzing`; `fuzz/targets/connection.rs` calls it.
+//! An input says what a program, its peer, the network and the clock do, one after the other. The world in
+//! which they do it ([`host`]) asserts what must hold whatever that is: requests and receives complete once
+//! and in order, no byte changes that nobody may change, what is sent is well-formed, and a connection that
+//! has ended has told so and lets go of everything. The module is there for tests and with `--cfg fuzzing`;
+//! `fuzz/targets/connection.rs` calls it.
 #![forbid(unsafe_code)]
 
 mod handshake;
@@ -213,7 +215,8 @@ impl Run {
         }
     }
 
-    /// `len` bytes in so many entries: all but the last one are in the same region, one byte long and far from each other.
+    /// `len` bytes in so many entries: all but the last one are in the same region, one byte long and far
+    /// from each other.
     fn entries(&self, region: u8, at: u8, len: u32, several: u32) -> Entries {
         let mut entries = Entries::new();
         let short = (several - 1).min(len);

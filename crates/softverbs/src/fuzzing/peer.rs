@@ -112,7 +112,8 @@ impl Peer {
         (untagged(opcode, last, QN_SEND, msn, mo), body)
     }
 
-    /// A segment of the response to the oldest request that has arrived; if there is none, one that nobody has asked for.
+    /// A segment of the response to the oldest request that has arrived; if there is none, one that nobody
+    /// has asked for.
     fn response(&mut self, world: &mut World, len: usize) -> (Header, Vec<u8>) {
         let read = match world.asked.front().copied() {
             Some(Asked::Read(read)) => read,

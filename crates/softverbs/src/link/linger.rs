@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Closing a socket after the connection has ended: the last bytes are sent, then the FIN; what the peer still sends is discarded until its
-//! FIN. Closing immediately could make the kernel send a reset, and the peer would lose data that it has not yet read.
+//! Closing a socket after the connection has ended: the last bytes are sent, then the FIN; what the peer
+//! still sends is discarded until its FIN. Closing immediately could make the kernel send a reset, and the
+//! peer would lose data that it has not yet read.
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -33,7 +34,8 @@ struct Linger {
     state: Mutex<Option<State>>,
 }
 
-/// Sends `last`, then the FIN. The engine waits [`LINGER_MS`] for the FIN of the peer, then closes the socket.
+/// Sends `last`, then the FIN. The engine waits [`LINGER_MS`] for the FIN of the peer, then closes the
+/// socket.
 pub(super) fn start(engine: &Arc<Engine>, socket: Socket, last: &[u8]) {
     // Without memory for it the peer learns of the end without the reason.
     let mut unsent = Vec::new();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The link of a connection whose two ends are on one host: what it carries goes through rings in memory that both share.
+//! The link of a connection whose two ends are on one host: what it carries goes through rings in memory that
+//! both share.
 //!
-//! The TCP connection stays. It says that the peer is there, and it carries the end: what it brings is what follows all that was put into the
-//! ring. So an end that closes sends its last words over TCP, whether the ring has room or not, and what a peer that was killed has put
-//! into the ring before is delivered. The engine watches the socket, and nobody else needs to: nothing arrives there before the end. Nobody
-//! asks whether the host of the peer is still there ([`crate::progress::vigil`]), as it is this one.
+//! The TCP connection stays. It says that the peer is there, and it carries the end: what it brings is what
+//! follows all that was put into the ring. So an end that closes sends its last words over TCP, whether the
+//! ring has room or not, and what a peer that was killed has put into the ring before is delivered. The
+//! engine watches the socket, and nobody else needs to: nothing arrives there before the end. Nobody asks
+//! whether the host of the peer is still there ([`crate::progress::vigil`]), as it is this one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -173,7 +175,8 @@ impl Local {
         self.rings.put(n).map(|()| n).map_err(LinkError::Broken)
     }
 
-    /// How many bytes there are to take, of the `wanted` ones; else why not. `Ok(0)`: those of the socket are next.
+    /// How many bytes there are to take, of the `wanted` ones; else why not. `Ok(0)`: those of the socket are
+    /// next.
     fn look(&self, wanted: usize) -> Result<usize, LinkError> {
         if self.rings.is_left_behind() {
             return Err(LinkError::Broken(libc::ENOTCONN));
@@ -215,7 +218,8 @@ impl Local {
         while done < placed {
             let len = Shared::contiguous(at + done as u64, placed - done);
             let iov_base = (grant.addr() + done as u64) as *mut libc::c_void;
-            // SAFETY: `grant` permits writing the range `to`, of which this is a part, and is held until the call has returned.
+            // SAFETY: `grant` permits writing the range `to`, of which this is a part, and is held until the
+            // call has returned.
             let read = unsafe {
                 self.rings.shared.read(ring, at + done as u64, &[libc::iovec { iov_base, iov_len: len }])
             };
@@ -258,8 +262,8 @@ impl Local {
             left -= piece.iov_len;
             used += 1;
         }
-        // SAFETY: `grants` are those for the pieces but the first one, and are held until the call has returned; if it is a read, the
-        // connection has asked for the right to write to them.
+        // SAFETY: `grants` are those for the pieces but the first one, and are held until the call has
+        // returned; if it is a read, the connection has asked for the right to write to them.
         let copied = if left == 0 { unsafe { past.copy(&mut pieces[..used], remote, len) } } else { 0 };
         self.grants.clear();
         copied
@@ -288,7 +292,8 @@ impl Local {
         &self.socket
     }
 
-    /// Closes the connection: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
+    /// Closes the connection: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else
+    /// immediately.
     pub(super) fn close(self, last: Option<&[u8]>) {
         use std::os::fd::AsRawFd;
         let Self { socket, end_token, rings, token, watch, engine, past, .. } = self;

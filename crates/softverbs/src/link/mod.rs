@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The transport of a connection: a TCP socket, or, if both ends are on one host, memory that they share beside it.
+//! The transport of a connection: a TCP socket, or, if both ends are on one host, memory that they share
+//! beside it.
 
 mod linger;
 mod local;
@@ -33,7 +34,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Takes a connected socket, and the rings if the two ends have agreed on them. `watch` drives `connection` when there is something to do.
+    /// Takes a connected socket, and the rings if the two ends have agreed on them. `watch` drives
+    /// `connection` when there is something to do.
     pub(crate) fn open(
         socket: Socket,
         rings: Option<Rings>,
@@ -96,7 +98,8 @@ impl Link {
         }
     }
 
-    /// Whether [`Link::transfer`] will most probably carry this out ([`crate::conn::host::Host::may_transfer`]).
+    /// Whether [`Link::transfer`] will most probably carry this out
+    /// ([`crate::conn::host::Host::may_transfer`]).
     pub(crate) fn may_transfer(&self, remote: Access) -> bool {
         match self {
             Self::Tcp(_) => false,
@@ -128,7 +131,8 @@ impl Link {
         self.close(None);
     }
 
-    /// Closes the link: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
+    /// Closes the link: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else
+    /// immediately.
     pub(crate) fn close(self, last: Option<&[u8]>) {
         match self {
             Self::Tcp(tcp) => tcp.close(last),

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Past the rings: operations that their initiator carries out itself, in the memory of the peer, by one system call.
+//! Past the rings: operations that their initiator carries out itself, in the memory of the peer, by one
+//! system call.
 //!
-//! Each end lends its peer the keys that the peer has already used with success over the ring: then all checks of the table were made for
-//! this connection. So the first operation with a key goes over the ring, and whoever has no key learns nothing. What is lent lies in the memory
-//! that both share ([`crate::progress::lending`]); a borrower goes by a copy of its own, which it has checked.
+//! Each end lends its peer the keys that the peer has already used with success over the ring: then all
+//! checks of the table were made for this connection. So the first operation with a key goes over the ring,
+//! and whoever has no key learns nothing. What is lent lies in the memory that both share
+//! ([`crate::progress::lending`]); a borrower goes by a copy of its own, which it has checked.
 //!
-//! A key is revoked by ibv_dereg_mr(3), ibv_rereg_mr(3) and the end of the connection. The two calls then wait until no copy with it is under way,
-//! for at most 5 s: a peer that was stopped in the middle of a copy resumes it when it is continued. A peer that has ended, or has executed
-//! another program, copies no more and is not waited for. The end of a connection waits for nobody, as it may be the engine's work;
-//! if the peer holds a key then, the owner stays in the list of lenders, where a deregistration finds it.
+//! A key is revoked by ibv_dereg_mr(3), ibv_rereg_mr(3) and the end of the connection. The two calls then
+//! wait until no copy with it is under way, for at most 5 s: a peer that was stopped in the middle of a copy
+//! resumes it when it is continued. A peer that has ended, or has executed another program, copies no more
+//! and is not waited for. The end of a connection waits for nobody, as it may be the engine's work; if the
+//! peer holds a key then, the owner stays in the list of lenders, where a deregistration finds it.
 //!
-//! The order is that of the ring. A copy is made only when the peer has acted on all that was ever put there ([`Rings::is_settled`]). Nothing
-//! here waits for that: a thread that posts may have waited before ([`crate::policy::settle`]).
+//! The order is that of the ring. A copy is made only when the peer has acted on all that was ever put there
+//! ([`Rings::is_settled`]). Nothing here waits for that: a thread that posts may have waited before
+//! ([`crate::policy::settle`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,7 +40,8 @@ pub(super) struct Owner {
     ledger: Ledger<LOANS>,
     /// How many keys were taken back: from then on others may be lent again.
     taken_back: AtomicU32,
-    /// A deregistration has found that the peer process has executed another program: what it holds does not count.
+    /// A deregistration has found that the peer process has executed another program: what it holds does not
+    /// count.
     has_executed: AtomicBool,
 }
 
@@ -94,7 +99,8 @@ impl Lender for Owner {
     }
 
     fn is_released(&self) -> bool {
-        // Asked on the engine thread, so nothing is read from the memory of the peer here: that could wait for its locks.
+        // Asked on the engine thread, so nothing is read from the memory of the peer here: that could wait
+        // for its locks.
         self.rings.is_left_behind()
             || !self.own().hold().is_taken()
             || self.has_executed.load(Ordering::Relaxed)
@@ -161,7 +167,8 @@ impl Past {
         memory::remove_lender(&self.owner);
     }
 
-    /// The peer has made an access over the ring, and the table has granted it: from now on it may do without.
+    /// The peer has made an access over the ring, and the table has granted it: from now on it may do
+    /// without.
     pub(super) fn lend(&mut self, access: Access, grant: &Grant) {
         let remote = access.rights & (REMOTE_READ | REMOTE_WRITE);
         let this = (access.stag, remote, self.owner.taken_back.load(Ordering::Acquire));
@@ -179,13 +186,15 @@ impl Past {
         self.owner.rings.is_lent(remote)
     }
 
-    /// Whether an access can be made past the rings now: the key is lent, and the peer has acted on all that it was sent.
+    /// Whether an access can be made past the rings now: the key is lent, and the peer has acted on all that
+    /// it was sent.
     pub(super) fn is_open_for(&self, remote: Access) -> bool {
         self.owner.rings.is_settled() && self.is_lent(remote)
     }
 
-    /// Copies between `local`, whose first element is left free, and the memory of the peer: the first `len` bytes of `remote`, as many as
-    /// the others of `local` have in all. The key and the rights are those of the first access for all. Gives how many bytes were copied.
+    /// Copies between `local`, whose first element is left free, and the memory of the peer: the first `len`
+    /// bytes of `remote`, as many as the others of `local` have in all. The key and the rights are those of
+    /// the first access for all. Gives how many bytes were copied.
     ///
     /// # Safety
     ///
@@ -206,8 +215,8 @@ impl Past {
         });
         let mut copied = Ok(0);
         if located {
-            // SAFETY: the caller holds grants to write the local ranges of a read. A peer that is this process has lent the ranges of a
-            // write, and does not take them back as long as the key is held.
+            // SAFETY: the caller holds grants to write the local ranges of a read. A peer that is this
+            // process has lent the ranges of a write, and does not take them back as long as the key is held.
             copied = unsafe {
                 match rights & REMOTE_READ {
                     0 => self.peer.write(local, &mut ranges),

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The process at the other end, whose memory this one copies to and from by process_vm_writev(2) and process_vm_readv(2).
+//! The process at the other end, whose memory this one copies to and from by process_vm_writev(2) and
+//! process_vm_readv(2).
 //!
-//! Those calls know a process by its number, and mean whatever memory it has at that moment: that of a program which it has executed since
-//! (execve(2)), or that of another process which got the number after it had ended. So each process has a guard page, at an address that is drawn
-//! by chance, and each call accesses the guard page of the peer before anything else. All ranges of a call are of the same memory, in order, and
-//! the first one that cannot be accessed ends it: where the guard page is not there, nothing is copied.
+//! Those calls know a process by its number, and mean whatever memory it has at that moment: that of a
+//! program which it has executed since (execve(2)), or that of another process which got the number after it
+//! had ended. So each process has a guard page, at an address that is drawn by chance, and each call accesses
+//! the guard page of the peer before anything else. All ranges of a call are of the same memory, in order,
+//! and the first one that cannot be accessed ends it: where the guard page is not there, nothing is copied.
 //!
-//! The guard page holds a random number. Peers tell each other where it is and what it says; who finds that there, in the process that the kernel
-//! names, has found the peer. And may access it: the same call says whether the kernel permits that (ptrace(2), "access mode checking").
+//! The guard page holds a random number. Peers tell each other where it is and what it says; who finds that
+//! there, in the process that the kernel names, has found the peer. And may access it: the same call says
+//! whether the kernel permits that (ptrace(2), "access mode checking").
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -28,7 +31,8 @@ pub(super) struct Proof {
     pub nonce: [u64; 2],
 }
 
-/// Bytes of the number in a guard page. What writes write there, as a page that can be read only would not do for them, lies behind it.
+/// Bytes of the number in a guard page. What writes write there, as a page that can be read only would not do
+/// for them, lies behind it.
 const NONCE: usize = 16;
 
 /// How often an address for the guard page is drawn.
@@ -64,7 +68,8 @@ impl Proof {
             let hint = drawn[0] % (1 << 38) / page * page + (1 << 32);
             let hint = usize::try_from(hint).unwrap_or(0);
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping, near the address or elsewhere: without MAP_FIXED the kernel takes no other one away.
+            // SAFETY: a new mapping, near the address or elsewhere: without MAP_FIXED the kernel takes no
+            // other one away.
             let addr = unsafe { libc::mmap(hint as *mut libc::c_void, page as usize, prot, flags, -1, 0) };
             if addr == libc::MAP_FAILED {
                 return Err(errno());
@@ -78,7 +83,8 @@ impl Proof {
         }
         let addr = found?;
         let nonce = [drawn[1], drawn[2]];
-        // SAFETY: the page was just mapped, and is aligned for the number; it is never unmapped. The advice concerns children only.
+        // SAFETY: the page was just mapped, and is aligned for the number; it is never unmapped. The advice
+        // concerns children only.
         unsafe {
             addr.cast::<[u64; 2]>().write_volatile(nonce);
             if libc::madvise(addr, page as usize, libc::MADV_DONTFORK) != 0 {
@@ -106,8 +112,8 @@ fn piece<T>(at: *mut T, iov_len: usize) -> libc::iovec {
 }
 
 impl Peer {
-    /// The process with a number, which claims that this is its guard page. EPERM and what else process_vm_readv(2) and pidfd_open(2) report;
-    /// EPROTO if it is not there.
+    /// The process with a number, which claims that this is its guard page. EPERM and what else
+    /// process_vm_readv(2) and pidfd_open(2) report; EPROTO if it is not there.
     pub(super) fn meet(pid: libc::pid_t, proof: Proof) -> Result<Arc<Self>, Errno> {
         let mut peers = lock(PEERS.get());
         let peers = peers.get_or_insert_default();
@@ -139,14 +145,15 @@ impl Peer {
         self.pid
     }
 
-    /// Whether one of its threads may still be copying: it has neither ended, which is waited for so long, nor executed another program. If the
-    /// kernel does not say, it may.
+    /// Whether one of its threads may still be copying: it has neither ended, which is waited for so long,
+    /// nor executed another program. If the kernel does not say, it may.
     pub(super) fn has_memory(&self, wait: Duration) -> bool {
         if self.has_ended(wait) {
             return false;
         }
-        // execve(2) ends all other threads before it takes the memory away. ESRCH only says that the thread that has the process's number has ended.
-        // SAFETY: there is no local range, and of the peer only the number in the guard page is read.
+        // execve(2) ends all other threads before it takes the memory away. ESRCH only says that the thread
+        // that has the process's number has ended. SAFETY: there is no local range, and of the peer only the
+        // number in the guard page is read.
         let guard = unsafe { self.read(&mut [], &mut Ranges::new()) };
         !matches!(guard, Err(libc::EFAULT | libc::EPROTO))
     }
@@ -159,18 +166,21 @@ impl Peer {
         unsafe { crate::cancel::whole(|| libc::poll(&mut fd, 1, wait)) > 0 && fd.revents & libc::POLLIN != 0 }
     }
 
-    /// Copies the bytes of `local` but its first element, which is overwritten, to ranges of the peer that have as many; gives how many bytes
-    /// were copied, from the first one on: all, up to one that cannot be accessed. EFAULT if the guard page is not there.
+    /// Copies the bytes of `local` but its first element, which is overwritten, to ranges of the peer that
+    /// have as many; gives how many bytes were copied, from the first one on: all, up to one that cannot be
+    /// accessed. EFAULT if the guard page is not there.
     ///
     /// # Safety
     ///
-    /// The peer may be this process. Then it must have lent the ranges, and not take them back before the call has returned.
+    /// The peer may be this process. Then it must have lent the ranges, and not take them back before the
+    /// call has returned.
     pub(super) unsafe fn write(&self, local: &mut [libc::iovec], to: &mut Ranges) -> Result<usize, Errno> {
         let mut byte = 0u8;
         let guard = (self.proof.addr + NONCE as u64) as *mut u8;
         self.copy(local, piece(&raw mut byte, 1), to.behind(piece(guard, 1)), |pid, local, n, remote, m| {
-            // SAFETY: the local ranges are only read: `byte`, and memory that the kernel checks. What is written to is the guard page, or
-            // whatever another process has there, and ranges that are written to at the caller's word.
+            // SAFETY: the local ranges are only read: `byte`, and memory that the kernel checks. What is
+            // written to is the guard page, or whatever another process has there, and ranges that are
+            // written to at the caller's word.
             unsafe { libc::process_vm_writev(pid, local, n, remote, m, 0) }
         })
     }
@@ -185,8 +195,8 @@ impl Peer {
         let guard = piece(self.proof.addr as *mut u8, NONCE);
         let first = piece(&raw mut nonce, NONCE);
         let copied = self.copy(local, first, from.behind(guard), |pid, local, n, remote, m| {
-            // SAFETY: the first local range is `nonce`, and the caller holds grants to write the others. The kernel checks that they are
-            // mapped. Those of the peer are only read.
+            // SAFETY: the first local range is `nonce`, and the caller holds grants to write the others. The
+            // kernel checks that they are mapped. Those of the peer are only read.
             unsafe { libc::process_vm_readv(pid, local, n, remote, m, 0) }
         })?;
         // SAFETY: `nonce` is initialized, and the kernel has written to it.
@@ -194,7 +204,8 @@ impl Peer {
         if read == self.proof.nonce { Ok(copied) } else { Err(libc::EPROTO) }
     }
 
-    /// Has `call` copy between `local`, whose first element becomes `first`, and `remote`; gives how many bytes behind the first range.
+    /// Has `call` copy between `local`, whose first element becomes `first`, and `remote`; gives how many
+    /// bytes behind the first range.
     fn copy(
         &self,
         local: &mut [libc::iovec],

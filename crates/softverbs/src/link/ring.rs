@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The two rings of a connection on one host, as one end sees them: one that it writes to and one that it reads.
+//! The two rings of a connection on one host, as one end sees them: one that it writes to and one that it
+//! reads.
 //!
-//! Each end keeps its own positions and only publishes them; those of the peer are checked whenever they are looked at, and a peer that has put more than
-//! fits, or taken more than there was, has broken the connection.
+//! Each end keeps its own positions and only publishes them; those of the peer are checked whenever they are
+//! looked at, and a peer that has put more than fits, or taken more than there was, has broken the
+//! connection.
 //!
-//! Nobody makes a system call while both ends look. An end that leaves it to the kernel to tell it, first says so in a word ([`Doorbell`]),
-//! then looks once more; the other one sees the word after it has published its position, and rings: it sends a byte on the Unix socket
-//! between them. That never blocks. The byte says nothing of what it is for, so whoever is told of one must afterwards look at both rings.
+//! Nobody makes a system call while both ends look. An end that leaves it to the kernel to tell it, first
+//! says so in a word ([`Doorbell`]), then looks once more; the other one sees the word after it has published
+//! its position, and rings: it sends a byte on the Unix socket between them. That never blocks. The byte says
+//! nothing of what it is for, so whoever is told of one must afterwards look at both rings.
 //!
-//! The kernel tells of each byte once (EPOLLET), whether those before it were read or not. So bytes are read only when there may be many, which
-//! saves a system call for most: as each request for the bell brings one at most, the requests are counted. A socket that is full then
-//! has a byte that this end has not been told of yet.
+//! The kernel tells of each byte once (EPOLLET), whether those before it were read or not. So bytes are read
+//! only when there may be many, which saves a system call for most: as each request for the bell brings one
+//! at most, the requests are counted. A socket that is full then has a byte that this end has not been told
+//! of yet.
 //!
-//! A writer that finds the ring empty begins at its first byte again, so a connection whose reader keeps up uses the first pages only: they stay in
-//! the caches, and the others need no memory.
+//! A writer that finds the ring empty begins at its first byte again, so a connection whose reader keeps up
+//! uses the first pages only: they stay in the caches, and the others need no memory.
 //!
-//! A writer without room goes on when a quarter of the ring is free, so that it is not woken for every few bytes.
+//! A writer without room goes on when a quarter of the ring is free, so that it is not woken for every few
+//! bytes.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -36,7 +41,8 @@ use crate::sys::{self, Errno};
 const ROOM: usize = SIZE / 4;
 /// From here on an empty ring begins anew.
 const FAR: u64 = 16 * 1024;
-/// Bytes that may be left in the socket of the bell, far fewer than fill it: the kernel counts some 800 bytes for each, of 200 KiB.
+/// Bytes that may be left in the socket of the bell, far fewer than fill it: the kernel counts some 800 bytes
+/// for each, of 200 KiB.
 const UNREAD: u32 = 32;
 /// What a peer is told to have done that says more than the ring holds.
 const NONSENSE: Errno = libc::EPROTO;
@@ -133,7 +139,8 @@ impl Rings {
         usize::try_from(there).ok().filter(|there| *there <= SIZE).ok_or(NONSENSE)
     }
 
-    /// How many bytes there are to take. If there are fewer than `wanted` and `is_told` says so, the peer rings when there are more. EPROTO.
+    /// How many bytes there are to take. If there are fewer than `wanted` and `is_told` says so, the peer
+    /// rings when there are more. EPROTO.
     pub(super) fn available(&self, wanted: usize, is_told: impl FnOnce() -> bool) -> Result<usize, Errno> {
         let mut there = self.bytes_there()?;
         if there < wanted && is_told() {
@@ -148,7 +155,8 @@ impl Rings {
 
     /// There are bytes: has the writer begun anew with them? It does so only behind what was taken.
     fn follow(&self) -> Result<(), Errno> {
-        // The acquisition of the number of bytes orders this, too; and as long as they are there it does not change.
+        // The acquisition of the number of bytes orders this, too; and as long as they are there it does not
+        // change.
         let base = self.input().base().load(Ordering::Relaxed);
         if base != self.read_base.load(Ordering::Relaxed) {
             if base != self.taken.load(Ordering::Relaxed) {
@@ -159,13 +167,15 @@ impl Rings {
         Ok(())
     }
 
-    /// So many bytes, of those that were available, have been copied. An error of [`Rings::ring_bell`] ends the connection.
+    /// So many bytes, of those that were available, have been copied. An error of [`Rings::ring_bell`] ends
+    /// the connection.
     pub(super) fn took(&self, n: usize) -> Result<(), Errno> {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(n as u64);
         self.taken.store(taken, Ordering::Relaxed);
         let words = self.input();
         words.taken().store(taken, Ordering::Release);
-        // A writer that waits puts nothing, so there is not less room than this; what a peer says that lies is for it to worry about.
+        // A writer that waits puts nothing, so there is not less room than this; what a peer says that lies
+        // is for it to worry about.
         let left = words.put().load(Ordering::Relaxed).wrapping_sub(taken);
         if left <= (SIZE - ROOM) as u64 && words.writer().must_wake() {
             return self.ring_bell();
@@ -215,8 +225,8 @@ impl Rings {
         self.borrows.store(true, Ordering::Relaxed);
     }
 
-    /// What the peer has lent with a key, or with another one that has its place. To be used it must be looked up behind
-    /// [`Hold::take`](crate::progress::lending::Hold::take).
+    /// What the peer has lent with a key, or with another one that has its place. To be used it must be
+    /// looked up behind [`Hold::take`](crate::progress::lending::Hold::take).
     pub(super) fn lent(&self, stag: u32) -> Option<Lent> {
         let theirs = self.ends().1;
         if !self.shared.dealings(theirs).gate().is_open() {
@@ -251,7 +261,8 @@ impl Rings {
         enough
     }
 
-    /// How much may be put, 0 if nothing: then, if `is_told` says so, the peer rings when there is room. EPROTO.
+    /// How much may be put, 0 if nothing: then, if `is_told` says so, the peer rings when there is room.
+    /// EPROTO.
     pub(super) fn room(&self, is_told: impl FnOnce() -> bool) -> Result<usize, Errno> {
         if !self.full.load(Ordering::Relaxed) {
             if self.target().1 % SIZE as u64 >= FAR && self.room_there()? == SIZE {
@@ -283,7 +294,8 @@ impl Rings {
         Ok(0)
     }
 
-    /// So many bytes have been written, at most as many as there was room for. An error of [`Rings::ring_bell`] ends the connection.
+    /// So many bytes have been written, at most as many as there was room for. An error of
+    /// [`Rings::ring_bell`] ends the connection.
     pub(super) fn put(&self, n: usize) -> Result<(), Errno> {
         let put = self.put.load(Ordering::Relaxed).wrapping_add(n as u64);
         self.put.store(put, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The memory that the two ends of a connection on one host share: a file without a name (memfd_create(2)), mapped by both.
+//! The memory that the two ends of a connection on one host share: a file without a name (memfd_create(2)),
+//! mapped by both.
 //!
 //! ```text
 //! page 0     the words of ring 0 and of ring 1, and what the two ends know of one another; each on a cache line of its own
@@ -7,18 +8,22 @@
 //! then       the bytes of ring 0 (from the initiator to the responder), the bytes of ring 1
 //! ```
 //!
-//! The peer may write anything here at any time, also while it is read. So nothing here is believed: words are atomics, their values are checked by
-//! [`super::ring`], and bytes are copied out before anybody looks at them. Nor can an access fault: the size is sealed, the file is one of
-//! tmpfs, and a page that nobody has written to yet is written through the kernel first ([`Shared::write`]), which reports that there is no memory
-//! for it, and is read only after that. A peer that gives pages back (fallocate(2)) makes zeros of them; only if the system then has no memory
-//! for new ones does that cost a signal. It may trace this process, and could send one.
+//! The peer may write anything here at any time, also while it is read. So nothing here is believed: words
+//! are atomics, their values are checked by [`super::ring`], and bytes are copied out before anybody looks at
+//! them. Nor can an access fault: the size is sealed, the file is one of tmpfs, and a page that nobody has
+//! written to yet is written through the kernel first ([`Shared::write`]), which reports that there is no
+//! memory for it, and is read only after that. A peer that gives pages back (fallocate(2)) makes zeros of
+//! them; only if the system then has no memory for new ones does that cost a signal. It may trace this
+//! process, and could send one.
 //!
-//! Registered memory is copied to and from the rings by pwritev(2) and preadv(2) of the file: like a socket call they report EFAULT for memory
-//! that is not mapped, most sandboxes permit them, and for 8 bytes, 4 KiB and 64 KiB they take 540, 1030 and 6560 ns, where
-//! process_vm_writev(2) takes 1000, 1860 and 8040 ns. That call, on this process itself, is used where the first two are not permitted:
-//! by a sandbox, or by a limit on the size of files (RLIMIT_FSIZE). SIGXFSZ, which the kernel sends for a write beyond the limit, is blocked during
-//! the call and consumed, except on threads of this library, which block all signals. That costs two system calls of 100 to 250 ns; a look
-//! at the limit before each write would cost as much, and the limit may change in between.
+//! Registered memory is copied to and from the rings by pwritev(2) and preadv(2) of the file: like a socket
+//! call they report EFAULT for memory that is not mapped, most sandboxes permit them, and for 8 bytes, 4 KiB
+//! and 64 KiB they take 540, 1030 and 6560 ns, where process_vm_writev(2) takes 1000, 1860 and 8040 ns. That
+//! call, on this process itself, is used where the first two are not permitted: by a sandbox, or by a limit
+//! on the size of files (RLIMIT_FSIZE). SIGXFSZ, which the kernel sends for a write beyond the limit, is
+//! blocked during the call and consumed, except on threads of this library, which block all signals. That
+//! costs two system calls of 100 to 250 ns; a look at the limit before each write would cost as much, and the
+//! limit may change in between.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -32,7 +37,8 @@ use crate::progress::lending::{Gate, Hold, Loan};
 use crate::socket::Socket;
 use crate::sys::{Errno, again, errno, page_size, without_sigxfsz};
 
-/// Bytes of a ring, a power of two. Programs rely on what TCP takes on one host while its target posts no receives: more than 800 KiB.
+/// Bytes of a ring, a power of two. Programs rely on what TCP takes on one host while its target posts no
+/// receives: more than 800 KiB.
 pub(super) const SIZE: usize = 1 << 20;
 
 /// The seals of the file: its size is what it is, and stays that.
@@ -60,7 +66,8 @@ impl Words {
         &self.put.0[0]
     }
 
-    /// How many of these were put there before the ring has last begun anew; changed by the writer, while the ring is empty.
+    /// How many of these were put there before the ring has last begun anew; changed by the writer, while the
+    /// ring is empty.
     pub(super) fn base(&self) -> &AtomicU64 {
         &self.put.0[1]
     }
@@ -92,7 +99,8 @@ pub(super) const LOANS: usize = 64;
 /// What an end says of itself, and with which of its keys the other end copies.
 #[repr(C)]
 pub(super) struct Dealings {
-    /// Two cache lines that change seldom: the address of its guard page and what is there ([`super::process`]), and whether it lends anything.
+    /// Two cache lines that change seldom: the address of its guard page and what is there
+    /// ([`super::process`]), and whether it lends anything.
     proof: [AtomicU64; 3],
     gate: Gate,
     /// Written to by the other end.
@@ -130,8 +138,8 @@ pub(super) struct Shared {
     generation: u32,
 }
 
-// SAFETY: the mapping belongs to this object and not to a thread; what is done to it through `&Shared` is atomic, or a copy that expects
-// others to write at the same time.
+// SAFETY: the mapping belongs to this object and not to a thread; what is done to it through `&Shared` is
+// atomic, or a copy that expects others to write at the same time.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -148,7 +156,8 @@ fn total_len() -> usize {
     header_len() + 2 * SIZE
 }
 
-/// Whether a call on the file failed because it is not permitted to this process, and not because of the memory.
+/// Whether a call on the file failed because it is not permitted to this process, and not because of the
+/// memory.
 fn is_refused(e: Errno) -> bool {
     matches!(e, libc::EFBIG | libc::EPERM | libc::EACCES | libc::ENOSYS)
 }
@@ -171,8 +180,8 @@ fn range(start: NonNull<u8>, offset: usize, parts: &[libc::iovec]) -> libc::iove
 }
 
 impl Shared {
-    /// New memory. EFBIG: the process must not make files as large (RLIMIT_FSIZE). EPERM, ENOSYS: nor copy to and from it. ENOMEM and what else
-    /// memfd_create(2) reports.
+    /// New memory. EFBIG: the process must not make files as large (RLIMIT_FSIZE). EPERM, ENOSYS: nor copy to
+    /// and from it. ENOMEM and what else memfd_create(2) reports.
     pub(super) fn create() -> Result<Self, Errno> {
         let file = Socket::noted(|| {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -182,7 +191,8 @@ impl Shared {
             Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
         })?;
         let fd = file.as_raw_fd();
-        // SAFETY: these calls take no pointers. The page of the words is given memory here, because it is written to directly.
+        // SAFETY: these calls take no pointers. The page of the words is given memory here, because it is
+        // written to directly.
         unsafe {
             check(whole(|| without_sigxfsz(|| libc::ftruncate(fd, total_len() as libc::off_t) as isize)))?;
             check(again(|| libc::fallocate(fd, 0, 0, page_size() as libc::off_t)) as isize)?;
@@ -191,11 +201,12 @@ impl Shared {
         Self::map(file)
     }
 
-    /// Memory that a peer has created. EINVAL if it is not what [`Shared::create`] creates. EPERM, ENOSYS: this process must not copy to and from
-    /// it. ENOMEM.
+    /// Memory that a peer has created. EINVAL if it is not what [`Shared::create`] creates. EPERM, ENOSYS:
+    /// this process must not copy to and from it. ENOMEM.
     pub(super) fn adopt(file: Socket) -> Result<Self, Errno> {
         let fd = file.as_raw_fd();
-        // SAFETY: all-zero is a valid stat and a valid statfs; each call fills one. F_GET_SEALS takes no further argument.
+        // SAFETY: all-zero is a valid stat and a valid statfs; each call fills one. F_GET_SEALS takes no
+        // further argument.
         let fits = unsafe {
             let (mut stat, mut fs): (libc::stat, libc::statfs) = (std::mem::zeroed(), std::mem::zeroed());
             check(libc::fstat(fd, &mut stat) as isize)?;
@@ -229,7 +240,8 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Whether bytes can be copied to and from the rings, by one way or the other. Neither end has put anything there yet.
+    /// Whether bytes can be copied to and from the rings, by one way or the other. Neither end has put
+    /// anything there yet.
     fn try_both_ways(&self) -> Result<(), Errno> {
         let mut word = 0u64;
         let part = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of_val(&word) };
@@ -251,15 +263,17 @@ impl Shared {
     /// The words of ring 0 or 1. The process must not have been forked since ([`Shared::is_left_behind`]).
     pub(super) fn words(&self, ring: usize) -> &Words {
         assert!(ring < 2);
-        // SAFETY: the words lie in the first page of the mapping, which has memory and lives as long as `self`; a page is aligned for them.
-        // They consist of atomics, for which any value is valid, and the peer writes to them as an atomic, or else gets what it deserves.
+        // SAFETY: the words lie in the first page of the mapping, which has memory and lives as long as
+        // `self`; a page is aligned for them. They consist of atomics, for which any value is valid, and the
+        // peer writes to them as an atomic, or else gets what it deserves.
         unsafe { &*self.start.as_ptr().cast::<Words>().add(ring) }
     }
 
     /// What concerns the keys of the initiator, 0, or of the responder, 1. As for [`Shared::words`].
     pub(super) fn dealings(&self, end: usize) -> &Dealings {
         assert!(end < 2);
-        // SAFETY: they lie in the first page, behind the words, whose size is a multiple of the alignment of both. Else as in `words`.
+        // SAFETY: they lie in the first page, behind the words, whose size is a multiple of the alignment of
+        // both. Else as in `words`.
         unsafe { &*self.start.as_ptr().add(2 * size_of::<Words>()).cast::<Dealings>().add(end) }
     }
 
@@ -280,11 +294,13 @@ impl Shared {
     pub(super) fn loans(&self, end: usize) -> &[Loan; LOANS] {
         let page = page_size() as usize;
         assert!(end < 2 && size_of::<[Loan; LOANS]>() <= page);
-        // SAFETY: page 1 or 2 of the mapping, which lives as long as `self`; a page is aligned for them, and has memory. Else as in `words`.
+        // SAFETY: page 1 or 2 of the mapping, which lives as long as `self`; a page is aligned for them, and
+        // has memory. Else as in `words`.
         unsafe { &*self.start.as_ptr().add(page * (1 + end)).cast() }
     }
 
-    /// Where byte `at` of a ring, counted from where it has begun and modulo [`SIZE`], is in the file, and how many of `len` bytes from there on are contiguous.
+    /// Where byte `at` of a ring, counted from where it has begun and modulo [`SIZE`], is in the file, and
+    /// how many of `len` bytes from there on are contiguous.
     fn find(ring: usize, at: u64, len: usize) -> (usize, usize) {
         assert!(ring < 2 && len <= SIZE);
         let at = (at % SIZE as u64) as usize;
@@ -296,13 +312,15 @@ impl Shared {
         Self::find(0, at, len).1
     }
 
-    /// Copies `bytes` to a ring, from byte `at` on. These pages must have been written to by [`Shared::write`] before.
+    /// Copies `bytes` to a ring, from byte `at` on. These pages must have been written to by
+    /// [`Shared::write`] before.
     pub(super) fn copy_in(&self, ring: usize, at: u64, bytes: &[u8]) {
         let (first, len) = Self::find(ring, at, bytes.len());
         let (before, behind) = bytes.split_at(len);
         let (start, _) = Self::find(ring, 0, 0);
-        // SAFETY: both ranges lie in the mapping: `find` has checked that the length is at most that of a ring. `bytes` is memory of this
-        // process that is not the mapping, to which there are no references but to words.
+        // SAFETY: both ranges lie in the mapping: `find` has checked that the length is at most that of a
+        // ring. `bytes` is memory of this process that is not the mapping, to which there are no references
+        // but to words.
         unsafe {
             std::ptr::copy_nonoverlapping(before.as_ptr(), self.start.as_ptr().add(first), before.len());
             std::ptr::copy_nonoverlapping(behind.as_ptr(), self.start.as_ptr().add(start), behind.len());
@@ -314,15 +332,17 @@ impl Shared {
         let (first, len) = Self::find(ring, at, into.len());
         let (before, behind) = into.split_at_mut(len);
         let (start, _) = Self::find(ring, 0, 0);
-        // SAFETY: as in `copy_in`. The peer may write to the bytes meanwhile: then any bytes are copied, and nobody expects others.
+        // SAFETY: as in `copy_in`. The peer may write to the bytes meanwhile: then any bytes are copied, and
+        // nobody expects others.
         unsafe {
             std::ptr::copy_nonoverlapping(self.start.as_ptr().add(first), before.as_mut_ptr(), before.len());
             std::ptr::copy_nonoverlapping(self.start.as_ptr().add(start), behind.as_mut_ptr(), behind.len());
         }
     }
 
-    /// Writes the bytes of `parts` to a ring, from byte `at` on, and returns how many: fewer than all if the memory of a part cannot be
-    /// read. EFAULT if that is the first byte; ENOSPC, ENOMEM. There must not be more than are [contiguous](Shared::contiguous).
+    /// Writes the bytes of `parts` to a ring, from byte `at` on, and returns how many: fewer than all if the
+    /// memory of a part cannot be read. EFAULT if that is the first byte; ENOSPC, ENOMEM. There must not be
+    /// more than are [contiguous](Shared::contiguous).
     ///
     /// Safe for any address, as [`crate::sys::send_parts`] is.
     pub(super) fn write(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
@@ -330,8 +350,9 @@ impl Shared {
         let (fd, count) = (self.file.as_raw_fd(), parts.len() as libc::c_int);
         copy(
             &self.no_writes,
-            // SAFETY: pwritev only reads `parts`, the length of which is given; the memory behind them is read by the kernel, which checks that
-            // it is mapped. The file is memory that nobody has references to.
+            // SAFETY: pwritev only reads `parts`, the length of which is given; the memory behind them is
+            // read by the kernel, which checks that it is mapped. The file is memory that nobody has
+            // references to.
             || without_sigxfsz(|| unsafe { libc::pwritev(fd, parts.as_ptr(), count, offset as libc::off_t) }),
             || {
                 let to = range(self.start, offset, parts);
@@ -341,7 +362,8 @@ impl Shared {
         )
     }
 
-    /// Reads bytes of a ring, from byte `at` on, into memory. EFAULT if it is not writable. As for [`Shared::write`] they must be contiguous.
+    /// Reads bytes of a ring, from byte `at` on, into memory. EFAULT if it is not writable. As for
+    /// [`Shared::write`] they must be contiguous.
     ///
     /// # Safety
     ///
@@ -349,8 +371,8 @@ impl Shared {
     pub(super) unsafe fn read(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
         let (offset, _) = Self::find(ring, at, 0);
         let (fd, count) = (self.file.as_raw_fd(), parts.len() as libc::c_int);
-        // SAFETY: preadv only reads `parts`, the length of which is given; the caller may write to the memory behind them, and the kernel
-        // checks that it is mapped.
+        // SAFETY: preadv only reads `parts`, the length of which is given; the caller may write to the memory
+        // behind them, and the kernel checks that it is mapped.
         let call = || unsafe { libc::preadv(fd, parts.as_ptr(), count, offset as libc::off_t) };
         copy(&self.no_reads, call, || {
             let from = range(self.start, offset, parts);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A TCP socket as the link of a connection.
 //!
-//! The kernel reads and writes registered memory directly, under grants that are held during the system call. It reports EFAULT for memory
-//! that is no longer mapped.
+//! The kernel reads and writes registered memory directly, under grants that are held during the system call.
+//! It reports EFAULT for memory that is no longer mapped.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ pub(crate) struct Tcp {
 /// Where the bytes of parts are.
 pub(super) type Pieces = ArrayVec<libc::iovec, MAX_PARTS>;
 
-/// Adds the first parts to `pieces`, as many as it has room for in all, and `grants` with those for what lies in registered memory; no grant is left on error.
+/// Adds the first parts to `pieces`, as many as it has room for in all, and `grants` with those for what lies
+/// in registered memory; no grant is left on error.
 pub(super) fn gather(
     pieces: &mut Pieces,
     parts: &[Part<'_>],
@@ -145,7 +146,8 @@ impl Tcp {
         &self.socket
     }
 
-    /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else immediately.
+    /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else
+    /// immediately.
     pub(crate) fn close(self, last: Option<&[u8]>) {
         let Self { vigilance, socket, token, watch, engine, awaits_room, .. } = self;
         watch.remove(&socket, token, awaits_room);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Flushes to persistence: the modified pages of a memory region are written back to the mapped file.
 //!
-//! The duration depends on the medium, so a separate thread calls msync(2); a thread that drives connections does so only if that one cannot
-//! be started. A flush covers the whole region, regardless of who modified it: this or another connection, through this or another region
-//! of the same mapping, or the program itself. Flushes that are queued while one is in progress and whose ranges overlap or adjoin share
-//! one msync(2).
+//! The duration depends on the medium, so a separate thread calls msync(2); a thread that drives connections
+//! does so only if that one cannot be started. A flush covers the whole region, regardless of who modified
+//! it: this or another connection, through this or another region of the same mapping, or the program itself.
+//! Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
 //!
-//! The kernel reports that pages could not be written once, to whoever asks first, and then takes them for written. So a failure is that of
-//! all flushes that shared the call, and of all later ones of regions with that memory, whether they were asked for over this connection or
-//! another one ([`lose_writes`]). The faults of the fault lab are such failures. Only the programs can do something about it: write the data again, to memory that is registered anew.
+//! The kernel reports that pages could not be written once, to whoever asks first, and then takes them for
+//! written. So a failure is that of all flushes that shared the call, and of all later ones of regions with
+//! that memory, whether they were asked for over this connection or another one ([`lose_writes`]). The faults
+//! of the fault lab are such failures. Only the programs can do something about it: write the data again, to
+//! memory that is registered anew.
 //!
 //! The first flush starts the thread, one per process like the engine. It blocks all signals.
 #![forbid(unsafe_code)]
@@ -54,8 +56,8 @@ struct Queue {
 /// A child after fork(2) starts its own: the thread is not in it.
 static QUEUE: PerProcess<Arc<Queue>> = PerProcess::new();
 
-/// Makes a range durable and calls `done` on the thread for flushes, or on this thread if that one cannot be started. If the range is
-/// unmapped in the meantime, the outcome is a failure.
+/// Makes a range durable and calls `done` on the thread for flushes, or on this thread if that one cannot be
+/// started. If the range is unmapped in the meantime, the outcome is a failure.
 pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
     let mut job = Job::new(start, len, done);
     // Decided here, in the order of the flushes: how many of them share a call is a matter of time.
@@ -140,7 +142,8 @@ fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     }
 }
 
-/// What the fault lab makes of the call for these flushes, after the delay that it has for it; `None`: nothing.
+/// What the fault lab makes of the call for these flushes, after the delay that it has for it; `None`:
+/// nothing.
 fn injected(jobs: &[Job]) -> Option<Result<(), Errno>> {
     let mut result = None;
     for Job { start, end, fault, .. } in jobs {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections that lend keys to their peers: processes of this host, which then access the memory without a table lookup. A key is
-//! revoked at each of them before its region is deregistered, and the copies that are under way are waited for.
+//! Connections that lend keys to their peers: processes of this host, which then access the memory without a
+//! table lookup. A key is revoked at each of them before its region is deregistered, and the copies that are
+//! under way are waited for.
 //!
-//! A connection that ends while its peer still holds a key cannot wait, as others are served by the same thread. It stays here until the peer has
-//! let go or its process has ended, so that a deregistration finds the copy that may still be under way.
+//! A connection that ends while its peer still holds a key cannot wait, as others are served by the same
+//! thread. It stays here until the peer has let go or its process has ended, so that a deregistration finds
+//! the copy that may still be under way.
 //!
 //! A slot of the table knows whether its key was ever lent, so keys that were not cost nothing here.
 #![forbid(unsafe_code)]
@@ -17,7 +19,8 @@ use crate::sys::Errno;
 
 /// A connection that has lent keys.
 pub(crate) trait Lender: Send + Sync {
-    /// Revokes a key if it is lent, and waits for a copy of the peer with it until the given time. False if the peer may still be copying.
+    /// Revokes a key if it is lent, and waits for a copy of the peer with it until the given time. False if
+    /// the peer may still be copying.
     fn take_back(&self, stag: u32, until: Instant) -> bool;
 
     /// Of a connection that has ended: whether the peer cannot be copying any more.
@@ -45,10 +48,12 @@ impl Place {
     }
 }
 
-/// A place keeps its number as long as it is taken, so that who goes through them misses none. A child after fork(2) has lent nothing.
+/// A place keeps its number as long as it is taken, so that who goes through them misses none. A child after
+/// fork(2) has lent nothing.
 static LENDERS: PerProcess<Vec<Place>> = PerProcess::new();
 
-/// Takes out the connections whose peers have let go since; the caller drops them after it has released the lock.
+/// Takes out the connections whose peers have let go since; the caller drops them after it has released the
+/// lock.
 fn released(places: &mut [Place]) -> Vec<Place> {
     let is_released = |place: &&mut Place| matches!(place, Place::Held(lender) if lender.is_released());
     places.iter_mut().filter(is_released).map(|place| std::mem::replace(place, Place::Free)).collect()
@@ -84,8 +89,9 @@ pub(crate) fn remove_lender(lender: &Arc<impl Lender + 'static>) {
     drop(released);
 }
 
-/// Revokes a key wherever it is lent, and waits for copies with it until the given time. EBUSY: one may still be under way. The table does not
-/// permit accesses with the key, and no grant is left, so nobody lends it meanwhile.
+/// Revokes a key wherever it is lent, and waits for copies with it until the given time. EBUSY: one may still
+/// be under way. The table does not permit accesses with the key, and no grant is left, so nobody lends it
+/// meanwhile.
 #[cold]
 pub(super) fn take_back(stag: u32, until: Instant) -> Result<(), Errno> {
     let mut result = Ok(());

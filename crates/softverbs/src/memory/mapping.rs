@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether memory may be registered: a device's driver pins the pages, and gets EFAULT where the mapping lacks the protection.
+//! Whether memory may be registered: a device's driver pins the pages, and gets EFAULT where the mapping
+//! lacks the protection.
 //!
-//! Nothing is pinned, populated or touched here; only the mappings are looked at, all that the range consists of. Linux 6.11 and newer
-//! answer with one ioctl(2) a mapping, together with open(2) and close(2) 2.6 us. Before, /proc gives them as text, 14 us in a small
-//! program; in one with a thousand mappings and more, where that would take longer than 200 us, only holes are found.
+//! Nothing is pinned, populated or touched here; only the mappings are looked at, all that the range consists
+//! of. Linux 6.11 and newer answer with one ioctl(2) a mapping, together with open(2) and close(2) 2.6 us.
+//! Before, /proc gives them as text, 14 us in a small program; in one with a thousand mappings and more,
+//! where that would take longer than 200 us, only holes are found.
 
 use std::fs::File;
 use std::io::Read;
@@ -44,15 +46,16 @@ type Mapped = (u64, u64, u64);
 pub(crate) fn is_accessible(start: u64, len: u64, write: bool) -> bool {
     // As for a device's driver: for a region that is written, the right to write is enough.
     let needed = if write { WRITABLE } else { READABLE };
-    // A thread sees the mappings here even if the main thread has ended. Without descriptors or /proc only holes are found.
+    // A thread sees the mappings here even if the main thread has ended. Without descriptors or /proc only
+    // holes are found.
     let Ok(maps) = File::open("/proc/thread-self/maps") else { return sys::is_mapped(start, len) };
     covers(start, len, needed, |at| query(&maps, at))
         .or_else(|| covered_by_lines(maps, start, len, needed))
         .unwrap_or_else(|| sys::is_mapped(start, len))
 }
 
-/// Whether mappings with this protection cover a range. `next` gives the first mapping that ends behind an address, if there is one. `None`
-/// if it does not know.
+/// Whether mappings with this protection cover a range. `next` gives the first mapping that ends behind an
+/// address, if there is one. `None` if it does not know.
 fn covers(start: u64, len: u64, needed: u64, next: impl Fn(u64) -> Option<Option<Mapped>>) -> Option<bool> {
     let end = start.saturating_add(len);
     let mut at = start;
@@ -82,7 +85,8 @@ fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Opti
 /// Asks the kernel for the mapping at an address. `None` if it does not know the question.
 fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
     let mut query = Query { size: size_of::<Query>() as u64, addr, ..Query::default() };
-    // SAFETY: the kernel reads and writes the structure, whose size is in it, and no more: it is not asked for a name or a build ID.
+    // SAFETY: the kernel reads and writes the structure, whose size is in it, and no more: it is not asked
+    // for a name or a build ID.
     match unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) } {
         0 => Some(Some((query.start, query.end, query.protection))),
         _ if sys::errno() == libc::ENOENT => Some(None),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Registered memory.
 //!
-//! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a remote peer, first acquires a
-//! [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
+//! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a
+//! remote peer, first acquires a [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a
+//! single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
 //! [`mapping`] knows which memory may be registered; [`lenders`] which peers access it by themselves.
 
 mod durable;

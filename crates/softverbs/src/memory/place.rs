@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Copies to and from registered memory.
 //!
-//! A program may unmap registered memory at any time. That must end a connection, not the process, so the kernel copies, and reports EFAULT
-//! where a plain copy would cause SIGSEGV: the socket calls transfer large payloads directly, and process_vm_readv(2) on this process copies
-//! small ones, many in one call, and process_vm_writev(2) would do the same.
+//! A program may unmap registered memory at any time. That must end a connection, not the process, so the
+//! kernel copies, and reports EFAULT where a plain copy would cause SIGSEGV: the socket calls transfer large
+//! payloads directly, and process_vm_readv(2) on this process copies small ones, many in one call, and
+//! process_vm_writev(2) would do the same.
 //!
 //! # Eight aligned bytes
 //!
-//! A write of eight bytes to an aligned address must be a single store, and be seen after what was placed before it. The kernel makes this
-//! store, too ([`WordStore`]), by two calls a word and one at the end of a run of words: 610 ns for one.
+//! A write of eight bytes to an aligned address must be a single store, and be seen after what was placed
+//! before it. The kernel makes this store, too ([`WordStore`]), by two calls a word and one at the end of a
+//! run of words: 610 ns for one.
 //!
-//! If the thread holds a robust mutex at that moment, or a sandbox forbids the calls, this process stores, immediately after the kernel has
-//! checked the page (410 ns); likewise every copy if process_vm_readv(2) is forbidden. Then the memory must not be unmapped, protected or
-//! truncated between the two, or the process gets SIGSEGV or SIGBUS.
+//! If the thread holds a robust mutex at that moment, or a sandbox forbids the calls, this process stores,
+//! immediately after the kernel has checked the page (410 ns); likewise every copy if process_vm_readv(2) is
+//! forbidden. Then the memory must not be unmapped, protected or truncated between the two, or the process
+//! gets SIGSEGV or SIGBUS.
 //!
-//! What else was considered. A copy of eight bytes by process_vm_readv(2) or process_vm_writev(2) is not a single store: since Linux 6.4 it is
-//! `rep movsb` on a processor with FSRM. That looks like one store until the target lies in the last 64 bytes of a page and the next page is
-//! not accessible; then it is eight (measured on an Intel Xeon: 10^5 torn values in a second there, elsewhere none in 10^9 looks). futex(2) stores
-//! four bytes. A handler for SIGSEGV and SIGBUS would be the process's only one, and programs have theirs. Restartable sequences (rseq(2))
-//! do not cover faults.
+//! What else was considered. A copy of eight bytes by process_vm_readv(2) or process_vm_writev(2) is not a
+//! single store: since Linux 6.4 it is `rep movsb` on a processor with FSRM. That looks like one store until
+//! the target lies in the last 64 bytes of a page and the next page is not accessible; then it is eight
+//! (measured on an Intel Xeon: 10^5 torn values in a second there, elsewhere none in 10^9 looks). futex(2)
+//! stores four bytes. A handler for SIGSEGV and SIGBUS would be the process's only one, and programs have
+//! theirs. Restartable sequences (rseq(2)) do not cover faults.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -28,7 +32,8 @@ use crate::access::{Access, Denied, Party, Unreachable};
 use crate::limits::PLACE_BATCH;
 use crate::sys::{self, Errno, Process};
 
-/// Whether a copy through the kernel failed because the system call is not permitted, not because of the memory.
+/// Whether a copy through the kernel failed because the system call is not permitted, not because of the
+/// memory.
 fn is_forbidden(e: Errno) -> bool {
     matches!(e, libc::ENOSYS | libc::EPERM)
 }
@@ -60,14 +65,16 @@ impl Batch {
         Ok(Self { placements })
     }
 
-    /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until the batch is executed.
+    /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until
+    /// the batch is executed.
     pub(crate) fn add(&mut self, access: Access, by: impl Into<Party>, from: usize) -> Result<(), Denied> {
         let grant = acquire(access, by)?;
         self.placements.push(Placement { grant, from, len: access.len });
         Ok(())
     }
 
-    /// Executes the placements. `Err(k)`: the memory of the k-th one (from 0) is not mapped, and no later one was executed.
+    /// Executes the placements. `Err(k)`: the memory of the k-th one (from 0) is not mapped, and no later one
+    /// was executed.
     pub(crate) fn carry_out(&mut self, process: Process, input: &[u8]) -> Result<(), usize> {
         let result = place_all(&self.placements, process, input, true);
         self.placements.clear();
@@ -75,7 +82,8 @@ impl Batch {
     }
 }
 
-/// Executes runs of words and runs of other placements in turn. `by_kernel`: the kernel makes the stores, where it can.
+/// Executes runs of words and runs of other placements in turn. `by_kernel`: the kernel makes the stores,
+/// where it can.
 fn place_all(all: &[Placement], process: Process, input: &[u8], by_kernel: bool) -> Result<(), usize> {
     let mut done = 0;
     for run in all.chunk_by(|a, b| a.is_word() == b.is_word()) {
@@ -106,10 +114,12 @@ fn store(run: &[Placement], input: &[u8], by_kernel: bool) -> Result<(), usize> 
                 Err(_) => return Err(k),
             }
         }
-        // Between the check and the store there is nothing else, so that the memory has as little time as possible to go away.
+        // Between the check and the store there is nothing else, so that the memory has as little time as
+        // possible to go away.
         sys::make_writable(placement.grant.addr()).map_err(|_| k)?;
-        // SAFETY: the placement holds a grant to write these eight bytes, the kernel has found their page mapped and writable, and
-        // `is_word` has checked the alignment. A volatile store of a machine word is a single store; no reference to the memory is created.
+        // SAFETY: the placement holds a grant to write these eight bytes, the kernel has found their page
+        // mapped and writable, and `is_word` has checked the alignment. A volatile store of a machine word is
+        // a single store; no reference to the memory is created.
         unsafe { (placement.grant.addr() as *mut u64).write_volatile(word) };
     }
     Ok(())
@@ -151,8 +161,8 @@ fn copy(process: Process, run: &[Placement], input: &[u8]) -> Result<(), usize> 
 /// The caller must hold a grant to write the range.
 unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
     sys::populate(addr, bytes.len() as u64, true).map_err(drop)?;
-    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. A region of the whole address
-    // space contains `bytes`, too, so the two may overlap.
+    // SAFETY: the caller holds a grant to write the range, and the kernel has found it mapped and writable. A
+    // region of the whole address space contains `bytes`, too, so the two may overlap.
     unsafe { std::ptr::copy(bytes.as_ptr(), addr as *mut u8, bytes.len()) };
     Ok(())
 }
@@ -169,8 +179,8 @@ pub(crate) fn fetch(
         Ok(()) => Ok(()),
         Err(e) if is_forbidden(e) => {
             sys::populate(grant.addr(), into.len() as u64, false).map_err(|_| Unreachable::Fault)?;
-            // SAFETY: `grant` permits reading the range, and the kernel has found it readable. It may overlap `into`, as a region of the
-            // whole address space does.
+            // SAFETY: `grant` permits reading the range, and the kernel has found it readable. It may overlap
+            // `into`, as a region of the whole address space does.
             unsafe { std::ptr::copy(grant.addr() as *const u8, into.as_mut_ptr(), into.len()) };
             Ok(())
         }

@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The table of memory regions.
 //!
-//! There is one table per process. An STag is 32 bits from the system's random source, drawn for each registration, so each guess of a peer
-//! hits one of `n` regions with a probability of `n` in 2^32, whatever other STags the peer has been given. Nothing about STags that will be
-//! drawn later is in memory.
+//! There is one table per process. An STag is 32 bits from the system's random source, drawn for each
+//! registration, so each guess of a peer hits one of `n` regions with a probability of `n` in 2^32, whatever
+//! other STags the peer has been given. Nothing about STags that will be drawn later is in memory.
 //!
-//! The lower bits of an STag are the index of its slot, so a lookup computes one address and compares. The table has several levels of
-//! growing size. A level takes regions until half of its slots are in use, so that a random index soon finds a free one; further regions go
-//! to the next level. A lookup looks at one slot of each level, mostly of the first one only: it is enough for 2048 regions.
+//! The lower bits of an STag are the index of its slot, so a lookup computes one address and compares. The
+//! table has several levels of growing size. A level takes regions until half of its slots are in use, so
+//! that a random index soon finds a free one; further regions go to the next level. A lookup looks at one
+//! slot of each level, mostly of the first one only: it is enough for 2048 regions.
 //!
-//! Accesses take no lock: [`acquire`] increments the count of grants of the slot, then checks that the slot is valid; [`try_deregister`] clears
-//! the valid bit, then waits until the count is 0. Both use the one atomic `state`, so either the access finds the slot invalid or the
-//! deregistration waits for it: after ibv_dereg_mr(3) has returned, no access to the memory is in progress.
+//! Accesses take no lock: [`acquire`] increments the count of grants of the slot, then checks that the slot
+//! is valid; [`try_deregister`] clears the valid bit, then waits until the count is 0. Both use the one
+//! atomic `state`, so either the access finds the slot invalid or the deregistration waits for it: after
+//! ibv_dereg_mr(3) has returned, no access to the memory is in progress.
 //!
-//! A region that is re-registered keeps its STag, and no access is denied meanwhile that the old or the new region permits: the new one is
-//! described in a second slot, to which accesses are sent on while the first one is invalid ([`change`]). They never wait, as a thread
-//! may hold one grant of a region while it asks for the next one, and the re-registration waits for the first.
+//! A region that is re-registered keeps its STag, and no access is denied meanwhile that the old or the new
+//! region permits: the new one is described in a second slot, to which accesses are sent on while the first
+//! one is invalid ([`change`]). They never wait, as a thread may hold one grant of a region while it asks for
+//! the next one, and the re-registration waits for the first.
 //!
 //! Windows have a table of their own, which an access asks when no region has its STag ([`window`]).
 //!
-//! The other fields of a slot change only while it is invalid and every access that found it valid has ended, so relaxed loads suffice;
-//! `state` orders them. `stag` is also read to find the slot, before the slot is known to be valid, and therefore compared again afterwards.
+//! The other fields of a slot change only while it is invalid and every access that found it valid has ended,
+//! so relaxed loads suffice; `state` orders them. `stag` is also read to find the slot, before the slot is
+//! known to be valid, and therefore compared again afterwards.
 //!
-//! Registration takes no lock, either. A lock that another thread holds when the process forks would stay locked in the child, which could
-//! then register nothing. A registration that a fork interrupts costs the child the slot, nothing else.
+//! Registration takes no lock, either. A lock that another thread holds when the process forks would stay
+//! locked in the child, which could then register nothing. A registration that a fork interrupts costs the
+//! child the slot, nothing else.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -46,18 +51,20 @@ use crate::sys::Errno;
 const VALID: u64 = 1 << 63;
 /// The slot is in use.
 const CLAIMED: u64 = 1 << 62;
-/// A [`Change`] of the region is under way: if the slot is not valid, [`Slot::other`] says where the region is.
+/// A [`Change`] of the region is under way: if the slot is not valid, [`Slot::other`] says where the region
+/// is.
 const MOVING: u64 = 1 << 61;
 /// The region has been withdrawn: nothing may access it, and its slot stays in use until it is deregistered.
 const WITHDRAWN: u64 = 1 << 60;
 /// The number of grants.
 const GRANTS: u64 = WITHDRAWN - 1;
 
-/// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say that they have. Remote rights
-/// are lower bits.
+/// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say
+/// that they have. Remote rights are lower bits.
 const WRITES_LOST: u32 = 1 << 31;
 
-/// In [`Slot::access`]: the key was lent to a peer ([`super::lenders`]), so it must be taken back when the slot is invalid.
+/// In [`Slot::access`]: the key was lent to a peer ([`super::lenders`]), so it must be taken back when the
+/// slot is invalid.
 const LENT: u32 = 1 << 29;
 
 /// [`Slot::uses`] of a region that is being deregistered or re-registered: no window may be bound to it.
@@ -90,8 +97,8 @@ const _: () = assert!(FIRST_SINK % (1 << 8) == 0);
 // The last level alone has room for all regions.
 const _: () = assert!(1 << (LEVELS[LEVELS.len() - 1] - 1) >= MAX_MR);
 
-/// STags from here to [`FIRST_SINK`] are given out, to windows those whose part without the key is at least this. 0 and 1 have a meaning of their
-/// own on the wire.
+/// STags from here to [`FIRST_SINK`] are given out, to windows those whose part without the key is at least
+/// this. 0 and 1 have a meaning of their own on the wire.
 const FIRST_STAG: u32 = 2;
 
 /// A memory region: its memory, access rights and protection domain.
@@ -113,23 +120,27 @@ struct Slot {
     /// The address that an access gives for the first byte of the region.
     iova: AtomicU64,
     len: AtomicU64,
-    /// What is added to the address of an access, modulo 2^64, for that of the memory: 0 unless the region has an iova of its own.
+    /// What is added to the address of an access, modulo 2^64, for that of the memory: 0 unless the region
+    /// has an iova of its own.
     delta: AtomicU64,
-    /// While a region is re-registered, the STag of the slot with its new description; there, the STag of the region. Of a window, the number
-    /// of the queue pair that it was bound for.
+    /// While a region is re-registered, the STag of the slot with its new description; there, the STag of the
+    /// region. Of a window, the number of the queue pair that it was bound for.
     other: AtomicU32,
-    /// How many windows are bound to a region, or `SEALED`. Of a window that is bound, the STag of the region.
+    /// How many windows are bound to a region, or `SEALED`. Of a window that is bound, the STag of the
+    /// region.
     uses: AtomicU32,
 }
 
-/// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be held while the thread blocks.
+/// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be
+/// held while the thread blocks.
 pub(crate) struct Grant {
     slot: &'static Slot,
     addr: u64,
 }
 
 impl Grant {
-    /// The address of the memory that may be accessed. It is that of the access only if the region has no iova of its own.
+    /// The address of the memory that may be accessed. It is that of the access only if the region has no
+    /// iova of its own.
     #[inline]
     pub(crate) fn addr(&self) -> u64 {
         self.addr
@@ -141,8 +152,9 @@ impl Grant {
         is.then(|| self.slot.memory())
     }
 
-    /// What the peer must know to make such accesses by itself; as long as the grant is held, it may be lent. `access` is that of the
-    /// grant. None if the table is to be asked each time: for windows, and for reads that must find earlier writes durable.
+    /// What the peer must know to make such accesses by itself; as long as the grant is held, it may be lent.
+    /// `access` is that of the grant. None if the table is to be asked each time: for windows, and for reads
+    /// that must find earlier writes durable.
     pub(crate) fn lend(&self, access: Access) -> Option<Lent> {
         let (slot, Access { stag, rights, .. }) = (self.slot, access);
         if rights & REMOTE_READ != 0 && slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0 {
@@ -172,7 +184,8 @@ type Chunk = [Slot; CHUNK];
 
 /// The index of a slot is in the bits of its STag from bit `SHIFT` on. Those below are the key of a window.
 struct Table<const SHIFT: u32> {
-    /// The chunks of all levels, allocated on first use, by whoever comes first: nobody waits for another thread.
+    /// The chunks of all levels, allocated on first use, by whoever comes first: nobody waits for another
+    /// thread.
     chunks: [OnceBox<Chunk>; CHUNKS],
     /// The number of slots of each level that are in use or about to be.
     used: [AtomicU32; LEVELS.len()],
@@ -251,8 +264,9 @@ impl<const SHIFT: u32> Table<SHIFT> {
         }
     }
 
-    /// The slot of a region that has not been deregistered, and its level. For a moment another thread that has drawn the same STag may
-    /// hold a slot under it on another level; that one is neither valid nor withdrawn.
+    /// The slot of a region that has not been deregistered, and its level. For a moment another thread that
+    /// has drawn the same STag may hold a slot under it on another level; that one is neither valid nor
+    /// withdrawn.
     fn region(&'static self, stag: u32) -> Option<(usize, &'static Slot)> {
         let levels = (0..LEVELS.len()).filter_map(|level| Some((level, self.find_on(level, stag)?)));
         let mut taken =
@@ -297,8 +311,8 @@ impl<const SHIFT: u32> Table<SHIFT> {
                 }
                 slot.stag.store(stag, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                // Another thread may have drawn the same STag for another level or the other table at the same time. At least one of them
-                // sees it here.
+                // Another thread may have drawn the same STag for another level or the other table at the
+                // same time. At least one of them sees it here.
                 let mut others = (0..LEVELS.len()).filter(|&other| other != level);
                 if others.all(|other| self.holder_on(other, stag).is_none()) && !Self::is_elsewhere(stag) {
                     return Ok((slot, stag));
@@ -360,8 +374,8 @@ impl Slot {
         }
     }
 
-    /// Revokes the key wherever it is lent, and waits for copies with it, up to the given time. EBUSY: one may still be under way. The slot is
-    /// invalid, and has no grants but those that will be denied.
+    /// Revokes the key wherever it is lent, and waits for copies with it, up to the given time. EBUSY: one
+    /// may still be under way. The slot is invalid, and has no grants but those that will be denied.
     fn take_back(&self, stag: u32, wait: Duration) -> Result<(), Errno> {
         match self.access.load(Ordering::Relaxed) & LENT {
             0 => Ok(()),
@@ -376,8 +390,8 @@ impl Slot {
     }
 }
 
-/// Two STags from the system's random source. Nothing is kept for later: a fork would give it to two processes. EIO if the system provides
-/// no random bytes.
+/// Two STags from the system's random source. Nothing is kept for later: a fork would give it to two
+/// processes. EIO if the system provides no random bytes.
 fn random() -> Result<[u32; 2], Errno> {
     let mut bytes = [0u8; 8];
     getrandom::fill(&mut bytes).map_err(|_| libc::EIO)?;
@@ -391,9 +405,9 @@ pub(crate) fn register(region: Region) -> Result<u32, Errno> {
     register_at(region, region.addr)
 }
 
-/// Registers a region and returns its STag, which is both lkey and rkey. Accesses give `iova` as the address of the first byte, and
-/// `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or memory for the table is short, EIO if the system provides
-/// no random bytes.
+/// Registers a region and returns its STag, which is both lkey and rkey. Accesses give `iova` as the address
+/// of the first byte, and `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or
+/// memory for the table is short, EIO if the system provides no random bytes.
 pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
     let (_, slot, stag) = TABLE.take()?;
     slot.describe(region, iova);
@@ -412,9 +426,9 @@ pub(crate) fn deregister(stag: u32) {
 
 /// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`].
 ///
-/// EBUSY: a window is bound to it, or a [`Change`] is under way, and nothing has changed; or a peer process holds the key for longer than
-/// [`REVOKE_WAIT`]. Then no other access is permitted, but the one may still be in progress: the region stays withdrawn until it is deregistered
-/// again.
+/// EBUSY: a window is bound to it, or a [`Change`] is under way, and nothing has changed; or a peer process
+/// holds the key for longer than [`REVOKE_WAIT`]. Then no other access is permitted, but the one may still be
+/// in progress: the region stays withdrawn until it is deregistered again.
 pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
     let Some((level, slot)) = TABLE.region(stag) else { return Ok(()) };
     let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
@@ -431,8 +445,8 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It stays so until the memory is
-/// registered anew. Looks at all regions, as media seldom fail.
+/// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It
+/// stays so until the memory is registered anew. Looks at all regions, as media seldom fail.
 pub(crate) fn lose_writes(start: u64, end: u64) {
     // Regions first: a window that is being bound takes over what its region knows.
     for slot in TABLE.chunks.iter().chain(&WINDOWS.chunks).filter_map(OnceBox::get).flatten() {

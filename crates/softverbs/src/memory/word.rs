@@ -18,14 +18,17 @@ thread_local! {
     static ROBUST_LIST: Cell<Option<*const RobustList>> = const { Cell::new(None) };
 }
 
-/// Stores eight bytes through the kernel, which reports EFAULT where a store of this process would cause a signal.
+/// Stores eight bytes through the kernel, which reports EFAULT where a store of this process would cause a
+/// signal.
 ///
-/// get_robust_list(2) stores the pointer that set_robust_list(2) was given, with one instruction that stores eight bytes (`put_user`), and
-/// with all that a page fault needs. The kernel does not look at the pointer while the thread lives. Its own list is put back at the end.
+/// get_robust_list(2) stores the pointer that set_robust_list(2) was given, with one instruction that stores
+/// eight bytes (`put_user`), and with all that a page fault needs. The kernel does not look at the pointer
+/// while the thread lives. Its own list is put back at the end.
 ///
-/// If the thread is killed in between, the kernel takes the last word for the address of a list. It then only reads, and stops at what is not
-/// mapped; it marks as abandoned a word in a list that has the number of the thread, which is what it does with a mutex of a thread that
-/// ends. What it does not do is to look at the thread's own list, so this is used only while that is empty.
+/// If the thread is killed in between, the kernel takes the last word for the address of a list. It then only
+/// reads, and stops at what is not mapped; it marks as abandoned a word in a list that has the number of the
+/// thread, which is what it does with a mutex of a thread that ends. What it does not do is to look at the
+/// thread's own list, so this is used only while that is empty.
 pub(crate) struct WordStore {
     own: *const RobustList,
 }
@@ -43,7 +46,8 @@ impl WordStore {
             ROBUST_LIST.set(Some(list));
             Some(list)
         })?;
-        // SAFETY: the C library keeps the list of a thread in memory that lives as long as the thread; only the thread changes it.
+        // SAFETY: the C library keeps the list of a thread in memory that lives as long as the thread; only
+        // the thread changes it.
         let is_empty = own.is_null() || unsafe { (*own).next == own && (*own).pending.is_null() };
         is_empty.then_some(Self { own })
     }
@@ -63,8 +67,8 @@ impl WordStore {
     pub(crate) unsafe fn store(&self, addr: u64, word: u64) -> Result<(), Errno> {
         Self::set(word as *const RobustList)?;
         let mut len = 0usize;
-        // SAFETY: the kernel stores the length in `len` and eight bytes at `addr`, which the caller may write, or fails if there is no
-        // writable memory.
+        // SAFETY: the kernel stores the length in `len` and eight bytes at `addr`, which the caller may
+        // write, or fails if there is no writable memory.
         let call = || unsafe { libc::syscall(libc::SYS_get_robust_list, 0, addr, &raw mut len) };
         if again(call) == 0 { Ok(()) } else { Err(errno()) }
     }

@@ -1,28 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whether another post will follow at once, so that a small request can wait for it and go out with it.
 //!
-//! A system call for each of two small requests would be most of the time. Whether one will be followed is predicted from those before it,
-//! signalled and unsignalled ones apart: a program that waits for each completion is recognized by that. A program that takes completions and posts a
-//! request behind each of them is recognized sooner: as long as it has completions to take, and has posted behind them before, its requests
-//! wait for the one behind the last completion.
+//! A system call for each of two small requests would be most of the time. Whether one will be followed is
+//! predicted from those before it, signalled and unsignalled ones apart: a program that waits for each
+//! completion is recognized by that. A program that takes completions and posts a request behind each of them
+//! is recognized sooner: as long as it has completions to take, and has posted behind them before, its
+//! requests wait for the one behind the last completion.
 //!
-//! A request that waits goes out with the next post, a full batch, an empty poll, or when the program asks for an event; failing that, the engine
-//! sends it after the delay. Worst cost of a wrong prediction: that delay, at most an eighth of the time for which the predictions were right, or
-//! [`MIN_DELAY_NS`] if that is longer, and never more than [`MAX_DELAY_NS`]; with completions to take, [`MAX_DELAY_NS`].
+//! A request that waits goes out with the next post, a full batch, an empty poll, or when the program asks
+//! for an event; failing that, the engine sends it after the delay. Worst cost of a wrong prediction: that
+//! delay, at most an eighth of the time for which the predictions were right, or [`MIN_DELAY_NS`] if that is
+//! longer, and never more than [`MAX_DELAY_NS`]; with completions to take, [`MAX_DELAY_NS`].
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request waits for the one behind it. Verbs
-/// leave the source of a request to the provider until it completes; the example of librpma 0.9.0 for atomic writes changes it before, nine
-/// requests long, and works where requests are sent at once.
+/// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request
+/// waits for the one behind it. Verbs leave the source of a request to the provider until it completes; the
+/// example of librpma 0.9.0 for atomic writes changes it before, nine requests long, and works where requests
+/// are sent at once.
 const CLOSE_RUN: u32 = 16;
 /// Nanoseconds between two posts that follow one another closely: well below the cost of a system call.
 const CLOSE_NS: u64 = 1_000;
-/// The share of the time for which each such request has been followed closely that the next one may wait for a request that does not come.
+/// The share of the time for which each such request has been followed closely that the next one may wait for
+/// a request that does not come.
 const DELAY_SHARE: u64 = 8;
-/// The shortest and the longest time for which it waits: two system calls that send, and what makes waking the engine that often negligible.
+/// The shortest and the longest time for which it waits: two system calls that send, and what makes waking
+/// the engine that often negligible.
 const MIN_DELAY_NS: u64 = 10_000;
 const MAX_DELAY_NS: u64 = 100_000;
 /// Maximum number of requests that are combined.
@@ -49,7 +54,8 @@ impl Run {
         }
     }
 
-    /// How long the next one may wait. `more`: the program has completions to take, after each of which it may post another one.
+    /// How long the next one may wait. `more`: the program has completions to take, after each of which it
+    /// may post another one.
     fn delay(&self, now: u64, more: bool) -> Option<Duration> {
         let length = self.length.load(Ordering::Relaxed);
         if length < CLOSE_RUN {
@@ -70,7 +76,8 @@ pub(crate) enum Kind {
     Large,
 }
 
-/// How closely small requests have been followed by the next one. Only a prediction depends on it, so it needs no order among threads.
+/// How closely small requests have been followed by the next one. Only a prediction depends on it, so it
+/// needs no order among threads.
 pub(crate) struct Coalescer {
     /// The kind of the last request, and when its post returned.
     last: AtomicU8,
@@ -85,8 +92,8 @@ impl Default for Coalescer {
 }
 
 impl Coalescer {
-    /// A post begins; `over`: all earlier requests, and the program has taken their completions. Gives how long it may wait for the next
-    /// one, and the time.
+    /// A post begins; `over`: all earlier requests, and the program has taken their completions. Gives how
+    /// long it may wait for the next one, and the time.
     pub(crate) fn begins(
         &self,
         kind: Kind,
@@ -121,7 +128,8 @@ mod tests {
 
     const US: u64 = 1_000;
 
-    /// Posts `count` requests of a kind, each `gap` ns after the one before has returned. Returns the last delay, and the time.
+    /// Posts `count` requests of a kind, each `gap` ns after the one before has returned. Returns the last
+    /// delay, and the time.
     fn post(
         coalescer: &Coalescer,
         kind: Kind,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the program will poll again and finish the work that its last poll has left. An engine that took over would compete with it, for
-//! the connection and maybe for the processor.
+//! Whether the program will poll again and finish the work that its last poll has left. An engine that took
+//! over would compete with it, for the connection and maybe for the processor.
 //!
 //! Worst cost of a wrong prediction: the work waits for two intervals, [`WORST`], after the last poll.
 #![forbid(unsafe_code)]
@@ -8,7 +8,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The interval after which the engine looks whether the program has polled: one that polls is back long before.
+/// The interval after which the engine looks whether the program has polled: one that polls is back long
+/// before.
 pub(crate) const INTERVAL: Duration = Duration::from_micros(200);
 /// Two of them: the last poll may be just behind the engine's look.
 #[cfg(test)]
@@ -39,7 +40,8 @@ impl Poller {
 mod tests {
     use super::*;
 
-    /// A program polls until some moment, the engine looks after each interval. Returns for how long the work is left after the last poll.
+    /// A program polls until some moment, the engine looks after each interval. Returns for how long the work
+    /// is left after the last poll.
     fn left_for(last_poll: Duration) -> Duration {
         let poller = Poller::default();
         let mut look = INTERVAL;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How long a thread that posts a write or a read waits until the peer has acted on what is in the ring, so that a direct copy is possible.
+//! How long a thread that posts a write or a read waits until the peer has acted on what is in the ring, so
+//! that a direct copy is possible.
 //!
-//! The thread of the program waits alone, before it enters the connection. Worst cost of a wrong prediction: [`PATIENCE`] and what the same
-//! bytes would take through the ring, 564 us for the longest copy; after waits in vain, up to [`MOST_SKIPPED`] requests go without one.
+//! The thread of the program waits alone, before it enters the connection. Worst cost of a wrong prediction:
+//! [`PATIENCE`] and what the same bytes would take through the ring, 564 us for the longest copy; after waits
+//! in vain, up to [`MOST_SKIPPED`] requests go without one.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,16 +12,18 @@ use std::time::Duration;
 
 /// A copy of so many bytes is worth a wait.
 const WORTH_A_WAIT: usize = 16 * 1024;
-/// That wait: so long, and longer by what the same bytes would take through the ring at 2 GB/s, as they would come behind what is there.
+/// That wait: so long, and longer by what the same bytes would take through the ring at 2 GB/s, as they would
+/// come behind what is there.
 pub(crate) const PATIENCE: Duration = Duration::from_micros(40);
 const RING_BYTES_PER_NS: usize = 2;
-/// Small copies that were not made since are worth a shorter wait: what goes on through the ring for ever would never leave it. Each
-/// counts as so many bytes.
+/// Small copies that were not made since are worth a shorter wait: what goes on through the ring for ever
+/// would never leave it. Each counts as so many bytes.
 const SMALL_COPY: usize = 1024;
 const SMALL_PATIENCE: Duration = Duration::from_micros(5);
 const MOST_SKIPPED: u32 = 31;
 
-/// The outcome of earlier waits of a connection. Only predictions depend on it, so it needs no ordering among threads.
+/// The outcome of earlier waits of a connection. Only predictions depend on it, so it needs no ordering among
+/// threads.
 #[derive(Default)]
 pub(crate) struct Settling {
     /// Requests that will not wait for the peer, and how many these were the last time.
@@ -30,7 +34,8 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    /// How long to wait before a request of `len` bytes, at most those of the longest copy, which has found that the peer has not acted on all yet.
+    /// How long to wait before a request of `len` bytes, at most those of the longest copy, which has found
+    /// that the peer has not acted on all yet.
     pub(crate) fn patience(&self, len: usize) -> Option<Duration> {
         let missed = self.missed.load(Ordering::Relaxed).saturating_add(len.max(SMALL_COPY));
         let skips = self.skips.load(Ordering::Relaxed);

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whether the engine looks for more work before it sleeps.
 //!
-//! Waking a thread takes longer than most of what the engine does, so right after some work it pays to look for more. But the processor
-//! that it looks with may be wanted by a thread of the program, perhaps the very one that waits for what the engine has just placed or
-//! announced. Two signs tell:
+//! Waking a thread takes longer than most of what the engine does, so right after some work it pays to look
+//! for more. But the processor that it looks with may be wanted by a thread of the program, perhaps the very
+//! one that waits for what the engine has just placed or announced. Two signs tell:
 //!
-//! - a thread of the process was displaced while the engine woke up: then the engine took the processor from it;
+//! - a thread of the process was displaced while the engine woke up: then the engine took the processor from
+//!   it;
 //! - the engine has raised an event: then a thread of the program has been woken, and may have to run here.
 //!
-//! A stream of messages is no reason to look either: while the engine sleeps they gather, and one call takes many.
+//! A stream of messages is no reason to look either: while the engine sleeps they gather, and one call takes
+//! many.
 //!
-//! In all these cases the engine sleeps at once. It does not offer its processor by yielding: what takes it may belong to anybody, and has it for
-//! milliseconds.
+//! In all these cases the engine sleeps at once. It does not offer its processor by yielding: what takes it
+//! may belong to anybody, and has it for milliseconds.
 //!
-//! Worst cost of a wrong prediction: the processor for the length of the search (`SOFTVERBS_SPIN_US`) after each piece of work, or one wake-up of the
-//! thread.
+//! Worst cost of a wrong prediction: the processor for the length of the search (`SOFTVERBS_SPIN_US`) after
+//! each piece of work, or one wake-up of the thread.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// Sleeps after which it is asked again whether threads are displaced: the question is two system calls, and where one thread was there is
-/// mostly one that spins.
+/// Sleeps after which it is asked again whether threads are displaced: the question is two system calls, and
+/// where one thread was there is mostly one that spins.
 const DISPLACED: u32 = 32;
 /// The same where none was.
 const ALONE: u32 = 8;
@@ -68,7 +70,8 @@ impl Spin {
         self.slept = true;
     }
 
-    /// There was work, and it is done. `preemptions` counts the preempted threads of the process, at the cost of two system calls.
+    /// There was work, and it is done. `preemptions` counts the preempted threads of the process, at the cost
+    /// of two system calls.
     pub(crate) fn worked(
         &mut self,
         now: Instant,

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the program will go on to look after its sockets itself, by polls or by sleeping on the completion channel, so that the kernel need
-//! not wake the engine for them: after several signs in a row, and more of them after each time that this was wrong.
+//! Whether the program will go on to look after its sockets itself, by polls or by sleeping on the completion
+//! channel, so that the kernel need not wake the engine for them: after several signs in a row, and more of
+//! them after each time that this was wrong.
 //!
-//! Worst cost of a wrong prediction: what arrives waits for two ticks of the engine, 2 x [`TICK`]; then up to [`MAX_TRUST`] more signs are needed.
+//! Worst cost of a wrong prediction: what arrives waits for two ticks of the engine, 2 x [`TICK`]; then up to
+//! [`MAX_TRUST`] more signs are needed.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// After so long the engine checks again the sockets that it leaves to a polling program: the delay of the first message after
-/// a program has stopped polling.
+/// After so long the engine checks again the sockets that it leaves to a polling program: the delay of the
+/// first message after a program has stopped polling.
 pub(crate) const TICK: Duration = Duration::from_micros(200);
-/// Consecutive polls that must have received bytes before the engine leaves the sockets to them. The number doubles, up to [`MAX_TRUST`],
-/// when a tick finds data that no poll has read, and halves when it finds that the program still polls.
+/// Consecutive polls that must have received bytes before the engine leaves the sockets to them. The number
+/// doubles, up to [`MAX_TRUST`], when a tick finds data that no poll has read, and halves when it finds that
+/// the program still polls.
 pub(crate) const MIN_TRUST: u32 = 4;
 const MAX_TRUST: u32 = 1024;
 
-/// The signs of a set of sockets. Signs come from several threads, and one that is lost costs a later decision, so they need no order.
+/// The signs of a set of sockets. Signs come from several threads, and one that is lost costs a later
+/// decision, so they need no order.
 pub(crate) struct Trust {
     /// Signs in a row, and how many are needed.
     streak: AtomicU32,

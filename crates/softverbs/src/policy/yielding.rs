@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether a thread that polls an empty completion queue should yield: it may have the very processor that the thread needs which works for it.
+//! Whether a thread that polls an empty completion queue should yield: it may have the very processor that
+//! the thread needs which works for it.
 //!
 //! Worst cost of a wrong prediction: one system call in [`BUSY_POLLS`] empty polls.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Consecutive empty polls that found every connection being driven by another thread, after which the poller yields its processor: that
-/// thread may need it.
+/// Consecutive empty polls that found every connection being driven by another thread, after which the poller
+/// yields its processor: that thread may need it.
 const BUSY_POLLS: u32 = 8;
-/// Consecutive empty polls for which nothing had arrived, after which the poller asks whether the engine has something to do.
+/// Consecutive empty polls for which nothing had arrived, after which the poller asks whether the engine has
+/// something to do.
 const IDLE_POLLS: u32 = 64;
 
 /// The empty polls of a completion queue since the last time that it was decided.
@@ -19,7 +21,8 @@ pub(crate) struct Yielding {
 }
 
 impl Yielding {
-    /// The program has polled. `got`: there were completions; `stepped`: no other thread was driving a connection. Returns whether to yield now.
+    /// The program has polled. `got`: there were completions; `stepped`: no other thread was driving a
+    /// connection. Returns whether to yield now.
     pub(crate) fn polled(&self, got: bool, stepped: bool) -> bool {
         if got {
             if self.idle.load(Ordering::Relaxed) > 0 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Who has promised to look at the sockets behind a completion queue: the kernel for the engine, the engine's tick, or a thread that sleeps.
+//! Who has promised to look at the sockets behind a completion queue: the kernel for the engine, the engine's
+//! tick, or a thread that sleeps.
 //!
 //! The promise is never dropped before another one has taken its place:
 //!
@@ -9,15 +10,17 @@
 //! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
 //! ```
 //!
-//! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a set quiet, when
-//! [`Trust`] says that there were enough. While it is quiet because the program sleeps again and again, arming the completion queue, which
-//! comes before each sleep, is not taken for the end of that.
+//! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a
+//! set quiet, when [`Trust`] says that there were enough. While it is quiet because the program sleeps again
+//! and again, arming the completion queue, which comes before each sleep, is not taken for the end of that.
 //!
-//! The kernel sees only what its own sockets have. Bytes that a peer on this host puts into shared memory are told to it by the peer, who rings
-//! a bell, a system call that a program which polls does not need. So the peers of a set are asked to ring (`told`) while it is armed or somebody
-//! sleeps on it, and from then on until polls have made it quiet: then it is on the engine's list for a tick, which asks them again.
+//! The kernel sees only what its own sockets have. Bytes that a peer on this host puts into shared memory are
+//! told to it by the peer, who rings a bell, a system call that a program which polls does not need. So the
+//! peers of a set are asked to ring (`told`) while it is armed or somebody sleeps on it, and from then on
+//! until polls have made it quiet: then it is on the engine's list for a tick, which asks them again.
 //!
-//! The lock `armed` is held while the kernel and the peers are told, so that what the words say and what those do cannot part.
+//! The lock `armed` is held while the kernel and the peers are told, so that what the words say and what
+//! those do cannot part.
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::policy::trust::Trust;
@@ -33,11 +36,13 @@ pub(crate) enum Tick {
 
 /// What is done on behalf of an [`Attention`], under its lock.
 pub(crate) trait Orders {
-    /// Has the kernel wake the engine for the set, for what is there already, too; or not. False when the kernel refused.
+    /// Has the kernel wake the engine for the set, for what is there already, too; or not. False when the
+    /// kernel refused.
     fn wake_engine(&self, wanted: bool) -> bool;
     /// Puts the set on the engine's list of those to look at with each tick.
     fn tick(&self);
-    /// Has the peers that share memory with this process ring from now on; what they have put there already is seen to.
+    /// Has the peers that share memory with this process ring from now on; what they have put there already
+    /// is seen to.
     fn have_bells_rung(&self);
 }
 
@@ -46,7 +51,8 @@ pub(crate) struct Attention {
     armed: Mutex<bool>,
     /// As `armed`, to be looked at without the lock.
     quiet: AtomicBool,
-    /// The peers were asked to ring; false only while the set is ticking, not armed, and nobody sleeps on it. Changed under `armed`.
+    /// The peers were asked to ring; false only while the set is ticking, not armed, and nobody sleeps on it.
+    /// Changed under `armed`.
     told: AtomicBool,
     /// On the engine's list of those to look at with each tick; changed under `armed`.
     ticking: AtomicBool,
@@ -85,7 +91,8 @@ impl Attention {
         }
     }
 
-    /// Whether a peer that puts bytes into shared memory must ring: asked by whoever finds nothing there, and leaves.
+    /// Whether a peer that puts bytes into shared memory must ring: asked by whoever finds nothing there, and
+    /// leaves.
     pub(crate) fn is_told(&self) -> bool {
         self.told.load(Ordering::SeqCst)
     }
@@ -112,7 +119,8 @@ impl Attention {
         self.would_poll(orders);
     }
 
-    /// The program polls, and would have moved bytes that the engine has moved. That is no sign that it looks after a set that is quiet.
+    /// The program polls, and would have moved bytes that the engine has moved. That is no sign that it looks
+    /// after a set that is quiet.
     pub(crate) fn would_poll(&self, orders: &impl Orders) {
         if self.quiet.load(Ordering::Relaxed) && !self.told.load(Ordering::Relaxed) {
             return;
@@ -142,7 +150,8 @@ impl Attention {
         self.tell(orders);
     }
 
-    /// The thread sleeps no more. If it has slept again and again it will now, which the next tick will show; else the kernel is asked.
+    /// The thread sleeps no more. If it has slept again and again it will now, which the next tick will show;
+    /// else the kernel is asked.
     pub(crate) fn wake(&self, orders: &impl Orders) {
         let mut armed = lock(&self.armed);
         if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -159,7 +168,8 @@ impl Attention {
         }
     }
 
-    /// The engine's tick. `look` drives what the set has, and says whether there was anything: then the program does not look after it.
+    /// The engine's tick. `look` drives what the set has, and says whether there was anything: then the
+    /// program does not look after it.
     pub(crate) fn tick(&self, orders: &impl Orders, look: impl FnOnce() -> bool) -> Tick {
         if self.fresh.swap(false, Ordering::Relaxed) {
             self.trust.confirmed();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whether the engine sleeps, and who wakes it: one system call a sleep, by the first who has work for it.
 //!
-//! Two sides, each with a full barrier between its write and its look at the other's. The engine says that it will sleep, then looks at its
-//! lists once more. Who has work puts it on a list, then looks whether the engine sleeps. So one of them sees the other. Each change of the
-//! word is a read-modify-write, so that all of them are in one order, also with that of a thread that wakes an earlier sleep late.
+//! Two sides, each with a full barrier between its write and its look at the other's. The engine says that it
+//! will sleep, then looks at its lists once more. Who has work puts it on a list, then looks whether the
+//! engine sleeps. So one of them sees the other. Each change of the word is a read-modify-write, so that all
+//! of them are in one order, also with that of a thread that wakes an earlier sleep late.
 //!
-//! Two processes that share memory wake one another in the same way: the word is then in that memory, and may have any value.
+//! Two processes that share memory wake one another in the same way: the word is then in that memory, and may
+//! have any value.
 
 use super::sync::{AtomicU32, Ordering, fence};
 

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The engine: one thread a process that moves bytes while the program sleeps or computes.
 //!
-//! It is started by the first socket that needs it, never at load time, so a program that forks before that has an engine in both
-//! processes; after a fork the child starts one of its own. It blocks all signals.
+//! It is started by the first socket that needs it, never at load time, so a program that forks before that
+//! has an engine in both processes; after a fork the child starts one of its own. It blocks all signals.
 //!
-//! A [`Source`] is a descriptor with something to do when it is ready: a listening socket, a connection being set up, the sockets of a
-//! completion queue. Sources are called on the engine thread without any lock of the engine held, so they may add and remove sources.
+//! A [`Source`] is a descriptor with something to do when it is ready: a listening socket, a connection being
+//! set up, the sockets of a completion queue. Sources are called on the engine thread without any lock of the
+//! engine held, so they may add and remove sources.
 //!
-//! It is a guest in somebody's process. It runs where the process may run and not where the thread that happened to start it was pinned. It
-//! asks the scheduler for short slices: a thread that wakes up with a shorter slice than the one that is running gets the processor at once,
-//! which matters when the program spins on its memory. And it looks for more work before it sleeps ([`Spin`]) only while
-//! nobody else wants its processor.
+//! It is a guest in somebody's process. It runs where the process may run and not where the thread that
+//! happened to start it was pinned. It asks the scheduler for short slices: a thread that wakes up with a
+//! shorter slice than the one that is running gets the processor at once, which matters when the program
+//! spins on its memory. And it looks for more work before it sleeps ([`Spin`]) only while nobody else wants
+//! its processor.
 //!
-//! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a source.
+//! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a
+//! source.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -76,11 +79,13 @@ pub(crate) struct Engine {
     pub(crate) vigil: Arc<Vigil>,
 }
 
-/// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the parent's.
+/// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the
+/// parent's.
 static ENGINE: PerProcess<Arc<Engine>> = PerProcess::new();
 
 impl Engine {
-    /// The engine of this process, started if there is none. The error is that of the descriptor or the thread that could not be had.
+    /// The engine of this process, started if there is none. The error is that of the descriptor or the
+    /// thread that could not be had.
     pub(crate) fn get() -> Result<Arc<Engine>, Errno> {
         let mut running = lock(ENGINE.get());
         if let Some(engine) = &*running {
@@ -132,7 +137,8 @@ impl Engine {
         source: Arc<dyn Source>,
     ) -> Result<(), Errno> {
         let watched = {
-            // The lock is kept until the kernel knows the descriptor: whoever is told of an event, and may close it, comes after that.
+            // The lock is kept until the kernel knows the descriptor: whoever is told of an event, and may
+            // close it, comes after that.
             let mut sources = lock(&self.sources);
             sources
                 .try_reserve(1)
@@ -158,15 +164,16 @@ impl Engine {
         drop(source);
     }
 
-    /// Wakes the thread if it sleeps; at most one system call a sleep. What it is to find must be in its list already.
+    /// Wakes the thread if it sleeps; at most one system call a sleep. What it is to find must be in its list
+    /// already.
     fn wake(&self) {
         if self.doorbell.must_wake() {
             sys::event_raise(&self.wake);
         }
     }
 
-    /// Whether the thread is at work, or would be if it had a processor: it does not sleep, or the kernel has woken it and it has not run
-    /// since.
+    /// Whether the thread is at work, or would be if it had a processor: it does not sleep, or the kernel has
+    /// woken it and it has not run since.
     pub(crate) fn has_work(&self) -> bool {
         self.doorbell.is_awake() || sys::is_readable(self.epoll.fd())
     }
@@ -183,8 +190,9 @@ impl Engine {
         self.wake();
     }
 
-    /// Has a connection driven after `patience`, or earlier. Its turn says that it is on this list. The engine is woken by a timer and not at once,
-    /// when it might take the processor from the thread that posts; the timer serves all that is deferred until it expires.
+    /// Has a connection driven after `patience`, or earlier. Its turn says that it is on this list. The
+    /// engine is woken by a timer and not at once, when it might take the processor from the thread that
+    /// posts; the timer serves all that is deferred until it expires.
     pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, patience: Duration) {
         let due = Instant::now() + patience;
         let mut later = lock(&self.later);
@@ -206,7 +214,8 @@ impl Engine {
         self.wake();
     }
 
-    /// Starts a timer: `source.timeout()` is called after `delay`, if the source still lives then and the timer was not cancelled.
+    /// Starts a timer: `source.timeout()` is called after `delay`, if the source still lives then and the
+    /// timer was not cancelled.
     pub(crate) fn schedule(&self, delay: Duration, source: &Arc<dyn Source>) -> Timer {
         let (timer, is_first) = self.timers.add(Instant::now() + delay, Arc::downgrade(source));
         // Otherwise it wakes up early enough.
@@ -264,7 +273,8 @@ impl Engine {
         }
     }
 
-    /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until something happens.
+    /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until
+    /// something happens.
     fn rest(&self, now: Instant, last_tick: Instant) -> Option<Duration> {
         self.doorbell.about_to_sleep();
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
@@ -279,7 +289,8 @@ impl Engine {
         }
     }
 
-    /// Calls who was kicked and steps what is listed, each once; what lists itself again has its turn after the others.
+    /// Calls who was kicked and steps what is listed, each once; what lists itself again has its turn after
+    /// the others.
     fn run_lists(&self) -> bool {
         let kicked = std::mem::take(&mut *lock(&self.kicked));
         let listed = std::mem::take(&mut *lock(&self.listed));

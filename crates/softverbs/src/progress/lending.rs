@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Keys that one end of a connection lends to the other, in memory that two processes share: the borrower copies to and from the memory of the
-//! owner by itself, without the owner's doing.
+//! Keys that one end of a connection lends to the other, in memory that two processes share: the borrower
+//! copies to and from the memory of the owner by itself, without the owner's doing.
 //!
-//! The owner may take back a key at any time, and afterwards no copy with that key is under way, nor will be. Two sides, each with a full
-//! barrier between its write and its look at the other's, as with a [`super::doorbell::Doorbell`]. The borrower first says with which key it
-//! copies ([`Hold::take`]), then looks whether that is lent ([`Loan::read`]), copies, and lets go. The owner marks the key as taken back
-//! ([`Loan::end`]), then waits until the borrower does not hold it ([`Hold::is_of`]). So either the borrower finds that it is not lent, or the
-//! owner sees it at work. [`Gate`] does the same for all keys of a connection at once.
+//! The owner may take back a key at any time, and afterwards no copy with that key is under way, nor will be.
+//! Two sides, each with a full barrier between its write and its look at the other's, as with a
+//! [`super::doorbell::Doorbell`]. The borrower first says with which key it copies ([`Hold::take`]), then
+//! looks whether that is lent ([`Loan::read`]), copies, and lets go. The owner marks the key as taken back
+//! ([`Loan::end`]), then waits until the borrower does not hold it ([`Hold::is_of`]). So either the borrower
+//! finds that it is not lent, or the owner sees it at work. [`Gate`] does the same for all keys of a
+//! connection at once.
 //!
-//! On the owner's side three threads meet: one lends, one deregisters a region, one ends the connection. [`Ledger`] orders them with a lock.
-//! Who ends the connection closes the gate before others find the ledger closed, so that a deregistration which finds it closed need look
-//! at nothing but the hold.
+//! On the owner's side three threads meet: one lends, one deregisters a region, one ends the connection.
+//! [`Ledger`] orders them with a lock. Who ends the connection closes the gate before others find the ledger
+//! closed, so that a deregistration which finds it closed need look at nothing but the hold.
 //!
-//! A borrower may be stopped or killed wherever it is: it then still holds the key. While it is stopped the owner cannot have the memory back, for
-//! it goes on where it was; the kernel says whether it is gone.
+//! A borrower may be stopped or killed wherever it is: it then still holds the key. While it is stopped the
+//! owner cannot have the memory back, for it goes on where it was; the kernel says whether it is gone.
 //!
-//! The words may have any value at any time, as the peer can write to them. What a borrower reads is checked before it is used; what
-//! an owner reads can make it wait, no more.
+//! The words may have any value at any time, as the peer can write to them. What a borrower reads is checked
+//! before it is used; what an owner reads can make it wait, no more.
 
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use crate::access::Lent;
@@ -24,7 +26,8 @@ use crate::access::Lent;
 /// A key that is lent.
 #[repr(C)]
 pub(crate) struct Loan {
-    /// 0: never used. Odd: nothing is lent. It changes with each change of the others, and comes back to no value.
+    /// 0: never used. Odd: nothing is lent. It changes with each change of the others, and comes back to no
+    /// value.
     version: AtomicU64,
     stag: AtomicU32,
     rights: AtomicU32,
@@ -41,7 +44,8 @@ impl Loan {
         Self { version: zero(), stag, rights, start: zero(), len: zero(), delta: zero() }
     }
 
-    /// The owner lends a key, in the place of the one that was lent here before. That one may still be in use.
+    /// The owner lends a key, in the place of the one that was lent here before. That one may still be in
+    /// use.
     pub(crate) fn begin(&self, lent: Lent) {
         let version = self.version.load(Ordering::Relaxed) | 1;
         self.version.store(version, Ordering::Relaxed);
@@ -54,7 +58,8 @@ impl Loan {
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
-    /// The owner takes it back: nobody begins to use it from now on, and [`Hold::is_of`] says whether somebody does.
+    /// The owner takes it back: nobody begins to use it from now on, and [`Hold::is_of`] says whether
+    /// somebody does.
     pub(crate) fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
@@ -168,8 +173,8 @@ impl<const N: usize> Ledger<N> {
         stag as usize % N
     }
 
-    /// Lends a key with these rights, besides those that it was lent with. `prepare` makes the memory of `loans` ready before the first one; if it
-    /// cannot, nothing is ever lent.
+    /// Lends a key with these rights, besides those that it was lent with. `prepare` makes the memory of
+    /// `loans` ready before the first one; if it cannot, nothing is ever lent.
     pub(crate) fn lend<'a>(
         &self,
         lent: Lent,
@@ -194,8 +199,8 @@ impl<const N: usize> Ledger<N> {
         }
     }
 
-    /// Revokes a key: nobody begins to use it from now on, and [`Hold::is_of`] says whether the peer does, also where another key has its place by
-    /// now or the connection has ended.
+    /// Revokes a key: nobody begins to use it from now on, and [`Hold::is_of`] says whether the peer does,
+    /// also where another key has its place by now or the connection has ended.
     pub(crate) fn revoke<'a>(&self, stag: u32, loans: impl FnOnce() -> &'a [Loan; N]) {
         let mut entries = lock(&self.0);
         let at = Self::place(stag);

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Who moves the bytes, and when.
 //!
-//! - [`turn`]: one driver at a time for each connection. A program that posts or polls drives in its own thread; else the engine does.
+//! - [`turn`]: one driver at a time for each connection. A program that posts or polls drives in its own
+//!   thread; else the engine does.
 //! - [`ring`]: what is posted waits here for the driver.
 //! - [`watch`]: the sockets behind one completion queue; [`attention`]: who has promised to look at them.
 //! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
-//! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers, connections that were handed over;
+//! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers,
+//!   connections that were handed over;
 //!   [`doorbell`]: who wakes it.
 //! - [`lending`]: when a peer in another process may copy to and from memory of this one.
 //! - [`vigil`]: whether the hosts of the peers are still there.
 //!
-//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`doorbell`] and [`lending`], are checked by `models`, with loom, for every order in
-//! which the threads can run.
+//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`doorbell`] and [`lending`], are
+//! checked by `models`, with loom, for every order in which the threads can run.
 //!
-//! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A driver looks for reasons again
-//! before it leaves. Who promises to look arms first, then looks once more, then sleeps. A guess about what the program does next may cost
-//! a system call. Where it may cost time, the time is bounded: a program which stops polling without a word is noticed with the engine's
-//! next tick, and a request that was to go out with the next one waits for at most an eighth of the time for which that has been right.
+//! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A
+//! driver looks for reasons again before it leaves. Who promises to look arms first, then looks once more,
+//! then sleeps. A guess about what the program does next may cost a system call. Where it may cost time, the
+//! time is bounded: a program which stops polling without a word is noticed with the engine's next tick, and
+//! a request that was to go out with the next one waits for at most an eighth of the time for which that has
+//! been right.
 #![forbid(unsafe_code)]
 
 pub(crate) mod attention;
@@ -67,7 +71,8 @@ pub(crate) trait Driven: Send + Sync {
     fn drive_deferred(&self);
     /// The program waits for completions now: steps the connection if requests were deferred.
     fn take_along(&self);
-    /// What is outstanding whose completions go to the completion queue at this address. Only strict mode asks.
+    /// What is outstanding whose completions go to the completion queue at this address. Only strict mode
+    /// asks.
     fn outstanding(&self, _cq: usize) -> Outstanding {
         Outstanding::Completion
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A bounded queue from many posters to the one driver of a connection.
 //!
-//! Each slot has a stamp that says whose it is next. A poster claims a position, fills the slot, then publishes the stamp; the driver takes
-//! a slot once its stamp is published. A slot that is claimed but not published looks empty: its poster has yet to leave its reason in
-//! the turn, so the driver is told of it, and waits for nobody. The lock in a slot is never contended, as the stamp says who may take it; it
-//! only lends the value to safe code.
+//! Each slot has a stamp that says whose it is next. A poster claims a position, fills the slot, then
+//! publishes the stamp; the driver takes a slot once its stamp is published. A slot that is claimed but not
+//! published looks empty: its poster has yet to leave its reason in the turn, so the driver is told of it,
+//! and waits for nobody. The lock in a slot is never contended, as the stamp says who may take it; it only
+//! lends the value to safe code.
 
 use crate::sys::Errno;
 use crate::try_filled;
@@ -12,7 +13,8 @@ use crate::try_filled;
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
 struct Slot<T> {
-    /// [`free`] or [`filled`] at a position. They never meet, also where the next position of a slot is the next one at all.
+    /// [`free`] or [`filled`] at a position. They never meet, also where the next position of a slot is the
+    /// next one at all.
     stamp: AtomicU64,
     value: Mutex<Option<T>>,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A thread of the program that sleeps for completions, and is woken by the socket itself.
 //!
-//! A blocking read of a completion channel would be woken by the engine, which was woken by the socket: two switches of threads for one
-//! message. So a thread that asks for an event, and would sleep, promises to look at the sockets of the channel's completion queues, and
-//! waits for them and for the channel.
+//! A blocking read of a completion channel would be woken by the engine, which was woken by the socket: two
+//! switches of threads for one message. So a thread that asks for an event, and would sleep, promises to look
+//! at the sockets of the channel's completion queues, and waits for them and for the channel.
 
 use arrayvec::ArrayVec;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::cancel;
 use crate::channel::EventQueue;
 use crate::sys::{self, Errno};
 
-/// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it leaves them to the engine.
+/// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it
+/// leaves them to the engine.
 const SLEEP_SETS: usize = 8;
 
 /// The watches behind a completion channel, if a thread may sleep on all of them.
@@ -43,9 +44,9 @@ impl Drop for Asleep {
     }
 }
 
-/// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one: a cancellation point. Moves the bytes behind
-/// `watches` meanwhile. `keep` is dropped when the thread waits no more, also if it is cancelled. The error is what a read of the descriptor would
-/// give: EAGAIN or EINTR.
+/// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one: a cancellation
+/// point. Moves the bytes behind `watches` meanwhile. `keep` is dropped when the thread waits no more, also
+/// if it is cancelled. The error is what a read of the descriptor would give: EAGAIN or EINTR.
 pub(crate) fn take<T, K: 'static>(
     queue: &EventQueue<T>,
     mut watches: Watches,
@@ -82,7 +83,8 @@ pub(crate) fn take<T, K: 'static>(
         match waited {
             Err(libc::EINTR) if sys::handlers_restart() => {}
             Err(libc::EINTR) => return Err(libc::EINTR),
-            // poll(2) asks for more than a read does: no more descriptors than the process may have now, and memory for them.
+            // poll(2) asks for more than a read does: no more descriptors than the process may have now, and
+            // memory for them.
             Err(_) => {
                 drop(watches);
                 return queue.take_keeping(keep);

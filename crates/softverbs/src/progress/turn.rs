@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whose turn it is to drive a connection.
 //!
-//! One word per connection. Whoever has work for it (a posted request, an event of its socket, a finished flush, a disconnect) leaves a
-//! reason in the word and tries to take the turn, in one read-modify-write. Who gets it takes the reasons, steps, and leaves; leaving fails
-//! while a reason is there, so nothing that was noted is overlooked. Who does not get it goes away at once: nobody waits for anybody, and
-//! there is no second driver and no lock order.
+//! One word per connection. Whoever has work for it (a posted request, an event of its socket, a finished
+//! flush, a disconnect) leaves a reason in the word and tries to take the turn, in one read-modify-write. Who
+//! gets it takes the reasons, steps, and leaves; leaving fails while a reason is there, so nothing that was
+//! noted is overlooked. Who does not get it goes away at once: nobody waits for anybody, and there is no
+//! second driver and no lock order.
 //!
 //! ```text
 //! enter(reason)      RUNNING | reason     ours if RUNNING was clear: drive
@@ -17,10 +18,11 @@
 //! close              CLOSED               for good: nobody enters any more
 //! ```
 //!
-//! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it is on the engine's run list
-//! exactly once, and anybody who comes first may drive it. So a thread that loses its processor between two steps holds nobody up. LATER says the
-//! same of the list of those that the engine drives a moment later; a connection may be on both. Work that is handed over waits for the later one
-//! only where a poll has left it.
+//! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it
+//! is on the engine's run list exactly once, and anybody who comes first may drive it. So a thread that loses
+//! its processor between two steps holds nobody up. LATER says the same of the list of those that the engine
+//! drives a moment later; a connection may be on both. Work that is handed over waits for the later one only
+//! where a poll has left it.
 
 use super::sync::{AtomicU32, Ordering, fence};
 
@@ -55,12 +57,13 @@ impl Turn {
         self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
     }
 
-    /// The driver: steps until nothing is left to do, at most `rounds` times; has the turn no more afterwards. True when the caller must
-    /// put the connection on a list of the engine's: its run list, or that of [`Turn::defer`] if `later`, which is for a driver that will
-    /// most probably be back before.
+    /// The driver: steps until nothing is left to do, at most `rounds` times; has the turn no more
+    /// afterwards. True when the caller must put the connection on a list of the engine's: its run list, or
+    /// that of [`Turn::defer`] if `later`, which is for a driver that will most probably be back before.
     ///
-    /// `step` is given the reasons, and gives `None` when the turn was closed before it. `receive` is the reason to give when
-    /// `has_receive` finds one: one that was posted before the word said that it is waited for.
+    /// `step` is given the reasons, and gives `None` when the turn was closed before it. `receive` is the
+    /// reason to give when `has_receive` finds one: one that was posted before the word said that it is
+    /// waited for.
     pub(crate) fn drive(
         &self,
         rounds: u32,
@@ -92,7 +95,8 @@ impl Turn {
         self.0.fetch_and(!REASONS, Ordering::AcqRel) & REASONS
     }
 
-    /// The driver: says whether a posted receive must be noted here. After `true` it must look for receives once more.
+    /// The driver: says whether a posted receive must be noted here. After `true` it must look for receives
+    /// once more.
     fn set_stalled(&self, stalled: bool) {
         if stalled {
             self.0.fetch_or(STALLED, Ordering::AcqRel);
@@ -108,7 +112,8 @@ impl Turn {
         self.0.load(Ordering::Relaxed) & STALLED != 0
     }
 
-    /// The driver: ends the turn; false when reasons have come, which the driver then takes. True also when the turn was closed.
+    /// The driver: ends the turn; false when reasons have come, which the driver then takes. True also when
+    /// the turn was closed.
     fn leave(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -122,7 +127,8 @@ impl Turn {
         }
     }
 
-    /// The driver: ends the turn with a reason left; true when the caller must put the connection on this list of the engine's.
+    /// The driver: ends the turn with a reason left; true when the caller must put the connection on this
+    /// list of the engine's.
     fn hand_over(&self, reason: u32, list: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -134,7 +140,8 @@ impl Turn {
         }
     }
 
-    /// Leaves a reason for whoever drives, or for the engine a moment later; true when the caller must put the connection on the list for that.
+    /// Leaves a reason for whoever drives, or for the engine a moment later; true when the caller must put
+    /// the connection on the list for that.
     pub(crate) fn defer(&self, reason: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -147,8 +154,8 @@ impl Turn {
         }
     }
 
-    /// The engine has taken the connection off its run list; true when it must drive it now. Reasons that somebody else has taken since
-    /// need no second look.
+    /// The engine has taken the connection off its run list; true when it must drive it now. Reasons that
+    /// somebody else has taken since need no second look.
     pub(crate) fn enter_listed(&self) -> bool {
         self.enter_from(LISTED)
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whether the hosts of the peers are still there.
 //!
-//! Silence is measured in what a peer's host acknowledges, not in what its program takes: a program that is stopped, or posts no receives,
-//! closes the window of its socket, and its host goes on to acknowledge the probes of ours. TCP_USER_TIMEOUT would count that time, too. So
-//! it is not used; the engine asks the kernel now and then what it has heard of each host ([`sys::Heard`]).
+//! Silence is measured in what a peer's host acknowledges, not in what its program takes: a program that is
+//! stopped, or posts no receives, closes the window of its socket, and its host goes on to acknowledge the
+//! probes of ours. TCP_USER_TIMEOUT would count that time, too. So it is not used; the engine asks the kernel
+//! now and then what it has heard of each host ([`sys::Heard`]).
 //!
-//! A host is lost when it has been silent for the whole time and has left at least two questions without an answer. Questions are what the
-//! kernel sends again because it was not acknowledged, its probes of a closed window, and on an idle connection keep-alive probes.
+//! A host is lost when it has been silent for the whole time and has left at least two questions without an
+//! answer. Questions are what the kernel sends again because it was not acknowledged, its probes of a closed
+//! window, and on an idle connection keep-alive probes.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -65,7 +67,8 @@ impl Drop for Vigilance {
     }
 }
 
-/// The time between two looks, and how long a host may have been silent at one, so that the next would come too late.
+/// The time between two looks, and how long a host may have been silent at one, so that the next would come
+/// too late.
 fn times() -> (Duration, Duration) {
     let limit = config::get().peer_timeout;
     let interval = limit / LOOKS;

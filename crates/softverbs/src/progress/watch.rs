@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The sockets behind one completion queue, and who has promised to look at them.
 //!
-//! The sockets are in one epoll of their own, edge-triggered and for good; only a connection whose socket is full changes what it is watched
-//! for. That epoll as a whole is watched by the engine, or not:
+//! The sockets are in one epoll of their own, edge-triggered and for good; only a connection whose socket is
+//! full changes what it is watched for. That epoll as a whole is watched by the engine, or not:
 //!
 //! - *armed*: the kernel wakes the engine when a socket has something;
-//! - *quiet*: somebody else looks. A thread that sleeps for completions waits for the epoll itself and is woken in the engine's place.
-//!   Or the program polls, and each poll moves the bytes: then an engine that woke up for every segment would only be in the way. It looks
-//!   with each tick instead, and arms when the polls no longer move anything, or have left something unmoved.
+//! - *quiet*: somebody else looks. A thread that sleeps for completions waits for the epoll itself and is
+//!   woken in the engine's place. Or the program polls, and each poll moves the bytes: then an engine that
+//!   woke up for every segment would only be in the way. It looks with each tick instead, and arms when the
+//!   polls no longer move anything, or have left something unmoved.
 //!
-//! Only polls that moved bytes make a queue quiet, several in a row, and more of them after each time that this was wrong: a program that
-//! polls for its own completion and then waits for its memory to change needs the engine, and gets a tick late at most once in a while.
-//! Who has promised to look is kept in [`super::attention`].
+//! Only polls that moved bytes make a queue quiet, several in a row, and more of them after each time that
+//! this was wrong: a program that polls for its own completion and then waits for its memory to change needs
+//! the engine, and gets a tick late at most once in a while. Who has promised to look is kept in
+//! [`super::attention`].
 //!
-//! A peer on the same host may send through memory that both share ([`Ringed`]). The kernel knows nothing of that, so the peer rings a bell, a
-//! socket in the set, but only if it was asked to. While the program polls it is not asked, and every look at the set looks there, too.
+//! A peer on the same host may send through memory that both share ([`Ringed`]). The kernel knows nothing of
+//! that, so the peer rings a bell, a socket in the set, but only if it was asked to. While the program polls
+//! it is not asked, and every look at the set looks there, too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -42,17 +45,19 @@ const RUNG: u32 = reason::READABLE | reason::WRITABLE;
 
 /// Memory through which a peer on this host sends, and takes what is sent to it.
 pub(crate) trait Ringed: Send + Sync {
-    /// Asks the peer to ring when it has put bytes there, or made room that is waited for. What it does not see of this is seen by
-    /// [`Ringed::has_news`] afterwards.
+    /// Asks the peer to ring when it has put bytes there, or made room that is waited for. What it does not
+    /// see of this is seen by [`Ringed::has_news`] afterwards.
     fn ask_for_bell(&self);
     /// Whether there are bytes to take, or room that is waited for.
     fn has_news(&self) -> bool;
-    /// Whether a look there would find nothing to do: neither news nor, in a child after fork(2), that the memory is the parent's.
+    /// Whether a look there would find nothing to do: neither news nor, in a child after fork(2), that the
+    /// memory is the parent's.
     fn is_idle(&self) -> bool;
     /// The bell was rung: sees to it that it can ring again.
     fn silence(&self);
-    /// Before a request with this access is posted, by the thread that posts it and outside the turn: waits a moment until the peer has acted on
-    /// what was sent before, if the request can then be carried out without it.
+    /// Before a request with this access is posted, by the thread that posts it and outside the turn: waits a
+    /// moment until the peer has acted on what was sent before, if the request can then be carried out
+    /// without it.
     fn await_settled(&self, remote: Access);
 }
 
@@ -104,10 +109,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Adds a connection's socket. The engine is told by what the socket has, now and later. Gives the token to remove it by.
+    /// Adds a connection's socket. The engine is told by what the socket has, now and later. Gives the token
+    /// to remove it by.
     pub(crate) fn add(&self, socket: &OwnedFd, connection: Arc<dyn Driven>) -> Result<u64, Errno> {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the kernel knows the socket: whoever is told of an event, and may close it, comes after that.
+        // The lock is kept until the kernel knows the socket: whoever is told of an event, and may close it,
+        // comes after that.
         let mut connections = lock(&self.connections);
         connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
         self.set.add(socket.as_raw_fd(), EDGES, token)?;
@@ -115,8 +122,8 @@ impl Watch {
         Ok(token)
     }
 
-    /// Reports also when the socket takes bytes again, or no more. It is not asked for all the time: a socket that could be written to would
-    /// make every look at the set find something.
+    /// Reports also when the socket takes bytes again, or no more. It is not asked for all the time: a socket
+    /// that could be written to would make every look at the set find something.
     pub(crate) fn await_room(&self, socket: &OwnedFd, token: u64, wanted: bool) {
         if wanted {
             self.full.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +135,8 @@ impl Watch {
         let _ = self.set.modify(socket.as_raw_fd(), events, token);
     }
 
-    /// Whether a socket is full. The kernel says when it has room for a good part of what it can hold. Whoever polls asks it, and does not
-    /// push on: the socket would take a few bytes each time.
+    /// Whether a socket is full. The kernel says when it has room for a good part of what it can hold.
+    /// Whoever polls asks it, and does not push on: the socket would take a few bytes each time.
     pub(crate) fn awaits_room(&self) -> bool {
         self.full.load(Ordering::Relaxed) > 0
     }
@@ -260,7 +267,8 @@ impl Watch {
         self.attention.arm(self);
     }
 
-    /// The program polls, and has not asked for an event. That a poll moves bytes is said by [`Watch::polled`].
+    /// The program polls, and has not asked for an event. That a poll moves bytes is said by
+    /// [`Watch::polled`].
     pub(crate) fn polls(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
@@ -289,7 +297,8 @@ impl Watch {
 impl Orders for Arc<Watch> {
     fn wake_engine(&self, wanted: bool) -> bool {
         let events = if wanted { libc::EPOLLIN as u32 } else { 0 };
-        // An epoll reports nothing but what it was asked for; a set that has something when it is armed is reported at once.
+        // An epoll reports nothing but what it was asked for; a set that has something when it is armed is
+        // reported at once.
         self.engine.watch(self.token, self.set.fd(), events).is_ok()
     }
 
@@ -314,7 +323,8 @@ impl Source for Watch {
         let polls = self.polls.swap(0, Ordering::Relaxed);
         if self.look(By::Engine) {
             if polls > 0 {
-                // The program polls between any two messages, and would have done this itself if the engine had not been first.
+                // The program polls between any two messages, and would have done this itself if the engine
+                // had not been first.
                 self.attention.would_poll(&self);
             } else {
                 self.attention.waits_otherwise();

@@ -86,7 +86,8 @@ impl Qp {
         ringed.is_some_and(|ringed| ringed.is_idle())
     }
 
-    /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn, and has it no more afterwards.
+    /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn,
+    /// and has it no more afterwards.
     pub(super) fn run(&self, by: By) {
         // Of all rounds together.
         let mut quota = match by {
@@ -107,7 +108,8 @@ impl Qp {
         };
         // A shared receive queue knows who waits for it.
         let has_receive = || self.srq.is_none() && self.receives.has_value();
-        // A program that polls will poll again. An engine that took over would compete with it, for the turn and maybe for the processor.
+        // A program that polls will poll again. An engine that took over would compete with it, for the turn
+        // and maybe for the processor.
         let later = by == By::Poller;
         if self.turn.drive(PROGRAM_ROUNDS, later, reason::RECEIVE, step, has_receive) {
             self.list(later);
@@ -120,7 +122,8 @@ impl Qp {
         }
     }
 
-    /// Puts the connection on the engine's run list, or on that of a moment later; its turn has said that it is not there.
+    /// Puts the connection on the engine's run list, or on that of a moment later; its turn has said that it
+    /// is not there.
     fn list(&self, later: bool) {
         if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
             if later {
@@ -131,8 +134,8 @@ impl Qp {
         }
     }
 
-    /// Whether the connection has ended because a completion queue had no room. What a connection that is over leaves is no overrun worth a
-    /// word: the program has ended it, or learns why it has.
+    /// Whether the connection has ended because a completion queue had no room. What a connection that is
+    /// over leaves is no overrun worth a word: the program has ended it, or learns why it has.
     #[cold]
     fn is_lost_by(&self, cq: &Cq, conn: &mut Conn, host: &mut Host<'_>) -> bool {
         if conn.is_over() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The gate before a send queue, which a queue pair has in the fault lab, and in strict mode for requests that an adapter would fail.
+//! The gate before a send queue, which a queue pair has in the fault lab, and in strict mode for requests
+//! that an adapter would fail.
 //!
-//! What becomes of a request is decided when it is posted, since that is the order of the program, and done when it is the request's turn to
-//! be taken by the connection. So all requests before it go out as ever, and all behind it wait. A connection that is over takes whatever
-//! there is: everything completes once.
+//! What becomes of a request is decided when it is posted, since that is the order of the program, and done
+//! when it is the request's turn to be taken by the connection. So all requests before it go out as ever, and
+//! all behind it wait. A connection that is over takes whatever there is: everything completes once.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -83,7 +84,8 @@ impl Gate {
         (plan.is_some() || mode == Strict::Adapter).then(|| Box::new(Self::new(plan, num)))
     }
 
-    /// Posts a request with `push`, and decides what becomes of it; `denied`: the remote memory does not permit its access.
+    /// Posts a request with `push`, and decides what becomes of it; `denied`: the remote memory does not
+    /// permit its access.
     pub(super) fn post(
         &self,
         wr: SendWr,
@@ -145,7 +147,8 @@ impl Gate {
         }
     }
 
-    /// The driver does what was due: the request before the gate is held no more, whatever else was to become of it.
+    /// The driver does what was due: the request before the gate is held no more, whatever else was to become
+    /// of it.
     pub(super) fn done(&self) {
         let mut state = lock(&self.state);
         if let Some(fate) = state.front() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Queue pairs: a connection, its turn, and the rings that the program posts to.
 //!
-//! Everything that happens to a connection is a reason to drive it. Whoever brings one, be it a thread that posts, one that polls, one that
-//! sleeps for completions, or the engine, tries to take the turn ([`crate::progress::turn`]) and then steps the connection
-//! ([`crate::conn`]) until nothing is left. The lock around the connection is there for safe code: the turn says whose it is.
+//! Everything that happens to a connection is a reason to drive it. Whoever brings one, be it a thread that
+//! posts, one that polls, one that sleeps for completions, or the engine, tries to take the turn
+//! ([`crate::progress::turn`]) and then steps the connection ([`crate::conn`]) until nothing is left. The
+//! lock around the connection is there for safe code: the turn says whose it is.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -118,8 +119,8 @@ pub(crate) struct Stream {
     pub role: Role,
     /// What arrived behind the peer's MPA frame.
     pub early: Vec<u8>,
-    /// How often a message that finds no receive is repeated: [`RNR_UNLIMITED`], or it ends the connection (in strict mode, after so many
-    /// times).
+    /// How often a message that finds no receive is repeated: [`RNR_UNLIMITED`], or it ends the connection
+    /// (in strict mode, after so many times).
     pub rnr_retry: u8,
     pub peer: SocketAddr,
     pub observer: Weak<dyn ConnObserver>,
@@ -248,14 +249,16 @@ impl Qp {
         self.state.load(Ordering::Relaxed) == RESET
     }
 
-    /// Begins to move messages over a connection. Whatever the error, the queue pair is then in the state of a connection that ended.
+    /// Begins to move messages over a connection. Whatever the error, the queue pair is then in the state of
+    /// a connection that ended.
     pub(crate) fn connect(&self, stream: Stream) -> Result<(), Errno> {
         let connected = |state| matches!(state, RESET | INIT).then_some(CONNECTED);
         if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, connected).is_err() {
             return Err(libc::EISCONN);
         }
         let _ = self.observer.set(stream.observer.clone());
-        // A poll may be driving it already, for another connection of its completion queue: that one then has to step once more.
+        // A poll may be driving it already, for another connection of its completion queue: that one then has
+        // to step once more.
         let opened = self.open(&mut lock(&self.session), stream);
         self.drive(reason::READABLE, By::Program);
         opened
@@ -282,8 +285,8 @@ impl Qp {
                 let framing = Framing {
                     crc: stream.crc,
                     mulpdu: stream::mulpdu(mss),
-                    // A peer that checks CRCs is an adapter, which is faster so, or a kernel that ends a connection over a CRC field in
-                    // two parts.
+                    // A peer that checks CRCs is an adapter, which is faster so, or a kernel that ends a
+                    // connection over a CRC field in two parts.
                     segment: stream.crc.then_some(mss),
                     ord: stream.ord,
                 };
@@ -377,7 +380,8 @@ impl Qp {
         self.state.load(Ordering::Acquire) == DESTROYED
     }
 
-    /// Takes the queue pair out of service: nothing completes any more. A connection that is still up is closed.
+    /// Takes the queue pair out of service: nothing completes any more. A connection that is still up is
+    /// closed.
     pub(crate) fn destroy(&self) {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Queue pairs by number, for programs that create one themselves and give rdma_connect(3) or rdma_accept(3) only its number.
+//! Queue pairs by number, for programs that create one themselves and give rdma_connect(3) or rdma_accept(3)
+//! only its number.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Posting to the send queue, and which requests go out together.
 //!
-//! A post drives its connection, so a request is with the kernel when the call returns, unless it waits for the next one
-//! ([`coalesce`](crate::policy::coalesce)).
+//! A post drives its connection, so a request is with the kernel when the call returns, unless it waits for
+//! the next one ([`coalesce`](crate::policy::coalesce)).
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
@@ -21,7 +21,8 @@ use crate::progress::{By, Driven};
 use crate::strict::Strict;
 use crate::sys::Errno;
 
-/// How long a post to a full send queue waits for another thread that is sending the requests before it: a few time slices of a scheduler.
+/// How long a post to a full send queue waits for another thread that is sending the requests before it: a
+/// few time slices of a scheduler.
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
 /// Nanoseconds since the first call.
@@ -59,8 +60,9 @@ impl Qp {
         self.slots.check_inline(wr_id)
     }
 
-    /// Takes a place in a full queue: requests that were only left in the ring, or that another thread is sending now, still have theirs. That
-    /// they wait was not the program's decision, so it gets no error for it: who sends them may have to wait for a processor itself.
+    /// Takes a place in a full queue: requests that were only left in the ring, or that another thread is
+    /// sending now, still have theirs. That they wait was not the program's decision, so it gets no error for
+    /// it: who sends them may have to wait for a processor itself.
     #[cold]
     fn take_place_of_others(&self) -> bool {
         let began = Instant::now();
@@ -76,14 +78,16 @@ impl Qp {
         }
     }
 
-    /// Waits a moment, if the request that was just posted can then go past the link. Here and not in a step, which others would wait for.
+    /// Waits a moment, if the request that was just posted can then go past the link. Here and not in a step,
+    /// which others would wait for.
     fn await_settled(&self, remote: Access) {
         if let Some(ringed) = self.ringed.get().and_then(Weak::upgrade) {
             ringed.await_settled(remote);
         }
     }
 
-    /// Adds a request in strict mode or in the fault lab; `denied`: one that fails with a remote access error.
+    /// Adds a request in strict mode or in the fault lab; `denied`: one that fails with a remote access
+    /// error.
     #[cold]
     pub(super) fn begin(&self, flight: Option<&Flight>, wr: SendWr, denied: bool) -> Result<(), SendWr> {
         let push = |wr| match &self.gate {

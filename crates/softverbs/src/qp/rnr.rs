@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Messages that find no receive, in strict mode.
 //!
-//! Software RDMA delivers such a message as soon as a receive is posted. An adapter answers it with an RNR NAK, and the sender repeats it
-//! when the timer that the NAK carries has expired, as often as the parameters of the connection permit. The message is here already, so what
-//! is repeated is the look for a receive: in [`Strict::Adapter`] it is not looked for in between.
+//! Software RDMA delivers such a message as soon as a receive is posted. An adapter answers it with an RNR
+//! NAK, and the sender repeats it when the timer that the NAK carries has expired, as often as the parameters
+//! of the connection permit. The message is here already, so what is repeated is the look for a receive: in
+//! [`Strict::Adapter`] it is not looked for in between.
 
 use crate::conn::Micros;
 use crate::limits::{RNR_TIMER_US, RNR_UNLIMITED};

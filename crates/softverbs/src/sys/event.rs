@@ -52,7 +52,8 @@ pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) -> Result<(), Errno> {
 pub(crate) fn event_raise(fd: &OwnedFd) {
     RAISED.set(RAISED.get().wrapping_add(1));
     let one = 1u64;
-    // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does not block.
+    // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does
+    // not block.
     whole(|| again(|| unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) }));
 }
 
@@ -113,8 +114,8 @@ impl Epoll {
                 tv_nsec: timeout.subsec_nanos().into(),
             };
             let no_mask: *const libc::sigset_t = std::ptr::null();
-            // SAFETY: the kernel writes at most `len` entries, the length of the slice; `time` is a valid timespec that outlives the call,
-            // and the signal mask is NULL.
+            // SAFETY: the kernel writes at most `len` entries, the length of the slice; `time` is a valid
+            // timespec that outlives the call, and the signal mask is NULL.
             let n = unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait2,
@@ -146,7 +147,8 @@ pub(crate) fn is_readable(fd: RawFd) -> bool {
     whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents & libc::POLLIN != 0
 }
 
-/// Whether a write to the descriptor would not block, and would not fail either as far as is known: a socket is connected.
+/// Whether a write to the descriptor would not block, and would not fail either as far as is known: a socket
+/// is connected.
 pub(crate) fn is_writable(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one pollfd, which outlives the call.

@@ -29,12 +29,14 @@ pub(super) fn pages(addr: u64, len: u64) -> (u64, u64) {
     (start, end.saturating_sub(start))
 }
 
-/// Faults in the pages of a range for reading or for writing. EFAULT or ENOMEM if the memory is not mapped or lacks the protection; EINVAL
-/// if the kernel (before 5.14) or the mapping (device memory) does not support the request.
+/// Faults in the pages of a range for reading or for writing. EFAULT or ENOMEM if the memory is not mapped or
+/// lacks the protection; EINVAL if the kernel (before 5.14) or the mapping (device memory) does not support
+/// the request.
 pub(crate) fn populate(addr: u64, len: u64, write: bool) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: MADV_POPULATE_* does not change the content of memory, and fails for a range that is not mapped.
+    // SAFETY: MADV_POPULATE_* does not change the content of memory, and fails for a range that is not
+    // mapped.
     check(again(|| unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) })).map(drop)
 }
 
@@ -53,15 +55,16 @@ pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
     unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_ASYNC) == 0 }
 }
 
-/// Writes the modified pages of a range back to the file that is mapped there, and returns when they are durable. For memory without a file
-/// it only walks the mappings.
+/// Writes the modified pages of a range back to the file that is mapped there, and returns when they are
+/// durable. For memory without a file it only walks the mappings.
 pub(crate) fn make_durable(addr: u64, len: u64) -> Result<(), Errno> {
     let (start, len) = pages(addr, len);
     // SAFETY: MS_SYNC does not change the content of memory.
     check(again(|| unsafe { libc::msync(start as *mut libc::c_void, len as usize, libc::MS_SYNC) })).map(drop)
 }
 
-/// Checks that the eight bytes at an aligned address are writable, and faults them in. EFAULT or ENOMEM if they are not.
+/// Checks that the eight bytes at an aligned address are writable, and faults them in. EFAULT or ENOMEM if
+/// they are not.
 pub(crate) fn make_writable(addr: u64) -> Result<(), Errno> {
     match populate(addr, 8, true) {
         Err(libc::EINVAL) => modify_nothing(addr),
@@ -69,13 +72,14 @@ pub(crate) fn make_writable(addr: u64) -> Result<(), Errno> {
     }
 }
 
-/// [`make_writable`] for a kernel (before 5.14) or a mapping without MADV_POPULATE_WRITE: an atomic "or" with 0 by futex(2).
+/// [`make_writable`] for a kernel (before 5.14) or a mapping without MADV_POPULATE_WRITE: an atomic "or" with
+/// 0 by futex(2).
 pub(super) fn modify_nothing(addr: u64) -> Result<(), Errno> {
     // FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0)
     const OR_NOTHING: u32 = 2 << 28;
     let here = 0u32;
-    // SAFETY: the first address is that of `here`, on which no thread waits. At the second one the kernel stores the value that it has
-    // read, atomically, and fails with EFAULT if there is no writable memory.
+    // SAFETY: the first address is that of `here`, on which no thread waits. At the second one the kernel
+    // stores the value that it has read, atomically, and fails with EFAULT if there is no writable memory.
     let ret = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -101,14 +105,15 @@ impl Process {
     }
 }
 
-/// Copies pieces to memory of this process through the kernel, in order, and returns how many bytes of them were copied: fewer than all if
-/// the memory that follows is not mapped and writable. Copies at most the first [`crate::limits::PLACE_BATCH`] pieces. EFAULT if nothing
-/// was copied.
+/// Copies pieces to memory of this process through the kernel, in order, and returns how many bytes of them
+/// were copied: fewer than all if the memory that follows is not mapped and writable. Copies at most the
+/// first [`crate::limits::PLACE_BATCH`] pieces. EFAULT if nothing was copied.
 ///
-/// The kernel copies each piece as one, to the address itself, so a fault in it is handled like one of a socket call. It looks up the pages
-/// of each contiguous source, which costs more than to copy some bytes: what lies between two pieces of `buffer` that are close to one
-/// another is therefore copied as well, to nowhere. A batch of 32 pieces of 8 bytes takes 1.9 us, with process_vm_writev(2), which looks up
-/// the pages of each target, 5.5 us.
+/// The kernel copies each piece as one, to the address itself, so a fault in it is handled like one of a
+/// socket call. It looks up the pages of each contiguous source, which costs more than to copy some bytes:
+/// what lies between two pieces of `buffer` that are close to one another is therefore copied as well, to
+/// nowhere. A batch of 32 pieces of 8 bytes takes 1.9 us, with process_vm_writev(2), which looks up the pages
+/// of each target, 5.5 us.
 ///
 /// # Safety
 ///
@@ -151,9 +156,10 @@ pub(crate) unsafe fn copy_to<'a>(
             .write(libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: bytes.len() });
         targets_used += 1;
     }
-    // SAFETY: the first `targets_used` and `sources_used` elements are initialized. The sources are slices, and bytes between slices of one
-    // buffer; they are only read. The caller holds grants to write the targets, or they are at most `NEAR` bytes of `nowhere`, which lives
-    // as long as this function runs. The kernel checks that the memory is mapped.
+    // SAFETY: the first `targets_used` and `sources_used` elements are initialized. The sources are slices,
+    // and bytes between slices of one buffer; they are only read. The caller holds grants to write the
+    // targets, or they are at most `NEAR` bytes of `nowhere`, which lives as long as this function runs. The
+    // kernel checks that the memory is mapped.
     let mut left = check_len(again(|| unsafe {
         let (targets, sources) = (targets.as_ptr().cast(), sources.as_ptr().cast());
         libc::process_vm_readv(process.0, targets, targets_used as u64, sources, sources_used as u64, 0)
@@ -171,7 +177,8 @@ pub(crate) unsafe fn copy_to<'a>(
 pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: into.len() };
-    // SAFETY: `local` is the slice `into`; the memory of `remote` is only read, by the kernel, which checks that it is mapped.
+    // SAFETY: `local` is the slice `into`; the memory of `remote` is only read, by the kernel, which checks
+    // that it is mapped.
     let n = check_len(again(|| unsafe { libc::process_vm_readv(process.0, &local, 1, &remote, 1, 0) }))?;
     if n == into.len() { Ok(()) } else { Err(libc::EFAULT) }
 }
@@ -184,6 +191,7 @@ pub(crate) fn named_file(name: &CStr) -> Result<OwnedFd, Errno> {
 
 /// Makes a descriptor refer to another file, and keep its number.
 pub(crate) fn replace(fd: &OwnedFd, by: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: dup3 takes no pointers; both descriptors are open, and what `fd` referred to is nobody else's to use.
+    // SAFETY: dup3 takes no pointers; both descriptors are open, and what `fd` referred to is nobody else's
+    // to use.
     check(unsafe { libc::dup3(by.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) }).map(drop)
 }

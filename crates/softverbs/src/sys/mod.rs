@@ -31,7 +31,8 @@ pub(crate) fn errno_of(e: &io::Error) -> Errno {
 
 /// Stores `e` in the calling thread's `errno`, as a C function does before it returns NULL or -1.
 pub(crate) fn set_errno(e: Errno) {
-    // SAFETY: __errno_location returns the address of this thread's own errno, valid for the life of the thread.
+    // SAFETY: __errno_location returns the address of this thread's own errno, valid for the life of the
+    // thread.
     unsafe { *libc::__errno_location() = e }
 }
 
@@ -59,10 +60,11 @@ fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether this process has more rights than the user who started it: a set-user-ID or set-group-ID program, or one with file
-/// capabilities. secure_getenv(3) has no value in such a process.
+/// Whether this process has more rights than the user who started it: a set-user-ID or set-group-ID program,
+/// or one with file capabilities. secure_getenv(3) has no value in such a process.
 pub(crate) fn is_privileged() -> bool {
-    // SAFETY: getauxval reads a vector that the kernel has made before the program started, and that does not change.
+    // SAFETY: getauxval reads a vector that the kernel has made before the program started, and that does not
+    // change.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 

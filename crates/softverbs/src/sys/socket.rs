@@ -57,7 +57,8 @@ pub(crate) fn listen(fd: &OwnedFd, backlog: i32) -> Result<(), Errno> {
 
 /// Shuts down the sending direction: the peer receives everything sent so far, then the end of the stream.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
-    // SAFETY: shutdown takes no pointers. It fails only on a socket that is no longer connected, which needs no FIN.
+    // SAFETY: shutdown takes no pointers. It fails only on a socket that is no longer connected, which needs
+    // no FIN.
     unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
 }
 
@@ -109,10 +110,11 @@ pub(crate) fn heard(fd: RawFd) -> Option<Heard> {
     (ret == 0).then_some(Heard { silence: Duration::from_millis(silence.into()), unanswered })
 }
 
-/// Sends the bytes of `parts` without blocking. `ends_segment`: bytes sent later are not added to the last TCP segment of these.
+/// Sends the bytes of `parts` without blocking. `ends_segment`: bytes sent later are not added to the last
+/// TCP segment of these.
 ///
-/// Safe for any address: the kernel reads the memory, and fails with EFAULT if it is not mapped. The caller decides which memory may be
-/// sent.
+/// Safe for any address: the kernel reads the memory, and fails with EFAULT if it is not mapped. The caller
+/// decides which memory may be sent.
 pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool) -> Result<usize, Errno> {
     // SAFETY: an all-zero msghdr is a valid one: no address, no control data.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -120,8 +122,8 @@ pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool
     msg.msg_iovlen = parts.len() as _;
     let end = if ends_segment { libc::MSG_EOR } else { 0 };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | end;
-    // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads; the memory behind them is read by the kernel, which checks
-    // that it is mapped.
+    // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads; the memory behind them is read
+    // by the kernel, which checks that it is mapped.
     check_len(whole(|| again(|| unsafe { libc::sendmsg(fd.as_raw_fd(), &msg, flags) })))
 }
 
@@ -141,10 +143,12 @@ pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
 
 /// Discards bytes that a TCP socket has received, up to 16 KiB, without blocking; 0 is the end of the stream.
 pub(crate) fn discard(fd: &OwnedFd) -> Result<usize, Errno> {
-    // With MSG_TRUNC, TCP drops the bytes instead of copying them (tcp(7)). There is a buffer nevertheless: valgrind does not know.
+    // With MSG_TRUNC, TCP drops the bytes instead of copying them (tcp(7)). There is a buffer nevertheless:
+    // valgrind does not know.
     static UNUSED: [AtomicU8; 16 * 1024] = [const { AtomicU8::new(0) }; 16 * 1024];
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-    // SAFETY: the buffer has room for as many bytes and may be written to at any time, as its elements are atomic.
+    // SAFETY: the buffer has room for as many bytes and may be written to at any time, as its elements are
+    // atomic.
     let call =
         || unsafe { libc::recv(fd.as_raw_fd(), UNUSED.as_ptr().cast_mut().cast(), UNUSED.len(), flags) };
     count_received(check_len(whole(|| again(call))))
@@ -166,7 +170,8 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = parts.as_ptr().cast_mut();
     msg.msg_iovlen = parts.len() as _;
-    // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg only reads the iovecs.
+    // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg
+    // only reads the iovecs.
     let call = || unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) };
     count_received(check_len(whole(|| again(call))))
 }

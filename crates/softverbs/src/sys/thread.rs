@@ -5,12 +5,13 @@ use std::cell::Cell;
 
 use super::{errno, set_errno};
 
-/// What a thread brings upon itself, and not while it waits. Programs that report a crash handle these, often without SA_RESTART.
+/// What a thread brings upon itself, and not while it waits. Programs that report a crash handle these, often
+/// without SA_RESTART.
 const OWN_FAULTS: [libc::c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
-/// Whether a read(2) would be restarted after any signal that the program handles, because all its handlers have SA_RESTART. poll(2), which
-/// softverbs calls instead, is never restarted by the kernel.
+/// Whether a read(2) would be restarted after any signal that the program handles, because all its handlers
+/// have SA_RESTART. poll(2), which softverbs calls instead, is never restarted by the kernel.
 pub(crate) fn handlers_restart() -> bool {
     let of_libc = 32..=33;
     (1..=64).filter(|signal| !of_libc.contains(signal) && !OWN_FAULTS.contains(signal)).all(|signal| {
@@ -36,7 +37,8 @@ pub(crate) fn preemptions() -> i64 {
     of(libc::RUSAGE_SELF) - of(libc::RUSAGE_THREAD)
 }
 
-/// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may be pinned.
+/// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may
+/// be pinned.
 pub(crate) fn run_where_the_process_may() {
     // SAFETY: all-zero is a valid cpu_set_t; both calls get the address and the size of `set`.
     unsafe {
@@ -64,8 +66,9 @@ pub(crate) fn ask_for_short_slices() {
     const SHORTEST_NS: u64 = 100_000;
     let size = size_of::<Attr>() as u32;
     let mut attr = Attr::default();
-    // SAFETY: the kernel writes at most `size` bytes to `attr`, and reads as many from it. Thread 0 is the calling thread. Only the slice
-    // differs from the attributes that were read; if the kernel rejects them, nothing changes.
+    // SAFETY: the kernel writes at most `size` bytes to `attr`, and reads as many from it. Thread 0 is the
+    // calling thread. Only the slice differs from the attributes that were read; if the kernel rejects them,
+    // nothing changes.
     unsafe {
         if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
             attr.runtime = SHORTEST_NS;
@@ -74,7 +77,8 @@ pub(crate) fn ask_for_short_slices() {
     }
 }
 
-/// Runs `f` with all signals blocked in this thread, so that a thread that it creates never runs signal handlers of the program.
+/// Runs `f` with all signals blocked in this thread, so that a thread that it creates never runs signal
+/// handlers of the program.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: all-zero is a valid sigset_t.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -109,8 +113,8 @@ fn mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
     before
 }
 
-/// Makes a system call that is not to end the program because of RLIMIT_FSIZE: it fails with EFBIG, and the signal that the kernel
-/// sends to this thread then is taken back.
+/// Makes a system call that is not to end the program because of RLIMIT_FSIZE: it fails with EFBIG, and the
+/// signal that the kernel sends to this thread then is taken back.
 pub(crate) fn without_sigxfsz(call: impl FnOnce() -> isize) -> isize {
     if RUNS_NO_HANDLERS.get() {
         return call();

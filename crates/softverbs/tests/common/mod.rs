@@ -39,7 +39,8 @@ pub struct Wc {
 }
 
 thread_local! {
-    /// The operations of the extended queue pairs that this thread makes (`enum ibv_qp_create_send_ops_flags`); 0: they are not extended.
+    /// The operations of the extended queue pairs that this thread makes (`enum
+    /// ibv_qp_create_send_ops_flags`); 0: they are not extended.
     pub static OPERATIONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

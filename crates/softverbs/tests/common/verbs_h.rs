@@ -16,7 +16,8 @@ pub fn reg_msgs(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
 
 /// `rdma_post_recv`: the result of the function behind it.
 pub fn post_recv(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the identifier, its queues and the region live; the request and its entry are valid for the call.
+    // SAFETY: the identifier, its queues and the region live; the request and its entry are valid for the
+    // call.
     unsafe {
         let mut sge = ibv_sge { addr: (*mr).addr as u64, length: (*mr).length as u32, lkey: (*mr).lkey };
         let mut wr = ibv_recv_wr { wr_id, next: null_mut(), num_sge: 1, sg_list: &mut sge };
@@ -46,7 +47,8 @@ pub fn post_send(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr, length: usize
     }
 }
 
-/// Waits as `rdma_get_send_comp` does: wr_id, status and length of the next completion. A minute without one is a failure.
+/// Waits as `rdma_get_send_comp` does: wr_id, status and length of the next completion. A minute without one
+/// is a failure.
 fn get_comp(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_channel) -> (u64, u32, u32) {
     // SAFETY: the queue and its channel belong to the identifier, which lives.
     unsafe {

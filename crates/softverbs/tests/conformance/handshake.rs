@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The responder: how requests may arrive, what must not be with them, and the replies of programs that accept or reject.
+//! The responder: how requests may arrive, what must not be with them, and the replies of programs that
+//! accept or reject.
 
 use super::bystander::Bystander;
 use super::common::*;

@@ -35,7 +35,8 @@ fn row(name: impl Into<String>, ulpdus: Vec<Vec<u8>>) -> Row {
     Row { name, ulpdus, receives: Vec::new(), inbox: Vec::new(), memory: Vec::new(), answers: Vec::new() }
 }
 
-/// A message in segments with so much payload each, as `segment` makes them of its payload, its offset, and whether it is the last.
+/// A message in segments with so much payload each, as `segment` makes them of its payload, its offset, and
+/// whether it is the last.
 fn cut(body: &[u8], at_a_time: usize, segment: impl Fn(&[u8], usize, bool) -> Vec<u8>) -> Vec<Vec<u8>> {
     let parts = body.chunks(at_a_time).enumerate();
     parts.map(|(i, part)| segment(part, i * at_a_time, i * at_a_time + part.len() == body.len())).collect()
@@ -277,7 +278,8 @@ fn what_is_reserved_is_ignored() {
     check_all(ignored);
 }
 
-/// Without CRCs neither the field nor the pad means anything; with them the pad may be anything that the CRC covers.
+/// Without CRCs neither the field nor the pad means anything; with them the pad may be anything that the CRC
+/// covers.
 #[test]
 fn pads_and_unused_crcs_are_ignored() {
     let listening = Listening::new();

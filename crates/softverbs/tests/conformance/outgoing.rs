@@ -28,7 +28,8 @@ fn work_requests_become_these_messages() {
         let solicited = 4;
         let queue = |control: u8, msn| untagged([0x41, control], 0, [0, msn, 0], b"");
         let with = |header: Vec<u8>, body: &[u8]| [&header[..], body].concat();
-        // The sink is neither the region nor its address: it has an STag for this read alone, and begins at 0.
+        // The sink is neither the region nor its address: it has an STag for this read alone, and begins
+        // at 0.
         let reads = |msn, stag: u32, size: u32, rkey: u32| {
             let fields = [
                 &stag.to_be_bytes()[..],

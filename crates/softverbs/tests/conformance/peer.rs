@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A raw TCP peer that knows FPDUs, and the ends under test that it talks to. Nothing here comes from the crate `iwarp`.
+//! A raw TCP peer that knows FPDUs, and the ends under test that it talks to. Nothing here comes from the
+//! crate `iwarp`.
 
 use super::common::*;
 use rdma_sys::*;
@@ -76,7 +77,8 @@ pub fn read_request(msn: u32, size: u32, stag: u32, to: u64) -> Vec<u8> {
     untagged([0x41, 0x41], 0, [1, msn, 0], &body.concat())
 }
 
-/// An Atomic Request, whose number is the complement of its MSN; `fields` are data and its mask, comparand and its mask.
+/// An Atomic Request, whose number is the complement of its MSN; `fields` are data and its mask, comparand
+/// and its mask.
 pub fn atomic_request(msn: u32, operation: u8, stag: u32, to: u64, fields: [u64; 4]) -> Vec<u8> {
     let body = [
         &[0, 0, 0, operation][..],
@@ -169,7 +171,8 @@ impl Wire {
         Some(covered[2..2 + len].to_vec())
     }
 
-    /// Everything that was sent before has been carried out: a Read without payload says so. It is read number `msn`.
+    /// Everything that was sent before has been carried out: a Read without payload says so. It is read
+    /// number `msn`.
     pub fn barrier(&mut self, msn: u32) {
         self.send_ulpdu(&read_request(msn, 0, 0xffff_ffff, u64::MAX), Pieces::Whole);
         assert_eq!(
@@ -206,7 +209,8 @@ impl Listening {
         Wire::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
     }
 
-    /// An established connection, on which the peer has not announced anything: the wire, and the accepted end.
+    /// An established connection, on which the peer has not announced anything: the wire, and the accepted
+    /// end.
     pub fn establish(&self, crc: bool, terms: &mut rdma_conn_param) -> (Wire, End) {
         let mut wire = self.wire();
         wire.crc = crc;

@@ -133,7 +133,8 @@ fn headers_that_no_standard_knows() {
     check_all(violations::headers);
 }
 
-/// Each byte of an FPDU counts: the length (as long as it stays within what was sent), the ULPDU, the pad, the CRC itself.
+/// Each byte of an FPDU counts: the length (as long as it stays within what was sent), the ULPDU, the pad,
+/// the CRC itself.
 #[test]
 fn a_wrong_crc() {
     let mut bystander = Bystander::start();

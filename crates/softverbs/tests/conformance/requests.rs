@@ -9,7 +9,8 @@ use softverbs::rdma as cm;
 /// Depths that the accepting program offers.
 pub const IRD: u8 = 20;
 pub const ORD: u8 = 12;
-/// As the depths stand in a reply to a peer that takes 8 reads at a time, and to one that does not say or takes more than ORD.
+/// As the depths stand in a reply to a peer that takes 8 reads at a time, and to one that does not say or
+/// takes more than ORD.
 pub const DEPTHS_8: &str = "0014 0008";
 const DEPTHS: &str = "0014 000c";
 
@@ -30,7 +31,8 @@ pub struct Row {
     name: String,
     pub request: Vec<u8>,
     answer: Answer,
-    /// What the program is told: private data, responder_resources (the peer's ORD), initiator_depth (its IRD).
+    /// What the program is told: private data, responder_resources (the peer's ORD), initiator_depth (its
+    /// IRD).
     told: (Vec<u8>, u8, u8),
 }
 
@@ -160,7 +162,8 @@ fn first_messages() -> Vec<Row> {
             let flags = |a: bool, b: bool| u16::from(a) << 15 | u16::from(b) << 14;
             let request =
                 format!("10 02 0004 {:04x} {:04x}", ird | flags(announced, send), ord | flags(write, read));
-            // A Write if the peer can, else a Read, else a Send. Somebody who can do nothing is told to write: a reply must name something.
+            // A Write if the peer can, else a Read, else a Send. Somebody who can do nothing is told to
+            // write: a reply must name something.
             let (by_write, by_read) = (write || !(read || send), read && !write);
             let by_send = send && !write && !read;
             let bits = hex(answered).iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte));

@@ -213,7 +213,8 @@ fn the_owner_of_a_network_is_one_host() {
 #[test]
 fn a_process_keeps_most_of_its_descriptors() {
     let settings = Limits { process: 4096, listener: 2048, address: 1024 };
-    // Descriptors that the process may have, those that are left, the limits of the process and of a listener.
+    // Descriptors that the process may have, those that are left, the limits of the process and of a
+    // listener.
     for (most, left, process, listener) in [
         (1 << 20, 1 << 20, 4096, 2048),
         (16384, 16384, 4096, 2048),

@@ -15,8 +15,9 @@ use crate::conn::wr::status;
 const WORD: usize = 8;
 
 impl Messages {
-    /// Carries out a request of the peer at once, behind everything that came before it, and queues the answer. A read that came before it and
-    /// is not answered yet may find what it leaves: who wants another order uses a fence.
+    /// Carries out a request of the peer at once, behind everything that came before it, and queues the
+    /// answer. A read that came before it and is not answered yet may find what it leaves: who wants another
+    /// order uses a fence.
     #[cold]
     pub(super) fn atomic_request(
         &mut self,
@@ -51,7 +52,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Stores what the word was where our request wants it, in the byte order of this host, and completes the request.
+    /// Stores what the word was where our request wants it, in the byte order of this host, and completes the
+    /// request.
     #[cold]
     pub(super) fn atomic_response(
         &mut self,

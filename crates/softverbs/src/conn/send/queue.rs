@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The FPDUs that the link has not taken, and how they lie in TCP segments. `segment` is the bytes of one, where each FPDU has to lie in one as a
-//! whole.
+//! The FPDUs that the link has not taken, and how they lie in TCP segments. `segment` is the bytes of one,
+//! where each FPDU has to lie in one as a whole.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,8 @@ use super::super::host::{Errno, Part};
 
 /// FPDUs given to the link in one call.
 const BATCH: usize = 64;
-/// Parts of them: three are enough for an FPDU of one range. Where FPDUs are gathered, fewer go out in one call.
+/// Parts of them: three are enough for an FPDU of one range. Where FPDUs are gathered, fewer go out in one
+/// call.
 const BATCH_PARTS: usize = BATCH * 3;
 const _: () = assert!(BATCH_PARTS >= MAX_PARTS);
 /// Payload bytes given to the link in one call; more only waits in the kernel.
@@ -83,7 +84,8 @@ impl FpduQueue {
         begun
     }
 
-    /// Each FPDU, and how much of its TCP segment is used up to its end: a segment takes as many as it holds, and at least one.
+    /// Each FPDU, and how much of its TCP segment is used up to its end: a segment takes as many as it holds,
+    /// and at least one.
     fn in_segments(&self, segment: Option<usize>) -> impl Iterator<Item = (&Fpdu, usize)> {
         let segment = segment.unwrap_or(usize::MAX);
         self.fpdus.iter().scan(0, move |used, fpdu| {
@@ -93,8 +95,9 @@ impl FpduQueue {
         })
     }
 
-    /// The longest ULPDU, of at most `most` bytes, to cut off a message of `len` that does not fit one anyway: it lies in the TCP segment that
-    /// the FPDUs before it have not filled, so that what is left of them need not go out alone.
+    /// The longest ULPDU, of at most `most` bytes, to cut off a message of `len` that does not fit one
+    /// anyway: it lies in the TCP segment that the FPDUs before it have not filled, so that what is left of
+    /// them need not go out alone.
     pub(super) fn mulpdu(&self, segment: Option<usize>, most: usize, len: usize) -> usize {
         let Some(bytes) = segment.filter(|_| len > most) else { return most };
         let used = self.in_segments(segment).last().map_or(0, |(_, used)| used);
@@ -119,7 +122,8 @@ impl FpduQueue {
         }
     }
 
-    /// The link has taken so many bytes. `sent` is called for each request whose peer may answer from here on.
+    /// The link has taken so many bytes. `sent` is called for each request whose peer may answer from here
+    /// on.
     pub(super) fn taken(&mut self, mut n: usize, mut sent: impl FnMut(u64)) {
         while let Some(fpdu) = self.fpdus.front_mut() {
             let taken = n.min(fpdu.left());
@@ -138,8 +142,8 @@ impl FpduQueue {
         }
     }
 
-    /// So many bytes to copy to, or more, if possible those of an FPDU that is gone. Up to 64 KiB for each: ENOMEM when
-    /// they cannot be had.
+    /// So many bytes to copy to, or more, if possible those of an FPDU that is gone. Up to 64 KiB for each:
+    /// ENOMEM when they cannot be had.
     pub(super) fn copy(&mut self, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         if bytes.len() < len {

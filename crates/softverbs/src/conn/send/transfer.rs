@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! RDMA Writes and Reads that the host carries out itself, past the link.
 //!
-//! The order is that of the link, as they begin only when nothing else is under way: all requests before them are completed, nothing waits in
-//! FPDUs, and the peer has acted on everything that the link was given (the host knows, [`Host::transfer`]). They are over before the next request is
-//! looked at, so a fence has nothing to wait for. What the host does not do, for whatever reason, goes over the link: that produces the right
-//! error, and the peer its part of it.
+//! The order is that of the link, as they begin only when nothing else is under way: all requests before them
+//! are completed, nothing waits in FPDUs, and the peer has acted on everything that the link was given (the
+//! host knows, [`Host::transfer`]). They are over before the next request is looked at, so a fence has
+//! nothing to wait for. What the host does not do, for whatever reason, goes over the link: that produces the
+//! right error, and the peer its part of it.
 //!
-//! Small requests of one kind and with one key are carried out together, in order: the host needs one system call for all of them. Ranges that
-//! follow one another become one.
+//! Small requests of one kind and with one key are carried out together, in order: the host needs one system
+//! call for all of them. Ranges that follow one another become one.
 
 use arrayvec::ArrayVec;
 
@@ -69,14 +70,15 @@ impl SendHalf {
         wr.transferable() && (wr.op == Op::Write || self.framing.ord > 0)
     }
 
-    /// Whether a request stays until the reads before it are answered, since then the host can most probably carry it out: reads that went over the link
-    /// would each keep the next one there.
+    /// Whether a request stays until the reads before it are answered, since then the host can most probably
+    /// carry it out: reads that went over the link would each keep the next one there.
     pub(super) fn waits_to_transfer(&self, host: &impl Host, wr: &SendWr) -> bool {
         let begun = self.taken > 0 || self.stage > 0;
         self.transfers && self.reads_open > 0 && !begun && self.permits(wr) && host.may_transfer(wr.remote(0))
     }
 
-    /// Has the requests from the `first` one on carried out, of which `taken` bytes are done; gives how many bytes more are.
+    /// Has the requests from the `first` one on carried out, of which `taken` bytes are done; gives how many
+    /// bytes more are.
     fn carry_out(&self, host: &mut impl Host, first: u64) -> usize {
         let mut ranges = ArrayVec::<Access, MAX_TOGETHER>::new();
         let mut local = ArrayVec::<Part<'_>, { MAX_TOGETHER + MAX_SGE }>::new();
@@ -133,7 +135,8 @@ impl SendHalf {
         over
     }
 
-    /// The rest of the next request goes over the link: of a read all of it, as the peer is asked for it in one message.
+    /// The rest of the next request goes over the link: of a read all of it, as the peer is asked for it in
+    /// one message.
     fn not_transferred(&mut self) -> Transferred {
         if std::mem::take(&mut self.past_link) {
             let is_read = |position| self.sq.entry(position).is_some_and(|entry| entry.wr.is_read());

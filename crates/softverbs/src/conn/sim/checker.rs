@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What must hold in every schedule, by a model that looks at the same calls as the host, and never into a connection.
+//! What must hold in every schedule, by a model that looks at the same calls as the host, and never into a
+//! connection.
 //!
-//! For each side it knows what was posted, follows what went to the link through a parser of its own, and knows by the addresses and the
-//! contents of placements how far the other side is with them.
+//! For each side it knows what was posted, follows what went to the link through a parser of its own, and
+//! knows by the addresses and the contents of placements how far the other side is with them.
 
 mod completed;
 mod placed;
@@ -278,7 +279,8 @@ impl Checker {
         }
     }
 
-    /// Answers to reads of a side that are among the first `read` bytes for it. Without a CRC the payload counts before its trailer is there.
+    /// Answers to reads of a side that are among the first `read` bytes for it. Without a CRC the payload
+    /// counts before its trailer is there.
     fn answers_taken(&self, side: usize, read: u64) -> usize {
         let peer = &self.sides[1 - side];
         let whole = peer.answer_ends.iter().filter(|end| **end <= read).count();
@@ -352,7 +354,8 @@ impl Checker {
         self.sides[1 - side].causes.forgery = true;
     }
 
-    /// The read of a side that its peer has to answer next: its MSN, its length, and the length of what its peer has sent of that.
+    /// The read of a side that its peer has to answer next: its MSN, its length, and the length of what its
+    /// peer has sent of that.
     pub(super) fn open_read(&self, side: usize) -> Option<(usize, usize, usize)> {
         let (model, peer) = (&self.sides[side], &self.sides[1 - side]);
         let number = peer.answer_ends.len();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Tiny worlds, all of them: two requests of every kind, the stream in pieces at every byte, and at every such point each way to end. There
-//! is no seed here: all sequences of choices are counted through.
+//! Tiny worlds, all of them: two requests of every kind, the stream in pieces at every byte, and at every
+//! such point each way to end. There is no seed here: all sequences of choices are counted through.
 
 use super::memory::{self, COUNTERS, PERSISTENT, READABLE, SINKS, SOURCE, WRITABLE};
 use super::plan::{Disk, Plan, SidePlan};

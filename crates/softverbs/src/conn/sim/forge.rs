@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A peer that breaks the rules: now and then a message that no connection of ours would send goes between two of its FPDUs. Its payload
-//! must be placed nowhere, and it must end the connection.
+//! A peer that breaks the rules: now and then a message that no connection of ours would send goes between
+//! two of its FPDUs. Its payload must be placed nowhere, and it must end the connection.
 
 use iwarp::ddp::Header;
 use iwarp::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};

@@ -490,8 +490,8 @@ impl At<'_> {
     }
 }
 
-/// The first `n` bytes of ranges, without a part of an aligned word at the end: a copy by the kernel stops where a page begins. None of
-/// them: all.
+/// The first `n` bytes of ranges, without a part of an aligned word at the end: a copy by the kernel stops
+/// where a page begins. None of them: all.
 fn whole_words(ranges: &[Access], n: usize) -> usize {
     let mut before = 0;
     for range in ranges {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! One direction of a TCP connection: bytes that were written, those of them that have arrived, those that were read.
+//! One direction of a TCP connection: bytes that were written, those of them that have arrived, those that
+//! were read.
 
 use crate::conn::Micros;
 

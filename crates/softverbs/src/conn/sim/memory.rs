@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The memory of a simulated process: a few regions, each for one purpose.
 //!
-//! What is sent from and what is read have contents that are a function of the address, so a byte says where it came from. Only the regions
-//! that stand for persistent memory and for counters hold what they were changed to. The others need no bytes: the checker looks at each placement.
+//! What is sent from and what is read have contents that are a function of the address, so a byte says where
+//! it came from. Only the regions that stand for persistent memory and for counters hold what they were
+//! changed to. The others need no bytes: the checker looks at each placement.
 
 use super::random::Draw;
 use crate::access::{
@@ -87,7 +88,8 @@ pub(super) fn entries(wr: &SendWr) -> Entries {
     }
 }
 
-/// The entry that has byte `at` of all, where that byte is, and how many bytes from there on are in the same entry.
+/// The entry that has byte `at` of all, where that byte is, and how many bytes from there on are in the same
+/// entry.
 pub(super) fn entry_at(entries: &[Sge], mut at: usize) -> Option<(Sge, u64, usize)> {
     for entry in entries {
         let len = entry.len as usize;

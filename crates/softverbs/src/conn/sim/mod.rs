@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two connections joined by a simulated link, run through seeded schedules.
 //!
-//! A schedule is a function of its seed: which faults there are and how often, what the two programs post and when, in which pieces bytes
-//! travel, who ends the connection. Whatever it is, a model of what verbs promise is kept beside the connections, and checked at each call
-//! that they make. `SIM_SCHEDULES` says how many schedules are run, `SIM_SEED` runs one alone and prints what happens in it.
+//! A schedule is a function of its seed: which faults there are and how often, what the two programs post and
+//! when, in which pieces bytes travel, who ends the connection. Whatever it is, a model of what verbs promise
+//! is kept beside the connections, and checked at each call that they make. `SIM_SCHEDULES` says how many
+//! schedules are run, `SIM_SEED` runs one alone and prints what happens in it.
 
 mod checker;
 mod exhaustive;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a schedule is like: each draws first which faults exist at all and how frequent they are, so that states are reached that one set
-//! of rates for all would never lead to.
+//! What a schedule is like: each draws first which faults exist at all and how frequent they are, so that
+//! states are reached that one set of rates for all would never lead to.
 
 use super::random::Draw;
 use crate::conn::{Budget, Framing, Quota, Role, Sizes};
@@ -83,7 +83,8 @@ pub(super) struct Plan {
     /// Something else happens in the middle of a step.
     pub inside: u32,
     pub lose: bool,
-    /// Writes and reads may be carried out past the link; a rate at which that fails, and one at which it is cut short.
+    /// Writes and reads may be carried out past the link; a rate at which that fails, and one at which it is
+    /// cut short.
     pub transfers: bool,
     /// The keys for them are there from the beginning, not only after their first use.
     pub lent: bool,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Where a schedule's choices come from: a generator that is nothing but its seed and a counter, or an enumeration of all choices.
+//! Where a schedule's choices come from: a generator that is nothing but its seed and a counter, or an
+//! enumeration of all choices.
 
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -44,7 +45,8 @@ impl Draw {
         values[self.below(values.len())]
     }
 
-    /// The rate of a fault in this schedule: in half of all schedules there is no such fault, in the others it is rare or frequent.
+    /// The rate of a fault in this schedule: in half of all schedules there is no such fault, in the others
+    /// it is rare or frequent.
     pub(super) fn rate(&mut self, most: u32) -> u32 {
         if self.below(2) == 0 { 0 } else { most >> self.below(6) }
     }

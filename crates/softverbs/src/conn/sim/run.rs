@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! One schedule: phase 1 with its faults, then phase 2, in which they are healed and everything must come to its end.
+//! One schedule: phase 1 with its faults, then phase 2, in which they are healed and everything must come to
+//! its end.
 
 use super::plan::Plan;
 use super::random::Draw;
@@ -206,7 +207,8 @@ impl Sim {
         let region = self.draw.below(super::memory::REGIONS);
         say!(self, "side {me}: region {region} is now {how:?}");
         self.memories[me].regions[region] = how;
-        // Who deregisters a region waits for transfers, and there are none from then on. It may vanish unnoticed.
+        // Who deregisters a region waits for transfers, and there are none from then on. It may vanish
+        // unnoticed.
         if how == super::memory::Region::Deregistered {
             self.sides[me].lent[region] = 0;
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Takes apart what a connection gives to the link, with a parser of its own: the checker must not rest on the code it checks.
+//! Takes apart what a connection gives to the link, with a parser of its own: the checker must not rest on
+//! the code it checks.
 
 /// A segment on the wire.
 #[derive(Clone, Copy, Debug, Default)]

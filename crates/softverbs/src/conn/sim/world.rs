@@ -137,7 +137,8 @@ impl Sim {
         !self.healed && self.draw.chance(rate)
     }
 
-    /// What the socket of `me` has to report, as an edge-triggered epoll does: all that is the case, at each change.
+    /// What the socket of `me` has to report, as an edge-triggered epoll does: all that is the case, at each
+    /// change.
     pub(super) fn report(&mut self, me: usize) {
         let (incoming, outgoing) = (&self.pipes[1 - me], &self.pipes[me]);
         let mut due = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How long a connection waits for others that the same thread serves, on a clock that only their work advances.
+//! How long a connection waits for others that the same thread serves, on a clock that only their work
+//! advances.
 
 use super::host::*;
 use crate::conn::{Budget, Quota, Sizes, Stepped, reason};
@@ -17,8 +18,8 @@ fn flooded() -> Bench {
     bench
 }
 
-/// Serves the connections in turn, as the engine does with those on its run list, until nothing is left to do, and gives the longest round
-/// and the sum of all.
+/// Serves the connections in turn, as the engine does with those on its run list, until nothing is left to
+/// do, and gives the longest round and the sum of all.
 fn serve(all: &mut [Bench], mut last: Vec<Stepped>) -> (usize, usize) {
     let (mut longest, mut sum) = (0, 0);
     loop {

@@ -90,7 +90,8 @@ fn a_request_that_fails_is_named() {
              connection ended",
         ),
     ] {
-        let ending = Ending { end, failed: Some((&request(op), status::LOC_PROT_ERR)) };
+        let wr = request(op);
+        let ending = Ending { end, failed: Some((&wr, status::LOC_PROT_ERR)) };
         assert_eq!((ending.to_string().as_str(), ending.operation()), (expected, Some(op.name())));
     }
     let wr = SendWr { local: Local::inline(b"12345678").unwrap(), ..request(Op::Write) };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Each room of a connection by itself: it is given requests, bytes and moments, and what it calls on its host is compared.
+//! Each room of a connection by itself: it is given requests, bytes and moments, and what it calls on its
+//! host is compared.
 
 mod atomic;
 mod ending;

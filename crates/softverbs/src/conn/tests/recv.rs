@@ -378,7 +378,8 @@ fn assert_refused(mut bench: Bench, header: Header, body: &[u8], code: TermCode)
     assert!(bench.host.memory == before, "something was placed");
 }
 
-/// A connection whose peer has made an access that was permitted. Until then it learns nothing about STags from a refusal.
+/// A connection whose peer has made an access that was permitted. Until then it learns nothing about STags
+/// from a refusal.
 fn known_peer() -> Bench {
     let mut bench = Bench::ready();
     let as_before = bench.host.bytes(BASE, 1).to_vec();
@@ -486,7 +487,8 @@ fn invalidating(opcode: Opcode, last: bool, mo: u32) -> Header {
     Header::Untagged { opcode, last, inv_stag: 0x1122_3344, qn: QN_SEND, msn: 1, mo }
 }
 
-/// After what came before it was placed, since it may have come through the window, and before the program is told.
+/// After what came before it was placed, since it may have come through the window, and before the program is
+/// told.
 #[test]
 fn a_send_invalidates_when_it_is_whole() {
     for (opcode, solicited) in [(Opcode::SendInv, false), (Opcode::SendSeInv, true)] {

@@ -225,7 +225,8 @@ fn a_tcp_segment_is_filled_as_far_as_possible() {
     assert_eq!(calls_of_the_link(&mut begun), [(100, true), (164 + 264, true), (264, true)]);
 }
 
-/// What is left of one message and the beginning of the next are one segment; a message that needs no cutting is not cut.
+/// What is left of one message and the beginning of the next are one segment; a message that needs no cutting
+/// is not cut.
 #[test]
 fn a_message_begins_in_the_segment_where_the_one_before_it_ends() {
     let framing = Framing { segment: Some(264), ..FRAMING };
@@ -233,7 +234,8 @@ fn a_message_begins_in_the_segment_where_the_one_before_it_ends() {
     // 242 and 10 bytes: 264 and 32 of the stream.
     (1..=3).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 252)));
     bench.step(reason::POSTED);
-    // Of the second message, 212 bytes (232 of the stream) go with those 32; the 40 that are left take 60. Of the third 184 (204), and 68 (88).
+    // Of the second message, 212 bytes (232 of the stream) go with those 32; the 40 that are left take 60. Of
+    // the third 184 (204), and 68 (88).
     assert_eq!(calls_of_the_link(&mut bench), [264, 264, 264, 88].map(|len| (len, true)));
     (4..=5).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 150)));
     bench.step(reason::POSTED);
@@ -441,7 +443,8 @@ fn no_answer_comes_between_a_write_and_its_immediate_data() {
     let mut bench = Bench::ready();
     bench.host.room = 264;
     bench.host.sends.push_back(wr(1, Op::Write, 242));
-    // The FPDUs of the write are as many as are made before the link takes them, the immediate data is not among them.
+    // The FPDUs of the write are as many as are made before the link takes them, the immediate data is not
+    // among them.
     bench.post(wr(2, Op::WriteWithImm, 242 * 64));
     bench.hear(&read(1, &read_request(STAG, BASE, 8)));
     bench.calls();

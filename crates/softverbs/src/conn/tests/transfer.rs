@@ -420,7 +420,8 @@ fn the_host_is_not_told_that_all_was_acted_on_in_the_middle_of_a_message() {
         fpdu(&untagged(Opcode::Immediate, true, msn, 0), &body)
     };
     let long = write(STAG, BASE, &[1; 200]);
-    // In a header, in payload that is placed as it comes, in payload that waits for its end, and before the Send that has the data.
+    // In a header, in payload that is placed as it comes, in payload that waits for its end, and before the
+    // Send that has the data.
     let cases = [long[..10].to_vec(), long[..100].to_vec(), send(1, &[1; 40])[..40].to_vec(), immediate(1)];
     for bytes in cases {
         let mut bench = bench(&[]);

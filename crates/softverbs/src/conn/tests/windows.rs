@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests that bind and invalidate windows: in their turn among those that send something, and what comes of a wrong one.
+//! Requests that bind and invalidate windows: in their turn among those that send something, and what comes
+//! of a wrong one.
 
 use super::host::*;
 use crate::access::{Bind, Denied};

@@ -15,8 +15,8 @@ pub(super) const RAI_PASSIVE: c_int = 1;
 const RAI_NUMERICHOST: c_int = 1 << 1;
 const RAI_FAMILY: c_int = 1 << 3;
 
-/// Whether a service is a port, or may be a name. getaddrinfo(3) takes the lower 16 bits of any number, and no service for an empty one:
-/// the program would listen somewhere else than it believes.
+/// Whether a service is a port, or may be a name. getaddrinfo(3) takes the lower 16 bits of any number, and
+/// no service for an empty one: the program would listen somewhere else than it believes.
 fn may_be_service(service: &[u8]) -> bool {
     let text = service.trim_ascii_start();
     let (negative, digits) = match text {
@@ -31,15 +31,18 @@ fn may_be_service(service: &[u8]) -> bool {
     !negative && port <= 65_535
 }
 
-/// Resolves a host name and a service name to IPv4 and IPv6 addresses, the source with RAI_PASSIVE, else the destination. An active result
-/// has `ai_src_addr` of the hints as its source. Without `node` and `service` the addresses of the hints are the result.
+/// Resolves a host name and a service name to IPv4 and IPv6 addresses, the source with RAI_PASSIVE, else the
+/// destination. An active result has `ai_src_addr` of the hints as its source. Without `node` and `service`
+/// the addresses of the hints are the result.
 ///
-/// Of the hints, RAI_NUMERICHOST and RAI_FAMILY (with `ai_family`) apply; RAI_NOROUTE changes nothing, because no route is resolved here.
-/// `ai_qp_type` and `ai_port_space` select the type of service, IBV_QPT_RC and RDMA_PS_TCP if they are 0.
+/// Of the hints, RAI_NUMERICHOST and RAI_FAMILY (with `ai_family`) apply; RAI_NOROUTE changes nothing,
+/// because no route is resolved here. `ai_qp_type` and `ai_port_space` select the type of service, IBV_QPT_RC
+/// and RDMA_PS_TCP if they are 0.
 ///
-/// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number above 65535, EAI_SOCKTYPE if type and port
-/// space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6, EAI_MEMORY if memory is short. Without any of `node`, `service`
-/// and `hints` it is -1 and EINVAL, as from librdmacm.
+/// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number above 65535,
+/// EAI_SOCKTYPE if type and port space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6,
+/// EAI_MEMORY if memory is short. Without any of `node`, `service` and `hints` it is -1 and EINVAL, as from
+/// librdmacm.
 ///
 /// # Safety
 ///
@@ -83,7 +86,8 @@ pub unsafe fn rdma_getaddrinfo(
     ask.ai_flags = if hints.passive() { libc::AI_PASSIVE } else { 0 }
         | if hints.flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut found: *mut libc::addrinfo = null_mut();
-    // SAFETY: `node` and `service` are NULL or C strings (rdma_getaddrinfo(3)); `ask` and `found` outlive the call.
+    // SAFETY: `node` and `service` are NULL or C strings (rdma_getaddrinfo(3)); `ask` and `found` outlive the
+    // call.
     let ret = unsafe { libc::getaddrinfo(node, service, &ask, &mut found) };
     if ret != 0 {
         return ret;
@@ -107,13 +111,15 @@ pub unsafe fn rdma_getaddrinfo(
             }
         };
         result = 0;
-        // SAFETY: `link` is the address of `first` or of ai_next in the last entry, and no entry has been freed.
+        // SAFETY: `link` is the address of `first` or of ai_next in the last entry, and no entry has been
+        // freed.
         unsafe {
             link.write(info);
             link = addr_of_mut!((*info).ai_next);
         }
     }
-    // SAFETY: `found` was returned by getaddrinfo and is not used afterwards; the new entries have copies of the addresses.
+    // SAFETY: `found` was returned by getaddrinfo and is not used afterwards; the new entries have copies of
+    // the addresses.
     unsafe { libc::freeaddrinfo(found) };
     if result == 0 {
         // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
@@ -150,7 +156,8 @@ impl Hints {
         if hints.is_null() {
             return Ok(Self { flags: 0, family: 0, qp_type: rc, port_space: tcp, src: None, dst: None });
         }
-        // SAFETY: `hints` is not NULL, so it points to an rdma_addrinfo, which holds only integers and addresses; it is copied.
+        // SAFETY: `hints` is not NULL, so it points to an rdma_addrinfo, which holds only integers and
+        // addresses; it is copied.
         let given = unsafe { hints.read() };
         let (qp_type, port_space) = match (given.ai_qp_type, given.ai_port_space) {
             (0, 0) => (rc, tcp),
@@ -169,7 +176,8 @@ impl Hints {
             if len == 0 {
                 return Ok(None);
             }
-            // SAFETY: the length is not 0, so `addr` points to an address as long as its family needs (rdma_getaddrinfo(3)).
+            // SAFETY: the length is not 0, so `addr` points to an address as long as its family needs
+            // (rdma_getaddrinfo(3)).
             unsafe { read(addr) }.map(Some).map_err(|_| libc::EAI_FAMILY)
         };
         Ok(Self {
@@ -187,7 +195,8 @@ impl Hints {
     }
 }
 
-/// A copy of `value` in a block of calloc(3), which the program may free and replace, as with librdmacm. EAI_MEMORY.
+/// A copy of `value` in a block of calloc(3), which the program may free and replace, as with librdmacm.
+/// EAI_MEMORY.
 fn allocate<T: Copy>(value: T) -> Result<*mut T, c_int> {
     // SAFETY: calloc(3) takes any numbers.
     let block: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
@@ -212,7 +221,8 @@ fn make_info(
     };
     // SAFETY: all-zero is a valid rdma_addrinfo.
     let info = allocate(unsafe { std::mem::zeroed::<rdma_addrinfo>() })?;
-    // SAFETY: `info` is a block of an rdma_addrinfo that nothing else points to; each address in it is NULL or a block of its own.
+    // SAFETY: `info` is a block of an rdma_addrinfo that nothing else points to; each address in it is NULL
+    // or a block of its own.
     let filled = (|| unsafe {
         (*info).ai_flags = hints.flags & RAI_PASSIVE;
         (*info).ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr));
@@ -232,16 +242,18 @@ fn make_info(
     }
 }
 
-/// Frees a list of results: each entry, its addresses, its canonical names and the data of its route and its connection with free(3). So the
-/// program may replace them, or pass a list of its own, as far as they are blocks of malloc(3) or NULL, as with librdmacm.
+/// Frees a list of results: each entry, its addresses, its canonical names and the data of its route and its
+/// connection with free(3). So the program may replace them, or pass a list of its own, as far as they are
+/// blocks of malloc(3) or NULL, as with librdmacm.
 ///
 /// # Safety
 ///
 /// As for rdma_freeaddrinfo(3).
 pub unsafe fn rdma_freeaddrinfo(mut info: *mut rdma_addrinfo) {
     while !info.is_null() {
-        // SAFETY: `info` is an entry of a list that has not been freed and is not used afterwards; it is a block of malloc(3), and each of these
-        // fields is one or NULL (rdma_freeaddrinfo(3)). It is copied before it is freed.
+        // SAFETY: `info` is an entry of a list that has not been freed and is not used afterwards; it is a
+        // block of malloc(3), and each of these fields is one or NULL (rdma_freeaddrinfo(3)). It is copied
+        // before it is freed.
         unsafe {
             let entry = info.read();
             for block in [
@@ -299,7 +311,8 @@ mod tests {
 
     /// A copy of `value` as a program has it from malloc(3).
     fn malloced<T: Copy>(value: T) -> *mut T {
-        // SAFETY: the block is as large as `value` and aligned for every type, and it is written before it is used.
+        // SAFETY: the block is as large as `value` and aligned for every type, and it is written before it is
+        // used.
         unsafe {
             let block = libc::malloc(size_of::<T>()).cast::<T>();
             block.write(value);
@@ -311,8 +324,8 @@ mod tests {
     fn what_the_program_has_allocated_is_freed() {
         let address = |text: &str| to_storage(&text.parse().unwrap());
         let ((src, src_len), (dst, dst_len)) = (address("127.0.0.1:1"), address("[::1]:2"));
-        // SAFETY: all-zero is a valid rdma_addrinfo, each pointer is NULL or a block of malloc(3) that nothing else points to, and the list is
-        // freed once.
+        // SAFETY: all-zero is a valid rdma_addrinfo, each pointer is NULL or a block of malloc(3) that
+        // nothing else points to, and the list is freed once.
         unsafe {
             let mut own: rdma_addrinfo = std::mem::zeroed();
             own.ai_src_len = src_len;
@@ -333,7 +346,8 @@ mod tests {
     #[test]
     fn what_the_program_has_replaced_is_freed_once() {
         let mut res = null_mut();
-        // SAFETY: the hints are NULL and both names C strings. The old address is freed here and the new one is a block of malloc(3).
+        // SAFETY: the hints are NULL and both names C strings. The old address is freed here and the new one
+        // is a block of malloc(3).
         unsafe {
             assert_eq!(rdma_getaddrinfo(c"127.0.0.1".as_ptr(), c"7204".as_ptr(), null(), &mut res), 0);
             libc::free((*res).ai_dst_addr.cast());

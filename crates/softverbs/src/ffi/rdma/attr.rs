@@ -14,12 +14,13 @@ const PORT: c_int = 1 << 5;
 const REMOTE_WRITE: u32 = 1 << 1;
 const REMOTE_READ: u32 = 1 << 2;
 
-/// Stores the attributes, and which of them, that ibv_modify_qp(3) needs for a queue pair that the program has created itself and wants to
-/// bring to the state in `qp_state`.
+/// Stores the attributes, and which of them, that ibv_modify_qp(3) needs for a queue pair that the program
+/// has created itself and wants to bring to the state in `qp_state`.
 ///
-/// IBV_QP_ACCESS_FLAGS (remote writes and reads) and IBV_QP_PORT always; IBV_QP_STATE only for IBV_QPS_INIT before the connection is
-/// requested or accepted. The other transitions are made by rdma_connect and rdma_accept: with iWARP a queue pair has no state in which it
-/// could receive before it has its TCP connection. EINVAL: another state than INIT, RTR and RTS, or the identifier has no device yet.
+/// IBV_QP_ACCESS_FLAGS (remote writes and reads) and IBV_QP_PORT always; IBV_QP_STATE only for IBV_QPS_INIT
+/// before the connection is requested or accepted. The other transitions are made by rdma_connect and
+/// rdma_accept: with iWARP a queue pair has no state in which it could receive before it has its TCP
+/// connection. EINVAL: another state than INIT, RTR and RTS, or the identifier has no device yet.
 ///
 /// # Safety
 ///
@@ -33,8 +34,8 @@ pub unsafe fn rdma_init_qp_attr(
     if id.is_null() || qp_attr.is_null() || qp_attr_mask.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and `qp_state` has the state that the program wants
-    // (rdma_init_qp_attr(3)).
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and `qp_state` has the state
+    // that the program wants (rdma_init_qp_attr(3)).
     let (cm, bound, wanted) = unsafe {
         let bound = !addr_of!((*id).verbs).read().is_null();
         (&IdObject::own(id).cm, bound, addr_of!((*qp_attr).qp_state).read())

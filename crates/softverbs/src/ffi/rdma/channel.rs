@@ -39,8 +39,8 @@ pub(super) unsafe fn is_hidden(channel: *mut rdma_event_channel) -> bool {
     channel.is_null() || unsafe { ChannelObject::own(channel) }.hidden
 }
 
-/// Creates an event channel. Its descriptor is readable while an event is queued, and may be switched to O_NONBLOCK. EMFILE, ENFILE,
-/// ENOMEM.
+/// Creates an event channel. Its descriptor is readable while an event is queued, and may be switched to
+/// O_NONBLOCK. EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -58,7 +58,8 @@ pub unsafe fn rdma_create_event_channel() -> *mut rdma_event_channel {
 ///
 /// As for rdma_destroy_event_channel(3): all identifiers of the channel must have been destroyed or migrated.
 pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: `channel` was returned by rdma_create_event_channel and is not used afterwards (rdma_destroy_event_channel(3)).
+    // SAFETY: `channel` was returned by rdma_create_event_channel and is not used afterwards
+    // (rdma_destroy_event_channel(3)).
     unsafe { ChannelObject::free(channel) };
 }
 

@@ -16,10 +16,11 @@ use crate::cm::id::Id;
 use crate::ffi::context::owns;
 use crate::qp::{Qp, numbers};
 
-/// Listens for connect requests, which are reported as events, or fetched with [`super::rdma_get_request`]. EINVAL: the identifier is not
-/// bound, or in use. EADDRINUSE, EADDRNOTAVAIL: it shares its address, or the port of a wildcard address, with another one
-/// (RDMA_OPTION_ID_REUSEADDR), while a listener has its address alone. EMFILE, ENOMEM: the identifier is not bound any more, as after EADDRINUSE
-/// because of another process.
+/// Listens for connect requests, which are reported as events, or fetched with [`super::rdma_get_request`].
+/// EINVAL: the identifier is not bound, or in use. EADDRINUSE, EADDRNOTAVAIL: it shares its address, or the
+/// port of a wildcard address, with another one (RDMA_OPTION_ID_REUSEADDR), while a listener has its address
+/// alone. EMFILE, ENOMEM: the identifier is not bound any more, as after EADDRINUSE because of another
+/// process.
 ///
 /// # Safety
 ///
@@ -36,15 +37,19 @@ pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     finish(result)
 }
 
-/// Requests a connection. An event reports the outcome: ESTABLISHED, REJECTED (no program listens there, or it has rejected the request),
-/// UNREACHABLE (no route, or no response in time), CONNECT_ERROR. A synchronous identifier waits for it: ECONNREFUSED if it is rejected,
-/// ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if it is unreachable, or the errno in the event.
+/// Requests a connection. An event reports the outcome: ESTABLISHED, REJECTED (no program listens there, or
+/// it has rejected the request), UNREACHABLE (no route, or no response in time), CONNECT_ERROR. A synchronous
+/// identifier waits for it: ECONNREFUSED if it is rejected, ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if it is
+/// unreachable, or the errno in the event.
 ///
-/// The queue pair is that of rdma_create_qp, or one that the program has created with ibv_create_qp(3) and stored in the field `qp` of the
-/// identifier, or whose number is `qp_num` in the parameters. EINVAL: the identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of private data (in strict mode, 56). EMFILE. If the queue
-/// pair has had a connection before, the outcome is CONNECT_ERROR with EISCONN.
+/// The queue pair is that of rdma_create_qp, or one that the program has created with ibv_create_qp(3) and
+/// stored in the field `qp` of the identifier, or whose number is `qp_num` in the parameters. EINVAL: the
+/// identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of
+/// private data (in strict mode, 56). EMFILE. If the queue pair has had a connection before, the outcome is
+/// CONNECT_ERROR with EISCONN.
 ///
-/// A TCP connection that is refused is tried again for up to 62 ms before that is the outcome: the remote program may be about to listen.
+/// A TCP connection that is refused is tried again for up to 62 ms before that is the outcome: the remote
+/// program may be about to listen.
 ///
 /// # Safety
 ///
@@ -61,7 +66,8 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
         // SAFETY: `id` has not been destroyed (rdma_connect(3)).
         unsafe { sync::prepare(id) }?;
         own.connect(qp, param.into(), |source| {
-            // SAFETY: `id` has not been destroyed (rdma_connect(3)). The program does not read this field during the call.
+            // SAFETY: `id` has not been destroyed (rdma_connect(3)). The program does not read this field
+            // during the call.
             unsafe {
                 let src = addr_of_mut!((*id).route.addr.__bindgen_anon_1.src_storage);
                 src.write(addr::to_storage(source).0);
@@ -72,12 +78,13 @@ pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> 
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
-/// The queue pair of an identifier: the one of rdma_create_qp, one that the program has stored in the C structure, or one that it has created
-/// and names by its number.
+/// The queue pair of an identifier: the one of rdma_create_qp, one that the program has stored in the C
+/// structure, or one that it has created and names by its number.
 ///
 /// # Safety
 ///
-/// `id` must be the identifier that `own` belongs to, not destroyed, and its field `qp` NULL or a queue pair that has not been destroyed.
+/// `id` must be the identifier that `own` belongs to, not destroyed, and its field `qp` NULL or a queue pair
+/// that has not been destroyed.
 unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc<Qp>> {
     if let Some(qp) = own.qp() {
         return Some(qp);
@@ -95,9 +102,10 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc
     Some(qp)
 }
 
-/// Accepts a connect request. The ESTABLISHED event is generated when the first FPDU of the initiator arrives, or immediately if the
-/// initiator has not announced one; a synchronous identifier waits for it. The queue pair is as for [`rdma_connect`]. EINVAL: there is no
-/// connect request or no queue pair, or more than 251 bytes of private data (in strict mode, 196). ECONNRESET: the peer has closed the connection. EMFILE.
+/// Accepts a connect request. The ESTABLISHED event is generated when the first FPDU of the initiator
+/// arrives, or immediately if the initiator has not announced one; a synchronous identifier waits for it. The
+/// queue pair is as for [`rdma_connect`]. EINVAL: there is no connect request or no queue pair, or more than
+/// 251 bytes of private data (in strict mode, 196). ECONNRESET: the peer has closed the connection. EMFILE.
 ///
 /// # Safety
 ///
@@ -119,7 +127,8 @@ pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
-/// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data (in strict mode, 148).
+/// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data (in
+/// strict mode, 148).
 ///
 /// # Safety
 ///
@@ -145,8 +154,8 @@ pub unsafe fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, 
     unsafe { rdma_reject(id, private_data, len) }
 }
 
-/// Completes an active connection whose queue pair is not the identifier's. With iWARP it is established already, so nothing is left to do.
-/// EINVAL: the identifier has a queue pair, or no connection.
+/// Completes an active connection whose queue pair is not the identifier's. With iWARP it is established
+/// already, so nothing is left to do. EINVAL: the identifier has a queue pair, or no connection.
 ///
 /// # Safety
 ///
@@ -157,8 +166,9 @@ pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     finish(if own.is_connected() && qp.is_null() { Ok(()) } else { Err(libc::EINVAL) })
 }
 
-/// Takes note of an asynchronous event of the queue pair, which changes nothing: iWARP connections are established by their first message.
-/// EINVAL: the identifier has neither requested nor accepted a connection.
+/// Takes note of an asynchronous event of the queue pair, which changes nothing: iWARP connections are
+/// established by their first message. EINVAL: the identifier has neither requested nor accepted a
+/// connection.
 ///
 /// # Safety
 ///
@@ -169,8 +179,9 @@ pub unsafe fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type::Type) -> 
     finish(if own.has_begun() { Ok(()) } else { Err(libc::EINVAL) })
 }
 
-/// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED event; a synchronous identifier
-/// waits for it. Does nothing if the connection has already ended. EINVAL: the identifier never had a connection.
+/// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED
+/// event; a synchronous identifier waits for it. Does nothing if the connection has already ended. EINVAL:
+/// the identifier never had a connection.
 ///
 /// # Safety
 ///

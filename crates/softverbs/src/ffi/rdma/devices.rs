@@ -9,7 +9,8 @@ use crate::ffi::context;
 
 type List = [*mut ibv_context; 2];
 
-/// The devices that rdma_cm has: the software device. The list ends with NULL; its length is stored in `num_devices` unless that is NULL.
+/// The devices that rdma_cm has: the software device. The list ends with NULL; its length is stored in
+/// `num_devices` unless that is NULL.
 ///
 /// # Safety
 ///

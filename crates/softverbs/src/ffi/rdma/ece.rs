@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Enhanced connection establishment, which vendors of InfiniBand adapters negotiate in fields that the MPA frames of iWARP do not have.
+//! Enhanced connection establishment, which vendors of InfiniBand adapters negotiate in fields that the MPA
+//! frames of iWARP do not have.
 
 use libc::c_int;
 use rdma_sys::{ibv_ece, rdma_cm_id};
@@ -7,7 +8,8 @@ use std::ptr::addr_of;
 
 use super::finish;
 
-/// Takes the options of this side, which are not sent. EINVAL: the identifier has a queue pair, or there is no vendor, or `comp_mask` is not 0.
+/// Takes the options of this side, which are not sent. EINVAL: the identifier has a queue pair, or there is
+/// no vendor, or `comp_mask` is not 0.
 ///
 /// # Safety
 ///
@@ -16,7 +18,8 @@ pub unsafe fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_in
     if id.is_null() || ece.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `id` has not been destroyed, and `ece` points to an ibv_ece, which is copied (rdma_set_local_ece(3)).
+    // SAFETY: `id` has not been destroyed, and `ece` points to an ibv_ece, which is copied
+    // (rdma_set_local_ece(3)).
     let (given, qp) = unsafe { (ece.read(), addr_of!((*id).qp).read()) };
     let fits = qp.is_null() && given.vendor_id != 0 && given.comp_mask == 0;
     finish(if fits { Ok(()) } else { Err(libc::EINVAL) })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Endpoints: an identifier that is bound or has a route, with a queue pair or with the attributes for those of its connections.
+//! Endpoints: an identifier that is bound or has a route, with a queue pair or with the attributes for those
+//! of its connections.
 
 use libc::c_int;
 use rdma_sys::{
@@ -24,12 +25,14 @@ const TIMEOUT_MS: c_int = 2000;
 
 /// Creates a synchronous identifier from a result of [`super::rdma_getaddrinfo`].
 ///
-/// An active one is resolved and, with `attr`, has a queue pair as from [`rdma_create_qp`]. A passive one (RAI_PASSIVE in `ai_flags`) is
-/// bound, and `attr` and `pd` are kept for the identifiers of [`rdma_get_request`]. Without `attr`, `pd` is ignored. The type of the queue pair
-/// is `ai_qp_type`, whatever `attr` says. `ai_route` and `ai_connect` are data of InfiniBand and not used.
+/// An active one is resolved and, with `attr`, has a queue pair as from [`rdma_create_qp`]. A passive one
+/// (RAI_PASSIVE in `ai_flags`) is bound, and `attr` and `pd` are kept for the identifiers of
+/// [`rdma_get_request`]. Without `attr`, `pd` is ignored. The type of the queue pair is `ai_qp_type`,
+/// whatever `attr` says. `ai_route` and `ai_connect` are data of InfiniBand and not used.
 ///
-/// EOPNOTSUPP: `ai_qp_type` is not IBV_QPT_RC, or the port space is not RDMA_PS_TCP. EINVAL: an address is missing, or the protection domain
-/// belongs to another device. Else as for rdma_bind_addr, rdma_resolve_addr and rdma_create_qp. After an error `id` is as before.
+/// EOPNOTSUPP: `ai_qp_type` is not IBV_QPT_RC, or the port space is not RDMA_PS_TCP. EINVAL: an address is
+/// missing, or the protection domain belongs to another device. Else as for rdma_bind_addr, rdma_resolve_addr
+/// and rdma_create_qp. After an error `id` is as before.
 ///
 /// # Safety
 ///
@@ -43,7 +46,8 @@ pub unsafe fn rdma_create_ep(
     if id.is_null() || res.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `res` points to an rdma_addrinfo (rdma_create_ep(3)), which holds only integers and addresses; it is copied.
+    // SAFETY: `res` points to an rdma_addrinfo (rdma_create_ep(3)), which holds only integers and addresses;
+    // it is copied.
     let res = unsafe { res.read() };
     if res.ai_qp_type != ibv_qp_type::IBV_QPT_RC as c_int {
         return finish(Err(unsupported("endpoints with queue pairs other than IBV_QPT_RC")));
@@ -53,7 +57,8 @@ pub unsafe fn rdma_create_ep(
     if unsafe { rdma_create_id(null_mut(), &mut new, null_mut(), res.ai_port_space as u32) } != 0 {
         return -1;
     }
-    // SAFETY: `new` has just been created; `res`, `pd` and `attr` are as for rdma_create_ep(3), and `id` points to a pointer.
+    // SAFETY: `new` has just been created; `res`, `pd` and `attr` are as for rdma_create_ep(3), and `id`
+    // points to a pointer.
     unsafe {
         let result = set_up(new, &res, pd, attr);
         match result {
@@ -80,7 +85,8 @@ unsafe fn set_up(
 ) -> Result<(), Errno> {
     let src = if res.ai_src_len == 0 { null_mut() } else { res.ai_src_addr };
     let dst = if res.ai_dst_len == 0 { null_mut() } else { res.ai_dst_addr };
-    // SAFETY: `id` has just been created, the addresses are NULL or as long as `res` says, and `pd` and `attr` are as for rdma_create_ep(3).
+    // SAFETY: `id` has just been created, the addresses are NULL or as long as `res` says, and `pd` and
+    // `attr` are as for rdma_create_ep(3).
     unsafe {
         if res.ai_flags & RAI_PASSIVE != 0 {
             errno_of(rdma_bind_addr(id, src))?;
@@ -110,13 +116,15 @@ unsafe fn set_up(
     Ok(())
 }
 
-/// Destroys an identifier with its queue pair, its shared receive queue and the queues that were made for them.
+/// Destroys an identifier with its queue pair, its shared receive queue and the queues that were made for
+/// them.
 ///
 /// # Safety
 ///
 /// As for rdma_destroy_ep(3).
 pub unsafe fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and none of its objects is used any more (rdma_destroy_ep(3)).
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and none of its objects is used
+    // any more (rdma_destroy_ep(3)).
     unsafe {
         rdma_destroy_qp(id);
         rdma_destroy_srq(id);
@@ -124,11 +132,13 @@ pub unsafe fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// Waits for the next connect request of a listening synchronous identifier. The new identifier is synchronous as well, its field `event`
-/// has the request with its private data, and it has a queue pair if [`rdma_create_ep`] was given attributes; if that cannot be created, the
-/// request is rejected and the error is that of [`rdma_create_qp`].
+/// Waits for the next connect request of a listening synchronous identifier. The new identifier is
+/// synchronous as well, its field `event` has the request with its private data, and it has a queue pair if
+/// [`rdma_create_ep`] was given attributes; if that cannot be created, the request is rejected and the error
+/// is that of [`rdma_create_qp`].
 ///
-/// EINVAL: the identifier does not listen, or has a channel of the program. EAGAIN or EINTR, as a read of the descriptor fails.
+/// EINVAL: the identifier does not listen, or has a channel of the program. EAGAIN or EINTR, as a read of the
+/// descriptor fails.
 ///
 /// # Safety
 ///
@@ -137,7 +147,8 @@ pub unsafe fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id
     if listen.is_null() || id.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `listen` is an identifier of softverbs that has not been destroyed, and `id` points to a pointer (rdma_get_request(3)).
+    // SAFETY: `listen` is an identifier of softverbs that has not been destroyed, and `id` points to a
+    // pointer (rdma_get_request(3)).
     finish(unsafe { request(listen) }.map(|new| unsafe { id.write(new) }))
 }
 
@@ -145,7 +156,8 @@ pub unsafe fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id
 ///
 /// As for rdma_get_request(3).
 unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
-    // SAFETY: `listen` has not been destroyed, nor has its channel. The event has just been taken, and so has the identifier in it.
+    // SAFETY: `listen` has not been destroyed, nor has its channel. The event has just been taken, and so has
+    // the identifier in it.
     unsafe {
         let own = IdObject::own(listen);
         if !sync::waits(listen) || !own.cm.is_listening() {

@@ -19,7 +19,8 @@ use super::channel::{borrowed_queue, is_hidden};
 /// The C structure of an event, the private data that it points to, and its reason.
 type EventObject = Object<rdma_cm_event, (Vec<u8>, Option<String>)>;
 
-/// Why the connection attempt failed that this event reports; `None`: it reports no failure, or the reason is not known.
+/// Why the connection attempt failed that this event reports; `None`: it reports no failure, or the reason is
+/// not known.
 ///
 /// # Safety
 ///
@@ -30,8 +31,9 @@ pub unsafe fn event_reason<'a>(event: *mut rdma_cm_event) -> Option<&'a str> {
     reason.as_deref()
 }
 
-/// Gets the next event of a channel. A connect request has a new identifier, which is synchronous if the listening one is. EINVAL for
-/// NULL, and then takes no event; EAGAIN or EINTR, as a read of the descriptor fails.
+/// Gets the next event of a channel. A connect request has a new identifier, which is synchronous if the
+/// listening one is. EINVAL for NULL, and then takes no event; EAGAIN or EINTR, as a read of the descriptor
+/// fails.
 ///
 /// # Safety
 ///
@@ -40,7 +42,8 @@ pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *m
     if event.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed (rdma_get_cm_event(3)).
+    // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed
+    // (rdma_get_cm_event(3)).
     let taken = unsafe { take_event(channel) };
     // SAFETY: `event` is not NULL, so it points to a pointer for the result (rdma_get_cm_event(3)).
     finish(taken.map(|c| unsafe { event.write(c) }))
@@ -81,8 +84,8 @@ pub(super) unsafe fn try_take_event(channel: *mut rdma_event_channel) -> Option<
 unsafe fn present(channel: *mut rdma_event_channel, queue: &Channel, mut taken: Event) -> *mut rdma_cm_event {
     let about = taken.id as *mut rdma_cm_id;
     match taken.request.take().filter(|_| id::is_connect_request(&taken)) {
-        // SAFETY: `about` is the listening identifier, which has not been destroyed: rdma_destroy_id withdraws the events of an
-        // identifier. `channel` has not been destroyed.
+        // SAFETY: `about` is the listening identifier, which has not been destroyed: rdma_destroy_id
+        // withdraws the events of an identifier. `channel` has not been destroyed.
         Some(request) => unsafe {
             let context = addr_of!((*about).context).read();
             let on = (!is_hidden(channel)).then(|| (channel, queue.clone()));

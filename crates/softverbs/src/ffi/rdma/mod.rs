@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! rdma_cm: event channels, communication identifiers and connections.
 //!
-//! Names, signatures and error conventions are those of the manual pages of librdmacm (`rdma_connect(3)` and so on): 0, or -1 and errno.
-//! An identifier without an event channel of the program is synchronous. Difference: an identifier with unacknowledged events can be
-//! destroyed.
+//! Names, signatures and error conventions are those of the manual pages of librdmacm (`rdma_connect(3)` and
+//! so on): 0, or -1 and errno. An identifier without an event channel of the program is synchronous.
+//! Difference: an identifier with unacknowledged events can be destroyed.
 
 mod addrinfo;
 mod attr;

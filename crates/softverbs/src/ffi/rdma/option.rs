@@ -17,17 +17,19 @@ const IB_PATH: c_int = 1;
 
 /// Sets an option of an identifier. At level RDMA_OPTION_ID:
 ///
-/// - RDMA_OPTION_ID_TOS (`uint8_t`): the type of service of the IPv4 packets and the traffic class of the IPv6 packets that the identifier
-///   sends; of a listening one also those of the connections that it accepts from then on. It does not change a connection.
-/// - RDMA_OPTION_ID_REUSEADDR (`int`): the identifier can have the same address and port as others that have the option; see
-///   [`super::rdma_bind_addr`]. It ends when the identifier listens. EINVAL if the identifier listens, or is bound and the value is 0.
-/// - RDMA_OPTION_ID_AFONLY (`int`): an identifier that listens on the IPv6 wildcard address does not take (or, with 0, takes) connections
-///   over IPv4. EINVAL if it is bound: a TCP socket cannot be changed then.
-/// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`): ibv_query_qp(3) returns it as the attribute `timeout` of a queue pair that is connected
-///   afterwards. It has no other effect: TCP measures when to retransmit.
+/// - RDMA_OPTION_ID_TOS (`uint8_t`): the type of service of the IPv4 packets and the traffic class of the
+///   IPv6 packets that the identifier sends; of a listening one also those of the connections that it accepts
+///   from then on. It does not change a connection.
+/// - RDMA_OPTION_ID_REUSEADDR (`int`): the identifier can have the same address and port as others that have
+///   the option; see [`super::rdma_bind_addr`]. It ends when the identifier listens. EINVAL if the identifier
+///   listens, or is bound and the value is 0.
+/// - RDMA_OPTION_ID_AFONLY (`int`): an identifier that listens on the IPv6 wildcard address does not take
+///   (or, with 0, takes) connections over IPv4. EINVAL if it is bound: a TCP socket cannot be changed then.
+/// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`): ibv_query_qp(3) returns it as the attribute `timeout` of a queue
+///   pair that is connected afterwards. It has no other effect: TCP measures when to retransmit.
 ///
-/// EINVAL: the value is missing or has another size, and for RDMA_OPTION_IB_PATH, since iWARP has no path records. ENOSYS: any other
-/// option or level.
+/// EINVAL: the value is missing or has another size, and for RDMA_OPTION_IB_PATH, since iWARP has no path
+/// records. ENOSYS: any other option or level.
 ///
 /// # Safety
 ///

@@ -23,7 +23,8 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// In strict mode: EINVAL for more bytes than an adapter carries. A process is told once for each kind of message.
+    /// In strict mode: EINVAL for more bytes than an adapter carries. A process is told once for each kind of
+    /// message.
     fn check(self, len: usize, mode: Strict) -> Result<(), Errno> {
         static PLACES: Places = Places::new();
         let (rule, most, call) = match self {
@@ -65,8 +66,9 @@ impl From<Param> for Params {
     }
 }
 
-/// Reads connection parameters. NULL selects the defaults of librdmacm: as many reads as the device permits, and messages wait for receives
-/// without a limit. EINVAL if there is more private data than [`MAX_PRIVATE_DATA`], or in strict mode than an adapter sends with such a message.
+/// Reads connection parameters. NULL selects the defaults of librdmacm: as many reads as the device permits,
+/// and messages wait for receives without a limit. EINVAL if there is more private data than
+/// [`MAX_PRIVATE_DATA`], or in strict mode than an adapter sends with such a message.
 ///
 /// # Safety
 ///
@@ -81,7 +83,8 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param, carrier: Carrier)
             qp_num: 0,
         });
     }
-    // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an address; it is copied.
+    // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an
+    // address; it is copied.
     let given = unsafe { param.read() };
     // SAFETY: `private_data` points to `private_data_len` bytes (rdma_connect(3)).
     let private_data = unsafe { read_private_data(given.private_data, given.private_data_len, carrier) }?;
@@ -110,7 +113,8 @@ pub(super) unsafe fn read_private_data(
     }
     carrier.check(len, strict::mode())?;
     let mut bytes = vec![0u8; len];
-    // SAFETY: unless `len` is 0 and nothing is copied, `data` is not NULL and thus readable for `len` bytes; `bytes` has as many.
+    // SAFETY: unless `len` is 0 and nothing is copied, `data` is not NULL and thus readable for `len` bytes;
+    // `bytes` has as many.
     unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), len) };
     Ok(bytes)
 }

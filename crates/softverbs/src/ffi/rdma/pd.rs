@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The default protection domain: one for the device, for identifiers whose program gives none (rdma_create_qp(3)).
+//! The default protection domain: one for the device, for identifiers whose program gives none
+//! (rdma_create_qp(3)).
 
 use once_cell::race::OnceBox;
 use rdma_sys::ibv_pd;
@@ -9,8 +10,8 @@ use crate::ffi::verbs;
 
 struct Default(*mut ibv_pd);
 
-// SAFETY: the address is set once, before the value is shared, and what it points to is used by functions of verbs only, which are
-// thread-safe.
+// SAFETY: the address is set once, before the value is shared, and what it points to is used by functions of
+// verbs only, which are thread-safe.
 unsafe impl Send for Default {}
 // SAFETY: as for Send; a shared reference gives no more access than the address.
 unsafe impl Sync for Default {}
@@ -18,7 +19,8 @@ unsafe impl Sync for Default {}
 impl Drop for Default {
     /// Of two threads that make it at the same time one keeps its own; it drops the other one.
     fn drop(&mut self) {
-        // SAFETY: it was returned by ibv_alloc_pd in `default_pd`. The value in `DEFAULT` is never dropped, so nobody has seen this address.
+        // SAFETY: it was returned by ibv_alloc_pd in `default_pd`. The value in `DEFAULT` is never dropped,
+        // so nobody has seen this address.
         unsafe { verbs::ibv_dealloc_pd(self.0) };
     }
 }

@@ -28,17 +28,19 @@ pub(super) unsafe fn connection_of(qp: *mut ibv_qp) -> Arc<Qp> {
     unsafe { verbs::QpObject::own(qp) }.qp.clone()
 }
 
-/// Creates the queue pair of an identifier, as `create_qp` in [`crate::verbs`]; its state is INIT, in which it takes receives. What `attr`
-/// leaves open is completed, and stored in it:
+/// Creates the queue pair of an identifier, as `create_qp` in [`crate::verbs`]; its state is INIT, in which
+/// it takes receives. What `attr` leaves open is completed, and stored in it:
 ///
 /// - without a protection domain: that of the identifier, or the default one of the device;
-/// - without a completion queue: that of the identifier, or a new one, with a channel, of as many entries as the queue pair has requests of
-///   this kind. The new ones are stored in the identifier (`send_cq`, `send_cq_channel`, `recv_cq`, `recv_cq_channel`), their context is the
-///   identifier, and [`rdma_destroy_qp`] destroys them;
+/// - without a completion queue: that of the identifier, or a new one, with a channel, of as many entries as
+///   the queue pair has requests of this kind. The new ones are stored in the identifier (`send_cq`,
+///   `send_cq_channel`, `recv_cq`, `recv_cq_channel`), their context is the identifier, and
+///   [`rdma_destroy_qp`] destroys them;
 /// - without a shared receive queue: that of the identifier, if it has one.
 ///
-/// EINVAL also if the identifier has no device yet or has a queue pair, if an object belongs to another device, and if a completion queue
-/// is not the one that the identifier has. EMFILE, ENFILE, ENOMEM. After an error `attr` and the identifier are as before.
+/// EINVAL also if the identifier has no device yet or has a queue pair, if an object belongs to another
+/// device, and if a completion queue is not the one that the identifier has. EMFILE, ENFILE, ENOMEM. After an
+/// error `attr` and the identifier are as before.
 ///
 /// # Safety
 ///
@@ -78,7 +80,8 @@ pub unsafe fn rdma_create_qp(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ib
     finish(result)
 }
 
-/// The completion queue that the program gives, in the attributes or in the identifier; NULL if one has to be made. EINVAL if these differ.
+/// The completion queue that the program gives, in the attributes or in the identifier; NULL if one has to be
+/// made. EINVAL if these differ.
 fn given_cq(attr: *mut ibv_cq, id: *mut ibv_cq) -> Result<*mut ibv_cq, Errno> {
     match (attr.is_null(), id.is_null()) {
         (true, _) => Ok(id),
@@ -92,7 +95,8 @@ fn given_cq(attr: *mut ibv_cq, id: *mut ibv_cq) -> Result<*mut ibv_cq, Errno> {
 ///
 /// # Safety
 ///
-/// `id` must be an identifier of softverbs that has not been destroyed, and `attr` as for rdma_create_qp_ex(3).
+/// `id` must be an identifier of softverbs that has not been destroyed, and `attr` as for
+/// rdma_create_qp_ex(3).
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     // SAFETY: `id` has not been destroyed, and no other thread uses it at this time (rdma_create_qp(3)).
     let (own, verbs, c) = unsafe { (IdObject::own(id), addr_of!((*id).verbs).read(), id.read()) };
@@ -113,7 +117,8 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
         return Err(libc::EINVAL);
     }
     let mut made = Made::default();
-    // SAFETY: `verbs` is the context of `id`; the objects in `attr` are of softverbs, and `qp` has just been created.
+    // SAFETY: `verbs` is the context of `id`; the objects in `attr` are of softverbs, and `qp` has just been
+    // created.
     let created = unsafe {
         (|| {
             if attr.send_cq.is_null() {
@@ -128,8 +133,8 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
     };
     match created {
         Ok(qp) => {
-            // SAFETY: `qp` has just been created and `id` has not been destroyed. The program does not read these fields before this function
-            // has returned.
+            // SAFETY: `qp` has just been created and `id` has not been destroyed. The program does not read
+            // these fields before this function has returned.
             unsafe {
                 verbs::enter_init(qp);
                 own.cm.set_qp(Some(connection_of(qp)));
@@ -141,21 +146,24 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
             Ok(())
         }
         Err(e) => {
-            // SAFETY: the program has not seen these queues, and `id` has not been destroyed; it had no queues in their place.
+            // SAFETY: the program has not seen these queues, and `id` has not been destroyed; it had no
+            // queues in their place.
             unsafe { made.destroy(id) };
             Err(e)
         }
     }
 }
 
-/// Destroys the queue pair of an identifier, if it has one, and the completion queues and channels that were made for it.
+/// Destroys the queue pair of an identifier, if it has one, and the completion queues and channels that were
+/// made for it.
 ///
 /// # Safety
 ///
 /// As for rdma_destroy_qp(3).
 pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and its queue pair and the queues made for it are not used any
-    // more (rdma_destroy_qp(3)). Its field `qp` is NULL or a queue pair of softverbs.
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and its queue pair and the
+    // queues made for it are not used any more (rdma_destroy_qp(3)). Its field `qp` is NULL or a queue pair
+    // of softverbs.
     unsafe {
         let qp = addr_of!((*id).qp).read();
         if qp.is_null() {

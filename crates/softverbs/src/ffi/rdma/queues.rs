@@ -16,7 +16,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// A queue whose context is the identifier, as the inline functions of `rdma_verbs.h` expect. EINVAL, EMFILE, ENFILE, ENOMEM.
+    /// A queue whose context is the identifier, as the inline functions of `rdma_verbs.h` expect. EINVAL,
+    /// EMFILE, ENFILE, ENOMEM.
     ///
     /// # Safety
     ///
@@ -25,7 +26,8 @@ impl Queue {
         if entries > MAX_CQE {
             return Err(libc::EINVAL);
         }
-        // SAFETY: `verbs` is the context of an identifier of softverbs, and the channel has just been created and is destroyed once.
+        // SAFETY: `verbs` is the context of an identifier of softverbs, and the channel has just been created
+        // and is destroyed once.
         unsafe {
             let channel = verbs::ibv_create_comp_channel(verbs);
             if channel.is_null() {
@@ -56,8 +58,8 @@ impl Queue {
     }
 }
 
-/// Those of one identifier. Dropping it leaves them to the program, which has destroyed the queue pair in another way than with
-/// rdma_destroy_qp(3), and perhaps them as well.
+/// Those of one identifier. Dropping it leaves them to the program, which has destroyed the queue pair in
+/// another way than with rdma_destroy_qp(3), and perhaps them as well.
 #[derive(Default)]
 pub(super) struct Made {
     send: Option<Queue>,
@@ -101,7 +103,8 @@ impl Made {
     ///
     /// `id` must be an identifier of softverbs that has not been destroyed.
     pub(super) unsafe fn show(&self, id: *mut rdma_cm_id) {
-        // SAFETY: `id` has not been destroyed. The program does not read these fields before the function that sets them has returned.
+        // SAFETY: `id` has not been destroyed. The program does not read these fields before the function
+        // that sets them has returned.
         unsafe {
             if let Some(queue) = &self.send {
                 addr_of_mut!((*id).send_cq).write(queue.cq);
@@ -120,7 +123,8 @@ impl Made {
     ///
     /// As for [`Self::show`], and the program must not use them any more.
     pub(super) unsafe fn destroy(self, id: *mut rdma_cm_id) {
-        // SAFETY: the caller guarantees that `id` has not been destroyed and that the program does not use the queues any more.
+        // SAFETY: the caller guarantees that `id` has not been destroyed and that the program does not use
+        // the queues any more.
         unsafe {
             if let Some(queue) = self.send {
                 addr_of_mut!((*id).send_cq).write(null_mut());

@@ -11,11 +11,12 @@ use crate::ffi::unsupported;
 use crate::ffi::verbs;
 use crate::sys::{self, Errno};
 
-/// Creates the shared receive queue of an identifier, for the queue pair that is created on it afterwards and for others. With `pd` NULL
-/// that of the identifier is used, or the default one of the device. The actual attributes are stored in `attr`.
+/// Creates the shared receive queue of an identifier, for the queue pair that is created on it afterwards and
+/// for others. With `pd` NULL that of the identifier is used, or the default one of the device. The actual
+/// attributes are stored in `attr`.
 ///
-/// EINVAL: the identifier has no device yet, or has a shared receive queue, or the protection domain belongs to another device, and as for
-/// ibv_create_srq(3). ENOMEM.
+/// EINVAL: the identifier has no device yet, or has a shared receive queue, or the protection domain belongs
+/// to another device, and as for ibv_create_srq(3). ENOMEM.
 ///
 /// # Safety
 ///
@@ -28,8 +29,8 @@ pub unsafe fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut i
     finish(unsafe { create(id, pd, attr) })
 }
 
-/// As [`rdma_create_srq`]; `attr` must name the type (IBV_SRQ_INIT_ATTR_TYPE), else EINVAL. EOPNOTSUPP for other types than
-/// IBV_SRQT_BASIC: iWARP has neither XRC nor tag matching.
+/// As [`rdma_create_srq`]; `attr` must name the type (IBV_SRQ_INIT_ATTR_TYPE), else EINVAL. EOPNOTSUPP for
+/// other types than IBV_SRQT_BASIC: iWARP has neither XRC nor tag matching.
 ///
 /// # Safety
 ///
@@ -66,8 +67,8 @@ pub unsafe fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_at
 ///
 /// As for rdma_create_srq(3); neither `id` nor `attr` is NULL.
 unsafe fn create(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> Result<(), Errno> {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed and that no other thread uses at this time, `pd` is NULL or has
-    // not been deallocated (rdma_create_srq(3)); its `context` never changes.
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed and that no other thread uses at
+    // this time, `pd` is NULL or has not been deallocated (rdma_create_srq(3)); its `context` never changes.
     unsafe {
         let c = id.read();
         if c.verbs.is_null() || !c.srq.is_null() {
@@ -95,8 +96,8 @@ unsafe fn create(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ibv_srq_init_a
 ///
 /// As for rdma_destroy_srq(3).
 pub unsafe fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed. Its field `srq` is NULL or a shared receive queue that the
-    // program does not use any more (rdma_destroy_srq(3)).
+    // SAFETY: `id` is an identifier of softverbs that has not been destroyed. Its field `srq` is NULL or a
+    // shared receive queue that the program does not use any more (rdma_destroy_srq(3)).
     unsafe {
         let srq = addr_of!((*id).srq).read();
         if !srq.is_null() && verbs::ibv_destroy_srq(srq) == 0 {

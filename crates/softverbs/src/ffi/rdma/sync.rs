@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Synchronous identifiers (rdma_create_id(3) with a NULL channel, rdma_create_ep(3)): the channel that each has for itself, and how its
-//! functions wait.
+//! Synchronous identifiers (rdma_create_id(3) with a NULL channel, rdma_create_ep(3)): the channel that each
+//! has for itself, and how its functions wait.
 //!
-//! Resolving takes no time, so it needs no channel; one is made when the identifier listens, connects or accepts. The field `channel` of
-//! the C structure is NULL until then. A program may poll the descriptor of the channel, and take events from it.
+//! Resolving takes no time, so it needs no channel; one is made when the identifier listens, connects or
+//! accepts. The field `channel` of the C structure is NULL until then. A program may poll the descriptor of
+//! the channel, and take events from it.
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_event_channel};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
@@ -23,18 +24,20 @@ use rdma_cm_event_type::{
 ///
 /// `id` must be an identifier of softverbs that has not been destroyed.
 pub(super) unsafe fn waits(id: *mut rdma_cm_id) -> bool {
-    // SAFETY: `id` has not been destroyed. Its channel is NULL, its own, or one of the program, which has not been destroyed before the
-    // identifier (rdma_destroy_event_channel(3)).
+    // SAFETY: `id` has not been destroyed. Its channel is NULL, its own, or one of the program, which has not
+    // been destroyed before the identifier (rdma_destroy_event_channel(3)).
     unsafe { is_hidden(addr_of!((*id).channel).read()) }
 }
 
-/// Makes the channel of a synchronous identifier that is about to have events. Nothing to do for others. EMFILE, ENFILE, ENOMEM.
+/// Makes the channel of a synchronous identifier that is about to have events. Nothing to do for others.
+/// EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
 /// As for [`waits`].
 pub(super) unsafe fn prepare(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: `id` has not been destroyed, and only one thread at a time makes it begin something. The channel has just been created.
+    // SAFETY: `id` has not been destroyed, and only one thread at a time makes it begin something. The
+    // channel has just been created.
     unsafe {
         if addr_of!((*id).channel).read().is_null() {
             let channel = create_hidden()?;
@@ -45,11 +48,13 @@ pub(super) unsafe fn prepare(id: *mut rdma_cm_id) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Destroys the channel of a synchronous identifier. Nothing to do for a channel of the program, and for NULL.
+/// Destroys the channel of a synchronous identifier. Nothing to do for a channel of the program, and for
+/// NULL.
 ///
 /// # Safety
 ///
-/// `channel` must be NULL or not have been destroyed; if it belongs to an identifier, that must not use it any more.
+/// `channel` must be NULL or not have been destroyed; if it belongs to an identifier, that must not use it
+/// any more.
 pub(super) unsafe fn drop_channel(channel: *mut rdma_event_channel) {
     // SAFETY: `channel` has not been destroyed, and its identifier does not use it any more.
     unsafe {
@@ -65,8 +70,8 @@ pub(super) unsafe fn drop_channel(channel: *mut rdma_event_channel) {
 ///
 /// As for [`waits`]; the program must not use that event any more.
 pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
-    // SAFETY: `id` has not been destroyed. The field has NULL or an event that this module has stored there and that has not been
-    // acknowledged.
+    // SAFETY: `id` has not been destroyed. The field has NULL or an event that this module has stored there
+    // and that has not been acknowledged.
     unsafe { keep_event(id, null_mut()) };
 }
 
@@ -86,8 +91,9 @@ pub(super) unsafe fn keep_event(id: *mut rdma_cm_id, event: *mut rdma_cm_event) 
     }
 }
 
-/// Waits for the outcome of rdma_connect or rdma_accept, if the identifier is synchronous. The errno of a failure is the one of its event,
-/// ECONNREFUSED for a rejection. EINTR; then the operation goes on. The thread may be cancelled while it waits.
+/// Waits for the outcome of rdma_connect or rdma_accept, if the identifier is synchronous. The errno of a
+/// failure is the one of its event, ECONNREFUSED for a rejection. EINTR; then the operation goes on. The
+/// thread may be cancelled while it waits.
 ///
 /// # Safety
 ///
@@ -111,7 +117,8 @@ fn is_outcome(kind: rdma_cm_event_type::Type) -> bool {
     )
 }
 
-/// Waits for the end of the connection of a synchronous identifier, which will be reported. As for [`outcome`].
+/// Waits for the end of the connection of a synchronous identifier, which will be reported. As for
+/// [`outcome`].
 ///
 /// # Safety
 ///
@@ -122,8 +129,9 @@ pub(super) unsafe fn end(id: *mut rdma_cm_id) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Waits for an event of one of these kinds, which becomes the last one of the identifier; what is queued before it is acknowledged.
-/// Returns kind and status, `None` for an identifier with a channel of the program.
+/// Waits for an event of one of these kinds, which becomes the last one of the identifier; what is queued
+/// before it is acknowledged. Returns kind and status, `None` for an identifier with a channel of the
+/// program.
 ///
 /// # Safety
 ///
@@ -132,7 +140,8 @@ unsafe fn next(
     id: *mut rdma_cm_id,
     of: fn(rdma_cm_event_type::Type) -> bool,
 ) -> Result<Option<(rdma_cm_event_type::Type, i32)>, Errno> {
-    // SAFETY: `id` has not been destroyed, nor has its channel. The event has just been taken; nobody else knows it.
+    // SAFETY: `id` has not been destroyed, nor has its channel. The event has just been taken; nobody else
+    // knows it.
     unsafe {
         if !waits(id) {
             return Ok(None);
@@ -149,7 +158,8 @@ unsafe fn next(
     }
 }
 
-/// Takes what is queued for a synchronous identifier whose connection is over; the last one becomes its last event.
+/// Takes what is queued for a synchronous identifier whose connection is over; the last one becomes its last
+/// event.
 ///
 /// # Safety
 ///
@@ -171,8 +181,9 @@ pub(super) unsafe fn drain(id: *mut rdma_cm_id) {
 ///
 /// As for rdma_migrate_id(3).
 pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Result<(), Errno> {
-    // SAFETY: `id` is an identifier of softverbs and `to` NULL or an event channel of softverbs; neither has been destroyed
-    // (rdma_migrate_id(3)). `channel` is a field that only functions of rdma_cm write, and its former value is not used after `migrate`.
+    // SAFETY: `id` is an identifier of softverbs and `to` NULL or an event channel of softverbs; neither has
+    // been destroyed (rdma_migrate_id(3)). `channel` is a field that only functions of rdma_cm write, and its
+    // former value is not used after `migrate`.
     unsafe {
         let cm = &IdObject::own(id).cm;
         let from = addr_of!((*id).channel).read();

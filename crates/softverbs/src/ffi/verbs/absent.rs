@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What iWARP, or a device without a kernel driver, does not have. Every function says so in the log, once for each call.
+//! What iWARP, or a device without a kernel driver, does not have. Every function says so in the log, once
+//! for each call.
 //!
-//! The results are those of the manual pages: NULL with errno, or an errno value. There are no objects that the destroying functions could be
-//! given, so they answer EINVAL or do nothing.
+//! The results are those of the manual pages: NULL with errno, or an errno value. There are no objects that
+//! the destroying functions could be given, so they answer EINVAL or do nothing.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_context, ibv_dm, ibv_gid, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};

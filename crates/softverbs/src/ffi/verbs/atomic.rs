@@ -11,14 +11,15 @@ use crate::sys::Errno;
 /// Bytes of the word, and of the memory for its previous value.
 const WORD: u32 = 8;
 
-/// Reads a work request with IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD. EINVAL: it does not have exactly one scatter/gather
-/// entry of exactly 8 bytes, or the queue pair permits none.
+/// Reads a work request with IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD. EINVAL: it does not
+/// have exactly one scatter/gather entry of exactly 8 bytes, or the queue pair permits none.
 ///
-/// The remote word must be aligned to 8 bytes; the target checks that, and the completion has the status IBV_WC_REM_INV_REQ_ERR if it is not,
-/// or if the target knows no atomic operations, which are an extension of iWARP (RFC 7306). The status is IBV_WC_REM_ACCESS_ERR if the region
-/// or window has no IBV_ACCESS_REMOTE_ATOMIC, is another one or is not mapped, IBV_WC_LOC_PROT_ERR if the entry may not be written, and
-/// IBV_WC_LOC_QP_OP_ERR if the connection was set up without outstanding reads (initiator_depth 0). The connection then ends.
-/// IBV_SEND_INLINE is ignored, as for RDMA Read, except in strict mode.
+/// The remote word must be aligned to 8 bytes; the target checks that, and the completion has the status
+/// IBV_WC_REM_INV_REQ_ERR if it is not, or if the target knows no atomic operations, which are an extension
+/// of iWARP (RFC 7306). The status is IBV_WC_REM_ACCESS_ERR if the region or window has no
+/// IBV_ACCESS_REMOTE_ATOMIC, is another one or is not mapped, IBV_WC_LOC_PROT_ERR if the entry may not be
+/// written, and IBV_WC_LOC_QP_OP_ERR if the connection was set up without outstanding reads (initiator_depth
+/// 0). The connection then ends. IBV_SEND_INLINE is ignored, as for RDMA Read, except in strict mode.
 ///
 /// # Safety
 ///
@@ -30,8 +31,8 @@ pub(crate) unsafe fn read_atomic_wr(
     signal_all: bool,
     max_sge: u32,
 ) -> Result<SendWr, Errno> {
-    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one. Atomic operations use the
-    // member `atomic` of the union.
+    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
+    // one. Atomic operations use the member `atomic` of the union.
     let (wr_id, flags, list, count, atomic) = unsafe {
         (
             addr_of!((*wr).wr_id).read(),

@@ -25,8 +25,8 @@ pub(crate) struct ChannelOwn {
 
 pub(crate) type ChannelObject = Object<ibv_comp_channel, ChannelOwn>;
 
-/// Creates a completion channel. Its descriptor is readable while an event is queued, and may be switched to O_NONBLOCK. EINVAL, EMFILE,
-/// ENFILE, ENOMEM.
+/// Creates a completion channel. Its descriptor is readable while an event is queued, and may be switched to
+/// O_NONBLOCK. EINVAL, EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -47,17 +47,19 @@ pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
 ///
 /// As for ibv_destroy_comp_channel(3).
 pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed (ibv_destroy_comp_channel(3)).
+    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed
+    // (ibv_destroy_comp_channel(3)).
     if !lock(&unsafe { ChannelObject::own(channel) }.users).is_empty() {
         return libc::EBUSY;
     }
-    // SAFETY: the program does not use `channel` any more (ibv_destroy_comp_channel(3)), and no queue refers to it: `users` is empty.
+    // SAFETY: the program does not use `channel` any more (ibv_destroy_comp_channel(3)), and no queue refers
+    // to it: `users` is empty.
     unsafe { ChannelObject::free(channel) };
     0
 }
 
-/// Gets the next event of a completion channel: the completion queue and its context. -1 and errno EAGAIN or EINTR, as a read of the
-/// descriptor fails.
+/// Gets the next event of a completion channel: the completion queue and its context. -1 and errno EAGAIN or
+/// EINTR, as a read of the descriptor fails.
 ///
 /// # Safety
 ///
@@ -67,7 +69,8 @@ pub unsafe fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed (ibv_get_cq_event(3)).
+    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed
+    // (ibv_get_cq_event(3)).
     let own = unsafe { ChannelObject::own(channel) };
     let _whole = Whole::new();
     let mut watches = Watches::new();
@@ -83,8 +86,8 @@ pub unsafe fn ibv_get_cq_event(
     match taken {
         Ok(handle) => {
             let from = handle as *mut ibv_cq;
-            // SAFETY: `cq` and `cq_context` point to pointers for the results (ibv_get_cq_event(3)). `from` has not been destroyed:
-            // ibv_destroy_cq withdraws the events of the queue.
+            // SAFETY: `cq` and `cq_context` point to pointers for the results (ibv_get_cq_event(3)). `from`
+            // has not been destroyed: ibv_destroy_cq withdraws the events of the queue.
             unsafe {
                 cq.write(from);
                 cq_context.write(addr_of!((*from).cq_context).read());
@@ -104,8 +107,8 @@ pub unsafe fn ibv_get_cq_event(
 ///
 /// As for ibv_ack_cq_events(3).
 pub unsafe fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_ack_cq_events(3)). As in libibverbs, its mutex protects
-    // the count; all-zero is an initialised mutex and condition variable.
+    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_ack_cq_events(3)). As in
+    // libibverbs, its mutex protects the count; all-zero is an initialised mutex and condition variable.
     unsafe {
         let mutex: *mut libc::pthread_mutex_t = addr_of_mut!((*cq).mutex).cast();
         let cond: *mut libc::pthread_cond_t = addr_of_mut!((*cq).cond).cast();

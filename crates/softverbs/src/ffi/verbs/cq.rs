@@ -27,8 +27,9 @@ pub(crate) struct CqOwn {
 
 pub(crate) type CqObject = Object<ibv_cq, CqOwn, ibv_cq_ex>;
 
-/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL. EINVAL: the number of entries
-/// is another one, there is no such vector (0 is the only one), or the channel belongs to another device. ENOMEM.
+/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL.
+/// EINVAL: the number of entries is another one, there is no such vector (0 is the only one), or the channel
+/// belongs to another device. ENOMEM.
 ///
 /// # Safety
 ///
@@ -42,12 +43,13 @@ pub unsafe fn ibv_create_cq(
 ) -> *mut ibv_cq {
     let entries = u32::try_from(cqe).unwrap_or(0);
     let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
-    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed (ibv_create_cq(3)).
+    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed
+    // (ibv_create_cq(3)).
     or_null(unsafe { create(context, entries, cq_context, channel, vector, |_| ()) })
 }
 
-/// Creates a completion queue. `fill` adds what an extended one has. EINVAL: the number of entries or the vector is out of range, or the
-/// channel belongs to another device. ENOMEM.
+/// Creates a completion queue. `fill` adds what an extended one has. EINVAL: the number of entries or the
+/// vector is out of range, or the channel belongs to another device. ENOMEM.
 ///
 /// # Safety
 ///
@@ -63,7 +65,8 @@ pub(super) unsafe fn create(
     if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: `channel` is not NULL, so it is the channel of some device that has not been destroyed, and its `context` never changes.
+    // SAFETY: `channel` is not NULL, so it is the channel of some device that has not been destroyed, and its
+    // `context` never changes.
     if !channel.is_null() && unsafe { addr_of!((*channel).context).read() } != context {
         return Err(libc::EINVAL);
     }
@@ -102,16 +105,18 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     events::withdraw(cq as usize);
     if let Some(channel) = own.queue.channel() {
         channel.withdraw(|handle| *handle == cq as usize);
-        // SAFETY: the channel cannot be destroyed before the queue is removed from its `users`, which is done here.
+        // SAFETY: the channel cannot be destroyed before the queue is removed from its `users`, which is done
+        // here.
         lock(&unsafe { ChannelObject::own(own.channel) }.users).retain(|user| !Arc::ptr_eq(user, &own.queue));
     }
-    // SAFETY: the program does not use `cq` any more (ibv_destroy_cq(3)), no queue pair refers to it, and its events are withdrawn.
+    // SAFETY: the program does not use `cq` any more (ibv_destroy_cq(3)), no queue pair refers to it, and its
+    // events are withdrawn.
     unsafe { CqObject::free(cq) };
     0
 }
 
-/// How the connection of the queue pair with this number has ended, and whether neither side asked for it; `None` if it has not ended, is not one
-/// of this completion queue, or was too long ago.
+/// How the connection of the queue pair with this number has ended, and whether neither side asked for it;
+/// `None` if it has not ended, is not one of this completion queue, or was too long ago.
 ///
 /// # Safety
 ///
@@ -122,7 +127,8 @@ pub unsafe fn ending(cq: *mut ibv_cq, qp_num: u32) -> Option<(String, bool)> {
     Some((ending.text, ending.is_failure))
 }
 
-/// Changes the number of entries of a completion queue (1 to 2^20). EINVAL: out of range, or fewer than the completions in the queue. ENOMEM.
+/// Changes the number of entries of a completion queue (1 to 2^20). EINVAL: out of range, or fewer than the
+/// completions in the queue. ENOMEM.
 ///
 /// # Safety
 ///

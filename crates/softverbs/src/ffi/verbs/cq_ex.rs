@@ -20,12 +20,13 @@ const _: () = assert!(
         && offset_of!(ibv_cq, async_events_completed) == offset_of!(ibv_cq_ex, async_events_completed)
 );
 
-/// The standard fields of `enum ibv_create_cq_wc_flags`: length, immediate data, the numbers of queue pairs, and what only other transports
-/// have, which is 0.
+/// The standard fields of `enum ibv_create_cq_wc_flags`: length, immediate data, the numbers of queue pairs,
+/// and what only other transports have, which is 0.
 const FIELDS: u64 = 0x7f;
 
-/// The function in the extended context that the inline `ibv_create_cq_ex` of `verbs.h` calls. EOPNOTSUPP: completions are to show more than
-/// the standard fields (time stamps, for example), or the queue is to have a parent domain. EINVAL, ENOMEM as for ibv_create_cq(3).
+/// The function in the extended context that the inline `ibv_create_cq_ex` of `verbs.h` calls. EOPNOTSUPP:
+/// completions are to show more than the standard fields (time stamps, for example), or the queue is to have
+/// a parent domain. EINVAL, ENOMEM as for ibv_create_cq(3).
 ///
 /// # Safety
 ///
@@ -37,7 +38,8 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
     const MASK_FLAGS: u32 = 1;
     const SINGLE_THREADED: u32 = 1;
     const IGNORE_OVERRUN: u32 = 2;
-    // SAFETY: `attr` points to an ibv_cq_init_attr_ex (ibv_create_cq_ex(3)), which holds only integers and addresses; it is copied.
+    // SAFETY: `attr` points to an ibv_cq_init_attr_ex (ibv_create_cq_ex(3)), which holds only integers and
+    // addresses; it is copied.
     let given = unsafe { attr.read() };
     let flags = if given.comp_mask & MASK_FLAGS != 0 { given.flags } else { 0 };
     if given.wc_flags & !FIELDS != 0 {
@@ -61,7 +63,8 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
         cq.read_sl = Some(read_sl);
         cq.read_dlid_path_bits = Some(read_dlid_path_bits);
     };
-    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed (ibv_create_cq_ex(3)).
+    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed
+    // (ibv_create_cq_ex(3)).
     let cq = unsafe { create(context, given.cqe, given.cq_context, given.channel, given.comp_vector, fill) };
     if let Ok(cq) = cq {
         if flags & IGNORE_OVERRUN != 0 && !cq.is_null() {
@@ -88,7 +91,8 @@ unsafe fn own<'a>(cq: *mut ibv_cq_ex) -> &'a CqOwn {
 ///
 /// As for [`own`], between a successful ibv_start_poll and ibv_end_poll in the same thread.
 unsafe fn shown<'a>(cq: *mut ibv_cq_ex) -> &'a mut Completion {
-    // SAFETY: this thread has entered with `ibv_start_poll`, and none of the calls keeps a result of this function.
+    // SAFETY: this thread has entered with `ibv_start_poll`, and none of the calls keeps a result of this
+    // function.
     unsafe { own(cq).shown.value() }
 }
 
@@ -102,7 +106,8 @@ unsafe fn show(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: `cq` has not been destroyed.
     unsafe { own(cq) }.queue.poll(1, |_, completion| found = Some(*completion));
     let Some(completion) = found else { return libc::ENOENT };
-    // SAFETY: this thread has entered. The program reads these two fields only between the calls of this thread.
+    // SAFETY: this thread has entered. The program reads these two fields only between the calls of this
+    // thread.
     unsafe {
         addr_of_mut!((*cq).wr_id).write(completion.wr_id);
         addr_of_mut!((*cq).status).write(completion.status as ibv_wc_status::Type);
@@ -112,11 +117,13 @@ unsafe fn show(cq: *mut ibv_cq_ex) -> c_int {
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: `attr` points to an ibv_poll_cq_attr (ibv_start_poll(3)), whose first field says which others there are.
+    // SAFETY: `attr` points to an ibv_poll_cq_attr (ibv_start_poll(3)), whose first field says which others
+    // there are.
     if unsafe { addr_of_mut!((*attr).comp_mask).read() } != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: `cq` has not been destroyed (ibv_start_poll(3)), and this thread enters before it looks at the value.
+    // SAFETY: `cq` has not been destroyed (ibv_start_poll(3)), and this thread enters before it looks at the
+    // value.
     unsafe {
         own(cq).shown.enter();
         let found = show(cq);
@@ -128,12 +135,14 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success (ibv_next_poll(3)).
+    // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success
+    // (ibv_next_poll(3)).
     unsafe { show(cq) }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success (ibv_end_poll(3)).
+    // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success
+    // (ibv_end_poll(3)).
     unsafe { own(cq) }.shown.leave();
 }
 
@@ -141,7 +150,8 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 macro_rules! readers {
     ($($name:ident -> $return:ty, |$completion:ident| $value:expr;)*) => { $(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $return {
-            // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success (ibv_wc_read_byte_len(3)).
+            // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success
+            // (ibv_wc_read_byte_len(3)).
             let $completion: &Completion = unsafe { shown(cq) };
             $value
         }

@@ -15,7 +15,8 @@ use crate::sys::{self, set_errno};
 
 /// The only port.
 pub(super) const PORT: u8 = 1;
-/// The GUID of node and system image in network byte order: locally administered, and the same on every host, as there is one such device.
+/// The GUID of node and system image in network byte order: locally administered, and the same on every host,
+/// as there is one such device.
 const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
 /// The OUI that the GUID begins with: a locally administered one, which no maker of adapters has.
 const VENDOR: u32 = 0x02_736f;
@@ -24,8 +25,8 @@ const PART: u32 = 1;
 /// iWARP has one partition, the default one.
 const PKEY: u16 = 0xffff;
 
-/// Opens the device. There is one context in a process, which every call returns. NULL and EINVAL if the device is not ours; EMFILE, ENFILE,
-/// ENOMEM: there is no descriptor for its asynchronous events.
+/// Opens the device. There is one context in a process, which every call returns. NULL and EINVAL if the
+/// device is not ours; EMFILE, ENFILE, ENOMEM: there is no descriptor for its asynchronous events.
 ///
 /// # Safety
 ///
@@ -41,7 +42,8 @@ pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     }
 }
 
-/// Does nothing and returns 0: the context remains valid for all others that have opened the device. EINVAL if it is not ours.
+/// Does nothing and returns 0: the context remains valid for all others that have opened the device. EINVAL
+/// if it is not ours.
 ///
 /// # Safety
 ///
@@ -89,7 +91,8 @@ pub unsafe fn ibv_query_device(_context: *mut ibv_context, attr: *mut ibv_device
     0
 }
 
-/// The function in the extended context that the inline `ibv_query_port` of `verbs.h` calls. EINVAL: there is no such port.
+/// The function in the extended context that the inline `ibv_query_port` of `verbs.h` calls. EINVAL: there is
+/// no such port.
 ///
 /// # Safety
 ///
@@ -105,19 +108,21 @@ pub(crate) unsafe extern "C" fn query_port_slot(
     }
     let full = port_attributes();
     let size = size.min(size_of::<ibv_port_attr>());
-    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min` above.
+    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min`
+    // above.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
     0
 }
 
-/// Returns the attributes of a port: active, Ethernet. Fields behind `flags`, which the function of the library does not know, are not
-/// written. EINVAL: there is no such port.
+/// Returns the attributes of a port: active, Ethernet. Fields behind `flags`, which the function of the
+/// library does not know, are not written. EINVAL: there is no such port.
 ///
 /// # Safety
 ///
 /// As for ibv_query_port(3).
 pub unsafe fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: `attr` points to an ibv_port_attr, at least as it was before it had `port_cap_flags2` (ibv_query_port(3)).
+    // SAFETY: `attr` points to an ibv_port_attr, at least as it was before it had `port_cap_flags2`
+    // (ibv_query_port(3)).
     unsafe { query_port_slot(context, port, attr, std::mem::offset_of!(ibv_port_attr, port_cap_flags2)) }
 }
 
@@ -177,13 +182,14 @@ pub(crate) unsafe extern "C" fn query_device_slot(
 ) -> c_int {
     let full = device_attributes();
     let size = size.min(size_of::<ibv_device_attr_ex>());
-    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min` above.
+    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min`
+    // above.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
     0
 }
 
-/// Returns the device attributes: limits, on-demand paging (memory is never pinned), atomic operations that are
-/// atomic against the processors, too. EINVAL if `input` has a comp_mask.
+/// Returns the device attributes: limits, on-demand paging (memory is never pinned), atomic operations that
+/// are atomic against the processors, too. EINVAL if `input` has a comp_mask.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Asynchronous events of queue pairs, shared receive queues and completion queues (ibv_get_async_event(3)).
 //!
-//! The descriptor of the context exists once a program has opened the device, or asked for it. Before that nobody could have waited for an
-//! event, and none is kept.
+//! The descriptor of the context exists once a program has opened the device, or asked for it. Before that
+//! nobody could have waited for an event, and none is kept.
 
 use libc::c_int;
 use once_cell::race::OnceBox;
@@ -25,14 +25,15 @@ static QUEUE: OnceBox<EventQueue<Occurrence>> = OnceBox::new();
 /// Creates the descriptor of the context, if it is not there yet. EMFILE, ENFILE, ENOMEM.
 pub(super) fn open() -> Result<&'static EventQueue<Occurrence>, Errno> {
     let queue = QUEUE.get_or_try_init(|| EventQueue::new().map(Box::new))?;
-    // SAFETY: the context is never freed. Every thread writes the same value, and a program reads it only after a function that opens the device
-    // for it has returned.
+    // SAFETY: the context is never freed. Every thread writes the same value, and a program reads it only
+    // after a function that opens the device for it has returned.
     unsafe { addr_of_mut!((*context::context()).async_fd).write(queue.fd()) };
     Ok(queue)
 }
 
-/// Creates the descriptor `async_fd` of the context, which is readable while an event is queued. Programs that open the device by name have it
-/// from ibv_open_device(3); this is for those that get the context from an identifier. Fails silently: then there are no events.
+/// Creates the descriptor `async_fd` of the context, which is readable while an event is queued. Programs
+/// that open the device by name have it from ibv_open_device(3); this is for those that get the context from
+/// an identifier. Fails silently: then there are no events.
 pub fn with_async_events() {
     let _ = open();
 }
@@ -51,9 +52,11 @@ pub(super) fn withdraw(object: usize) {
     }
 }
 
-/// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK. There are IBV_EVENT_QP_FATAL (the connection of a queue pair has
-/// failed: neither side has closed it), IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared receive queue)
-/// and IBV_EVENT_SRQ_LIMIT_REACHED; in strict mode also IBV_EVENT_CQ_ERR (a completion queue was overrun). 0, or -1 and errno: EAGAIN or EINTR as a read of the descriptor, EMFILE, ENFILE, ENOMEM.
+/// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK. There are IBV_EVENT_QP_FATAL
+/// (the connection of a queue pair has failed: neither side has closed it), IBV_EVENT_QP_LAST_WQE_REACHED (a
+/// queue pair takes no more receives from its shared receive queue) and IBV_EVENT_SRQ_LIMIT_REACHED; in
+/// strict mode also IBV_EVENT_CQ_ERR (a completion queue was overrun). 0, or -1 and errno: EAGAIN or EINTR as
+/// a read of the descriptor, EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///

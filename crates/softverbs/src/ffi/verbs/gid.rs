@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The GID table: an entry for each address of the host, as the device serves them all. IPv4 addresses are mapped to IPv6.
+//! The GID table: an entry for each address of the host, as the device serves them all. IPv4 addresses are
+//! mapped to IPv6.
 
 use libc::{c_int, sockaddr};
 use rdma_sys::{ibv_context, ibv_gid};
@@ -39,8 +40,8 @@ impl Local {
     }
 }
 
-/// The addresses of the host, loopback last, so that a program that takes the first one takes one that others reach, if there is one. They
-/// are asked for each time: they may change.
+/// The addresses of the host, loopback last, so that a program that takes the first one takes one that others
+/// reach, if there is one. They are asked for each time: they may change.
 fn table() -> Vec<Local> {
     let mut all = Vec::new();
     let mut list: *mut libc::ifaddrs = null_mut();
@@ -97,8 +98,8 @@ pub unsafe fn ibv_query_gid(_context: *mut ibv_context, port: u8, index: c_int, 
     0
 }
 
-/// The function behind ibv_query_gid_ex(3): an entry of the GID table with its type and interface. 0, EINVAL: a flag or another size than that
-/// of an entry, ENODATA: there is no such port or entry.
+/// The function behind ibv_query_gid_ex(3): an entry of the GID table with its type and interface. 0, EINVAL:
+/// a flag or another size than that of an entry, ENODATA: there is no such port or entry.
 ///
 /// # Safety
 ///
@@ -120,8 +121,9 @@ pub unsafe fn _ibv_query_gid_ex(
     0
 }
 
-/// The function behind ibv_query_gid_table(3): all entries. Returns their number, or a negative errno value: EINVAL for a flag, a size below
-/// that of an entry, or room for fewer entries than there are; then nothing is stored.
+/// The function behind ibv_query_gid_table(3): all entries. Returns their number, or a negative errno value:
+/// EINVAL for a flag, a size below that of an entry, or room for fewer entries than there are; then nothing
+/// is stored.
 ///
 /// # Safety
 ///
@@ -141,13 +143,15 @@ pub unsafe fn _ibv_query_gid_table(
         return -(libc::EINVAL as isize);
     }
     for (at, local) in found.iter().enumerate() {
-        // SAFETY: `to` points to `max` elements of `size` bytes, and `at` is below `max`. They are aligned only if `size` is a multiple.
+        // SAFETY: `to` points to `max` elements of `size` bytes, and `at` is below `max`. They are aligned
+        // only if `size` is a multiple.
         unsafe { to.byte_add(at * size).write_unaligned(local.entry(at)) };
     }
     found.len() as isize
 }
 
-/// Returns the type of an entry, in the way of the private function of libibverbs that programs of rdma-core itself call: 0, or -1 and EINVAL.
+/// Returns the type of an entry, in the way of the private function of libibverbs that programs of rdma-core
+/// itself call: 0, or -1 and EINVAL.
 ///
 /// # Safety
 ///

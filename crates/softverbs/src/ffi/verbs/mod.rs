@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue pairs.
+//! Verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue
+//! pairs.
 //!
-//! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and so on): functions that create
-//! an object return NULL and set errno on failure, the others return 0 or a positive errno value. All are thread-safe; as with any verbs
-//! provider a program must not destroy an object that another thread uses. Destroying an object that other objects use fails with EBUSY.
+//! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and
+//! so on): functions that create an object return NULL and set errno on failure, the others return 0 or a
+//! positive errno value. All are thread-safe; as with any verbs provider a program must not destroy an object
+//! that another thread uses. Destroying an object that other objects use fails with EBUSY.
 
 mod absent;
 mod atomic;

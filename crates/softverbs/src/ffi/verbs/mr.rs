@@ -33,14 +33,15 @@ const ON_DEMAND: u32 = 1 << 6;
 /// Access flag: all pages of the region are huge.
 const HUGETLB: u32 = 1 << 7;
 
-/// Access flags that an implicit on-demand region cannot have: IBV_ACCESS_HUGETLB asks for pages of one size, and a flush to persistence
-/// writes back the whole region.
+/// Access flags that an implicit on-demand region cannot have: IBV_ACCESS_HUGETLB asks for pages of one size,
+/// and a flush to persistence writes back the whole region.
 const NOT_IMPLICIT: u32 = ZERO_BASED | HUGETLB | FLUSH_PERSISTENT;
 
 /// Access flags with which a region is written.
 const WRITTEN: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC;
 
-/// Whether there can be a region with these properties: [`ibv_reg_mr`] and [`ibv_reg_mr_iova`] say which cannot.
+/// Whether there can be a region with these properties: [`ibv_reg_mr`] and [`ibv_reg_mr_iova`] say which
+/// cannot.
 pub(super) fn is_possible(start: u64, len: u64, iova: u64, access: u32) -> bool {
     let zero_based = access & ZERO_BASED != 0;
     let implicit = start == 0 && len == u64::MAX;
@@ -58,33 +59,37 @@ pub(super) fn is_there(start: u64, len: u64, access: u32) -> bool {
     access & ON_DEMAND != 0 || memory::is_accessible(start, len, access & WRITTEN != 0)
 }
 
-/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same STag. Work requests and remote
-/// peers give the addresses of bytes, with IBV_ACCESS_ZERO_BASED their offsets from the beginning of the region.
+/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same
+/// STag. Work requests and remote peers give the addresses of bytes, with IBV_ACCESS_ZERO_BASED their offsets
+/// from the beginning of the region.
 ///
-/// With IBV_ACCESS_ON_DEMAND nothing need be mapped yet. An access to memory that is not mapped, or not with the protection that it needs,
-/// fails at that moment, as it does for any region. `addr` 0 and `length` SIZE_MAX with this flag register the whole address space (an
-/// implicit ODP region): memory that is mapped later is reached as well.
+/// With IBV_ACCESS_ON_DEMAND nothing need be mapped yet. An access to memory that is not mapped, or not with
+/// the protection that it needs, fails at that moment, as it does for any region. `addr` 0 and `length`
+/// SIZE_MAX with this flag register the whole address space (an implicit ODP region): memory that is mapped
+/// later is reached as well.
 ///
-/// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write or atomic access is requested
-/// without local write access; for the whole address space, IBV_ACCESS_ON_DEMAND is missing, or there is IBV_ACCESS_ZERO_BASED,
-/// IBV_ACCESS_HUGETLB or IBV_ACCESS_FLUSH_PERSISTENT. EFAULT: part of the range is not mapped, or is mapped without the right to read it,
-/// or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags are in use. EIO: the system
-/// provides no random bytes.
+/// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write
+/// or atomic access is requested without local write access; for the whole address space,
+/// IBV_ACCESS_ON_DEMAND is missing, or there is IBV_ACCESS_ZERO_BASED, IBV_ACCESS_HUGETLB or
+/// IBV_ACCESS_FLUSH_PERSISTENT. EFAULT: part of the range is not mapped, or is mapped without the right to
+/// read it, or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM:
+/// all STags are in use. EIO: the system provides no random bytes.
 ///
 /// # Safety
 ///
-/// As for ibv_reg_mr(3): until the region is deregistered, work requests of this process and of remote peers access the range as the access
-/// flags permit, where it is mapped.
+/// As for ibv_reg_mr(3): until the region is deregistered, work requests of this process and of remote peers
+/// access the range as the access flags permit, where it is mapped.
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
     // SAFETY: as required of the caller.
     unsafe { ibv_reg_mr_iova(pd, addr, length, addr as u64, access) }
 }
 
-/// As [`ibv_reg_mr`], but work requests and remote peers give `iova` as the address of the first byte. The `addr` of the region is that of
-/// the memory. 0 has the effect of IBV_ACCESS_ZERO_BASED. Unlike an adapter this asks for no common alignment of `addr` and `iova`.
+/// As [`ibv_reg_mr`], but work requests and remote peers give `iova` as the address of the first byte. The
+/// `addr` of the region is that of the memory. 0 has the effect of IBV_ACCESS_ZERO_BASED. Unlike an adapter
+/// this asks for no common alignment of `addr` and `iova`.
 ///
-/// EINVAL, also: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is neither 0 nor `addr`. The whole address space
-/// has no `iova` but 0.
+/// EINVAL, also: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is neither 0 nor
+/// `addr`. The whole address space has no `iova` but 0.
 ///
 /// # Safety
 ///
@@ -117,7 +122,8 @@ pub unsafe fn ibv_reg_mr_iova(
     MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag })
 }
 
-/// As [`ibv_reg_mr_iova`]. It is what the inline functions of `verbs.h` call when access flags may be optional ones, which are ignored here.
+/// As [`ibv_reg_mr_iova`]. It is what the inline functions of `verbs.h` call when access flags may be
+/// optional ones, which are ignored here.
 ///
 /// # Safety
 ///
@@ -133,18 +139,19 @@ pub unsafe fn ibv_reg_mr_iova2(
     unsafe { ibv_reg_mr_iova(pd, addr, length, iova, access as c_int) }
 }
 
-/// Deregisters a memory region. After it has returned 0, neither work requests nor remote peers access the range.
+/// Deregisters a memory region. After it has returned 0, neither work requests nor remote peers access the
+/// range.
 ///
-/// EBUSY: a memory window is bound to the region; or a peer process of this host was stopped while it copied to or from the region, and has
-/// not gone on within 5 s. In the latter case the peer may still finish this one copy, so the memory must not be reused: call again.
-/// All other remote accesses are denied.
+/// EBUSY: a memory window is bound to the region; or a peer process of this host was stopped while it copied
+/// to or from the region, and has not gone on within 5 s. In the latter case the peer may still finish this
+/// one copy, so the memory must not be reused: call again. All other remote accesses are denied.
 ///
 /// # Safety
 ///
 /// As for ibv_dereg_mr(3).
 pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: `mr` was returned by ibv_reg_mr and, if it is deregistered, is not used afterwards (ibv_dereg_mr(3)). Its protection domain
-    // cannot be deallocated before `users` is decremented.
+    // SAFETY: `mr` was returned by ibv_reg_mr and, if it is deregistered, is not used afterwards
+    // (ibv_dereg_mr(3)). Its protection domain cannot be deallocated before `users` is decremented.
     unsafe {
         let own = MrObject::own(mr);
         if strict::mode() != Strict::Off {
@@ -159,10 +166,11 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// Prefetches ranges of registered memory: faults them in for reading (advice 0) or writing (1), or only advises the kernel (2).
+/// Prefetches ranges of registered memory: faults them in for reading (advice 0) or writing (1), or only
+/// advises the kernel (2).
 ///
-/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this protection domain. EFAULT: the
-/// memory is not mapped, or not writable for advice 1.
+/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this
+/// protection domain. EFAULT: the memory is not mapped, or not writable for advice 1.
 ///
 /// # Safety
 ///
@@ -204,7 +212,8 @@ pub unsafe fn ibv_advise_mr(
     0
 }
 
-/// The function in the extended context that the inline `ibv_advise_mr` of `verbs.h` calls, as [`ibv_advise_mr`].
+/// The function in the extended context that the inline `ibv_advise_mr` of `verbs.h` calls, as
+/// [`ibv_advise_mr`].
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory windows. Programs reach these functions through `ibv_context.ops`, as inline functions of `verbs.h`, and windows of type 2 through
-//! work requests.
+//! Memory windows. Programs reach these functions through `ibv_context.ops`, as inline functions of
+//! `verbs.h`, and windows of type 2 through work requests.
 
 use libc::{c_int, c_uint};
 use rdma_sys::{
@@ -32,8 +32,8 @@ pub(crate) type MwObject = Object<ibv_mw, MwOwn>;
 /// The access flags that a window may have.
 const ACCESS: c_uint = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | ZERO_BASED;
 
-/// Allocates a memory window, which is not bound. EINVAL: there is no such type. ENOMEM: all windows are in use, or memory is short. EIO:
-/// the system provides no random bytes.
+/// Allocates a memory window, which is not bound. EINVAL: there is no such type. ENOMEM: all windows are in
+/// use, or memory is short. EIO: the system provides no random bytes.
 ///
 /// # Safety
 ///
@@ -61,8 +61,8 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Typ
 ///
 /// As for ibv_dealloc_mw(3).
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: `mw` was returned by ibv_alloc_mw and is not used afterwards (ibv_dealloc_mw(3)). Its protection domain cannot be deallocated
-    // before `users` is decremented.
+    // SAFETY: `mw` was returned by ibv_alloc_mw and is not used afterwards (ibv_dealloc_mw(3)). Its
+    // protection domain cannot be deallocated before `users` is decremented.
     unsafe {
         let own = MwObject::own(mw);
         memory::free_window(own.stag.load(Ordering::Relaxed));
@@ -86,7 +86,8 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
     let mut region = 0;
     if !info.mr.is_null() {
         let mr: *mut ibv_mr = info.mr;
-        // SAFETY: `mr` is not NULL, so it is the region of some device that has not been deregistered, and its `context` never changes.
+        // SAFETY: `mr` is not NULL, so it is the region of some device that has not been deregistered, and
+        // its `context` never changes.
         if !owns(unsafe { addr_of!((*mr).context).read() }) {
             return Err(libc::EPERM);
         }
@@ -111,26 +112,30 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
     })
 }
 
-/// Posts a request to bind a window of type 1, or to unbind it: with `length` 0, in which case `mr` may be NULL. The rkey of the window after
-/// that is stored in it. The request takes effect behind those that were posted before, and before those that are posted later. Its
-/// completion (IBV_WC_BIND_MW) has the status IBV_WC_MW_BIND_ERR, the window is as before and the connection ends, if the range is not
-/// within the region, the region has no IBV_ACCESS_MW_BIND, the window is written and the region has no local write access, or window,
-/// region and queue pair are not of one protection domain.
+/// Posts a request to bind a window of type 1, or to unbind it: with `length` 0, in which case `mr` may be
+/// NULL. The rkey of the window after that is stored in it. The request takes effect behind those that were
+/// posted before, and before those that are posted later. Its completion (IBV_WC_BIND_MW) has the status
+/// IBV_WC_MW_BIND_ERR, the window is as before and the connection ends, if the range is not within the
+/// region, the region has no IBV_ACCESS_MW_BIND, the window is written and the region has no local write
+/// access, or window, region and queue pair are not of one protection domain.
 ///
-/// EINVAL: the window is not of type 1, an access flag is not one of IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, _ZERO_BASED and
-/// _LOCAL_WRITE (which has no effect, since a window has no local key), `mr` is NULL for a range, or the queue pair is not connected or is
-/// another device's. EPERM: window and region are not of one protection domain. ENOMEM: the send queue is full. EIO: the system provides no
-/// random bytes.
+/// EINVAL: the window is not of type 1, an access flag is not one of IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ,
+/// _REMOTE_ATOMIC, _ZERO_BASED and _LOCAL_WRITE (which has no effect, since a window has no local key), `mr`
+/// is NULL for a range, or the queue pair is not connected or is another device's. EPERM: window and region
+/// are not of one protection domain. ENOMEM: the send queue is full. EIO: the system provides no random
+/// bytes.
 ///
 /// # Safety
 ///
 /// As for ibv_bind_mw(3).
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: `qp` is the queue pair of some device that has not been destroyed (ibv_bind_mw(3)), and its `context` never changes.
+    // SAFETY: `qp` is the queue pair of some device that has not been destroyed (ibv_bind_mw(3)), and its
+    // `context` never changes.
     if !owns(unsafe { addr_of!((*qp).context).read() }) {
         return libc::EINVAL;
     }
-    // SAFETY: `qp` and `mw` are of softverbs and have not been destroyed, and `bind` points to an ibv_mw_bind (ibv_bind_mw(3)), which is copied.
+    // SAFETY: `qp` and `mw` are of softverbs and have not been destroyed, and `bind` points to an ibv_mw_bind
+    // (ibv_bind_mw(3)), which is copied.
     let (qp, own, bind) = unsafe { (&QpObject::own(qp).qp, MwObject::own(mw), bind.read()) };
     if own.kind != ibv_mw_type::IBV_MW_TYPE_1 {
         return libc::EINVAL;
@@ -156,16 +161,18 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     }
 }
 
-/// Reads a work request with IBV_WR_BIND_MW or IBV_WR_LOCAL_INV, which concern windows of type 2. EINVAL: it has another opcode; there is no
-/// window or region, the window is another device's or not of type 2, the new rkey is not the window's but for the lowest 8 bits, or an access flag is not one
-/// that [`bind_mw`] takes. EPERM: window and region are not of one protection domain.
+/// Reads a work request with IBV_WR_BIND_MW or IBV_WR_LOCAL_INV, which concern windows of type 2. EINVAL: it
+/// has another opcode; there is no window or region, the window is another device's or not of type 2, the new
+/// rkey is not the window's but for the lowest 8 bits, or an access flag is not one that [`bind_mw`] takes.
+/// EPERM: window and region are not of one protection domain.
 ///
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
 #[cold]
 pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
-    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by one.
+    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
+    // one.
     let (wr_id, opcode, flags) = unsafe {
         (addr_of!((*wr).wr_id).read(), addr_of!((*wr).opcode).read(), addr_of!((*wr).send_flags).read())
     };
@@ -176,7 +183,8 @@ pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) ->
             if bind.mw.is_null() || bind.bind_info.mr.is_null() {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: `mw` is not NULL, so it is the window of some device that has not been deallocated, and its `context` never changes.
+            // SAFETY: `mw` is not NULL, so it is the window of some device that has not been deallocated, and
+            // its `context` never changes.
             if !owns(unsafe { addr_of!((*bind.mw).context).read() }) {
                 return Err(libc::EINVAL);
             }

@@ -39,7 +39,8 @@ pub unsafe fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     if unsafe { PdObject::own(pd) }.users.load(Ordering::Acquire) != 0 {
         return libc::EBUSY;
     }
-    // SAFETY: the program does not use `pd` any more (ibv_dealloc_pd(3)), and no object refers to it: `users` is 0.
+    // SAFETY: the program does not use `pd` any more (ibv_dealloc_pd(3)), and no object refers to it: `users`
+    // is 0.
     unsafe { PdObject::free(pd) };
     0
 }

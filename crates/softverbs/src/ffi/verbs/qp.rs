@@ -58,7 +58,8 @@ fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// Each must be NULL, or an object of some device that has not been destroyed; the protection domain is not NULL.
+/// Each must be NULL, or an object of some device that has not been destroyed; the protection domain is not
+/// NULL.
 pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> bool {
     // SAFETY: each object is NULL or has not been destroyed, and its `context` never changes.
     unsafe {
@@ -69,13 +70,16 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
     }
 }
 
-/// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. Its state is RESET.
+/// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. Its
+/// state is RESET.
 ///
-/// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of inline data, the others as given.
+/// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of
+/// inline data, the others as given.
 ///
-/// EOPNOTSUPP: it is to be of another type than IBV_QPT_RC, to have operations that iWARP does not have, or other extensions. EINVAL: verbs have
-/// no such type, a completion queue or the protection domain is missing, an object belongs to another device, the shared receive queue belongs
-/// to another protection domain, or a capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`].
+/// EOPNOTSUPP: it is to be of another type than IBV_QPT_RC, to have operations that iWARP does not have, or
+/// other extensions. EINVAL: verbs have no such type, a completion queue or the protection domain is missing,
+/// an object belongs to another device, the shared receive queue belongs to another protection domain, or a
+/// capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`].
 ///
 /// # Safety
 ///
@@ -87,7 +91,8 @@ pub(crate) unsafe fn create_qp(
     const MASK_PD: u32 = 1;
     const MASK_CREATE_FLAGS: u32 = 1 << 2;
     const MASK_SEND_OPS: u32 = 1 << 6;
-    // SAFETY: `attr` points to an ibv_qp_init_attr_ex (rdma_create_qp_ex(3)), which holds only integers and addresses; it is copied.
+    // SAFETY: `attr` points to an ibv_qp_init_attr_ex (rdma_create_qp_ex(3)), which holds only integers and
+    // addresses; it is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
     check_type(given.qp_type)?;
@@ -111,14 +116,17 @@ pub(crate) unsafe fn create_qp(
     if operations.is_some_and(|flags| flags & !qp_ex::OPERATIONS != 0) {
         return Err(unsupported("a queue pair cannot have all of these operations"));
     }
-    // SAFETY: the objects have not been destroyed (rdma_create_qp_ex(3)), and the protection domain is not NULL.
+    // SAFETY: the objects have not been destroyed (rdma_create_qp_ex(3)), and the protection domain is not
+    // NULL.
     if !unsafe { are_of(context, &given) } {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the three objects are objects of softverbs that have not been destroyed (rdma_create_qp_ex(3)); none is NULL.
+    // SAFETY: the three objects are objects of softverbs that have not been destroyed (rdma_create_qp_ex(3));
+    // none is NULL.
     let (pd, send_cq, recv_cq) =
         unsafe { (PdObject::own(given.pd), CqObject::own(given.send_cq), CqObject::own(given.recv_cq)) };
-    // SAFETY: `srq` is NULL or a shared receive queue of softverbs that has not been destroyed (rdma_create_qp_ex(3)).
+    // SAFETY: `srq` is NULL or a shared receive queue of softverbs that has not been destroyed
+    // (rdma_create_qp_ex(3)).
     let srq = (!given.srq.is_null()).then(|| unsafe { SrqObject::own(given.srq) }.clone());
     if srq.as_ref().is_some_and(|srq| srq.pd != pd.number) {
         return Err(libc::EINVAL);
@@ -182,7 +190,8 @@ pub(crate) unsafe fn create_qp(
 ///
 /// `qp` must come from [`create_qp`] and not have been destroyed.
 pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
-    // SAFETY: `qp` was returned by `create_qp` and has not been destroyed. Only functions of verbs write the field.
+    // SAFETY: `qp` was returned by `create_qp` and has not been destroyed. Only functions of verbs write the
+    // field.
     unsafe {
         let own = QpObject::own(qp);
         own.qp.set_init(true);
@@ -190,7 +199,8 @@ pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
     }
 }
 
-/// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as [`create_qp`].
+/// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as
+/// [`create_qp`].
 ///
 /// # Safety
 ///
@@ -199,7 +209,8 @@ pub(crate) unsafe extern "C" fn create_qp_slot(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: `attr` is as for ibv_create_qp_ex(3), which asks for the same as rdma_create_qp_ex(3). The queue pair has just been created.
+    // SAFETY: `attr` is as for ibv_create_qp_ex(3), which asks for the same as rdma_create_qp_ex(3). The
+    // queue pair has just been created.
     or_null(unsafe { create_qp(context, attr).inspect(|&qp| numbers::note(&QpObject::own(qp).qp)) })
 }
 
@@ -220,16 +231,18 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
     attr
 }
 
-/// Creates a queue pair in the state RESET, in which it takes no work requests, not even receives. Its actual capabilities are stored in `attr`.
-/// A queue pair of the software device is connected by rdma_cm: with rdma_create_qp(3) it belongs to an identifier from the beginning.
-/// EOPNOTSUPP and EINVAL as for [`create_qp`], ENOMEM.
+/// Creates a queue pair in the state RESET, in which it takes no work requests, not even receives. Its actual
+/// capabilities are stored in `attr`. A queue pair of the software device is connected by rdma_cm: with
+/// rdma_create_qp(3) it belongs to an identifier from the beginning. EOPNOTSUPP and EINVAL as for
+/// [`create_qp`], ENOMEM.
 ///
 /// # Safety
 ///
 /// As for ibv_create_qp(3).
 pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: `attr` points to an ibv_qp_init_attr (ibv_create_qp(3)), which holds only integers and addresses; it is copied. `pd` was returned
-    // by ibv_alloc_pd and has not been deallocated, and its `context` never changes.
+    // SAFETY: `attr` points to an ibv_qp_init_attr (ibv_create_qp(3)), which holds only integers and
+    // addresses; it is copied. `pd` was returned by ibv_alloc_pd and has not been deallocated, and its
+    // `context` never changes.
     unsafe {
         let mut full = extended(&attr.read(), pd);
         let qp = or_null(create_qp(addr_of!((*pd).context).read(), &mut full));
@@ -241,13 +254,15 @@ pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mu
     }
 }
 
-/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is closed. Returns 0.
+/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is
+/// closed. Returns 0.
 ///
 /// # Safety
 ///
 /// As for ibv_destroy_qp(3).
 pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: `qp` was returned by a function that creates queue pairs and is not used afterwards (ibv_destroy_qp(3)).
+    // SAFETY: `qp` was returned by a function that creates queue pairs and is not used afterwards
+    // (ibv_destroy_qp(3)).
     unsafe { destroy_qp(qp) };
     0
 }
@@ -262,12 +277,14 @@ fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
     }
 }
 
-/// Modifies a queue pair. IBV_QPS_ERR ends its connection, and outstanding work requests complete with a flush error. IBV_QPS_RTR and
-/// IBV_QPS_RTS change nothing when rdma_cm has connected it. Other attributes are accepted without an effect: they belong to transports
-/// other than iWARP, or to the connection, which rdma_cm negotiates.
+/// Modifies a queue pair. IBV_QPS_ERR ends its connection, and outstanding work requests complete with a
+/// flush error. IBV_QPS_RTR and IBV_QPS_RTS change nothing when rdma_cm has connected it. Other attributes
+/// are accepted without an effect: they belong to transports other than iWARP, or to the connection, which
+/// rdma_cm negotiates.
 ///
-/// EINVAL: an unknown attribute, or a transition from a state that does not have it. EOPNOTSUPP: RTR or RTS of a queue pair that rdma_cm has not
-/// connected, and SQD, which iWARP does not have; a message of level warn says what to do instead.
+/// EINVAL: an unknown attribute, or a transition from a state that does not have it. EOPNOTSUPP: RTR or RTS
+/// of a queue pair that rdma_cm has not connected, and SQD, which iWARP does not have; a message of level
+/// warn says what to do instead.
 ///
 /// # Safety
 ///
@@ -287,7 +304,8 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
     if mask & STATE == 0 {
         return 0;
     }
-    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed (ibv_modify_qp(3)).
+    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed
+    // (ibv_modify_qp(3)).
     let own = unsafe { QpObject::own(qp) };
     use ibv_qp_state::*;
     match (state_of(own), attr.qp_state) {
@@ -309,8 +327,8 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
     0
 }
 
-/// Returns the attributes of a queue pair: its state, its capabilities and what it was created with. All are stored, whatever `mask`
-/// asks for; those of other transports are 0.
+/// Returns the attributes of a queue pair: its state, its capabilities and what it was created with. All are
+/// stored, whatever `mask` asks for; those of other transports are 0.
 ///
 /// # Safety
 ///
@@ -321,8 +339,8 @@ pub unsafe fn ibv_query_qp(
     _mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed (ibv_query_qp(3)). These fields of the C
-    // structure never change.
+    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed
+    // (ibv_query_qp(3)). These fields of the C structure never change.
     let (own, init) = unsafe {
         let own = QpObject::own(qp);
         let init = ibv_qp_init_attr {
@@ -356,14 +374,15 @@ pub unsafe fn ibv_query_qp(
     0
 }
 
-/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is closed.
+/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is
+/// closed.
 ///
 /// # Safety
 ///
 /// `qp` must come from [`create_qp`] and not be used afterwards.
 pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
-    // SAFETY: `qp` was returned by `create_qp` and is not used afterwards. Its protection domain cannot be deallocated before `users` is
-    // decremented.
+    // SAFETY: `qp` was returned by `create_qp` and is not used afterwards. Its protection domain cannot be
+    // deallocated before `users` is decremented.
     unsafe {
         QpObject::own(qp).qp.destroy();
         events::withdraw(qp as usize);

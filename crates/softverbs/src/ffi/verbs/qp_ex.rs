@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Extended queue pairs: work requests that are built call by call, from `ibv_wr_start` to `ibv_wr_complete` (ibv_wr_post(3)).
+//! Extended queue pairs: work requests that are built call by call, from `ibv_wr_start` to `ibv_wr_complete`
+//! (ibv_wr_post(3)).
 //!
-//! The calls have no result. The first error is kept, and the last call returns it; then none of the requests is posted.
+//! The calls have no result. The first error is kept, and the last call returns it; then none of the requests
+//! is posted.
 
 use libc::{c_int, c_uint, c_void};
 use rdma_sys::{
@@ -56,14 +58,15 @@ pub(crate) struct Requests {
     error: Option<Errno>,
 }
 
-// SAFETY: the addresses in it are memory of the program that the request is about, which any thread may post; they are not dereferenced before
-// `ibv_wr_complete`.
+// SAFETY: the addresses in it are memory of the program that the request is about, which any thread may post;
+// they are not dereferenced before `ibv_wr_complete`.
 unsafe impl Send for Requests {}
 
 /// What is built between `ibv_wr_start` and `ibv_wr_complete`.
 pub(crate) type Builder = Section<Requests>;
 
-/// Puts the calls into the structure: those of the operations that the queue pair is created for, and those that all have in common.
+/// Puts the calls into the structure: those of the operations that the queue pair is created for, and those
+/// that all have in common.
 pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     let has = |operation: u64| operations & operation != 0;
     qp.wr_rdma_write = if has(WITH_RDMA_WRITE) { Some(rdma_write) } else { None };
@@ -91,7 +94,8 @@ pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
 ///
 /// As for ibv_qp_to_qp_ex(3).
 pub unsafe fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed (ibv_qp_to_qp_ex(3)).
+    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed
+    // (ibv_qp_to_qp_ex(3)).
     match unsafe { QpObject::own(qp) }.builder {
         Some(_) => qp.cast(),
         None => null_mut(),
@@ -118,7 +122,8 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> &'a Builder {
 ///
 /// As for [`builder`], between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort` in the same thread.
 unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
-    // SAFETY: this thread has entered with `ibv_wr_start`, and none of the calls keeps a result of this function.
+    // SAFETY: this thread has entered with `ibv_wr_start`, and none of the calls keeps a result of this
+    // function.
     unsafe { builder(qp).value() }
 }
 
@@ -265,8 +270,8 @@ unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
 }
 
 unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete, and `info` points to an ibv_mw_bind_info, which is copied
-    // (ibv_wr_post(3)).
+    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete, and `info` points to an
+    // ibv_mw_bind_info, which is copied (ibv_wr_post(3)).
     unsafe {
         let bind_info = info.read();
         begin(qp, ibv_wr_opcode::IBV_WR_BIND_MW, |wr| {
@@ -313,7 +318,8 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const
 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let list = ibv_data_buf { addr, length };
-    // SAFETY: `list` is one buffer, and the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    // SAFETY: `list` is one buffer, and the program calls this between ibv_wr_start and ibv_wr_complete
+    // (ibv_wr_post(3)).
     unsafe { set_inline_data_list(qp, 1, &list) };
 }
 
@@ -330,7 +336,8 @@ unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list
                     return Err(libc::EINVAL);
                 }
                 let filled = built.inline.len();
-                // SAFETY: the buffer is `length` readable bytes (ibv_wr_set_inline_data_list(3)), for which there is room behind what is filled.
+                // SAFETY: the buffer is `length` readable bytes (ibv_wr_set_inline_data_list(3)), for which
+                // there is room behind what is filled.
                 std::ptr::copy_nonoverlapping(
                     addr.cast::<u8>(),
                     built.inline.as_mut_ptr().add(filled),

@@ -19,45 +19,56 @@ pub const IBV_REREG_MR_CHANGE_PD: c_int = 1 << 1;
 /// What [`ibv_rereg_mr`] changes: the access flags.
 pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 1 << 2;
 
-/// Result of [`ibv_rereg_mr`]: the arguments are wrong, the region is as before (`enum ibv_rereg_mr_err_code`).
+/// Result of [`ibv_rereg_mr`]: the arguments are wrong, the region is as before (`enum
+/// ibv_rereg_mr_err_code`).
 pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-/// Result of `ibv_rereg_mr` with a device: the new memory cannot be kept from a child, the region is as before. Never that of
-/// [`ibv_rereg_mr`], which says why.
+/// Result of `ibv_rereg_mr` with a device: the new memory cannot be kept from a child, the region is as
+/// before. Never that of [`ibv_rereg_mr`], which says why.
 pub const IBV_REREG_MR_ERR_DONT_FORK_NEW: c_int = -2;
-/// Result of `ibv_rereg_mr` with a device: the region is changed, the old memory is still kept from a child. Never that of [`ibv_rereg_mr`].
+/// Result of `ibv_rereg_mr` with a device: the region is changed, the old memory is still kept from a child.
+/// Never that of [`ibv_rereg_mr`].
 pub const IBV_REREG_MR_ERR_DO_FORK_OLD: c_int = -3;
 /// Result of [`ibv_rereg_mr`]: the command failed, the region must not be used.
 pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
-/// Result of `ibv_rereg_mr` with a device: as -4, and the new memory is still kept from a child. Never that of [`ibv_rereg_mr`].
+/// Result of `ibv_rereg_mr` with a device: as -4, and the new memory is still kept from a child. Never that
+/// of [`ibv_rereg_mr`].
 pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
 
-/// Changes a region and keeps its keys and the object: with IBV_REREG_MR_CHANGE_TRANSLATION its memory, then `addr` and `length` of the
-/// object, too; with IBV_REREG_MR_CHANGE_PD its protection domain, then `pd` of the object, too; with IBV_REREG_MR_CHANGE_ACCESS its access
-/// flags. What is not changed is not looked at, but `access`, which must be 0 then.
+/// Changes a region and keeps its keys and the object: with IBV_REREG_MR_CHANGE_TRANSLATION its memory, then
+/// `addr` and `length` of the object, too; with IBV_REREG_MR_CHANGE_PD its protection domain, then `pd` of
+/// the object, too; with IBV_REREG_MR_CHANGE_ACCESS its access flags. What is not changed is not looked at,
+/// but `access`, which must be 0 then.
 ///
-/// The change is one step: an access is permitted by the region as it was, or by the region as it becomes, and none is denied that both
-/// permit. When the call returns 0, every access to the old memory is over, and so is every one that the new region does not permit.
+/// The change is one step: an access is permitted by the region as it was, or by the region as it becomes,
+/// and none is denied that both permit. When the call returns 0, every access to the old memory is over, and
+/// so is every one that the new region does not permit.
 ///
-/// After a change of the translation accesses give the addresses of the new memory, even if the region had an iova of its own, or with
-/// IBV_ACCESS_ZERO_BASED offsets; if the access flags alone change, they do as before unless this flag changes.
+/// After a change of the translation accesses give the addresses of the new memory, even if the region had an
+/// iova of its own, or with IBV_ACCESS_ZERO_BASED offsets; if the access flags alone change, they do as
+/// before unless this flag changes.
 ///
 /// Returns 0, or with errno set:
 ///
-/// - IBV_REREG_MR_ERR_INPUT (-1), the region is as before. EINVAL: `flags` is 0 or has other bits; `addr` is NULL or `length` 0 with a
-///   change of the translation; `pd` is NULL or of another device with a change of the protection domain; `access` without a change of the
-///   access flags; the flags, or the flags and the range, are what [`super::ibv_reg_mr`] refuses. EBUSY: another thread re-registers the
-///   region, or a memory window is bound to it.
-/// - IBV_REREG_MR_ERR_CMD (-4), the region must not be used: all accesses are denied, the object is unchanged and is to be deregistered.
-///   EFAULT: the memory is not mapped, or not as the access flags ask for (see [`super::ibv_reg_mr`]); ENOMEM: all STags are in use; EIO:
-///   the system provides no random bytes. EBUSY: a peer process of this host was stopped while it copied to or from the region, and has not gone on
-///   within 5 s; neither the old nor the new memory may be reused until ibv_dereg_mr(3) has returned 0. EINVAL: an earlier call has ended like this.
+/// - IBV_REREG_MR_ERR_INPUT (-1), the region is as before. EINVAL: `flags` is 0 or has other bits; `addr` is
+///   NULL or `length` 0 with a change of the translation; `pd` is NULL or of another device with a change of
+///   the protection domain; `access` without a change of the access flags; the flags, or the flags and the
+///   range, are what [`super::ibv_reg_mr`] refuses. EBUSY: another thread re-registers the region, or a
+///   memory window is bound to it.
+/// - IBV_REREG_MR_ERR_CMD (-4), the region must not be used: all accesses are denied, the object is unchanged
+///   and is to be deregistered. EFAULT: the memory is not mapped, or not as the access flags ask for (see
+///   [`super::ibv_reg_mr`]); ENOMEM: all STags are in use; EIO: the system provides no random bytes. EBUSY: a
+///   peer process of this host was stopped while it copied to or from the region, and has not gone on within
+///   5 s; neither the old nor the new memory may be reused until ibv_dereg_mr(3) has returned 0. EINVAL: an
+///   earlier call has ended like this.
 ///
-/// The codes -2, -3 and -5 do not occur, also after ibv_fork_init(3). They are about memory that is kept from a child (MADV_DONTFORK),
-/// since a device goes on with the pages that it was given when a write of the process after fork(2) gets a copy of the page. Here the kernel
-/// moves the bytes of a region by the addresses of the process, so parent and region always have the same page, no memory need be kept from a
-/// child, and a child that reads its copy is not killed. It is what ibv_is_fork_initialized(3) calls IBV_FORK_UNNEEDED, a state in which
-/// libibverbs itself does not mark memory. (`libsoftverbs.so` marks it nevertheless after ibv_fork_init, and returns these codes, so that a
-/// program finds what it would find with a device.)
+/// The codes -2, -3 and -5 do not occur, also after ibv_fork_init(3). They are about memory that is kept from
+/// a child (MADV_DONTFORK), since a device goes on with the pages that it was given when a write of the
+/// process after fork(2) gets a copy of the page. Here the kernel moves the bytes of a region by the
+/// addresses of the process, so parent and region always have the same page, no memory need be kept from a
+/// child, and a child that reads its copy is not killed. It is what ibv_is_fork_initialized(3) calls
+/// IBV_FORK_UNNEEDED, a state in which libibverbs itself does not mark memory. (`libsoftverbs.so` marks it
+/// nevertheless after ibv_fork_init, and returns these codes, so that a program finds what it would find with
+/// a device.)
 ///
 /// # Safety
 ///
@@ -124,8 +135,9 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     let (mut region, mut iova) = change.region();
     let was_zero_based = region.access & ZERO_BASED != 0;
     if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
-        // SAFETY: `pd` is not NULL, so it is a protection domain that has not been deallocated, and `mr` is a region (ibv_rereg_mr(3)). Their
-        // `context` never changes; another device's has another one, and is not looked at further.
+        // SAFETY: `pd` is not NULL, so it is a protection domain that has not been deallocated, and `mr` is a
+        // region (ibv_rereg_mr(3)). Their `context` never changes; another device's has another one, and is
+        // not looked at further.
         let is_ours = unsafe { addr_of!((*wanted.pd).context).read() == addr_of!((*mr).context).read() };
         if !is_ours {
             return Err(input(libc::EINVAL));
@@ -163,8 +175,9 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
         }
         return Err(command(e));
     }
-    // SAFETY: `mr` is a region, whose fields are written one by one; no other thread re-registers it before `change` is dropped. The region
-    // was counted as a user of the old protection domain, which therefore has not been deallocated.
+    // SAFETY: `mr` is a region, whose fields are written one by one; no other thread re-registers it before
+    // `change` is dropped. The region was counted as a user of the old protection domain, which therefore has
+    // not been deallocated.
     unsafe {
         if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
             let old = own.pd.swap(wanted.pd, Ordering::AcqRel);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the calls between the first and the last one of an extended interface share (`ibv_wr_start` to `ibv_wr_complete`, `ibv_start_poll` to
-//! `ibv_end_poll`). Threads of the program may begin at the same time, so the first call waits until it has the section to itself.
+//! What the calls between the first and the last one of an extended interface share (`ibv_wr_start` to
+//! `ibv_wr_complete`, `ibv_start_poll` to `ibv_end_poll`). Threads of the program may begin at the same time,
+//! so the first call waits until it has the section to itself.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +13,8 @@ pub(crate) struct Section<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is accessed only by the thread that has entered, and `entered` orders what one thread has done before what the next one
-// does.
+// SAFETY: the value is accessed only by the thread that has entered, and `entered` orders what one thread has
+// done before what the next one does.
 unsafe impl<T: Send> Sync for Section<T> {}
 
 impl<T> Section<T> {

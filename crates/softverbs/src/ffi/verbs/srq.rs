@@ -16,8 +16,8 @@ use crate::srq::Srq;
 
 pub(crate) type SrqObject = Object<ibv_srq, Arc<Srq>>;
 
-/// Creates a shared receive queue and stores its actual number of scatter/gather entries, at least one, in `attr`. EINVAL: no receives or
-/// more than 2^20, or more than 16 scatter/gather entries. ENOMEM.
+/// Creates a shared receive queue and stores its actual number of scatter/gather entries, at least one, in
+/// `attr`. EINVAL: no receives or more than 2^20, or more than 16 scatter/gather entries. ENOMEM.
 ///
 /// # Safety
 ///
@@ -69,8 +69,8 @@ pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         return libc::EBUSY;
     }
     events::withdraw(srq as usize);
-    // SAFETY: the program does not use `srq` any more (ibv_destroy_srq(3)). Its protection domain cannot be deallocated before `users` is
-    // decremented.
+    // SAFETY: the program does not use `srq` any more (ibv_destroy_srq(3)). Its protection domain cannot be
+    // deallocated before `users` is decremented.
     unsafe {
         let pd = addr_of!((*srq).pd).read();
         PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);
@@ -79,7 +79,8 @@ pub unsafe fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     0
 }
 
-/// Returns the number of receives that the queue has room for, the entries of each, and the limit, which is 0 once its event was generated.
+/// Returns the number of receives that the queue has room for, the entries of each, and the limit, which is 0
+/// once its event was generated.
 ///
 /// # Safety
 ///
@@ -93,9 +94,10 @@ pub unsafe fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int
     0
 }
 
-/// Changes the number of receives that the queue has room for (IBV_SRQ_MAX_WR), and the limit (IBV_SRQ_LIMIT): as soon as fewer receives are
-/// posted, IBV_EVENT_SRQ_LIMIT_REACHED is generated, once. EINVAL: an unknown attribute, fewer receives than are posted or more than 2^20, or a
-/// limit above the number of receives; then nothing is changed. ENOMEM.
+/// Changes the number of receives that the queue has room for (IBV_SRQ_MAX_WR), and the limit
+/// (IBV_SRQ_LIMIT): as soon as fewer receives are posted, IBV_EVENT_SRQ_LIMIT_REACHED is generated, once.
+/// EINVAL: an unknown attribute, fewer receives than are posted or more than 2^20, or a limit above the
+/// number of receives; then nothing is changed. ENOMEM.
 ///
 /// # Safety
 ///
@@ -106,8 +108,8 @@ pub unsafe fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c
     if mask & !(MASK_MAX_WR | MASK_LIMIT) != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: `attr` points to an ibv_srq_attr (ibv_modify_srq(3)), which holds only integers; it is copied. `srq` was returned by ibv_create_srq
-    // and has not been destroyed.
+    // SAFETY: `attr` points to an ibv_srq_attr (ibv_modify_srq(3)), which holds only integers; it is copied.
+    // `srq` was returned by ibv_create_srq and has not been destroyed.
     let (given, own) = unsafe { (attr.read(), SrqObject::own(srq)) };
     let room = (mask & MASK_MAX_WR != 0).then_some(given.max_wr);
     let limit = (mask & MASK_LIMIT != 0).then_some(given.srq_limit);

@@ -152,7 +152,8 @@ fn nothing_is_copied_past_what_the_ring_has() {
     initiator.close();
 }
 
-/// Runs `withdraw` on a thread while the initiator holds a key, and lets it go; says whether that was waited for.
+/// Runs `withdraw` on a thread while the initiator holds a key, and lets it go; says whether that was waited
+/// for.
 fn is_waited_for(initiator: &Past, held: u32, withdraw: impl FnOnce() + Send) -> bool {
     !is_done_within(Duration::from_millis(50), initiator, held, withdraw)
 }

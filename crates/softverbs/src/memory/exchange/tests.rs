@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Exchanges: what they return, against each other and the processor, and memory that goes away at any moment.
+//! Exchanges: what they return, against each other and the processor, and memory that goes away at any
+//! moment.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -98,7 +99,8 @@ fn memory_that_is_not_there_is_an_error() {
     }
 }
 
-/// A child that a signal ends would dump core, and kernels before 5.17 end all processes with its memory then.
+/// A child that a signal ends would dump core, and kernels before 5.17 end all processes with its memory
+/// then.
 #[test]
 fn a_child_whose_memory_is_gone_ends_by_itself() {
     for way in sys::tests::Vanishing::ALL {

@@ -157,7 +157,8 @@ fn a_batch_is_placed_in_order() {
     }
 }
 
-/// Pieces of all lengths and distances in the input, so that sources are joined and not joined; more than one call takes.
+/// Pieces of all lengths and distances in the input, so that sources are joined and not joined; more than one
+/// call takes.
 #[test]
 fn every_piece_gets_its_own_bytes() {
     let mut memory = vec![0u8; 200_000];
@@ -246,7 +247,8 @@ fn look(memory: &AtomicU64) -> u64 {
     memory.load(Ordering::Acquire)
 }
 
-/// Another thread never sees a part of a word, nor a word before what was placed in front of it in the same batch.
+/// Another thread never sees a part of a word, nor a word before what was placed in front of it in the same
+/// batch.
 #[test]
 fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
     const LOOKS: u64 = 100_000_000;
@@ -277,7 +279,8 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
                     carry_out(&mut batch, &input, words_by_kernel).unwrap();
                 }
             });
-            // SAFETY: both are aligned words of the mapping, which lives until the end; they are read only as atomics.
+            // SAFETY: both are aligned words of the mapping, which lives until the end; they are read only as
+            // atomics.
             let (front, word) =
                 unsafe { (AtomicU64::from_ptr(front as *mut u64), AtomicU64::from_ptr(word as *mut u64)) };
             let mut last = 0;
@@ -307,7 +310,8 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
     }
 }
 
-/// The memory of words goes and comes back while they are placed. A placement fails or succeeds; the process lives.
+/// The memory of words goes and comes back while they are placed. A placement fails or succeeds; the process
+/// lives.
 #[test]
 fn memory_may_go_away_at_the_moment_of_a_placement() {
     const EACH: Duration = Duration::from_millis(700);
@@ -351,7 +355,8 @@ fn memory_may_go_away_at_the_moment_of_a_placement() {
     }
 }
 
-/// The thread's own list of robust mutexes is back after words were stored, and is left alone while there is a mutex in it.
+/// The thread's own list of robust mutexes is back after words were stored, and is left alone while there is
+/// a mutex in it.
 #[test]
 fn robust_mutexes_of_the_thread_are_left_alone() {
     let mut memory = [0u64; 2];
@@ -369,7 +374,8 @@ fn robust_mutexes_of_the_thread_are_left_alone() {
         assert_eq!(asked().0, 5);
     }
     assert_eq!((asked(), memory[0]), (before, 5));
-    // SAFETY: the attributes and the mutex are initialized before they are used, and live until the mutex is unlocked.
+    // SAFETY: the attributes and the mutex are initialized before they are used, and live until the mutex is
+    // unlocked.
     unsafe {
         let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
         let mut mutex: libc::pthread_mutex_t = std::mem::zeroed();

@@ -9,7 +9,8 @@ use crate::access::{Access, Denied};
 use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
 
-/// The right to change a region, of which there is one at a time. The region stays as it is unless one of the methods is called.
+/// The right to change a region, of which there is one at a time. The region stays as it is unless one of the
+/// methods is called.
 pub(crate) struct Change {
     stag: u32,
     slot: &'static Slot,
@@ -23,7 +24,8 @@ impl Drop for Change {
 }
 
 impl Change {
-    /// EBUSY: a change of the region is under way, or a window is bound to it. EINVAL: the region has been withdrawn, or there is none.
+    /// EBUSY: a change of the region is under way, or a window is bound to it. EINVAL: the region has been
+    /// withdrawn, or there is none.
     pub(crate) fn begin(stag: u32) -> Result<Self, Errno> {
         let (_, slot) = TABLE.region(stag).ok_or(libc::EINVAL)?;
         let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
@@ -41,12 +43,13 @@ impl Change {
         (Region { addr, len, access, pd }, self.slot.iova.load(Ordering::Relaxed))
     }
 
-    /// Replaces the region under its STag. An access is permitted by the old region or by the new one; when this returns, those that the
-    /// old one has permitted are over, and none has been denied because of the change. Unless it is of other memory the region remembers
-    /// writes that got lost.
+    /// Replaces the region under its STag. An access is permitted by the old region or by the new one; when
+    /// this returns, those that the old one has permitted are over, and none has been denied because of the
+    /// change. Unless it is of other memory the region remembers writes that got lost.
     ///
-    /// ENOMEM, EIO as for [`super::register_at`]: the region is as before. EBUSY: a peer process that copies to or from the old one has not let
-    /// go within [`REVOKE_WAIT`]; the region can only be [withdrawn](Change::withdraw).
+    /// ENOMEM, EIO as for [`super::register_at`]: the region is as before. EBUSY: a peer process that copies
+    /// to or from the old one has not let go within [`REVOKE_WAIT`]; the region can only be
+    /// [withdrawn](Change::withdraw).
     pub(crate) fn replace(&mut self, region: Region, iova: u64) -> Result<(), Errno> {
         let slot = self.slot;
         let kept = if slot.memory() == (region.addr, region.len) { WRITES_LOST } else { 0 };
@@ -77,8 +80,8 @@ impl Change {
         Ok(())
     }
 
-    /// Denies every access to the region from now on, and waits for those in progress, except that of a peer process which copies by itself:
-    /// the deregistration waits for that. The STag remains in use until then.
+    /// Denies every access to the region from now on, and waits for those in progress, except that of a peer
+    /// process which copies by itself: the deregistration waits for that. The STag remains in use until then.
     pub(crate) fn withdraw(self) {
         self.slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
         self.slot.invalidate();
@@ -87,7 +90,8 @@ impl Change {
     }
 }
 
-/// Permits an access to a region that is being re-registered. `found` counts as a grant in the slot of its STag, whose state was `state`.
+/// Permits an access to a region that is being re-registered. `found` counts as a grant in the slot of its
+/// STag, whose state was `state`.
 #[cold]
 pub(super) fn acquire_moving(found: Grant, mut state: u64, access: Access, pd: u32) -> Result<Grant, Denied> {
     let slot = found.slot;

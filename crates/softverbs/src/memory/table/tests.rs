@@ -206,7 +206,8 @@ fn deregistration_waits_for_a_grant() {
     assert_eq!(done.load(Ordering::SeqCst), 1);
 }
 
-/// Each of the 32 bits is set in about half of the STags, and the distances between neighbours spread over the whole range.
+/// Each of the 32 bits is set in about half of the STags, and the distances between neighbours spread over
+/// the whole range.
 #[test]
 fn all_bits_of_an_stag_are_random() {
     const COUNT: usize = 4096;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Memory windows: keys of their own for a part of a region, that come and go while the region stays.
 //!
-//! A window has a slot in a table of its own, with a description like that of a region, which an access is checked against; the region it is
-//! bound to need not be looked at, as it can be neither deregistered nor re-registered meanwhile. An access asks this table only when no
-//! region has its STag, so windows cost nothing where there are none.
+//! A window has a slot in a table of its own, with a description like that of a region, which an access is
+//! checked against; the region it is bound to need not be looked at, as it can be neither deregistered nor
+//! re-registered meanwhile. An access asks this table only when no region has its STag, so windows cost
+//! nothing where there are none.
 //!
-//! An STag of a window has 24 bits that are drawn like those of a region and stay, and a key of 8 bits, which is another one for each bind
-//! and for windows of type 2 the program's to choose (ibv_wr_bind_mw(3)). No region and no other window has the same 24 bits.
+//! An STag of a window has 24 bits that are drawn like those of a region and stay, and a key of 8 bits, which
+//! is another one for each bind and for windows of type 2 the program's to choose (ibv_wr_bind_mw(3)). No
+//! region and no other window has the same 24 bits.
 //!
-//! [`bind_window`], [`invalidate`] and [`free_window`] wait for accesses through the window that are in progress, so the caller must hold no
-//! grant.
+//! [`bind_window`], [`invalidate`] and [`free_window`] wait for accesses through the window that are in
+//! progress, so the caller must hold no grant.
 
 use std::sync::atomic::Ordering;
 
@@ -72,7 +74,8 @@ impl Window {
     }
 }
 
-/// Finds the region for a bind by protection domain `pd`, and keeps it from being deregistered or re-registered.
+/// Finds the region for a bind by protection domain `pd`, and keeps it from being deregistered or
+/// re-registered.
 fn hold(bind: &Bind, pd: u32) -> Result<&'static Slot, Denied> {
     let slot = TABLE.find(bind.region).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
@@ -98,8 +101,8 @@ fn hold(bind: &Bind, pd: u32) -> Result<&'static Slot, Denied> {
     Ok(slot)
 }
 
-/// Allocates a window in a protection domain, of type 2 or 1, and returns its STag. It is not bound. ENOMEM if all STags are in use or
-/// memory for the table is short, EIO if the system provides no random bytes.
+/// Allocates a window in a protection domain, of type 2 or 1, and returns its STag. It is not bound. ENOMEM
+/// if all STags are in use or memory for the table is short, EIO if the system provides no random bytes.
 pub(crate) fn alloc_window(pd: u32, type_2: bool) -> Result<u32, Errno> {
     let (_, slot, stag) = WINDOWS.take()?;
     slot.pd.store(pd, Ordering::Relaxed);
@@ -118,12 +121,14 @@ pub(crate) fn free_window(stag: u32) {
     WINDOWS.give_back(level, slot);
 }
 
-/// Binds a window on behalf of a queue pair. A window of type 1 may be bound to something else; it is then accessed by the queue pairs of the
-/// protection domain. One of type 2 must not be bound, and is accessed by this queue pair only.
+/// Binds a window on behalf of a queue pair. A window of type 1 may be bound to something else; it is then
+/// accessed by the queue pairs of the protection domain. One of type 2 must not be bound, and is accessed by
+/// this queue pair only.
 ///
-/// The window is as before if this is denied. Stag: there is no such window or region, the region is being re-registered, or a window of
-/// type 2 is bound. Pd: window or region are of another protection domain. Rights: the region has no IBV_ACCESS_MW_BIND, or the window is
-/// written and the region has no local write access. Wrap, Bounds: the range is not within the region, or it is empty for type 2.
+/// The window is as before if this is denied. Stag: there is no such window or region, the region is being
+/// re-registered, or a window of type 2 is bound. Pd: window or region are of another protection domain.
+/// Rights: the region has no IBV_ACCESS_MW_BIND, or the window is written and the region has no local write
+/// access. Wrap, Bounds: the range is not within the region, or it is empty for type 2.
 pub(crate) fn bind_window(bind: Bind, by: Party) -> Result<(), Denied> {
     let window = Window::find(bind.rkey).ok_or(Denied::Stag)?;
     let slot = window.slot;
@@ -161,10 +166,11 @@ pub(crate) fn bind_window(bind: Bind, by: Party) -> Result<(), Denied> {
     Ok(())
 }
 
-/// Invalidates a window of type 2, for a queue pair or for its peer: it is no longer bound, and accesses through it are over.
+/// Invalidates a window of type 2, for a queue pair or for its peer: it is no longer bound, and accesses
+/// through it are over.
 ///
-/// The window is as before if this is denied. Stag: no window of type 2 is bound under this STag. Pd: it is bound for another queue pair or
-/// of another protection domain.
+/// The window is as before if this is denied. Stag: no window of type 2 is bound under this STag. Pd: it is
+/// bound for another queue pair or of another protection domain.
 pub(crate) fn invalidate(stag: u32, qp_num: u32, pd: u32) -> Result<(), Denied> {
     let window = Window::find(stag).ok_or(Denied::Stag)?;
     let slot = window.slot;
@@ -179,8 +185,8 @@ pub(crate) fn invalidate(stag: u32, qp_num: u32, pd: u32) -> Result<(), Denied> 
     Ok(())
 }
 
-/// The STag of a window with another key, drawn by chance: whoever knows the one that it had before does not know this one. EIO if the
-/// system provides no random bytes.
+/// The STag of a window with another key, drawn by chance: whoever knows the one that it had before does not
+/// know this one. EIO if the system provides no random bytes.
 pub(crate) fn another_key(stag: u32) -> Result<u32, Errno> {
     let [drawn, _] = random()?;
     let key = if drawn as u8 == stag as u8 { !(drawn as u8) } else { drawn as u8 };

@@ -10,8 +10,8 @@ use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Ordering::Relax
 use super::check;
 use crate::policy::trust::MIN_TRUST;
 
-/// A ring that holds one message at most, its reader's set, and what the kernel and the engine were told. The words are those of
-/// `link::ring`, and so is their order.
+/// A ring that holds one message at most, its reader's set, and what the kernel and the engine were told. The
+/// words are those of `link::ring`, and so is their order.
 struct Line {
     attention: Attention,
     put: AtomicU32,

@@ -32,7 +32,8 @@ impl Wake {
     }
 }
 
-/// An engine with a list of things that it counts. The real lists have locks, which would order more than the doorbell promises.
+/// An engine with a list of things that it counts. The real lists have locks, which would order more than the
+/// doorbell promises.
 struct Engine {
     doorbell: Doorbell,
     wake: Wake,
@@ -53,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Some rounds of the engine's loop, as long as there is a reason not to sleep. Says how often it was about to sleep, and whether it
-    /// sleeps at the end.
+    /// Some rounds of the engine's loop, as long as there is a reason not to sleep. Says how often it was
+    /// about to sleep, and whether it sleeps at the end.
     fn run(&self, rounds: u32) -> (u32, bool) {
         for round in 1..=rounds {
             self.doorbell.about_to_sleep();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A key that is taken back: no copy with it is under way then, nor will be, and none is made with half of a description.
+//! A key that is taken back: no copy with it is under way then, nor will be, and none is made with half of a
+//! description.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -118,7 +119,8 @@ fn the_connection_ends_while_a_key_is_used() {
     });
 }
 
-/// Another key takes the place of the first one, which is taken back later: it is not in the table any more, but may be in use.
+/// Another key takes the place of the first one, which is taken back later: it is not in the table any more,
+/// but may be in use.
 #[test]
 fn a_key_is_taken_back_whose_place_another_one_has() {
     check(|| {
@@ -147,7 +149,8 @@ fn a_key_is_described_anew_while_it_is_looked_at() {
     });
 }
 
-/// One thread ends the connection and another one deregisters a region: that one must not take the end for done before it is.
+/// One thread ends the connection and another one deregisters a region: that one must not take the end for
+/// done before it is.
 #[test]
 fn a_key_is_taken_back_while_the_connection_ends() {
     check(|| {

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The protocols of this room, run by loom in every order in which two or three threads can run, with every value that a relaxed load may give.
+//! The protocols of this room, run by loom in every order in which two or three threads can run, with every
+//! value that a relaxed load may give.
 //!
 //! What a model must hold:
 //!
-//! 1. One driver: nobody steps a connection while another does, and each sees all that the one before has written.
+//! 1. One driver: nobody steps a connection while another does, and each sees all that the one before has
+//!    written.
 //! 2. Each item posted is consumed once, in the order of its poster.
 //! 3. At rest nothing is left: the word is 0 or closed, the ring is empty, the connection is on no list.
 //! 4. Nobody waits: no model yields, and no call loops on what another thread has yet to do.
-//! 5. What is written before a reason is left is seen by the step that is given the reason, also if the reason was there already.
+//! 5. What is written before a reason is left is seen by the step that is given the reason, also if the
+//!    reason was there already.
 //! 6. A half-published slot neither blocks nor is skipped for good.
 //! 7. A connection that is handed over is on the run list exactly once.
-//! 8. Nobody sleeps while there is work that nobody has promised to look at, and waking takes at most one system call a sleep.
+//! 8. Nobody sleeps while there is work that nobody has promised to look at, and waking takes at most one
+//!    system call a sleep.
 //! 9. A receive posted while the driver decides to stall is not overlooked.
 //! 10. After the end nobody steps, and nothing holds the connection.
 //!
-//! What a model counts and compares is relaxed as well: whatever order it sees is given by the protocol, not by the model. The join at the end
-//! of a model orders everything, so what a driver must see is checked in the step.
+//! What a model counts and compares is relaxed as well: whatever order it sees is given by the protocol, not
+//! by the model. The join at the end of a model orders everything, so what a driver must see is checked in
+//! the step.
 //!
-//! A test that fails prints the order only with `LOOM_LOG=trace`; `LOOM_MAX_PREEMPTIONS` (3) bounds how often a thread is interrupted.
+//! A test that fails prints the order only with `LOOM_LOG=trace`; `LOOM_MAX_PREEMPTIONS` (3) bounds how often
+//! a thread is interrupted.
 
 mod attention;
 mod bell;
@@ -47,7 +53,8 @@ const RECEIVE: u32 = 1 << 9;
 /// What only the holder of the turn touches.
 struct Held {
     inside: AtomicBool,
-    /// Steps so far, counted in one operation, and as a driver sees them who relies on the turn for their order.
+    /// Steps so far, counted in one operation, and as a driver sees them who relies on the turn for their
+    /// order.
     steps: AtomicU32,
     known: AtomicU32,
 }

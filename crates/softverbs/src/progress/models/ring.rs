@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is pushed comes out once, in the order of who pushed it, also past slots that are claimed and not filled yet.
+//! What is pushed comes out once, in the order of who pushed it, also past slots that are claimed and not
+//! filled yet.
 
 use loom::sync::Arc;
 use loom::thread;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A message without a receive: whoever posts the receive, and the driver that decides to wait for it, do not miss each other.
+//! A message without a receive: whoever posts the receive, and the driver that decides to wait for it, do not
+//! miss each other.
 
 use loom::sync::Arc;
 use loom::thread;

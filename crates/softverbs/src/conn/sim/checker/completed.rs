@@ -140,7 +140,8 @@ impl Checker {
         // Who answers has received: the sender knows of that before it knows of the answer.
         let model = &self.sides[side];
         if let Some(answered) = sent.knows.checked_sub(1) {
-            // Only reads may hold it up, whose answers have an order of their own, and a full completion queue.
+            // Only reads may hold it up, whose answers have an order of their own, and a full completion
+            // queue.
             let reads = model.requests.get(model.done).is_some_and(|posted| {
                 posted.is_answered() && (posted.wr.len == 0 || model.placed_read <= posted.number)
             });

@@ -82,7 +82,8 @@ impl Checker {
         self.sides[side].placed_bytes += bytes.len();
     }
 
-    /// An atomic operation has changed a word of a side: the next one that the peer has posted, once, behind everything before it.
+    /// An atomic operation has changed a word of a side: the next one that the peer has posted, once, behind
+    /// everything before it.
     pub(in crate::conn::sim) fn changed(&mut self, side: usize, access: Access, original: u64, now: u64) {
         let number = self.sides[side].originals.len();
         let peer = &self.sides[1 - side];
@@ -141,7 +142,8 @@ impl Checker {
         self.sides[side].read_bytes += bytes.len();
     }
 
-    /// A byte read from memory that is also written is that of the last write posted before the read, or of a later one.
+    /// A byte read from memory that is also written is that of the last write posted before the read, or of a
+    /// later one.
     fn read_back(&self, side: usize, index: usize, addr: u64, byte: u8, memories: &[Memory; 2]) {
         let (mut before, mut later) = (0, false);
         for (i, posted) in self.sides[side].requests.iter().enumerate() {

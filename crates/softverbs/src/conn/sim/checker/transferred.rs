@@ -6,7 +6,8 @@ use crate::access::Access;
 use crate::conn::wr::Op;
 
 impl Checker {
-    /// Bytes of the next request of a side are about to be transferred; what is left of it is where `remote` begins. Gives how many are.
+    /// Bytes of the next request of a side are about to be transferred; what is left of it is where `remote`
+    /// begins. Gives how many are.
     pub(in crate::conn::sim) fn transfers(&mut self, side: usize, remote: Access) -> usize {
         let model = &self.sides[side];
         let index = model.handed;

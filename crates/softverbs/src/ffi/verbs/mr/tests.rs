@@ -9,8 +9,8 @@ use crate::ffi::verbs::testing::{ALL, Mr, Pd, place, read};
 use crate::memory::{Batch, acquire};
 use crate::sys::Process;
 
-/// Bytes and words are placed and read where the address of the access leads: by its offset, by an address of the program's choice, by its
-/// own. On either side of the region there is memory, too.
+/// Bytes and words are placed and read where the address of the access leads: by its offset, by an address of
+/// the program's choice, by its own. On either side of the region there is memory, too.
 #[test]
 fn an_access_leads_to_the_memory_that_its_iova_stands_for() {
     const PAGE: u64 = 4096;
@@ -100,7 +100,8 @@ fn what_cannot_be_translated_is_refused() {
     assert_eq!(place(mr.key(), pd.number(), 4095, &[1]), Ok(()));
 }
 
-/// The whole address space: memory that was mapped before and after is reached with the rights that were given, what is unmapped is not.
+/// The whole address space: memory that was mapped before and after is reached with the rights that were
+/// given, what is unmapped is not.
 #[test]
 fn an_implicit_region_is_all_that_is_mapped() {
     let pd = Pd::new();

@@ -19,8 +19,8 @@ const UNMAPPED: u64 = 4096;
 
 fn rereg(mr: &Mr, flags: c_int, pd: *mut ibv_pd, addr: u64, length: usize, access: u32) -> (c_int, Errno) {
     set_errno(0);
-    // SAFETY: the region has not been deregistered, the protection domain not deallocated; the tests access registered memory as bytes
-    // under grants only while it is mapped.
+    // SAFETY: the region has not been deregistered, the protection domain not deallocated; the tests access
+    // registered memory as bytes under grants only while it is mapped.
     let result = unsafe { ibv_rereg_mr(mr.0, flags, pd, addr as *mut c_void, length, access as c_int) };
     (result, sys::errno())
 }
@@ -160,8 +160,8 @@ fn an_implicit_region_keeps_what_makes_it_one() {
     assert_eq!(place(mr.key(), other.number(), map.addr() + 4096, &[1]), Err(Denied::Bounds));
 }
 
-/// After a command that failed nothing reaches the old memory, nor the new one; the region counts for its old protection domain until it is
-/// deregistered.
+/// After a command that failed nothing reaches the old memory, nor the new one; the region counts for its old
+/// protection domain until it is deregistered.
 #[test]
 fn a_command_that_fails_leaves_a_region_that_nothing_can_use() {
     let read_only = Mapping::new(4096);

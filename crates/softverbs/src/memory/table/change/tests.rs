@@ -122,9 +122,10 @@ fn a_change_waits_for_accesses_in_progress_and_lets_new_ones_in() {
     }
 }
 
-/// A change of a region to the same memory that waits at its last step: its region is described in its own slot again, and somebody still
-/// has a grant by the second slot. `meanwhile` gets that grant when the region is in the second slot alone, `at_the_end` the slot of the
-/// region. Returns the region with its STag, which the caller must deregister.
+/// A change of a region to the same memory that waits at its last step: its region is described in its own
+/// slot again, and somebody still has a grant by the second slot. `meanwhile` gets that grant when the region
+/// is in the second slot alone, `at_the_end` the slot of the region. Returns the region with its STag, which
+/// the caller must deregister.
 fn a_change_in_two_steps(
     region: Region,
     before: impl Fn(),
@@ -242,7 +243,8 @@ fn an_access_is_not_sent_on_to_a_slot_that_another_region_has_got_meanwhile() {
     deregister(other);
 }
 
-/// The access has looked at the state of the region while it changed, and at the second slot when the change was over.
+/// The access has looked at the state of the region while it changed, and at the second slot when the change
+/// was over.
 #[test]
 fn an_access_is_not_sent_on_to_the_second_slot_once_the_change_is_over() {
     let stag = register(region()).unwrap();
@@ -263,8 +265,9 @@ fn an_access_is_not_sent_on_to_the_second_slot_once_the_change_is_over() {
     deregister(stag);
 }
 
-/// A region goes back and forth between two memories, protection domains and rights while threads access it, two accesses at a time: none
-/// is denied that both permit, each leads to one of the memories, and none to the old one once the change is over.
+/// A region goes back and forth between two memories, protection domains and rights while threads access it,
+/// two accesses at a time: none is denied that both permit, each leads to one of the memories, and none to
+/// the old one once the change is over.
 #[test]
 fn threads_access_a_region_while_it_is_replaced() {
     const LONG: Duration = Duration::from_millis(1500);

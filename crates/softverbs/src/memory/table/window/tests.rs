@@ -311,8 +311,9 @@ fn stags_of_windows_and_regions_do_not_meet() {
     }
 }
 
-/// Peers use a window while it is bound to one region and the other in turn: they are denied or led to the right memory, and once it is bound
-/// to something else, a region can be deregistered and nobody is at its memory any more.
+/// Peers use a window while it is bound to one region and the other in turn: they are denied or led to the
+/// right memory, and once it is bound to something else, a region can be deregistered and nobody is at its
+/// memory any more.
 #[test]
 fn threads_access_a_window_while_it_is_bound_anew() {
     const LONG: Duration = Duration::from_millis(1500);
