@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Heuristics: what the program will do next. Each is a value: events and times go in, a decision comes out.
-//! None has a lock, a clock or an invariant of its own, and correctness depends on no decision: a wrong one
-//! costs time, at most what its file states.
+//! None has a lock, a clock or an invariant of its own (a clock that most posts need not read is passed in),
+//! and correctness must depend on no decision: a wrong one costs time, at most what its file states.
 //!
 //! Where several threads share such a value its atomics are relaxed: an update that is lost makes a later
 //! decision worse, nothing else.

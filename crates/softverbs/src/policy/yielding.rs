@@ -45,11 +45,10 @@ mod tests {
 
     #[test]
     fn a_poll_in_eight_yields_at_most() {
-        for (stepped, every) in [(false, BUSY_POLLS), (true, IDLE_POLLS)] {
+        for stepped in [false, true] {
             let yielding = Yielding::default();
-            let yields = (0..100 * every).filter(|_| yielding.polled(false, stepped)).count();
-            assert_eq!(yields, 100);
-            assert!(every >= 8);
+            let yields = (0..800).filter(|_| yielding.polled(false, stepped)).count();
+            assert!((1..=100).contains(&yields), "{yields}");
         }
     }
 

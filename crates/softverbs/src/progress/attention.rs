@@ -188,3 +188,54 @@ impl Attention {
         Tick::Over
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::trust::{MIN_TRUST, TICK, WORST};
+
+    struct Nobody;
+
+    impl Orders for Nobody {
+        fn wake_engine(&self, _: bool) -> bool {
+            true
+        }
+
+        fn tick(&self) {}
+
+        fn have_bells_rung(&self) {}
+    }
+
+    /// A program polls every 10 us until `last_poll`; something arrives at once after that. Returns for how
+    /// long nobody looks.
+    fn unseen_for(last_poll: Duration) -> Duration {
+        let attention = Attention::new();
+        let (mut poll, mut tick) = (Duration::ZERO, TICK);
+        loop {
+            while poll <= last_poll.min(tick) {
+                attention.polled(&Nobody);
+                poll += Duration::from_micros(10);
+            }
+            let mut has_looked = false;
+            let after = attention.tick(&Nobody, || {
+                has_looked = true;
+                false
+            });
+            if after == Tick::Over {
+                assert!(has_looked, "the set is armed, and looked at once more");
+                return tick - last_poll;
+            }
+            tick += TICK;
+        }
+    }
+
+    #[test]
+    fn what_arrives_behind_the_last_poll_waits_for_two_ticks_at_most() {
+        for micros in (u64::from(MIN_TRUST) * 10)..2_000 {
+            let unseen = unseen_for(Duration::from_micros(micros));
+            assert!(unseen <= WORST, "{unseen:?} after {micros} us");
+        }
+    }
+}
