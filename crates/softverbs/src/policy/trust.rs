@@ -20,7 +20,7 @@ pub(crate) const MIN_TRUST: u32 = 4;
 const MAX_TRUST: u32 = 1024;
 
 /// Two ticks: the first one still sees the last poll.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) const WORST: Duration = Duration::from_micros(400);
 
 /// The signs of a set of sockets. Signs come from several threads, and one that is lost costs a later
