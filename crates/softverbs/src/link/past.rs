@@ -27,12 +27,17 @@ use super::shared::{Dealings, LOANS};
 use crate::access::{Access, Lent, REMOTE_READ, REMOTE_WRITE};
 use crate::config;
 use crate::memory::{self, Grant, Lender};
+use crate::progress::engine::{Engine, Source};
 use crate::progress::lending::{Hold, Ledger, Loan};
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
 
 /// Most bytes of one copy. The owner waits for it when it withdraws the key.
 pub(super) const MOST: usize = 1 << 20;
+/// The interval after which the engine checks again whether the peer of a connection that has ended has let
+/// go of its key.
+const RELEASE_CHECK: Duration = Duration::from_secs(1);
+
 /// What this end has lent to its peer.
 pub(super) struct Owner {
     rings: Arc<Rings>,
@@ -77,6 +82,26 @@ impl Owner {
             }
         }
         true
+    }
+
+    /// Releases what it has, its descriptors and the shared memory, when the peer has let go.
+    fn retire(self: Arc<Self>) {
+        if memory::remove_lender(&self) {
+            return;
+        }
+        // Without an engine, the next connection that begins or ends releases it.
+        if let Ok(engine) = Engine::get() {
+            engine.schedule(RELEASE_CHECK, &(self as Arc<dyn Source>)).detach();
+        }
+    }
+}
+
+impl Source for Owner {
+    /// No descriptor leads here.
+    fn ready(self: Arc<Self>, _events: u32) {}
+
+    fn timeout(self: Arc<Self>) {
+        self.retire();
     }
 }
 
@@ -164,7 +189,7 @@ impl Past {
         if !self.owner.rings.is_left_behind() {
             self.owner.ledger.close(self.owner.own().gate());
         }
-        memory::remove_lender(&self.owner);
+        self.owner.retire();
     }
 
     /// The peer has made an access over the ring, and the table has granted it: from now on it may do

@@ -39,6 +39,10 @@ impl Place {
         matches!(self, Self::Open(weak) if std::ptr::addr_eq(weak.as_ptr(), Arc::as_ptr(lender)))
     }
 
+    fn is_held(&self, lender: &Arc<impl Lender + 'static>) -> bool {
+        matches!(self, Self::Held(held) if std::ptr::addr_eq(Arc::as_ptr(held), Arc::as_ptr(lender)))
+    }
+
     fn lender(&self) -> Option<Arc<dyn Lender>> {
         match self {
             Self::Free => None,
@@ -76,17 +80,20 @@ pub(crate) fn add_lender(lender: &Arc<impl Lender + 'static>) -> Result<(), Errn
     Ok(())
 }
 
-/// Removes a connection that has ended and lends nothing any more; later, if its peer holds a key.
-pub(crate) fn remove_lender(lender: &Arc<impl Lender + 'static>) {
+/// Removes a connection that has ended and lends nothing any more. False if it stays because its peer still
+/// holds a key: call this again later.
+pub(crate) fn remove_lender(lender: &Arc<impl Lender + 'static>) -> bool {
     let mut lenders = lock(LENDERS.get());
-    let Some(places) = lenders.as_mut() else { return };
+    let Some(places) = lenders.as_mut() else { return true };
     let mut released = released(places);
     if let Some(place) = places.iter_mut().find(|place| place.is(lender)) {
         let next = if lender.is_released() { Place::Free } else { Place::Held(lender.clone()) };
         released.push(std::mem::replace(place, next));
     }
+    let is_held = places.iter().any(|place| place.is_held(lender));
     drop(lenders);
     drop(released);
+    !is_held
 }
 
 /// Revokes a key wherever it is lent, and waits for copies with it until the given time. EBUSY: one may still

@@ -254,6 +254,26 @@ fn the_end_of_a_connection_waits_for_no_copy_and_a_deregistration_after_it_does(
 }
 
 #[test]
+fn a_connection_that_ended_while_its_peer_held_a_key_is_released_when_the_peer_lets_go() {
+    let (initiator, mut target) = pair();
+    let region = Target::new(RIGHTS);
+    grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
+    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    hold.take(region.stag);
+    let owner = Arc::downgrade(&target.owner);
+    target.close();
+    assert!(owner.strong_count() > 0, "a deregistration would not find the copy");
+    hold.let_go();
+    let began = Instant::now();
+    while owner.strong_count() > 0 && began.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(owner.strong_count(), 0, "nothing else begins or ends");
+    deregister(region.stag);
+    initiator.close();
+}
+
+#[test]
 fn a_peer_that_never_lets_go_is_reported_and_the_region_stays_withdrawn() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);

@@ -73,15 +73,15 @@ fn a_connection_that_has_ended_is_kept_while_its_peer_holds_a_key() {
     busy.held.store(true, Ordering::Relaxed);
     assert_eq!(take_back(stag, Instant::now()), Err(libc::EBUSY));
     assert!(idle.take(stag) && busy.take(stag), "the others are told as well");
-    remove_lender(&busy);
-    remove_lender(&idle);
+    assert!(!remove_lender(&busy) && remove_lender(&idle));
     assert_eq!(take_back(stag, Instant::now()), Err(libc::EBUSY));
+    assert!(!remove_lender(&busy), "again");
     assert!(busy.take(stag) && !idle.has(stag));
     assert!(Arc::strong_count(&busy) == 2 && Arc::strong_count(&idle) == 1);
     busy.held.store(false, Ordering::Relaxed);
-    // Whoever comes or goes next finds that it has let go.
+    // A connection that is added or removed next finds that the peer has let go.
     add_lender(&idle).unwrap();
     assert_eq!(Arc::strong_count(&busy), 1);
-    remove_lender(&idle);
+    assert!(remove_lender(&busy) && remove_lender(&idle));
     assert_eq!(take_back(stag, Instant::now()), Ok(()));
 }
