@@ -2,7 +2,7 @@
 //! Whether the program will poll again and finish the work that its last poll has left. An engine that took
 //! over would compete with it, for the connection and maybe for the processor.
 //!
-//! Worst cost of a wrong prediction: the work waits for two intervals, [`WORST`], after the last poll.
+//! Worst cost of a wrong prediction: the work waits for two intervals, 400 us, after the last poll.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
