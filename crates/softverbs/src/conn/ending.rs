@@ -8,7 +8,7 @@ use iwarp::ddp::Header;
 use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
 use iwarp::terminate::Terminate;
 
-use super::host::Errno;
+use super::host::{Ending, Errno};
 use super::wr::{SendWr, status};
 use crate::access::Denied;
 
@@ -112,60 +112,37 @@ fn name_of(opcode: Opcode) -> &'static str {
     }
 }
 
-/// How a connection ended, in words. A request that ended it is named.
-#[derive(Clone, Copy)]
-pub(crate) struct Ending<'a> {
-    pub(crate) end: End,
-    /// The request that fails, and with which status.
-    pub(crate) failed: Option<(&'a SendWr, u32)>,
-}
-
-impl Ending<'_> {
-    /// Whether neither side asked for it.
-    pub(crate) fn is_failure(&self) -> bool {
-        !matches!(self.end, End::Local | End::PeerClosed)
-    }
-
-    /// The operation that fails, of this side or of the peer.
-    pub(crate) fn operation(&self) -> Option<&'static str> {
-        match (self.failed, self.end) {
-            (Some((wr, _)), _) => Some(wr.op.name()),
-            (None, End::Refused(_, refusal)) => refusal.operation(),
-            _ => None,
-        }
-    }
-
-    /// Its `wr_id`.
-    pub(crate) fn wr_id(&self) -> Option<u64> {
-        self.failed.map(|(wr, _)| wr.wr_id)
-    }
-
-    /// The reason, if it is an error number.
-    pub(crate) fn errno(&self) -> Option<Errno> {
-        if let End::Link(errno) = self.end { Some(errno) } else { None }
-    }
-}
-
-impl fmt::Display for Ending<'_> {
+impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((wr, code)) = self.failed {
-            write!(f, "{wr}, failed: {}; ", rdma_sys::wc_status_text(code))?;
-        }
-        match self.end {
-            End::Local => f.write_str("connection closed by this side"),
-            End::PeerClosed => f.write_str("connection closed by the remote peer"),
-            End::Terminated(message) => {
-                let text = code_of(&message).text().unwrap_or("a code that no standard defines");
+        match self {
+            Self::Local => f.write_str("connection closed by this side"),
+            Self::PeerClosed => f.write_str("connection closed by the remote peer"),
+            Self::Terminated(message) => {
+                let text = code_of(message).text().unwrap_or("a code that no standard defines");
                 write!(f, "the remote peer ended the connection: {text}")
             }
-            End::Refused(_, refusal) => write!(f, "connection ended: {refusal}"),
-            End::Link(errno) => write!(f, "connection lost: {}", std::io::Error::from_raw_os_error(errno)),
-            End::Request { .. } => f.write_str("connection ended"),
+            Self::Refused(_, refusal) => write!(f, "connection ended: {refusal}"),
+            Self::Link(errno) => {
+                write!(f, "connection lost: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+            Self::Request { .. } => f.write_str("connection ended"),
         }
     }
 }
 
 impl End {
+    /// Describes the end to the host, with the request of this side that fails because of it.
+    pub(super) fn describe<'a>(&'a self, failed: Option<(&'a SendWr, u32)>) -> Ending<'a> {
+        let operation = if let Self::Refused(_, refusal) = self { refusal.operation() } else { None };
+        Ending {
+            failed,
+            is_failure: !matches!(self, Self::Local | Self::PeerClosed),
+            operation: failed.map(|(wr, _)| wr.op.name()).or(operation),
+            errno: if let Self::Link(errno) = self { Some(*errno) } else { None },
+            why: self,
+        }
+    }
+
     /// Whether there is nobody left to send anything to.
     pub(super) fn is_without_link(&self) -> bool {
         matches!(self, End::PeerClosed | End::Link(_))

@@ -7,10 +7,9 @@
 //! back. The driver of a real connection implements the trait with a socket and the table of memory regions,
 //! the simulation with byte arrays.
 
-use iwarp::rdmap::AtomicRequest;
+use std::fmt;
 
 use super::Micros;
-use super::ending::Ending;
 use super::wr::{Completion, RecvWr, SendWr};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 
@@ -41,6 +40,21 @@ pub(crate) enum Durable {
     Now,
     /// [`super::Conn::durable`] is called with the number that was given.
     Later,
+}
+
+/// The end of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending<'a> {
+    /// The request of this side that ended the connection or was refused by the peer, and its status.
+    pub failed: Option<(&'a SendWr, u32)>,
+    /// Neither side has closed the connection.
+    pub is_failure: bool,
+    /// The operation that failed, of this side or of the peer.
+    pub operation: Option<&'static str>,
+    /// The cause, if it is an error of the link.
+    pub errno: Option<Errno>,
+    /// The cause in words.
+    pub why: &'a dyn fmt::Display,
 }
 
 pub(crate) trait Host {
@@ -82,9 +96,9 @@ pub(crate) trait Host {
     fn settle(&mut self, input: &[u8]) -> Result<(), usize>;
     /// Copies bytes out of registered memory.
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable>;
-    /// Carries out an atomic operation on eight bytes, which are a number in the byte order of this host, and
-    /// returns what they were. Nothing is in the batch.
-    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged>;
+    /// Replaces eight bytes, a number in the byte order of this host, by `update` of them in one atomic
+    /// operation, and returns the previous number. `update` may be called more than once. The batch is empty.
+    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged>;
     /// Whether a read of this region must find earlier writes durable, and then has that done for the whole
     /// region.
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied>;

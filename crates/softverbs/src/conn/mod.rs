@@ -34,7 +34,7 @@ pub(crate) mod wr;
 use iwarp::terminate::Terminate;
 
 use crate::limits::STALLED_END_MS;
-use ending::{End, Ending, Refusal, status_of};
+use ending::{End, Refusal, status_of};
 pub(crate) use fpdu::terminate_fpdu;
 use host::Host;
 use opening::Opening;
@@ -436,8 +436,8 @@ impl Conn {
             fail_request(&mut self.send.sq, position, status);
         }
         let failed = failed.and_then(|(position, status)| Some((&self.send.sq.entry(position)?.wr, status)));
-        let ending = Ending { end, failed };
-        let is_failure = ending.is_failure();
+        let ending = end.describe(failed);
+        let is_failure = ending.is_failure;
         host.ends(ending);
         let last = if end.is_without_link() { None } else { self.send.last_words(host, terminate) };
         if opened {

@@ -263,10 +263,9 @@ impl Host for World {
         memory::fetch(Process::own(), from, PD, into)
     }
 
-    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
         self.up();
-        assert!(request.is_defined());
-        memory::change(access, PD, &|original| request.apply(original))
+        memory::change(access, PD, update)
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {

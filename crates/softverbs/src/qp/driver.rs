@@ -8,8 +8,7 @@ use super::gate::{Due, Gate};
 use super::rnr::Late;
 use super::{Qp, Session, Trouble, now};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use crate::conn::ending::Ending;
-use crate::conn::host::{self, Durable, LinkError, Part};
+use crate::conn::host::{self, Durable, Ending, LinkError, Part};
 use crate::conn::wr::{Completion, RecvWr, SendWr};
 use crate::conn::{Awaits, Budget, Conn, Micros, Quota, Stepped, reason};
 use crate::cq::{Cq, Overrun};
@@ -24,7 +23,6 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::strict::Strict;
 use crate::sys::Process;
 use crate::{lock, probes};
-use iwarp::rdmap::AtomicRequest;
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {
@@ -346,8 +344,8 @@ impl host::Host for Host<'_> {
         memory::fetch(self.process, from, self.qp.party(), into)
     }
 
-    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
-        memory::change(access, self.qp.party(), &|original| request.apply(original))
+    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
+        memory::change(access, self.qp.party(), update)
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {

@@ -16,13 +16,14 @@ mod rnr;
 mod tests;
 
 use once_cell::race::OnceBox;
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use crate::access::Party;
-use crate::conn::ending::Ending;
+use crate::conn::host::Ending;
 use crate::conn::wr::{RecvWr, SendWr};
 use crate::conn::{Conn, Framing, Micros, Role, Sizes, Terms, reason};
 use crate::cq::Cq;
@@ -362,16 +363,22 @@ impl Qp {
     #[cold]
     fn report_ending(&self, ending: Ending<'_>) {
         let (peer, num) = (self.peer.get(), self.num);
-        let text = match peer {
-            Some(peer) => format!("{peer} (queue pair {num}): {ending}"),
-            None => format!("queue pair {num}: {ending}"),
+        let Ending { failed, is_failure, why, .. } = ending;
+        let mut text = match peer {
+            Some(peer) => format!("{peer} (queue pair {num}): "),
+            None => format!("queue pair {num}: "),
         };
-        let level = if ending.is_failure() { Level::Warn } else { Level::Debug };
+        // Writing to a String does not fail.
+        let _ = match failed {
+            Some((wr, status)) => write!(text, "{wr}, failed: {}; {why}", rdma_sys::wc_status_text(status)),
+            None => write!(text, "{why}"),
+        };
+        let level = if is_failure { Level::Warn } else { Level::Debug };
         let peer = peer.map(SocketAddr::to_string).unwrap_or_default();
-        let (operation, errno) = (ending.operation().unwrap_or_default(), ending.errno().unwrap_or(0));
+        let (operation, errno) = (ending.operation.unwrap_or_default(), ending.errno.unwrap_or(0));
         log::log!(level, connection = num, peer:% = peer, operation, errno; "{text}");
         for cq in [&self.send_cq, &self.recv_cq] {
-            cq.note_ending(num, &text, ending.is_failure(), ending.wr_id());
+            cq.note_ending(num, &text, is_failure, failed.map(|(wr, _)| wr.wr_id));
         }
     }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What a step of a simulated connection finds around it.
 
-use iwarp::rdmap::AtomicRequest;
-
 use super::checker::Durability;
 use super::link::Found;
 use super::memory::{PERSISTENT, Region, stag};
@@ -344,7 +342,7 @@ impl Host for At<'_> {
         }
     }
 
-    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
         self.up("changes a word");
         assert!(self.side().batch.is_empty(), "a word is changed before what came before is placed");
         self.elsewhere();
@@ -357,7 +355,7 @@ impl Host for At<'_> {
         }
         let (me, sim) = (self.me, &mut *self.sim);
         let word = sim.memories[me].counter(access.addr);
-        let original = std::mem::replace(word, request.apply(*word));
+        let original = std::mem::replace(word, update(*word));
         sim.checker.changed(me, access, original, *word);
         say!(sim, "side {me}: {:x} was {original} and is {word}", access.addr);
         sim.note(access.addr ^ original << 32);

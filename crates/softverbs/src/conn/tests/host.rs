@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use iwarp::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
-use iwarp::rdmap::{AtomicRequest, Opcode, ReadRequest, TermCode};
+use iwarp::rdmap::{Opcode, ReadRequest, TermCode};
 use iwarp::stream;
 use iwarp::terminate::Terminate;
 
@@ -256,7 +256,7 @@ impl Host for Recorder {
         Ok(())
     }
 
-    fn change(&mut self, access: Access, request: &AtomicRequest) -> Result<u64, Unchanged> {
+    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
         assert!(self.batch.is_empty(), "a word is changed before what was placed");
         Self::allowed(access).map_err(Unchanged::Denied)?;
         if access.addr % 8 != 0 {
@@ -268,7 +268,7 @@ impl Host for Recorder {
         self.calls.push(Call::Changed(access));
         let word = self.bytes_mut(access);
         let original = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
-        word.copy_from_slice(&request.apply(original).to_ne_bytes());
+        word.copy_from_slice(&update(original).to_ne_bytes());
         Ok(original)
     }
 
