@@ -12,9 +12,9 @@
 #   make bench-svg  draws what make bench has left in build/bench.json as docs/bench.svg
 #   make bench-calls  builds it, then counts the instructions of its calls beside those of Debian's librpma, by callgrind
 #   make fuzz       runs each fuzz target, or those of TARGETS="a b", for SECONDS (20)
-#   make mutants    changes iwarp, conn, memory and the CM's values in one place after the other, and lists the changes that no test detects;
+#   make mutants    changes transport, memory and the CM's values in one place after the other, and lists the changes that no test detects;
 #                   SHARD=K/N for a part
-#   make coverage   prints how much of iwarp and softverbs the Rust tests and the pairs run, by directory
+#   make coverage   prints how much of transport and softverbs the Rust tests and the pairs run, by directory
 #   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
 #   make check-verbs  builds it, then runs other people's verbs programs on the software device: rping, perftest, the original librpma; TESTS="a b"

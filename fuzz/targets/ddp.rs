@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use iwarp::ddp::{Header, HeaderCopy, MAX_HEADER_LEN};
-use iwarp::rdmap::{AtomicRequest, AtomicResponse, ReadRequest, Terminate, check_segment};
+use transport::iwarp::wire::ddp::{Header, HeaderCopy, MAX_HEADER_LEN};
+use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, ReadRequest, Terminate, check_segment};
 
 fuzz_target!(|bytes: &[u8]| {
     let decoded = Header::decode(bytes);

@@ -8,7 +8,7 @@ mod random;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Once;
 
-use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind};
+use transport::iwarp::wire::mpa::{self, Decoded, Enhanced, Frame, Kind};
 use rpma::descriptor::{self, Descriptor};
 use rpma::error::Error;
 use rpma::mr::MrRemote;

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use iwarp::mpa::{self, Decoded, Kind};
+use transport::iwarp::wire::mpa::{self, Decoded, Kind};
 
 fuzz_target!(|bytes: &[u8]| {
     for kind in [Kind::Request, Kind::Reply] {

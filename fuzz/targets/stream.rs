@@ -5,9 +5,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-use iwarp::ddp::{Header, MessagePos};
-use iwarp::stream::{Event, MAX_FPDU, Receiver};
-use iwarp::{Inbound, WireError};
+use transport::iwarp::wire::ddp::{Header, MessagePos};
+use transport::iwarp::wire::stream::{Event, MAX_FPDU, Receiver};
+use transport::iwarp::wire::{Inbound, WireError};
 
 /// Everything that a stream told: each segment, its place and its payload, and the error that ended it.
 #[derive(Debug, Default, PartialEq)]
@@ -37,7 +37,7 @@ fn with_right_crcs(stream: &[u8], wanted: bool) -> Vec<u8> {
     let mut at = 0;
     while wanted && at + 2 <= stream.len() {
         let ulpdu_len = usize::from(u16::from_be_bytes([stream[at], stream[at + 1]]));
-        let end = at + iwarp::stream::fpdu_len(ulpdu_len);
+        let end = at + transport::iwarp::wire::stream::fpdu_len(ulpdu_len);
         if end > stream.len() {
             break;
         }

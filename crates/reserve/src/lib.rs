@@ -271,6 +271,14 @@ pub unsafe fn free(block: *mut u8, layout: Layout) {
     unsafe { System.dealloc(block, layout) };
 }
 
+/// A slice of `len` values; `None` when there is no memory. For sizes that a program or a peer chooses.
+pub fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Option<Box<[T]>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).ok()?;
+    values.extend(std::iter::repeat_with(value).take(len));
+    Some(values.into_boxed_slice())
+}
+
 /// `len` bytes, all zero, from the system; `None` when there is no memory. Long ones take memory only where
 /// they are used.
 pub fn try_zeroed(len: usize) -> Option<Box<[u8]>> {

@@ -20,8 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::channel::EventQueue;
-use crate::conn::reason;
-use crate::conn::wr::{Completion, status};
 use crate::limits::ENDINGS;
 use crate::policy::yielding::Yielding;
 use crate::progress::engine::Engine;
@@ -31,7 +29,10 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::slots::Slots;
 use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
-use crate::{lock, probes, try_filled};
+use crate::{lock, probes};
+use reserve::try_filled;
+use transport::step::reason;
+use transport::wr::{Completion, status};
 
 /// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll
 /// which ones are ready.
@@ -122,7 +123,7 @@ pub(crate) enum Overrun {
 impl Cq {
     /// ENOMEM.
     pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Result<Self, Errno> {
-        let entries = try_filled(entries as usize, Entry::default)?;
+        let entries = try_filled(entries as usize, Entry::default).ok_or(libc::ENOMEM)?;
         Ok(Self {
             ring: Mutex::new(Ring { entries, taken: 0, put: 0, announced: 0, armed: Armed::No }),
             handle: AtomicUsize::new(0),
@@ -215,7 +216,7 @@ impl Cq {
     /// Changes the number of entries; the completions in the queue stay. EINVAL if there are more of them,
     /// ENOMEM.
     pub(crate) fn resize(&self, entries: u32) -> Result<(), Errno> {
-        let mut fresh = try_filled(entries as usize, Entry::default)?;
+        let mut fresh = try_filled(entries as usize, Entry::default).ok_or(libc::ENOMEM)?;
         let mut ring = lock(&self.ring);
         let (taken, put, old) = (ring.taken, ring.put, ring.entries.len() as u64);
         if put - taken > u64::from(entries) {

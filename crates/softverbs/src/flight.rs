@@ -12,12 +12,12 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::access::{Access, Party};
-use crate::conn::wr::{Op, SendWr};
 use crate::limits::{FLIGHT_BYTES, FLIGHT_STEP};
 use crate::progress::Outstanding;
 use crate::sys::Process;
 use crate::{lock, memory};
+use transport::access::{Access, Party};
+use transport::wr::{Op, SendWr};
 
 /// A posted request.
 struct Request {
@@ -168,10 +168,10 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::LOCAL_WRITE;
-    use crate::conn::wr::{Local, Sge};
     use crate::memory::{Region, deregister, register};
     use std::cell::UnsafeCell;
+    use transport::access::LOCAL_WRITE;
+    use transport::wr::{Local, Sge};
 
     /// Registered memory that changes.
     struct Memory {

@@ -9,7 +9,7 @@
 //! ffi                           the objects and functions of verbs and rdma_cm, as C structures
 //!   │ └─▶ cm                    connection management: identifiers, events, listening, connecting
 //!   ▼
-//! qp ──▶ conn                   a reliable connection as a state machine: requests and bytes in, bytes and completions out
+//! qp ──▶ transport              a reliable connection as a state machine: requests and bytes in, bytes and completions out
 //!  │ └─▶ progress               which thread drives it: turn, rings, watches, the engine
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
@@ -37,12 +37,10 @@ extern crate visible_sync as once_cell;
 #[cfg(visible_sync)]
 extern crate visible_sync as std;
 
-mod access;
 mod cancel;
 mod channel;
 mod cm;
 pub mod config;
-mod conn;
 mod cq;
 mod evidence;
 mod faults;
@@ -85,13 +83,4 @@ pub const NOTICE: &str = "softverbs::notice";
 /// occurs only in tests.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// A slice of `len` values, allocated so that a failure is reported: ENOMEM. For sizes that a program or a
-/// peer chooses.
-pub(crate) fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, sys::Errno> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;
-    values.extend(std::iter::repeat_with(value).take(len));
-    Ok(values.into_boxed_slice())
 }

@@ -11,18 +11,6 @@ pub(crate) const MAX_CQE: u32 = 1 << 20;
 pub(crate) const MAX_QP_WR: u32 = 1 << 16;
 /// Work requests of a shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
-/// Scatter/gather entries of a work request: as many as programs are written for. librpma never uses more
-/// than one.
-pub(crate) const MAX_SGE: usize = 16;
-/// Ranges of the peer's memory that one system call accesses, for as many requests or more.
-pub(crate) const MAX_TOGETHER: usize = 64;
-/// Bytes of inline data: the most that perftest asks for.
-pub(crate) const MAX_INLINE: usize = 220;
-/// Bytes of inline data that are stored in the work request itself; librpma needs 8.
-pub(crate) const SHORT_INLINE: usize = 32;
-/// Maximum IRD and ORD, the numbers of outstanding RDMA Reads and atomic operations in each direction: the
-/// limit of siw.
-pub(crate) const MAX_READS: u16 = 128;
 /// Memory regions: the maximum that siw reports has 24 bits, too. With so many, one guess of an STag in 256
 /// would be right.
 pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
@@ -70,20 +58,6 @@ pub(crate) const COMPLAINTS: u32 = 5;
 pub(crate) const COMPLAINTS_INTERVAL_S: u64 = 60;
 /// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
-/// Seconds after the MPA Reply within which the initiator must send its first FPDU.
-pub(crate) const FIRST_FPDU_TIMEOUT_S: u64 = 10;
-/// Milliseconds after which an initiator that has received nothing sends an empty RDMA Write. The interval
-/// then doubles, for [`KNOCKS`] messages in total. A responder in the kernel is ready for FPDUs by the first
-/// or second of them, on a busy machine later.
-pub(crate) const FIRST_KNOCK_MS: u64 = 10;
-/// With this number, the last one is sent after 10 s.
-pub(crate) const KNOCKS: u32 = 10;
-/// Bytes that an initiator sends until it has received something or sent such an empty message: half of what
-/// the socket of a new TCP connection buffers while nobody reads it.
-pub(crate) const UNHEARD_BYTES: usize = 32 * 1024;
-/// Milliseconds for which a responder delays its first message if the initiator has not announced a first
-/// FPDU (RFC 6581) and none has arrived.
-pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
 /// How often, while a silent host is not yet taken for lost, the engine asks what the kernel has heard of it.
 pub(crate) const LOOKS: u32 = 16;
 /// How often a TCP connection that is refused is tried again, and milliseconds until the first time; each
@@ -111,11 +85,7 @@ pub(crate) const STUCK_WAIT_MS: u64 = 1000;
 /// Ended connections of a completion queue whose reasons are kept. Only those of a shared receive queue are
 /// more than one.
 pub(crate) const ENDINGS: usize = 16;
-/// Placements in one system call: the kernel accepts 1024, but each takes entries in two arrays on the stack.
-pub(crate) const PLACE_BATCH: usize = 128;
 /// How long ibv_dereg_mr(3) waits for a peer process that was stopped while it copied to or from the region:
 /// a copy of the longest size takes well under a millisecond, so this is for a peer that waits for a
 /// processor. After it the call fails with EBUSY.
 pub(crate) const REVOKE_WAIT: Duration = Duration::from_secs(5);
-/// Milliseconds for which messages of a peer that has closed the connection wait for the next receive.
-pub(crate) const STALLED_END_MS: u64 = 1_000;

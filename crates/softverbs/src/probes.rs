@@ -7,7 +7,7 @@
 
 use probe::probe_lazy;
 
-use crate::conn::wr::{Completion, SendWr};
+use transport::wr::{Completion, SendWr};
 
 /// A work request was posted to a send queue. `opcode` is that of its completion (enum ibv_wc_opcode).
 #[inline(always)]

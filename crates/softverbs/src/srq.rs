@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use crate::conn::reason;
-use crate::conn::wr::RecvWr;
 use crate::limits::MAX_SRQ_WR;
 use crate::lock;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
+use transport::step::reason;
+use transport::wr::RecvWr;
 
 /// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

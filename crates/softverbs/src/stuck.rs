@@ -83,9 +83,9 @@ impl Source for Waited {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conn::wr::Completion;
     use crate::progress::{By, Driven};
     use Outstanding::{Nothing, Unsignalled};
+    use transport::wr::Completion;
 
     /// A connection that has this outstanding.
     struct Has(Outstanding);

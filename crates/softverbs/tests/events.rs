@@ -4,7 +4,6 @@
 mod common;
 use common::verbs_h::*;
 use common::*;
-use iwarp::mpa::{self, Enhanced, Frame, Kind};
 use rdma_cm_event_type::*;
 use rdma_sys::*;
 use softverbs::rdma as cm;
@@ -13,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
+use transport::iwarp::wire::mpa::{self, Enhanced, Frame, Kind};
 
 type Channel = *mut rdma_event_channel;
 

@@ -4,15 +4,15 @@
 
 mod common;
 use common::*;
-use iwarp::ddp::Header;
-use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind};
-use iwarp::rdmap::{Opcode, ReadRequest};
-use iwarp::stream::{self, MAX_CONTROL_FPDU};
 use rdma_sys::*;
 use softverbs::rdma as cm;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+use transport::iwarp::wire::ddp::Header;
+use transport::iwarp::wire::mpa::{self, Decoded, Enhanced, Frame, Kind};
+use transport::iwarp::wire::rdmap::{Opcode, ReadRequest};
+use transport::iwarp::wire::stream::{self, MAX_CONTROL_FPDU};
 
 const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;

@@ -4,15 +4,15 @@
 
 mod common;
 use common::*;
-use iwarp::ddp::Header;
-use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind};
-use iwarp::rdmap::Opcode;
-use iwarp::stream::{self, Event, MAX_CONTROL_FPDU, Receiver};
 use rdma_sys::*;
 use softverbs::rdma as cm;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+use transport::iwarp::wire::ddp::Header;
+use transport::iwarp::wire::mpa::{self, Decoded, Enhanced, Frame, Kind};
+use transport::iwarp::wire::rdmap::Opcode;
+use transport::iwarp::wire::stream::{self, Event, MAX_CONTROL_FPDU, Receiver};
 
 const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
 const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;

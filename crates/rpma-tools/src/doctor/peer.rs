@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use iwarp::mpa::{self, Decoded, Enhanced, Frame, Kind, MAX_FRAME_LEN};
+use transport::iwarp::wire::mpa::{self, Decoded, Enhanced, Frame, Kind, MAX_FRAME_LEN};
 
 use super::network::Route;
 use super::provider::Chosen;

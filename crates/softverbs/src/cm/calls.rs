@@ -19,7 +19,7 @@ use crate::faults::{self, Event};
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::Errno;
-use iwarp::mpa;
+use transport::iwarp::wire::mpa;
 
 /// What a program passes to rdma_connect(3) or rdma_accept(3).
 pub(crate) struct Params {

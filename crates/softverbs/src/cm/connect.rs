@@ -19,11 +19,12 @@ use crate::progress::timers::Timer;
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use crate::{config, conn, lock};
-use iwarp::mpa::MAX_FRAME_LEN;
-use iwarp::terminate::Terminate;
+use crate::{config, lock};
 use log::Level;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED};
+use transport::iwarp::conn::terminate_fpdu;
+use transport::iwarp::wire::mpa::MAX_FRAME_LEN;
+use transport::iwarp::wire::terminate::Terminate;
 
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
@@ -170,7 +171,7 @@ impl Outgoing {
         if let Some((code, crc)) = terminate {
             // The send buffer of a new connection is much larger than this. If the peer has gone, nobody
             // receives it.
-            let _ = sys::send(&state.socket, &conn::terminate_fpdu(&Terminate::new(code), crc));
+            let _ = sys::send(&state.socket, &terminate_fpdu(&Terminate::new(code), crc));
         }
         let Some(id) = self.id.upgrade() else { return };
         let mut event = Event::new(0, kind, status);

@@ -6,15 +6,16 @@
 
 use std::time::{Duration, Instant};
 
-use iwarp::mpa::{self, Decoded, Frame, Kind};
-use iwarp::rdmap::TermCode;
 use rdma_sys::rdma_cm_event_type::{
     self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
+use transport::iwarp::wire::mpa::{self, Decoded, Frame, Kind};
+use transport::iwarp::wire::rdmap::TermCode;
 
 use super::negotiate::{self, Agreed, Offer, Refusal};
-use crate::limits::{MAX_READS, REFUSALS, REFUSED_MS};
+use crate::limits::{REFUSALS, REFUSED_MS};
 use crate::sys::Errno;
+use transport::limits::MAX_READS;
 
 /// How far an initiator has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use crate::progress::engine::Source;
 use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;
-use iwarp::mpa::{Frame, MAX_FRAME_LEN};
+use transport::iwarp::wire::mpa::{Frame, MAX_FRAME_LEN};
 
 /// What reports the end of a connection whose request has not been fetched. Nothing else matters: a peer
 /// sends nothing before the reply.

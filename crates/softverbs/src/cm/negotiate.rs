@@ -3,11 +3,11 @@
 //! without a socket.
 #![forbid(unsafe_code)]
 
-use iwarp::mpa::{self, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Kind};
-use iwarp::rdmap::TermCode;
+use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Kind};
+use transport::iwarp::wire::rdmap::TermCode;
 
-use crate::conn::Role;
-use crate::limits::MAX_READS;
+use transport::iwarp::conn::Role;
+use transport::limits::MAX_READS;
 
 /// What a program offers with rdma_connect(3) or rdma_accept(3).
 #[derive(Clone, Copy, Debug)]

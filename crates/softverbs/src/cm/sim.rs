@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use iwarp::mpa::{self, Frame};
 use rdma_sys::rdma_cm_event_type::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, Type as Kind,
 };
+use transport::iwarp::wire::mpa::{self, Frame};
 
 use super::exchange::{Initiator, Next, Responder};
 use super::negotiate::{self, Offer};

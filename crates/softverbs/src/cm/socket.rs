@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config;
 use crate::sys;
-use iwarp::mpa::{self, Frame};
+use transport::iwarp::wire::mpa::{self, Frame};
 
 /// Sets the options of a socket before it connects, or listens for those that it accepts: small messages are
 /// sent without delay, and on an idle connection the kernel asks the remote host whether it is there.

@@ -11,11 +11,12 @@ use rdma_sys::{
 use std::ptr::{addr_of, addr_of_mut};
 
 use super::verbs::{self, CqObject, QpObject, SrqObject};
-use crate::conn::wr::{Completion, Entries, Extra, Local, Op, RecvWr, SendWr, Sge};
-use crate::limits::{MAX_INLINE, MAX_MESSAGE};
+use crate::limits::MAX_MESSAGE;
 use crate::qp::Qp;
 use crate::srq::Full;
 use crate::sys::Errno;
+use transport::limits::MAX_INLINE;
+use transport::wr::{Completion, Entries, Extra, Local, Op, RecvWr, SendWr, Sge};
 
 pub(super) const SEND_FENCE: c_uint = 1;
 pub(super) const SEND_SIGNALED: c_uint = 1 << 1;

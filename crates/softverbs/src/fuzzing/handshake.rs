@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The MPA handshake of either side, with a frame of the peer that the input has written.
 
-use iwarp::mpa::{self, DEPTH_NOT_NEGOTIATED, Decoded, Frame, Kind};
+use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Decoded, Frame, Kind};
 
 use super::input::Input;
 use crate::cm::negotiate::{self, Agreed, Offer, Refusal};
-use crate::conn::Role;
-use crate::limits::MAX_READS;
+use transport::iwarp::conn::Role;
+use transport::limits::MAX_READS;
 
 /// What is agreed with the peer, and what it sent behind its frame; `None` when there is no connection.
 pub(super) fn run(input: &mut Input<'_>) -> Option<(Agreed, Vec<u8>)> {

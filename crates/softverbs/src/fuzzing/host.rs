@@ -4,18 +4,19 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use iwarp::Inbound;
-use iwarp::rdmap::{AtomicRequest, Opcode, ReadRequest};
-use iwarp::stream::{Event, Receiver};
+use transport::iwarp::wire::Inbound;
+use transport::iwarp::wire::rdmap::{AtomicRequest, Opcode, ReadRequest};
+use transport::iwarp::wire::stream::{Event, Receiver};
 
 use super::memory::{Memory, PD};
-use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::cm::negotiate::Agreed;
-use crate::conn::host::{Durable, Host, LinkError, Part};
-use crate::conn::wr::{Completion, Local, RecvWr, SendWr, Sge, status};
-use crate::conn::{Micros, Role};
 use crate::memory::{self, Batch};
 use crate::sys::Process;
+use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use transport::host::{Durable, Host, LinkError, Part};
+use transport::iwarp::conn::Role;
+use transport::units::Micros;
+use transport::wr::{Completion, Local, RecvWr, SendWr, Sge, status};
 
 pub(super) struct World {
     pub now: Micros,
@@ -322,8 +323,8 @@ impl Host for World {
         assert!(self.posted_receives.len() >= self.receives.len(), "a receive completes that was not taken");
         assert_eq!(completion.wr_id, wr.wr_id, "receives complete in order");
         if completion.status == status::SUCCESS {
-            let is_recv = completion.opcode == crate::conn::wr::opcode::RECV;
-            assert!(!is_recv || completion.byte_len <= wr.len(), "more than there is room for");
+            let is_recv = completion.opcode == transport::wr::opcode::RECV;
+            assert!(!is_recv || completion.byte_len <= wr.capacity(), "more than there is room for");
         }
         true
     }

@@ -17,14 +17,15 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
-use crate::conn::host::LinkError;
-use crate::conn::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
-use crate::conn::{Awaits, Budget, Conn, Framing, Quota, Sizes, Terms, reason};
-use crate::limits::MAX_INLINE;
 use host::World;
 use input::Input;
 use memory::LOCAL;
 use peer::Peer;
+use transport::host::LinkError;
+use transport::iwarp::conn::{Conn, Framing, Sizes, Terms};
+use transport::limits::MAX_INLINE;
+use transport::step::{Awaits, Budget, Quota, reason};
+use transport::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 
 /// Places of the send queue.
 const DEPTH: u32 = 4;
@@ -38,7 +39,7 @@ pub fn connection(bytes: &[u8]) {
     let choice = input.byte();
     let framing = Framing {
         crc: agreed.crc,
-        mulpdu: if choice & 1 != 0 { iwarp::stream::MIN_MULPDU } else { 300 },
+        mulpdu: if choice & 1 != 0 { transport::iwarp::wire::stream::MIN_MULPDU } else { 300 },
         segment: (choice & 2 != 0).then_some(400),
         ord: u32::from(agreed.ord),
     };

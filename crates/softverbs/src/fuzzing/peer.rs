@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The peer: segments that are in order, unless the input wants one byte of them to be another.
 
-use iwarp::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
-use iwarp::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
-use iwarp::stream;
+use transport::iwarp::wire::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
+use transport::iwarp::wire::stream;
 
 use super::host::{Asked, World};
 use super::input::Input;

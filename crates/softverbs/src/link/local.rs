@@ -16,15 +16,15 @@ use super::past::{self, MOST, Past};
 use super::ring::Rings;
 use super::shared::{SIZE, Shared};
 use super::tcp::{MAX_PARTS, Pieces, gather, link_error};
-use crate::access::{Access, Party, Unreachable};
-use crate::conn::host::{LinkError, Part};
-use crate::conn::reason;
 use crate::memory::{self, Grant};
 use crate::progress::engine::{Engine, Source};
 use crate::progress::watch::{Ringed, Watch};
 use crate::progress::{By, Driven};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
+use transport::access::{Access, Party, Unreachable};
+use transport::host::{LinkError, Part};
+use transport::step::reason;
 
 /// What the socket has when the peer has gone, or says its last words.
 const END: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;

@@ -12,8 +12,6 @@ mod tcp;
 
 use std::sync::{Arc, Weak};
 
-use crate::access::{Access, Party};
-use crate::conn::host::{LinkError, Part};
 use crate::memory::Grant;
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
@@ -24,6 +22,8 @@ use local::Local;
 pub(crate) use local::{Mine, Theirs};
 pub(crate) use ring::Rings;
 use tcp::Tcp;
+use transport::access::{Access, Party};
+use transport::host::{LinkError, Part};
 
 /// The link of a connection.
 // The larger one is the one that is used where nothing is said.
@@ -90,7 +90,7 @@ impl Link {
         }
     }
 
-    /// Carries out writes or reads past the link ([`crate::conn::host::Host::transfer`]).
+    /// Carries out writes or reads past the link ([`transport::host::Host::transfer`]).
     pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         match self {
             Self::Tcp(_) => 0,
@@ -99,7 +99,7 @@ impl Link {
     }
 
     /// Whether [`Link::transfer`] will most probably carry this out
-    /// ([`crate::conn::host::Host::may_transfer`]).
+    /// ([`transport::host::Host::may_transfer`]).
     pub(crate) fn may_transfer(&self, remote: Access) -> bool {
         match self {
             Self::Tcp(_) => false,

@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 use super::process::{Peer, Proof, Ranges};
 use super::ring::Rings;
 use super::shared::{Dealings, LOANS};
-use crate::access::{Access, Lent, REMOTE_READ, REMOTE_WRITE};
 use crate::config;
 use crate::memory::{self, Grant, Lender};
 use crate::progress::engine::{Engine, Source};
 use crate::progress::lending::{Hold, Ledger, Loan};
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
+use transport::access::{Access, Lent, REMOTE_READ, REMOTE_WRITE};
 
 /// Most bytes of one copy. The owner waits for it when it withdraws the key.
 pub(super) const MOST: usize = 1 << 20;

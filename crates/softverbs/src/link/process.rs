@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::limits::MAX_TOGETHER;
 use crate::lock;
 use crate::process::PerProcess;
 use crate::socket::Socket;
 use crate::sys::{Errno, again, errno, page_size};
+use transport::limits::MAX_TOGETHER;
 
 /// Where the guard page of a process is, and what it begins with. The address 0: it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -29,13 +29,13 @@ use std::time::Instant;
 
 use super::past::MOST;
 use super::shared::{LOANS, SIZE, Shared, Words};
-use crate::access::{Access, Lent};
 use crate::policy::settle::{PATIENCE, Settling};
 use crate::progress::doorbell::Doorbell;
 use crate::progress::lending::Ledger;
 use crate::progress::watch::Ringed;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
+use transport::access::{Access, Lent};
 
 /// What a writer waits for, once it has found the ring full.
 const ROOM: usize = SIZE / 4;

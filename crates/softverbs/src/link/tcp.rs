@@ -9,8 +9,6 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::linger;
-use crate::access::{Access, Party, Unreachable};
-use crate::conn::host::{LinkError, Part};
 use crate::memory::{self, Grant};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
@@ -18,6 +16,8 @@ use crate::progress::vigil::Vigilance;
 use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
+use transport::access::{Access, Party, Unreachable};
+use transport::host::{LinkError, Part};
 
 /// Parts sent in one system call: those of 64 FPDUs.
 pub(super) const MAX_PARTS: usize = 192;

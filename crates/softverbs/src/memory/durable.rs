@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn writes_are_lost_if_the_medium_fails_but_not_if_the_memory_is_gone() {
         use super::super::{Region, acquire, deregister, register};
-        use crate::access::{Access, FLUSH_PERSISTENT};
+        use transport::access::{Access, FLUSH_PERSISTENT};
         // Addresses that no other test has registered.
         const BASE: u64 = 0x7b00_0000;
         let region = Region { addr: BASE, len: 0x1000, access: FLUSH_PERSISTENT, pd: 1 };

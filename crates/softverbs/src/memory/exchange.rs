@@ -17,8 +17,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::table::acquire;
-use crate::access::{Access, Party, Unchanged};
 use crate::sys;
+use transport::access::{Access, Party, Unchanged};
 
 /// What eight bytes become, by what they are.
 type Change<'a> = &'a dyn Fn(u64) -> u64;

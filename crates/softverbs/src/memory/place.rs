@@ -28,9 +28,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::table::{Grant, acquire};
 use super::word::WordStore;
-use crate::access::{Access, Denied, Party, Unreachable};
-use crate::limits::PLACE_BATCH;
 use crate::sys::{self, Errno, Process};
+use transport::access::{Access, Denied, Party, Unreachable};
+use transport::limits::PLACE_BATCH;
 
 /// Whether a copy through the kernel failed because the system call is not permitted, not because of the
 /// memory.

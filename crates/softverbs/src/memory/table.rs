@@ -42,10 +42,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::lenders;
-use crate::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Lent, Party, REMOTE_READ};
 use crate::limits::{MAX_MR, REVOKE_WAIT};
 use crate::probes;
 use crate::sys::Errno;
+use transport::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Lent, Party, REMOTE_READ};
 
 /// The slot has a region, which may be accessed.
 const VALID: u64 = 1 << 63;

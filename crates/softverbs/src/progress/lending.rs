@@ -21,7 +21,7 @@
 //! before it is used; what an owner reads can make it wait, no more.
 
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
-use crate::access::Lent;
+use transport::access::Lent;
 
 /// A key that is lent.
 #[repr(C)]

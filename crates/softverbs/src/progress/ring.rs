@@ -8,7 +8,7 @@
 //! lends the value to safe code.
 
 use crate::sys::Errno;
-use crate::try_filled;
+use reserve::try_filled;
 
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -40,7 +40,7 @@ impl<T> Ring<T> {
     pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
         let mut stamps = (0..u64::from(capacity)).map(free);
         let slot = || Slot { stamp: AtomicU64::new(stamps.next().unwrap_or(0)), value: Mutex::new(None) };
-        let slots = try_filled(capacity as usize, slot)?;
+        let slots = try_filled(capacity as usize, slot).ok_or(libc::ENOMEM)?;
         Ok(Self { slots, tail: AtomicU64::new(0), head: AtomicU64::new(0) })
     }
 

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use super::engine::{Engine, Source};
 use super::{By, Driven};
-use crate::conn::reason;
 use crate::limits::LOOKS;
 use crate::sys::{self, Heard};
 use crate::{config, lock};
+use transport::step::reason;
 
 /// Questions without an answer: one may have been lost on its way.
 const QUESTIONS: u32 = 2;

@@ -27,10 +27,10 @@ use std::sync::{Arc, Mutex};
 use super::attention::{Attention, Orders, Tick};
 use super::engine::{Engine, Source};
 use super::{By, Driven};
-use crate::access::Access;
-use crate::conn::reason;
 use crate::lock;
 use crate::sys::{Epoll, Errno};
+use transport::access::Access;
+use transport::step::reason;
 
 const EDGES: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 const END: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;

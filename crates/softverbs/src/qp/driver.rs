@@ -7,10 +7,6 @@ use std::time::Duration;
 use super::gate::{Due, Gate};
 use super::rnr::Late;
 use super::{Qp, Session, Trouble, now};
-use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use crate::conn::host::{self, Durable, Ending, LinkError, Part};
-use crate::conn::wr::{Completion, RecvWr, SendWr};
-use crate::conn::{Awaits, Budget, Conn, Micros, Quota, Stepped, reason};
 use crate::cq::{Cq, Overrun};
 use crate::flight::Flight;
 use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
@@ -23,6 +19,12 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::strict::Strict;
 use crate::sys::Process;
 use crate::{lock, probes};
+use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use transport::host::{self, Durable, Ending, LinkError, Part};
+use transport::iwarp::conn::Conn;
+use transport::step::{Awaits, Budget, Quota, Stepped, reason};
+use transport::units::Micros;
+use transport::wr::{Completion, RecvWr, SendWr};
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::conn::Micros;
-use crate::conn::wr::{Op, SendWr, status};
 use crate::faults::{Action, Event, Fault, Plan};
 use crate::lock;
 use crate::strict::Strict;
+use transport::units::Micros;
+use transport::wr::{Op, SendWr, status};
 
 /// What the driver has to do for the request that is before the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,11 +187,11 @@ fn event_of(op: Op) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conn::wr::Local;
-    use crate::conn::wr::status::REM_ACCESS_ERR;
     use crate::faults::plan_of;
     use rdma_sys::ibv_wc_status::{IBV_WC_FATAL_ERR, IBV_WC_RETRY_EXC_ERR};
     use std::cell::RefCell;
+    use transport::wr::Local;
+    use transport::wr::status::REM_ACCESS_ERR;
 
     fn request(wr_id: u64, op: Op, signaled: bool) -> SendWr {
         SendWr {

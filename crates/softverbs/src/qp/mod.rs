@@ -3,8 +3,8 @@
 //!
 //! Everything that happens to a connection is a reason to drive it. Whoever brings one, be it a thread that
 //! posts, one that polls, one that sleeps for completions, or the engine, tries to take the turn
-//! ([`crate::progress::turn`]) and then steps the connection ([`crate::conn`]) until nothing is left. The
-//! lock around the connection is there for safe code: the turn says whose it is.
+//! ([`crate::progress::turn`]) and then steps the connection ([`transport::iwarp::conn`]) until nothing is
+//! left. The lock around the connection is there for safe code: the turn says whose it is.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -22,10 +22,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
-use crate::access::Party;
-use crate::conn::host::Ending;
-use crate::conn::wr::{RecvWr, SendWr};
-use crate::conn::{Conn, Framing, Micros, Role, Sizes, Terms, reason};
 use crate::cq::Cq;
 use crate::faults::Plan;
 use crate::limits::RNR_UNLIMITED;
@@ -47,9 +43,15 @@ use crate::sys::{self, Errno, Process};
 use crate::{lock, probes};
 use driver::Host;
 use gate::Gate;
-use iwarp::stream;
 use log::Level;
 use rnr::Rnr;
+use transport::access::Party;
+use transport::host::Ending;
+use transport::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
+use transport::iwarp::wire::stream;
+use transport::step::reason;
+use transport::units::Micros;
+use transport::wr::{RecvWr, SendWr};
 
 const _: () = assert!(reason::ALL & !REASONS == 0);
 

@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
-use crate::access::Access;
-use crate::conn::reason;
-use crate::conn::wr::{Op, SendWr};
 use crate::flight::Flight;
 use crate::policy::coalesce::{BURST, Kind, SMALL};
 use crate::probes;
 use crate::progress::{By, Driven};
 use crate::strict::Strict;
 use crate::sys::Errno;
+use transport::access::Access;
+use transport::step::reason;
+use transport::wr::{Op, SendWr};
 
 /// How long a post to a full send queue waits for another thread that is sending the requests before it: a
 /// few time slices of a scheduler.

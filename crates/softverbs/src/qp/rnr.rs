@@ -6,9 +6,9 @@
 //! of the connection permit. The message is here already, so what is repeated is the look for a receive: in
 //! [`Strict::Adapter`] it is not looked for in between.
 
-use crate::conn::Micros;
 use crate::limits::{RNR_TIMER_US, RNR_UNLIMITED};
 use crate::strict::{Places, Rule, Strict};
+use transport::units::Micros;
 
 /// What becomes of a message that finds no receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is outstanding on a queue pair, for each of its completion queues.
 
-use iwarp::ddp::{Header, QN_SEND};
-use iwarp::rdmap::Opcode;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use transport::iwarp::wire::ddp::{Header, QN_SEND};
+use transport::iwarp::wire::rdmap::Opcode;
 
 use super::*;
-use crate::access::LOCAL_WRITE;
-use crate::conn::wr::{Local, Op};
 use crate::limits::RNR_UNLIMITED;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
+use transport::access::LOCAL_WRITE;
+use transport::wr::{Local, Op};
 
 const PD: u32 = 78;
 

@@ -8,11 +8,11 @@ use crate::cm::calls::Params;
 use crate::cm::negotiate::Offer;
 use crate::config;
 use crate::limits::{
-    ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA, MAX_READS,
-    RNR_UNLIMITED,
+    ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA, RNR_UNLIMITED,
 };
 use crate::strict::{self, Places, Rule, Strict};
 use crate::sys::Errno;
+use transport::limits::MAX_READS;
 
 /// The message that private data is sent with.
 #[derive(Clone, Copy)]

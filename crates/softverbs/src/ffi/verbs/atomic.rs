@@ -4,9 +4,9 @@
 use rdma_sys::{ibv_send_wr, ibv_wr_opcode};
 use std::ptr::addr_of;
 
-use crate::conn::wr::{Local, Op, SendWr};
 use crate::ffi::ops::{SEND_FENCE, SEND_SIGNALED, SEND_SOLICITED};
 use crate::sys::Errno;
+use transport::wr::{Local, Op, SendWr};
 
 /// Bytes of the word, and of the memory for its previous value.
 const WORD: u32 = 8;

@@ -10,13 +10,13 @@ use super::channel::ChannelObject;
 use super::events;
 use super::or_null;
 use super::section::Section;
-use crate::conn::wr::Completion;
 use crate::cq::Cq;
 use crate::ffi::context::{next_number, owns};
 use crate::ffi::object::Object;
 use crate::limits::MAX_CQE;
 use crate::lock;
 use crate::sys::Errno;
+use transport::wr::Completion;
 
 pub(crate) struct CqOwn {
     pub(crate) queue: Arc<Cq>,

@@ -10,9 +10,9 @@ use std::ptr::{addr_of_mut, null_mut};
 
 use super::cq::{CqObject, CqOwn, create};
 use super::null_with;
-use crate::conn::wr::Completion;
 use crate::ffi::ops::{imm_of, wc_flags_of};
 use crate::ffi::unsupported;
+use transport::wr::Completion;
 
 // An ibv_cq is the beginning of an ibv_cq_ex.
 const _: () = assert!(

@@ -12,6 +12,7 @@ use super::{events, gid, null_with};
 use crate::ffi::context::{self, owns, owns_device};
 use crate::limits::*;
 use crate::sys::{self, set_errno};
+use transport::limits::{MAX_READS, MAX_SGE};
 
 /// The only port.
 pub(super) const PORT: u8 = 1;

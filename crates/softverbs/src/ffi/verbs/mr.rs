@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::null_with;
 use super::pd::PdObject;
-use crate::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 use crate::ffi::object::Object;
 use crate::memory::{self, Region};
 use crate::slots;
 use crate::strict::{self, Strict};
 use crate::sys;
+use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 
 pub(crate) struct MrOwn {
     /// ibv_rereg_mr changes it.

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::mr::MrObject;
 use super::pd::PdObject;
 use super::{QpObject, null_with};
-use crate::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};
-use crate::conn::wr::{Local, Op, SendWr};
 use crate::ffi::context::owns;
 use crate::ffi::object::Object;
 use crate::ffi::ops::{SEND_FENCE, SEND_SIGNALED};
 use crate::memory;
 use crate::sys::Errno;
+use transport::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};
+use transport::wr::{Local, Op, SendWr};
 
 pub(crate) struct MwOwn {
     pd: *mut ibv_pd,

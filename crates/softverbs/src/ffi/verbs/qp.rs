@@ -24,6 +24,7 @@ use crate::limits::*;
 use crate::qp::{Attributes, Qp, Stage, Trouble, numbers};
 use crate::sys::Errno;
 use crate::{faults, strict};
+use transport::limits::{MAX_INLINE, MAX_READS, MAX_SGE};
 
 pub(crate) struct QpOwn {
     pub(crate) qp: Arc<Qp>,

@@ -16,9 +16,9 @@ use std::ptr::{addr_of, null_mut};
 use super::qp::QpObject;
 use super::section::Section;
 use crate::ffi::ops::read_send_wr;
-use crate::limits::{MAX_INLINE, MAX_SGE};
 use crate::sys::Errno;
 use arrayvec::ArrayVec;
+use transport::limits::{MAX_INLINE, MAX_SGE};
 
 const WITH_RDMA_WRITE: u64 = 1;
 const WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;

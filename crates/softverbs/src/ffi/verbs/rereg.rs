@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use super::mr::{MrObject, is_possible, is_there};
 use super::pd::PdObject;
-use crate::access::ZERO_BASED;
 use crate::memory::Change;
 use crate::sys::{Errno, set_errno};
+use transport::access::ZERO_BASED;
 
 /// What [`ibv_rereg_mr`] changes: location and length (`enum ibv_rereg_mr_flags`).
 pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;

@@ -13,6 +13,7 @@ use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::limits::*;
 use crate::srq::Srq;
+use transport::limits::MAX_SGE;
 
 pub(crate) type SrqObject = Object<ibv_srq, Arc<Srq>>;
 

@@ -5,10 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, Party};
 use crate::link::shared::Shared;
 use crate::memory::{Change, Region, deregister, register, try_deregister};
 use crate::socket::Socket;
+use transport::access::{FLUSH_PERSISTENT, LOCAL_WRITE, Party};
 
 const PD: u32 = 1;
 const RIGHTS: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE;

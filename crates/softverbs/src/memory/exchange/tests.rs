@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::table::{Region, register};
 use super::super::{AtEnd, deregister, region_of};
 use super::*;
-use crate::access::{Denied, LOCAL_WRITE, REMOTE_ATOMIC};
+use transport::access::{Denied, LOCAL_WRITE, REMOTE_ATOMIC};
 
 const RIGHTS: u32 = LOCAL_WRITE | REMOTE_ATOMIC;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::table::{Region, register, register_at};
 use super::super::{AtEnd, deregister, region_of};
 use super::*;
-use crate::access::LOCAL_WRITE;
+use transport::access::LOCAL_WRITE;
 
 fn access(stag: u32, addr: u64, len: usize) -> Access {
     Access { stag, addr, len, rights: LOCAL_WRITE }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Grant, LENT, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
-use crate::access::{Access, Denied};
 use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
+use transport::access::{Access, Denied};
 
 /// The right to change a region, of which there is one at a time. The region stays as it is unless one of the
 /// methods is called.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::lenders::tests::Notes;
 use super::super::{add_lender, remove_lender};
 use super::*;
-use crate::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use transport::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
 fn region() -> Region {
     Region { addr: 0x1000, len: 0x100, access: LOCAL_WRITE | REMOTE_WRITE, pd: 7 }

@@ -16,11 +16,11 @@
 use std::sync::atomic::Ordering;
 
 use super::{Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WINDOWS, WITHDRAWN, random};
-use crate::access::{
+use crate::sys::Errno;
+use transport::access::{
     Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, MW_BIND, Party, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE, ZERO_BASED,
 };
-use crate::sys::Errno;
 
 /// In the state of a slot: it is that of a window, bound or not.
 const ALLOCATED: u64 = WITHDRAWN;

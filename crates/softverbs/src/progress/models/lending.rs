@@ -8,7 +8,7 @@ use loom::thread;
 use super::super::lending::{Gate, Hold, Ledger, Loan};
 use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
-use crate::access::Lent;
+use transport::access::Lent;
 
 /// Two keys share a place in the table.
 const FIRST: u32 = 7;

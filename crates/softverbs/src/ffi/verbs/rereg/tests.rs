@@ -4,11 +4,11 @@
 use std::ptr::null_mut;
 
 use super::*;
-use crate::access::{Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 use crate::ffi::verbs::ibv_dealloc_pd;
 use crate::ffi::verbs::testing::{ALL, Mr, Pd, place, read};
 use crate::memory::FULL;
 use crate::sys::{self, tests::Mapping};
+use transport::access::{Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
 const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
 const PD: c_int = IBV_REREG_MR_CHANGE_PD;

@@ -9,7 +9,7 @@ use super::super::super::lenders::tests::Notes;
 use super::super::super::{AtEnd, add_lender, remove_lender};
 use super::super::{CLAIMED, FULL, acquire, deregister, lose_writes, register, register_at};
 use super::*;
-use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use transport::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
 const IOVA: u64 = 0x100;
 

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Access to registered memory: the request, and the reasons for which it is denied.
+
+/// Access right: receives and RDMA Reads of this process may write to the region.
+pub const LOCAL_WRITE: u32 = 1;
+/// Access right: RDMA Writes of a remote peer may write to the region.
+pub const REMOTE_WRITE: u32 = 1 << 1;
+/// Access right: RDMA Reads of a remote peer may read the region.
+pub const REMOTE_READ: u32 = 1 << 2;
+/// Access right: atomic operations of a remote peer may modify the region.
+pub const REMOTE_ATOMIC: u32 = 1 << 3;
+/// Access flag: windows may be bound to the region.
+pub const MW_BIND: u32 = 1 << 4;
+/// Access flag: the bytes of the region or window are accessed by their offset from its beginning.
+pub const ZERO_BASED: u32 = 1 << 5;
+/// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
+pub const FLUSH_PERSISTENT: u32 = 1 << 9;
+
+/// STags from here on name no region: in a Read Request they stand for what the read is to fill, until it is
+/// answered. So whatever rights the memory has, an RDMA Write with such an STag writes nowhere, and the peer
+/// does not learn a key.
+pub const FIRST_SINK: u32 = 0xff00_0000;
+
+/// A range of a memory region, and the access rights that are required (0: to be read by a work request of
+/// this process).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The STag of the region or window.
+    pub stag: u32,
+    /// The first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: usize,
+    /// Access rights, combined with `|`.
+    pub rights: u32,
+}
+
+impl Access {
+    /// Appends an access that begins where this one ends; false if it is another one.
+    pub fn append(&mut self, next: Self) -> bool {
+        let end = self.addr.checked_add(self.len as u64);
+        let follows = self.stag == next.stag && self.rights == next.rights && end == Some(next.addr);
+        let len = self.len.checked_add(next.len).filter(|_| follows);
+        self.len = len.unwrap_or(self.len);
+        len.is_some()
+    }
+}
+
+/// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its
+/// protection domain, windows of type 2 for its number, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// The number of its protection domain.
+    pub pd: u32,
+    /// Its number.
+    pub qp: u32,
+}
+
+impl From<u32> for Party {
+    /// Somebody in a protection domain, who is no queue pair.
+    fn from(pd: u32) -> Self {
+        Self { pd, qp: 0 }
+    }
+}
+
+/// What a window is to be bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The STag of the window from then on: the window is known by the upper 24 bits.
+    pub rkey: u32,
+    /// The STag of the region.
+    pub region: u32,
+    /// The first byte, by its address in accesses to the region.
+    pub addr: u64,
+    /// 0 unbinds a window of type 1.
+    pub len: u64,
+    /// Remote rights, and whether the bytes of the window are accessed by their offsets.
+    pub access: u32,
+}
+
+/// A region as a peer must know it to access it by itself: for these rights, `len` bytes from the address
+/// `start` on, which are in the memory of the owner at that address plus `delta`, modulo 2^64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lent {
+    /// The STag of the region.
+    pub stag: u32,
+    /// Remote rights.
+    pub rights: u32,
+    /// The first byte, as an access names it.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What is added to the address of an access.
+    pub delta: u64,
+}
+
+impl Lent {
+    /// The address in the memory of the owner, if the access is within what is lent. Any values are possible.
+    pub fn find(&self, access: Access) -> Option<u64> {
+        let end = access.addr.checked_add(access.len as u64)?;
+        let permitted = self.stag == access.stag && self.rights & access.rights == access.rights;
+        let inside = access.addr >= self.start && end <= self.start.checked_add(self.len)?;
+        (permitted && inside).then(|| access.addr.wrapping_add(self.delta))
+    }
+}
+
+/// Why an access is denied, in the order of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// No region has this STag.
+    Stag,
+    /// The region belongs to another protection domain.
+    Pd,
+    /// The region was registered without the required right.
+    Rights,
+    /// The end of the range exceeds 64 bits.
+    Wrap,
+    /// The range is not entirely within the region.
+    Bounds,
+}
+
+/// Why eight bytes could not be changed by an atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unchanged {
+    /// The memory region does not permit the access.
+    Denied(Denied),
+    /// The memory is not aligned to eight bytes.
+    Misaligned,
+    /// It is no longer mapped, or not writable.
+    Fault,
+}
+
+/// Why data could not be copied to or from registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// The memory region does not permit the access.
+    Denied(Denied),
+    /// The region permits it, but the memory is no longer mapped, or is mapped without the protection that
+    /// the access needs.
+    Fault,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_is_found_within_its_bounds_only() {
+        let lent = Lent { stag: 7, rights: REMOTE_READ, start: 100, len: 50, delta: 1u64.wrapping_neg() };
+        let at = |addr, len| Access { stag: 7, addr, len, rights: REMOTE_READ };
+        assert_eq!(lent.find(at(100, 50)), Some(99));
+        assert_eq!(lent.find(at(149, 1)), Some(148));
+        assert_eq!(lent.find(at(99, 2)), None);
+        assert_eq!(lent.find(at(100, 51)), None);
+        assert_eq!(lent.find(at(u64::MAX, 2)), None);
+        assert_eq!(lent.find(Access { stag: 8, ..at(100, 1) }), None);
+        assert_eq!(lent.find(Access { rights: REMOTE_WRITE, ..at(100, 1) }), None);
+        let nonsense = Lent { start: u64::MAX, len: u64::MAX, ..lent };
+        assert_eq!(nonsense.find(at(u64::MAX, 0)), None);
+    }
+}

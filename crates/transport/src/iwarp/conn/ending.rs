@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The end of a connection: why, and what the peer and the work requests are told.
+
+use std::fmt;
+
+use crate::iwarp::wire::WireError;
+use crate::iwarp::wire::ddp::Header;
+use crate::iwarp::wire::rdmap::{Opcode, ReadRequest, TermCode};
+use crate::iwarp::wire::terminate::Terminate;
+
+use crate::access::Denied;
+use crate::host::Ending;
+use crate::units::Errno;
+use crate::wr::{SendWr, status};
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    /// The program asked for it.
+    Local,
+    /// The peer closed its side.
+    PeerClosed,
+    /// The peer refused something of ours.
+    Terminated(Terminate),
+    /// Something of the peer is refused; it is told why, where there is a code for it.
+    Refused(Option<Terminate>, Refusal),
+    /// The link failed, or the peer did not keep a time limit.
+    Link(Errno),
+    /// A work request of our own is wrong: its position and the status it gets.
+    Request { position: u64, status: u32 },
+}
+
+/// What is refused of the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// A violation of the protocol.
+    Protocol(WireError),
+    /// A segment with so many bytes of payload.
+    Segment(Header, usize, Cause),
+    /// A read.
+    Read(ReadRequest, Cause),
+    /// An access to registered memory that is not mapped any more.
+    Unmapped(Opcode),
+    /// A flush to persistence that has failed.
+    Durability,
+}
+
+/// Why it is refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cause {
+    /// What the peer is told.
+    Code(TermCode),
+    /// The access is denied. The peer may be told less.
+    Denied(Denied),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Code(code) => code.text().unwrap_or("refused"),
+            Self::Denied(Denied::Stag) => "there is no memory region with this key",
+            Self::Denied(Denied::Pd) => "the memory region is of another protection domain",
+            Self::Denied(Denied::Rights) => "the memory region has not been registered for this access",
+            Self::Denied(Denied::Wrap) => "the range exceeds the address space",
+            Self::Denied(Denied::Bounds) => "the range is not in the memory region",
+        })
+    }
+}
+
+impl Refusal {
+    /// The operation of the peer, if it is one.
+    fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Protocol(_) => None,
+            Self::Segment(header, ..) => Some(name_of(header.opcode())),
+            Self::Read(..) => Some(name_of(Opcode::ReadRequest)),
+            Self::Unmapped(opcode) => Some(name_of(*opcode)),
+            Self::Durability => Some("flush to persistence"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.operation() {
+            write!(f, "{operation} from the remote peer")?;
+        }
+        match self {
+            Self::Protocol(error) => write!(f, "protocol violation of the remote peer: {error}"),
+            Self::Segment(Header::Tagged { stag, to, .. }, len, cause) => {
+                write!(f, ", {len} bytes at {to:#x}, key {stag:#x}: {cause}")
+            }
+            Self::Segment(_, _, cause) => write!(f, ": {cause}"),
+            Self::Read(ReadRequest { size, src_stag, src_to, .. }, cause) => {
+                write!(f, ", {size} bytes at {src_to:#x}, key {src_stag:#x}: {cause}")
+            }
+            Self::Unmapped(_) => f.write_str(": the registered memory is not mapped any more"),
+            Self::Durability => f.write_str(": the data could not be made durable"),
+        }
+    }
+}
+
+/// What a program calls the operation of a message.
+fn name_of(opcode: Opcode) -> &'static str {
+    match opcode {
+        Opcode::Write => "RDMA write",
+        Opcode::ReadRequest | Opcode::ReadResponse => "RDMA read",
+        Opcode::Send | Opcode::SendSe => "send",
+        Opcode::SendInv | Opcode::SendSeInv => "send with invalidate",
+        Opcode::Immediate | Opcode::ImmediateSe => "immediate data",
+        Opcode::AtomicRequest | Opcode::AtomicResponse => "atomic operation",
+        Opcode::Terminate => "Terminate",
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("connection closed by this side"),
+            Self::PeerClosed => f.write_str("connection closed by the remote peer"),
+            Self::Terminated(message) => {
+                let text = code_of(message).text().unwrap_or("a code that no standard defines");
+                write!(f, "the remote peer ended the connection: {text}")
+            }
+            Self::Refused(_, refusal) => write!(f, "connection ended: {refusal}"),
+            Self::Link(errno) => {
+                write!(f, "connection lost: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+            Self::Request { .. } => f.write_str("connection ended"),
+        }
+    }
+}
+
+impl End {
+    /// Describes the end to the host, with the request of this side that fails because of it.
+    pub(super) fn describe<'a>(&'a self, failed: Option<(&'a SendWr, u32)>) -> Ending<'a> {
+        let operation = if let Self::Refused(_, refusal) = self { refusal.operation() } else { None };
+        Ending {
+            failed,
+            is_failure: !matches!(self, Self::Local | Self::PeerClosed),
+            operation: failed.map(|(wr, _)| wr.op.name()).or(operation),
+            errno: if let Self::Link(errno) = self { Some(*errno) } else { None },
+            why: self,
+        }
+    }
+
+    /// Whether there is nobody left to send anything to.
+    pub(super) fn is_without_link(&self) -> bool {
+        matches!(self, Self::PeerClosed | Self::Link(_))
+    }
+}
+
+/// What a Terminate message says. A code that can be read as one of connection set-up or as another is the
+/// other one: that is over.
+fn code_of(terminate: &Terminate) -> TermCode {
+    match (terminate.term_code(), terminate.alternative) {
+        (TermCode { layer: 2, .. }, Some(other)) => other,
+        (code, _) => code,
+    }
+}
+
+/// The status of the read or atomic operation of ours that the peer refused, if its Terminate message says
+/// why.
+pub(super) fn status_of(terminate: &Terminate, atomic: bool) -> Option<u32> {
+    let code = code_of(terminate);
+    match (code.layer, code.etype) {
+        (0, 1) => Some(status::REM_ACCESS_ERR),
+        // The word is not aligned, or the peer knows no atomic operations.
+        (0, 2)
+            if atomic
+                && matches!(code, TermCode::RDMAP_OP_CATASTROPHIC_STREAM | TermCode::RDMAP_OP_OPCODE) =>
+        {
+            Some(status::REM_INV_REQ_ERR)
+        }
+        (0, 2) => Some(status::REM_OP_ERR),
+        _ => None,
+    }
+}
+
+/// The code for a read or an atomic operation that may not be done.
+pub(super) fn read_denied(denied: Denied) -> TermCode {
+    match denied {
+        Denied::Stag => TermCode::RDMAP_PROT_INVALID_STAG,
+        Denied::Pd => TermCode::RDMAP_PROT_NOT_OF_STREAM,
+        Denied::Rights => TermCode::RDMAP_PROT_ACCESS,
+        Denied::Wrap => TermCode::RDMAP_PROT_TO_WRAP,
+        Denied::Bounds => TermCode::RDMAP_PROT_BOUNDS,
+    }
+}
+
+/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not
+/// valid for this.
+pub(super) fn write_denied(denied: Denied) -> TermCode {
+    match denied {
+        Denied::Stag | Denied::Rights => TermCode::DDP_TAGGED_INVALID_STAG,
+        Denied::Pd => TermCode::DDP_TAGGED_NOT_OF_STREAM,
+        Denied::Wrap => TermCode::DDP_TAGGED_TO_WRAP,
+        Denied::Bounds => TermCode::DDP_TAGGED_BOUNDS,
+    }
+}

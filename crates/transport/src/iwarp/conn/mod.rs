@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! One reliable connection as a state machine.
+//!
+//! A [`Conn`] is plain data with one entry, [`Conn::step`]: it is told what has happened, and calls its
+//! [`Host`] for what must happen now. It knows no lock, atomic, socket, thread or clock, so two of them
+//! joined by a simulated link run through millions of schedules in seconds (`sim`), and what holds there
+//! holds for every driver that keeps the one rule: one step at a time.
+//!
+//! A step sends before it receives. What the link has taken is completed before anything that arrives later
+//! is looked at; that is the order in which a program expects to see the completion of a request and that of
+//! its answer.
+//!
+//! ```text
+//! posted ─▶ sq ─▶ send ─▶ FPDUs ─▶ link ─▶ recv ─▶ placements, completed receives, answered reads
+//!                  ▲                        │
+//!                  └─ answers, read done ◀──┘          opening: until the peer was heard    ending: why, and the last words
+//! ```
+
+mod ending;
+mod fpdu;
+mod opening;
+mod recv;
+mod rq;
+mod send;
+mod sq;
+#[cfg(test)]
+mod tests;
+
+use crate::host::Host;
+use crate::iwarp::wire::terminate::Terminate;
+use crate::limits::STALLED_END_MS;
+use crate::step::{Awaits, Budget, Quota, Stepped, reason};
+use crate::units::{Errno, Micros};
+use ending::{End, Refusal, status_of};
+use opening::Opening;
+use recv::{Ran, RecvHalf};
+use send::{Failure, Flushed, SendHalf, fail_request};
+
+pub use fpdu::terminate_fpdu;
+pub use opening::Role;
+
+/// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows
+/// immediate data only as a message of its own (it completes a receive); verbs know a Send with immediate
+/// data, which completes one receive and not two. Adapters leave these bytes zero.
+const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
+
+/// How a connection cuts its messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Framing {
+    /// FPDUs carry a CRC.
+    pub crc: bool,
+    /// Most bytes of a ULPDU.
+    pub mulpdu: usize,
+    /// Bytes of a TCP segment, if FPDUs are to lie in segments as a whole.
+    pub segment: Option<usize>,
+    /// Reads that the peer takes at a time.
+    pub ord: u32,
+}
+
+impl Default for Framing {
+    fn default() -> Self {
+        Self { crc: false, mulpdu: super::wire::stream::MIN_MULPDU, segment: None, ord: 0 }
+    }
+}
+
+/// Sizes of the receiving half.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Bytes of the buffer that small messages come through: at first, so that idle connections need little
+    /// memory, and at most.
+    pub first: usize,
+    /// At most, in bytes.
+    pub buffer: usize,
+    /// What is left of a payload goes straight to its place when it is at least this long: a call of its own
+    /// costs less than a copy.
+    pub direct: usize,
+    /// What follows such a payload is looked at in small portions, so that the next one goes to its place,
+    /// too.
+    pub behind_direct: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { first: 4 * 1024, buffer: 64 * 1024, direct: 8 * 1024, behind_direct: 4 * 1024 }
+    }
+}
+
+/// What is agreed on when a connection begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms<'a> {
+    /// How messages are cut.
+    pub framing: Framing,
+    /// Who asked for the connection.
+    pub role: Role,
+    /// A message without a receive waits for one, instead of ending the connection.
+    pub wait_for_receives: bool,
+    /// What arrived behind the peer's MPA frame.
+    pub early: &'a [u8],
+    /// The host may carry out requests past the link ([`Host::transfer`]).
+    pub transfers: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Open,
+    Over,
+}
+
+/// One reliable connection, from the first posted receive to the last completion.
+pub struct Conn {
+    num: u32,
+    own_receives: bool,
+    state: State,
+    send: SendHalf,
+    recv: RecvHalf,
+    opening: Opening,
+    /// Nothing will follow what the link has.
+    hung_up: bool,
+    /// The link takes nothing any more. What it has still counts.
+    broken: Option<Errno>,
+    /// The next message waits for a receive, or for room.
+    stalled: bool,
+    /// After the peer's end it does so until this moment.
+    stalled_until: Option<Micros>,
+    receives_seen: u64,
+}
+
+impl Conn {
+    /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue.
+    /// `own_receives`: the receive queue is its own, so that what is posted there ends with the connection; a
+    /// shared one goes on without it. ENOMEM.
+    pub fn new(num: u32, max_send_wr: u32, own_receives: bool, sizes: Sizes) -> Result<Self, Errno> {
+        Ok(Self {
+            num,
+            own_receives,
+            state: State::Idle,
+            send: SendHalf::new(max_send_wr)?,
+            recv: RecvHalf::new(num, sizes),
+            opening: Opening::default(),
+            hung_up: false,
+            broken: None,
+            stalled: false,
+            stalled_until: None,
+            receives_seen: 0,
+        })
+    }
+
+    /// Begins to move messages; the first step follows. Only once. ENOMEM: it has not begun.
+    pub fn open(&mut self, terms: Terms<'_>, now: Micros) -> Result<(), Errno> {
+        // A CRC is for bytes that travel.
+        self.send.open(terms.framing, terms.transfers && !terms.framing.crc)?;
+        self.recv.open(terms.framing.crc, terms.wait_for_receives, terms.early)?;
+        self.state = State::Open;
+        self.recv.look_again(false);
+        self.opening.begin(terms.role, &mut self.send, now);
+        Ok(())
+    }
+
+    /// Ends a connection that was never opened, or whose link is gone.
+    pub fn lose(&mut self, host: &mut impl Host, errno: Errno) {
+        self.end(host, End::Link(errno));
+    }
+
+    /// From now on a message without a receive ends the connection, whatever [`Terms::wait_for_receives`]
+    /// said; a step with [`reason::RECEIVE`] follows.
+    pub fn wait_no_more(&mut self) {
+        self.recv.rq().wait_for_receives = false;
+    }
+
+    /// When a step with [`reason::TIME`] is due.
+    pub fn deadline(&self) -> Option<Micros> {
+        if self.state != State::Open {
+            return None;
+        }
+        match (self.opening.deadline(), self.stalled_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step
+    /// with [`reason::DURABLE`] follows.
+    pub fn durable(&mut self, host: &mut impl Host, number: u64, durable: bool) {
+        if self.state != State::Open {
+            return;
+        }
+        if durable {
+            self.send.release_answer(number);
+        } else {
+            let code = crate::iwarp::wire::rdmap::TermCode::LOCAL_CATASTROPHIC;
+            self.end(host, End::Refused(Some(Terminate::new(code)), Refusal::Durability));
+        }
+    }
+
+    /// Does what can be done now: `why` says what may have changed.
+    pub fn step(&mut self, host: &mut impl Host, why: u32, budget: Budget) -> Stepped {
+        let mut stepped = Stepped::default();
+        match self.state {
+            State::Idle => return stepped,
+            State::Open => {
+                if let Err(end) = self.move_bytes(host, why, budget, &mut stepped) {
+                    self.end(host, end);
+                }
+            }
+            State::Over => {}
+        }
+        if self.state == State::Over {
+            self.flush(host);
+            // Whatever is posted from now on leads to a step, which completes it.
+            self.stalled = true;
+            stepped.again = false;
+        }
+        stepped.awaits = match (self.stalled, self.recv.rq().keeps_completions()) {
+            (_, true) => Awaits::Room,
+            (true, false) => Awaits::Receive,
+            (false, false) => Awaits::Nothing,
+        };
+        stepped
+    }
+
+    fn move_bytes(
+        &mut self,
+        host: &mut impl Host,
+        why: u32,
+        budget: Budget,
+        stepped: &mut Stepped,
+    ) -> Result<(), End> {
+        if why & reason::DISCONNECT != 0 {
+            if why & reason::POSTED != 0 {
+                // What was deferred goes out as far as the link takes it.
+                let mut to_send = budget.send;
+                self.send_out(host, &mut to_send)?;
+            }
+            return Err(End::Local);
+        }
+        self.hung_up |= why & reason::HANGUP != 0;
+        // What is there when the time for the peer's first FPDU is over has come in time: this process may
+        // have been stopped.
+        let time_up = why & reason::TIME != 0 && self.opening.awaits_first();
+        if !self.opening.awaits_first() {
+            self.opening.time(&mut self.send, host)?;
+        }
+        if why & reason::WRITABLE != 0 {
+            self.send.unblock();
+        }
+        if why & (reason::READABLE | reason::HANGUP) != 0 || time_up {
+            self.recv.look_again(self.hung_up);
+        }
+        let (mut to_send, mut to_receive) = (budget.send, budget.receive);
+        let mut flushed = self.send_out(host, &mut to_send)?;
+        let reads =
+            reason::READABLE | reason::HANGUP | reason::RECEIVE | reason::ROOM | reason::AGAIN | reason::TIME;
+        let mut ran = if self.stalled { Ran::Stalled } else { Ran::Drained };
+        if why & reads != 0 || self.broken.is_some() {
+            self.recv.rq().deliver_kept(host);
+            loop {
+                let result = self.recv.run(host, &mut self.send, &mut to_receive);
+                let mut answers = matches!(result, Ok(Ran::Answers));
+                if self.recv.heard {
+                    answers |= self.opening.heard(&mut self.send, host);
+                }
+                ran = result?;
+                if answers {
+                    self.recv.answers_taken();
+                    flushed = self.send_out(host, &mut to_send)?;
+                }
+                if ran != Ran::Answers {
+                    break;
+                }
+            }
+        }
+        if self.recv.has_acted() {
+            host.acted();
+        }
+        stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
+        stepped.operations =
+            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
+        if time_up && self.opening.awaits_first() {
+            self.opening.time(&mut self.send, host)?;
+        }
+        if let (Some(errno), Ran::Drained) = (self.broken, ran) {
+            return Err(End::Link(errno));
+        }
+        self.stalled = ran == Ran::Stalled;
+        self.wait_after_end(host)?;
+        stepped.again = ran == Ran::Busy || flushed == Flushed::Busy;
+        Ok(())
+    }
+
+    /// Sends what can be sent. A link that fails here may still have what the peer sent before: that is taken
+    /// first.
+    fn send_out(&mut self, host: &mut impl Host, budget: &mut Quota) -> Result<Flushed, End> {
+        if self.broken.is_some() {
+            return Ok(Flushed::Blocked);
+        }
+        match self.send.flush(host, self.num, budget) {
+            Err(Failure::Link(errno)) => {
+                self.broken = Some(errno);
+                self.hung_up = true;
+                self.recv.look_again(true);
+                Ok(Flushed::Blocked)
+            }
+            flushed => Ok(flushed?),
+        }
+    }
+
+    /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not
+    /// told.
+    fn wait_after_end(&mut self, host: &mut impl Host) -> Result<(), End> {
+        if !(self.stalled && self.hung_up) {
+            self.stalled_until = None;
+            return Ok(());
+        }
+        let (seen, now) = (self.recv.rq().taken(), host.now());
+        match self.stalled_until {
+            Some(until) if seen == self.receives_seen => {
+                if now >= until {
+                    return Err(End::PeerClosed);
+                }
+            }
+            _ => self.stalled_until = Some(now + STALLED_END_MS * 1_000),
+        }
+        self.receives_seen = seen;
+        Ok(())
+    }
+
+    fn end(&mut self, host: &mut impl Host, end: End) {
+        if self.state == State::Over {
+            return;
+        }
+        let opened = self.state == State::Open;
+        self.state = State::Over;
+        let (mut terminate, mut failed) = (None, None);
+        match end {
+            End::Refused(message, _) => terminate = message,
+            End::Terminated(message) => {
+                if let Some((position, entry)) = self.send.sq.oldest_awaited() {
+                    failed = status_of(&message, entry.wr.is_atomic()).map(|status| (position, status));
+                }
+            }
+            End::Request { position, status } => failed = Some((position, status)),
+            End::Local | End::PeerClosed | End::Link(_) => {}
+        }
+        if let Some((position, status)) = failed {
+            fail_request(&mut self.send.sq, position, status);
+        }
+        let failed = failed.and_then(|(position, status)| Some((&self.send.sq.entry(position)?.wr, status)));
+        let ending = end.describe(failed);
+        let is_failure = ending.is_failure;
+        host.ends(ending);
+        let last = if end.is_without_link() { None } else { self.send.last_words(host, terminate) };
+        if opened {
+            host.close(last.as_deref());
+        }
+        self.flush(host);
+        host.ended(is_failure);
+    }
+
+    /// Completes with a flush error what is outstanding, and what was posted since.
+    fn flush(&mut self, host: &mut impl Host) {
+        loop {
+            let mut taken = false;
+            while !self.send.sq.is_full() {
+                let Some(wr) = host.next_send() else { break };
+                self.send.sq.push(wr);
+                taken = true;
+            }
+            self.send.sq.fail_all();
+            self.send.sq.retire(host, self.num);
+            if !taken || self.send.sq.is_full() {
+                break;
+            }
+        }
+        self.recv.rq().flush(host, self.own_receives);
+    }
+
+    /// The queue pair is destroyed: nothing completes any more. A peer reads what was sent before it sees the
+    /// end.
+    pub fn abandon(&mut self, host: &mut impl Host) {
+        if std::mem::replace(&mut self.state, State::Over) == State::Open {
+            let last = self.send.last_words(host, None);
+            host.close(last.as_deref());
+        }
+    }
+
+    /// Whether all requests that were taken from the host are completed.
+    pub fn has_completed_all(&self) -> bool {
+        self.send.sq.is_empty()
+    }
+
+    /// Takes one more request, which fails with this status and ends the connection; the caller has asked
+    /// [`Self::has_completed_all`].
+    pub fn fail_next(&mut self, host: &mut impl Host, status: u32) {
+        if self.state != State::Open || self.send.sq.is_full() {
+            return;
+        }
+        if let Some(wr) = host.next_send() {
+            let position = self.send.sq.push(wr);
+            self.end(host, End::Request { position, status });
+        }
+    }
+
+    /// The connection moves messages.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// The connection has ended.
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Whether it has taken a receive whose completion is not in the completion queue yet.
+    pub fn has_receive(&self) -> bool {
+        self.recv.has_receive()
+    }
+
+    /// Nothing is under way in either direction.
+    #[cfg(test)]
+    fn is_at_rest(&self) -> bool {
+        self.send.is_at_rest() && self.recv.is_at_rest()
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The first moments of a connection, until the peer has sent an FPDU.
+//!
+//! The standard has the initiator speak first: the responder may send when it has received an FPDU. Kernels
+//! keep that loosely, and lose what comes when they do not expect it:
+//!
+//! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. What arrives in between lies
+//!   in its socket until more arrives. So an initiator that hears nothing *knocks*: it sends an empty Write,
+//!   again and again at growing intervals. Until then it sends less than the socket takes at first; else
+//!   there would be no room left to knock.
+//! - An initiator in the kernel takes bytes that follow the Reply at once for a malformed Reply. So a
+//!   responder whose peer did not announce an FPDU lets a moment pass; it cannot wait for one, as the peer's
+//!   program may be waiting for ours.
+//!
+//! A responder answers an announced first FPDU with an empty Write, so that an initiator of our own need not
+//! wait to know.
+
+use super::Micros;
+use super::ending::End;
+use super::send::SendHalf;
+use crate::host::Host;
+use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_KNOCK_MS, KNOCKS, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
+
+/// Which side asked for the connection, and whether it announced (RFC 6581) to send an FPDU at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Role {
+    initiator: bool,
+    announced: bool,
+}
+
+impl Role {
+    /// We asked, and the peer knows that an FPDU comes at once.
+    pub const INITIATOR_ANNOUNCED: Self = Self { initiator: true, announced: true };
+    /// We asked.
+    pub const INITIATOR: Self = Self { initiator: true, announced: false };
+    /// The peer asked, and announced an FPDU: the connection is established when that is there.
+    pub const RESPONDER_TOLD: Self = Self { initiator: false, announced: true };
+    /// The peer asked.
+    pub const RESPONDER: Self = Self { initiator: false, announced: false };
+
+    fn awaits_first(self) -> bool {
+        self == Self::RESPONDER_TOLD
+    }
+}
+
+/// What is still to be done for a peer that has not been heard.
+#[derive(Default)]
+pub(super) struct Opening {
+    role: Role,
+    heard: bool,
+    round: u32,
+    deadline: Option<Micros>,
+}
+
+impl Opening {
+    /// Begins to send on a new connection.
+    pub(super) fn begin(&mut self, role: Role, send: &mut SendHalf, now: Micros) {
+        self.role = role;
+        send.limit(if role.initiator { UNHEARD_BYTES } else { 0 });
+        if role == Role::INITIATOR_ANNOUNCED {
+            send.queue_empty_write();
+        }
+        self.deadline = Some(match role {
+            Role::RESPONDER_TOLD => now + FIRST_FPDU_TIMEOUT_S * 1_000_000,
+            _ if role.initiator => now + FIRST_KNOCK_MS * 1_000,
+            _ => now + RESPONDER_PAUSE_MS * 1_000,
+        });
+    }
+
+    /// The connection is not there before the peer's first FPDU is.
+    pub(super) fn awaits_first(&self) -> bool {
+        self.role.awaits_first() && !self.heard
+    }
+
+    /// When [`Self::time`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Micros> {
+        self.deadline
+    }
+
+    /// Does what is due. The error is that of a peer that did not send what it announced.
+    pub(super) fn time(&mut self, send: &mut SendHalf, host: &mut impl Host) -> Result<(), End> {
+        let Some(deadline) = self.deadline else { return Ok(()) };
+        let now = host.now();
+        if now < deadline {
+            return Ok(());
+        }
+        self.deadline = None;
+        if self.role.awaits_first() {
+            return Err(End::Link(libc::ETIMEDOUT));
+        }
+        send.limit(usize::MAX);
+        if self.role.initiator {
+            send.knock();
+            self.round += 1;
+            if self.round < KNOCKS {
+                self.deadline = Some(now + (FIRST_KNOCK_MS << self.round) * 1_000);
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer has sent an FPDU; only the first one matters. True when the sending half has something new to
+    /// do.
+    pub(super) fn heard(&mut self, send: &mut SendHalf, host: &mut impl Host) -> bool {
+        if std::mem::replace(&mut self.heard, true) {
+            return false;
+        }
+        self.deadline = None;
+        send.limit(usize::MAX);
+        if self.role.awaits_first() {
+            send.queue_empty_write();
+            host.established();
+        }
+        true
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The send queue: work requests from the moment the connection takes them until they are completed, in
+//! posting order.
+
+use crate::host::Host;
+use crate::units::Errno;
+use crate::wr::{Completion, SendWr, status};
+use reserve::try_filled;
+
+/// How far a work request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Not all of it has been given to the link.
+    Queued,
+    /// A read or an atomic operation whose response is awaited.
+    Awaiting,
+    /// Over, with this status; its completion may still have to wait for earlier requests or for room.
+    Done(u32),
+}
+
+/// A work request in the queue.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub wr: SendWr,
+    pub progress: Progress,
+    /// Bytes of a read's response placed so far.
+    pub received: u32,
+}
+
+/// The ring of work requests. Positions count up for ever; the ring index is the position modulo the length,
+/// a power of two: each request is looked up several times, and a division takes longer than most of that.
+pub(super) struct SendQueue {
+    ring: Box<[Option<Entry>]>,
+    capacity: u64,
+    /// The oldest request not completed, the first not made into FPDUs, and the end.
+    head: u64,
+    next: u64,
+    tail: u64,
+    /// The oldest request whose response may be awaited.
+    awaiting: u64,
+}
+
+impl SendQueue {
+    /// ENOMEM.
+    pub(super) fn new(capacity: u32) -> Result<Self, Errno> {
+        let ring = try_filled((capacity as usize).next_power_of_two(), || None).ok_or(libc::ENOMEM)?;
+        Ok(Self { ring, capacity: capacity.into(), head: 0, next: 0, tail: 0, awaiting: 0 })
+    }
+
+    fn index(&self, position: u64) -> usize {
+        position as usize & (self.ring.len() - 1)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.tail - self.head >= self.capacity
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tail == self.head
+    }
+
+    /// The request at a position between head and tail.
+    pub(super) fn at(&mut self, position: u64) -> Option<&mut Entry> {
+        if position < self.head || position >= self.tail {
+            return None;
+        }
+        let index = self.index(position);
+        self.ring[index].as_mut()
+    }
+
+    /// As [`Self::at`], to look at it.
+    pub(super) fn entry(&self, position: u64) -> Option<&Entry> {
+        if position < self.head || position >= self.tail {
+            return None;
+        }
+        self.ring[self.index(position)].as_ref()
+    }
+
+    /// The link has taken the whole of a request.
+    pub(super) fn sent(&mut self, position: u64) {
+        match self.at(position) {
+            Some(entry) if entry.progress == Progress::Queued => {
+                entry.progress =
+                    if entry.wr.is_answered() { Progress::Awaiting } else { Progress::Done(status::SUCCESS) };
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a request and gives its position; the caller has asked [`Self::is_full`].
+    pub(super) fn push(&mut self, wr: SendWr) -> u64 {
+        let index = self.index(self.tail);
+        self.ring[index] = Some(Entry { wr, progress: Progress::Queued, received: 0 });
+        self.tail += 1;
+        self.tail - 1
+    }
+
+    /// [`Self::next_position`], if all requests before it are completed.
+    pub(super) fn next_alone(&self) -> Option<u64> {
+        self.next_position().filter(|next| *next == self.head)
+    }
+
+    /// The position of the first request that was not made into FPDUs, if there is one.
+    pub(super) fn next_position(&self) -> Option<u64> {
+        (self.next < self.tail).then_some(self.next)
+    }
+
+    /// The request at [`Self::next_position`] was made into FPDUs as a whole.
+    pub(super) fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// The oldest read or atomic operation whose response is awaited, and its position.
+    pub(super) fn oldest_awaited(&mut self) -> Option<(u64, &mut Entry)> {
+        self.awaiting = self.awaiting.max(self.head);
+        while self.awaiting < self.next {
+            let index = self.index(self.awaiting);
+            match &self.ring[index] {
+                Some(entry) if entry.progress == Progress::Awaiting => {
+                    return Some((self.awaiting, self.ring[index].as_mut()?));
+                }
+                // One that the link has not taken as a whole is awaited later.
+                Some(entry) if entry.progress == Progress::Queued => return None,
+                _ => self.awaiting += 1,
+            }
+        }
+        None
+    }
+
+    /// Ends everything that is not over yet with a flush error, and with it whatever was posted behind: a
+    /// program that sees one request fail may conclude that none behind it has succeeded, also where the link
+    /// had taken a write already.
+    pub(super) fn fail_all(&mut self) {
+        let mut failed = false;
+        for position in self.head..self.tail {
+            let index = self.index(position);
+            if let Some(entry) = &mut self.ring[index] {
+                failed |= entry.progress != Progress::Done(status::SUCCESS);
+                if failed && !matches!(entry.progress, Progress::Done(code) if code != status::SUCCESS) {
+                    entry.progress = Progress::Done(status::WR_FLUSH_ERR);
+                }
+            }
+        }
+        self.next = self.tail;
+    }
+
+    /// Completes, in order, what is over. Stops at the first request that is not, or when the completion
+    /// queue is full.
+    pub(super) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
+        while self.head < self.next {
+            let index = self.index(self.head);
+            let Some(Entry { wr, progress: Progress::Done(status), .. }) = &self.ring[index] else { return };
+            if wr.signaled || *status != status::SUCCESS {
+                let completion = Completion {
+                    wr_id: wr.wr_id,
+                    status: *status,
+                    opcode: wr.op.completion_opcode(),
+                    byte_len: wr.len,
+                    qp_num,
+                    ..Completion::default()
+                };
+                if !host.complete_send(completion) {
+                    return;
+                }
+            } else {
+                host.release_send();
+            }
+            self.ring[index] = None;
+            self.head += 1;
+        }
+    }
+}

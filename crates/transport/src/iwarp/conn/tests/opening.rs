@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Until the peer has been heard.
+
+use super::host::*;
+use crate::iwarp::conn::{Role, Sizes, Terms};
+use crate::limits::UNHEARD_BYTES;
+use crate::step::reason;
+use crate::wr::Op;
+
+fn opened(role: Role) -> Bench {
+    let mut bench = Bench::opened(Terms { role, ..terms() }, Sizes::default());
+    bench.step(reason::READABLE);
+    bench
+}
+
+/// Lets time pass until there is no deadline any more: what was called at each, and when, in milliseconds.
+fn let_time_pass(bench: &mut Bench) -> Vec<(u64, Vec<Call>)> {
+    let began = bench.host.now;
+    let mut called = Vec::new();
+    while let Some(deadline) = bench.conn.deadline() {
+        bench.host.now = deadline - 1;
+        bench.step(reason::TIME);
+        assert_eq!(bench.calls(), [], "before its time");
+        bench.host.now = deadline;
+        bench.step(reason::TIME);
+        called.push(((deadline - began) / 1_000, bench.calls()));
+    }
+    called
+}
+
+#[test]
+fn an_initiator_that_announced_an_fpdu_sends_one_at_once() {
+    let mut bench = opened(Role::INITIATOR_ANNOUNCED);
+    assert_eq!(bench.calls(), [Call::Sent(empty_write(), false)]);
+    let mut bench = opened(Role::INITIATOR);
+    assert_eq!(bench.calls(), []);
+}
+
+#[test]
+fn an_initiator_that_hears_nothing_knocks_at_growing_intervals() {
+    for role in [Role::INITIATOR, Role::INITIATOR_ANNOUNCED] {
+        let mut bench = opened(role);
+        bench.calls();
+        let times = [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10230];
+        let knock = |at| (at, vec![Call::Sent(empty_write(), false)]);
+        assert_eq!(let_time_pass(&mut bench), times.map(knock));
+    }
+}
+
+#[test]
+fn an_initiator_that_has_heard_its_peer_does_not_knock() {
+    let mut bench = opened(Role::INITIATOR);
+    bench.host.now = bench.conn.deadline().unwrap();
+    bench.step(reason::TIME);
+    bench.hear(&empty_write());
+    bench.calls();
+    assert_eq!(bench.conn.deadline(), None);
+    bench.host.now += 1_000_000;
+    bench.step(reason::TIME);
+    assert_eq!(bench.calls(), []);
+}
+
+#[test]
+fn half_an_fpdu_is_not_heard() {
+    let mut bench = opened(Role::INITIATOR);
+    let fpdu = empty_write();
+    bench.hear(&fpdu[..10]);
+    assert!(bench.conn.deadline().is_some());
+    bench.hear(&fpdu[10..]);
+    assert_eq!(bench.conn.deadline(), None);
+}
+
+#[test]
+fn an_initiator_sends_little_before_it_has_heard_its_peer() {
+    let mut bench = opened(Role::INITIATOR);
+    bench.post(wr(1, Op::Write, 60_000));
+    let first = sent(&bench.calls());
+    assert!(first.len() >= UNHEARD_BYTES && first.len() < UNHEARD_BYTES + 512, "{}", first.len());
+    bench.hear(&empty_write());
+    let calls = bench.calls();
+    let segments = segments(&[first, sent(&calls)].concat());
+    let payload: Vec<u8> = segments.into_iter().flat_map(|(_, payload)| payload).collect();
+    assert_eq!(payload, bench.host.bytes(BASE, 60_000));
+    assert!(matches!(calls.last(), Some(Call::SendDone(c)) if c.wr_id == 1));
+}
+
+#[test]
+fn a_knock_lets_the_rest_go_and_does_not_come_between_segments() {
+    let mut bench = opened(Role::INITIATOR);
+    bench.post(wr(1, Op::Write, 60_000));
+    let first = sent(&bench.calls());
+    bench.host.now = bench.conn.deadline().unwrap();
+    bench.step(reason::TIME);
+    let segments = segments(&[first, sent(&bench.calls())].concat());
+    assert!(segments.iter().all(|(_, payload)| !payload.is_empty()));
+    assert_eq!(segments.iter().map(|(_, payload)| payload.len()).sum::<usize>(), 60_000);
+}
+
+#[test]
+fn a_responder_that_was_told_of_an_fpdu_is_established_by_it_and_answers() {
+    let mut bench = opened(Role::RESPONDER_TOLD);
+    bench.post(wr(1, Op::Send, 4));
+    assert_eq!(bench.calls(), [], "it does not speak first");
+    bench.hear(&empty_write());
+    let calls = bench.calls();
+    assert_eq!(calls[0], Call::Established);
+    let body = bench.host.bytes(BASE, 4).to_vec();
+    assert_eq!(calls[1], Call::Sent([empty_write(), send(1, &body)].concat(), false));
+    bench.hear(&empty_write());
+    assert_eq!(bench.calls(), [], "only the first one matters");
+}
+
+#[test]
+fn a_responder_that_was_told_of_an_fpdu_waits_ten_seconds_for_it() {
+    let mut bench = opened(Role::RESPONDER_TOLD);
+    assert_eq!(let_time_pass(&mut bench), [(10_000, vec![Call::Closed(None), Call::Ended])]);
+}
+
+#[test]
+fn what_is_there_when_these_are_over_has_come_in_time() {
+    for why in [reason::TIME, reason::TIME | reason::READABLE | reason::POSTED] {
+        let mut bench = opened(Role::RESPONDER_TOLD);
+        bench.host.now = bench.conn.deadline().unwrap();
+        bench.host.input.extend(&empty_write());
+        bench.step(why);
+        assert_eq!(bench.calls()[0], Call::Established);
+        assert_eq!(bench.conn.deadline(), None);
+    }
+    let mut bench = opened(Role::RESPONDER_TOLD);
+    bench.host.now = bench.conn.deadline().unwrap();
+    bench.host.input.extend(&empty_write()[..9]);
+    bench.step(reason::TIME | reason::READABLE);
+    assert_eq!(bench.calls(), [Call::Closed(None), Call::Ended], "a part of one is none");
+}
+
+/// A step for another reason does not look at the link, which may have what has come in time.
+#[test]
+fn the_ten_seconds_end_in_a_step_that_is_about_time() {
+    let mut bench = opened(Role::RESPONDER_TOLD);
+    bench.host.now = bench.conn.deadline().unwrap();
+    bench.host.input.extend(&empty_write());
+    for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::AGAIN] {
+        bench.step(why);
+        assert_eq!(bench.calls(), [], "reason {why:#x}");
+        assert_eq!(bench.host.input.len(), empty_write().len(), "the link is asked in vain, reason {why:#x}");
+    }
+    bench.step(reason::TIME);
+    assert_eq!(bench.calls()[0], Call::Established);
+}
+
+#[test]
+fn another_responder_lets_a_moment_pass_before_it_speaks() {
+    let mut bench = opened(Role::RESPONDER);
+    bench.post(wr(1, Op::Send, 4));
+    assert_eq!(bench.calls(), []);
+    let body = bench.host.bytes(BASE, 4).to_vec();
+    let called = let_time_pass(&mut bench);
+    assert_eq!(called.len(), 1);
+    assert_eq!(called[0].0, 100);
+    assert_eq!(called[0].1[0], Call::Sent(send(1, &body), false));
+
+    let mut bench = opened(Role::RESPONDER);
+    bench.post(wr(1, Op::Send, 4));
+    bench.hear(&empty_write());
+    assert_eq!(bench.calls()[0], Call::Sent(send(1, &body), false), "at once when the peer was heard");
+}
+
+#[test]
+fn what_came_behind_the_peers_mpa_frame_is_heard_first() {
+    let early = empty_write();
+    let mut bench =
+        Bench::opened(Terms { role: Role::RESPONDER_TOLD, early: &early, ..terms() }, Sizes::default());
+    bench.step(reason::READABLE);
+    assert_eq!(bench.calls(), [Call::Established, Call::Sent(empty_write(), false)]);
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The send queue: in which order requests complete, and how often.
+
+use super::host::{Bench, Call, QP, Recorder, wr};
+use crate::iwarp::conn::sq::{Progress, SendQueue};
+use crate::wr::{Op, SendWr, opcode, status};
+
+const FLUSHED: u32 = status::WR_FLUSH_ERR;
+
+fn queue(requests: &[(u64, Op)]) -> SendQueue {
+    let mut sq = SendQueue::new(8).unwrap();
+    requests.iter().for_each(|&(id, op)| {
+        sq.push(wr(id, op, 1));
+    });
+    sq
+}
+
+fn host() -> Recorder {
+    Bench::ready().host
+}
+
+/// The next request was made into FPDUs, and this is how far it is.
+fn sent(sq: &mut SendQueue, to: Progress) {
+    let position = sq.next_position().unwrap();
+    sq.advance();
+    sq.at(position).unwrap().progress = to;
+}
+
+fn retired(sq: &mut SendQueue, host: &mut Recorder) -> Vec<(u64, u32)> {
+    sq.retire(host, QP);
+    let done = |call| match call {
+        Call::SendDone(c) => Some((c.wr_id, c.status)),
+        _ => None,
+    };
+    host.calls.drain(..).filter_map(done).collect()
+}
+
+#[test]
+fn a_write_behind_a_read_waits_for_it() {
+    let (mut sq, mut host) = (queue(&[(1, Op::Read), (2, Op::Write)]), host());
+    sent(&mut sq, Progress::Awaiting);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    assert_eq!(retired(&mut sq, &mut host), []);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    assert_eq!(retired(&mut sq, &mut host), [(1, 0), (2, 0)]);
+    assert!(sq.oldest_awaited().is_none());
+}
+
+#[test]
+fn the_oldest_read_is_the_first_that_is_awaited() {
+    let mut sq = queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write), (4, Op::Read), (5, Op::Read)]);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    sent(&mut sq, Progress::Queued);
+    assert!(sq.oldest_awaited().is_none(), "the link has not taken it");
+    sq.sent(1);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    sent(&mut sq, Progress::Awaiting);
+    assert_eq!(sq.oldest_awaited().unwrap().1.wr.wr_id, 2);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    assert_eq!(sq.oldest_awaited().unwrap().1.wr.wr_id, 4);
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::SUCCESS);
+    assert!(sq.oldest_awaited().is_none(), "the last one was not made into FPDUs");
+}
+
+#[test]
+fn a_read_that_is_posted_when_all_else_is_over_is_awaited() {
+    let mut sq = queue(&[(1, Op::Write)]);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    assert!(sq.oldest_awaited().is_none());
+    sq.push(wr(2, Op::Read, 1));
+    assert!(sq.oldest_awaited().is_none());
+    sent(&mut sq, Progress::Awaiting);
+    assert_eq!(sq.oldest_awaited().map(|(position, entry)| (position, entry.wr.wr_id)), Some((1, 2)));
+}
+
+#[test]
+fn what_is_over_stays_so_when_the_link_has_taken_it() {
+    for over in [status::SUCCESS, status::LOC_PROT_ERR] {
+        let mut sq = queue(&[(1, Op::Read), (2, Op::Write)]);
+        for position in 0..2 {
+            sent(&mut sq, Progress::Done(over));
+            sq.sent(position);
+            assert_eq!(sq.at(position).unwrap().progress, Progress::Done(over));
+        }
+    }
+}
+
+#[test]
+fn there_is_no_next_request_behind_the_last_one() {
+    let mut sq = queue(&[]);
+    assert_eq!((sq.next_position(), sq.next_alone()), (None, None));
+    sq.push(wr(1, Op::Write, 1));
+    assert_eq!((sq.next_position(), sq.next_alone()), (Some(0), Some(0)));
+    sq.push(wr(2, Op::Write, 1));
+    sq.advance();
+    assert_eq!((sq.next_position(), sq.next_alone()), (Some(1), None));
+    sq.advance();
+    assert_eq!((sq.next_position(), sq.next_alone()), (None, None));
+}
+
+#[test]
+fn a_position_outside_the_queue_has_no_request() {
+    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
+    for id in 0..4 {
+        sq.push(wr(id, Op::Write, 1));
+        if id < 2 {
+            sent(&mut sq, Progress::Done(status::SUCCESS));
+            assert_eq!(retired(&mut sq, &mut host), [(id, 0)]);
+        }
+    }
+    for position in 0..6 {
+        let expected = (2..4).contains(&position).then_some(position);
+        assert_eq!(sq.at(position).map(|entry| entry.wr.wr_id), expected);
+        assert_eq!(sq.entry(position).map(|entry| entry.wr.wr_id), expected);
+    }
+}
+
+#[test]
+fn what_the_link_has_taken_is_over_but_for_reads() {
+    let mut sq = queue(&[(1, Op::Write), (2, Op::Read)]);
+    sq.advance();
+    sq.advance();
+    sq.sent(0);
+    sq.sent(1);
+    assert_eq!(sq.at(0).unwrap().progress, Progress::Done(status::SUCCESS));
+    assert_eq!(sq.at(1).unwrap().progress, Progress::Awaiting);
+    sq.sent(2);
+    assert!(sq.at(2).is_none());
+}
+
+#[test]
+fn a_queue_is_full_until_its_oldest_request_is_complete() {
+    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
+    for lap in 0..5 {
+        assert!(!sq.is_full());
+        sq.push(wr(lap, Op::Write, 1));
+        sq.push(wr(lap + 100, Op::Write, 1));
+        assert!(sq.is_full());
+        sent(&mut sq, Progress::Done(status::SUCCESS));
+        sent(&mut sq, Progress::Done(status::SUCCESS));
+        host.send_room = 1;
+        assert_eq!(retired(&mut sq, &mut host), [(lap, 0)]);
+        assert!(!sq.is_full());
+        host.send_room = 1;
+        assert_eq!(retired(&mut sq, &mut host), [(lap + 100, 0)]);
+    }
+}
+
+#[test]
+fn an_unsignalled_request_gives_its_place_back_without_a_completion() {
+    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
+    sq.push(SendWr { signaled: false, ..wr(1, Op::Write, 1) });
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    host.send_room = 0;
+    sq.retire(&mut host, QP);
+    assert_eq!(host.calls, [Call::Released]);
+}
+
+#[test]
+fn a_completion_says_what_was_done() {
+    let ops = [
+        (Op::Write, opcode::RDMA_WRITE),
+        (Op::WriteWithImm, opcode::RDMA_WRITE),
+        (Op::Read, opcode::RDMA_READ),
+        (Op::Send, opcode::SEND),
+        (Op::SendWithImm, opcode::SEND),
+    ];
+    for (op, opcode) in ops {
+        let (mut sq, mut host) = (queue(&[(9, op)]), host());
+        sent(&mut sq, Progress::Done(status::SUCCESS));
+        sq.retire(&mut host, QP);
+        let [Call::SendDone(c)] = host.calls[..] else { panic!("{:?}", host.calls) };
+        assert_eq!((c.wr_id, c.status, c.opcode, c.byte_len, c.qp_num), (9, 0, opcode, 1, QP));
+    }
+}
+
+#[test]
+fn nothing_succeeds_behind_a_failure() {
+    let (mut sq, mut host) = (queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write)]), host());
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    sent(&mut sq, Progress::Awaiting);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    sq.fail_all();
+    assert_eq!(retired(&mut sq, &mut host), [(1, 0), (2, FLUSHED), (3, FLUSHED)]);
+}
+
+#[test]
+fn a_failed_request_keeps_its_status_and_nothing_behind_it_succeeds() {
+    let requests = [(0, Op::Write), (1, Op::Read), (2, Op::Write), (3, Op::Write)];
+    let (mut sq, mut host) = (queue(&requests), host());
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    sent(&mut sq, Progress::Awaiting);
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    sq.oldest_awaited().unwrap().1.progress = Progress::Done(status::REM_ACCESS_ERR);
+    sq.fail_all();
+    let expected = [(0, 0), (1, status::REM_ACCESS_ERR), (2, FLUSHED), (3, FLUSHED)];
+    assert_eq!(retired(&mut sq, &mut host), expected);
+}
+
+#[test]
+fn failing_completes_everything_once_signalled_or_not() {
+    let (mut sq, mut host) = (SendQueue::new(8).unwrap(), host());
+    for id in 0..4 {
+        sq.push(SendWr { signaled: id % 2 == 0, ..wr(id, Op::Write, 1) });
+    }
+    sent(&mut sq, Progress::Done(status::SUCCESS));
+    host.send_room = 2;
+    sq.fail_all();
+    assert_eq!(retired(&mut sq, &mut host), [(0, 0), (1, FLUSHED)]);
+    host.send_room = 9;
+    sq.fail_all();
+    assert_eq!(retired(&mut sq, &mut host), [(2, FLUSHED), (3, FLUSHED)]);
+    sq.fail_all();
+    assert_eq!(retired(&mut sq, &mut host), []);
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! iWARP: RDMA over TCP. [`wire`] has the formats, [`conn`] a connection from its first FPDU to its end.
+
+pub mod conn;
+pub mod wire;

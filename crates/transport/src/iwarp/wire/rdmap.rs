@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! RDMAP messages: opcodes, the bodies of messages with a fixed format, and the segments that each opcode
+//! permits.
+
+use super::bytes::{be32, be64, put32, put64};
+use super::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use super::error::WireError;
+
+pub use super::terminate::{TermCode, Terminate};
+
+/// Bytes of the body of an Immediate Data message.
+pub const IMMEDIATE_LEN: usize = 8;
+
+/// The RDMAP opcode of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// RDMA Write.
+    Write = 0,
+    /// RDMA Read Request.
+    ReadRequest = 1,
+    /// RDMA Read Response.
+    ReadResponse = 2,
+    /// Send.
+    Send = 3,
+    /// Send with Invalidate.
+    SendInv = 4,
+    /// Send with Solicited Event.
+    SendSe = 5,
+    /// Send with Solicited Event and Invalidate.
+    SendSeInv = 6,
+    /// Terminate.
+    Terminate = 7,
+    /// Immediate Data.
+    Immediate = 8,
+    /// Immediate Data with Solicited Event.
+    ImmediateSe = 9,
+    /// Atomic Request.
+    AtomicRequest = 10,
+    /// Atomic Response.
+    AtomicResponse = 11,
+}
+
+impl Opcode {
+    /// The opcode with this number, if it is defined.
+    #[inline]
+    pub fn from_u8(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Write,
+            1 => Self::ReadRequest,
+            2 => Self::ReadResponse,
+            3 => Self::Send,
+            4 => Self::SendInv,
+            5 => Self::SendSe,
+            6 => Self::SendSeInv,
+            7 => Self::Terminate,
+            8 => Self::Immediate,
+            9 => Self::ImmediateSe,
+            10 => Self::AtomicRequest,
+            11 => Self::AtomicResponse,
+            _ => return None,
+        })
+    }
+
+    /// The queue number of the message; `None` for the two tagged ones.
+    #[inline]
+    pub fn queue(self) -> Option<u32> {
+        match self {
+            Self::Write | Self::ReadResponse => None,
+            Self::Send | Self::SendInv | Self::SendSe | Self::SendSeInv => Some(QN_SEND),
+            Self::Immediate | Self::ImmediateSe => Some(QN_SEND),
+            Self::ReadRequest | Self::AtomicRequest => Some(QN_REQUEST),
+            Self::Terminate => Some(QN_TERMINATE),
+            Self::AtomicResponse => Some(QN_ATOMIC_RESPONSE),
+        }
+    }
+
+    /// Whether the segments of the message are tagged.
+    #[inline]
+    pub fn is_tagged(self) -> bool {
+        self.queue().is_none()
+    }
+
+    /// Whether the message is one of the four kinds of Send.
+    #[inline]
+    pub fn is_send(self) -> bool {
+        matches!(self, Self::Send | Self::SendInv | Self::SendSe | Self::SendSeInv)
+    }
+
+    /// Whether the message generates an event at a completion queue that is armed for solicited events only.
+    #[inline]
+    pub fn solicited(self) -> bool {
+        matches!(self, Self::SendSe | Self::SendSeInv | Self::ImmediateSe)
+    }
+
+    /// Whether the message invalidates an STag.
+    #[inline]
+    pub fn invalidates(self) -> bool {
+        matches!(self, Self::SendInv | Self::SendSeInv)
+    }
+
+    /// Minimum and maximum length of a body with a fixed format; `None` if the body is data of any length.
+    fn body_range(self) -> Option<(usize, usize)> {
+        match self {
+            Self::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
+            Self::AtomicRequest => Some((AtomicRequest::LEN, AtomicRequest::LEN)),
+            Self::AtomicResponse => Some((AtomicResponse::LEN, AtomicResponse::LEN)),
+            Self::Immediate | Self::ImmediateSe => Some((IMMEDIATE_LEN, IMMEDIATE_LEN)),
+            Self::Terminate => Some((Terminate::MIN_LEN, Terminate::MAX_LEN)),
+            _ => None,
+        }
+    }
+}
+
+/// Checks a segment by itself: that its queue is that of its opcode and, if the body has a fixed format, that
+/// its length is valid and that it is not split. [`Inbound`](super::inbound::Inbound), which calls this
+/// function, checks the order of the segments.
+///
+/// # Errors
+///
+/// [`WireError::QueueNumber`], [`WireError::MessageTooLong`], [`WireError::MessageTooShort`], and for a
+/// Terminate message [`WireError::BadTerminate`] instead of any of them.
+#[inline]
+pub fn check_segment(header: &Header, payload_len: usize) -> Result<(), WireError> {
+    let Header::Untagged { opcode, last, qn, .. } = *header else {
+        return Ok(());
+    };
+    let error = if opcode.queue() != Some(qn) {
+        WireError::QueueNumber(qn)
+    } else {
+        match opcode.body_range() {
+            Some((_, max)) if payload_len > max || !last => WireError::MessageTooLong(opcode),
+            Some((min, _)) if payload_len < min => WireError::MessageTooShort(opcode),
+            _ => return Ok(()),
+        }
+    };
+    Err(if opcode == Opcode::Terminate { WireError::BadTerminate } else { error })
+}
+
+/// The body of a Read Request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// The STag of the requester's memory region that receives the data.
+    pub sink_stag: u32,
+    /// The tagged offset in that region.
+    pub sink_to: u64,
+    /// Bytes to read.
+    pub size: u32,
+    /// The STag of the responder's memory region that contains the data.
+    pub src_stag: u32,
+    /// The tagged offset in that region.
+    pub src_to: u64,
+}
+
+impl ReadRequest {
+    /// Bytes of the body.
+    pub const LEN: usize = 28;
+
+    /// Encodes the body.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        put32(&mut out, 0, self.sink_stag);
+        put64(&mut out, 4, self.sink_to);
+        put32(&mut out, 12, self.size);
+        put32(&mut out, 16, self.src_stag);
+        put64(&mut out, 20, self.src_to);
+        out
+    }
+
+    /// Decodes a body. Any 28 bytes are valid.
+    pub fn decode(body: &[u8; Self::LEN]) -> Self {
+        Self {
+            sink_stag: be32(body, 0),
+            sink_to: be64(body, 4),
+            size: be32(body, 12),
+            src_stag: be32(body, 16),
+            src_to: be64(body, 20),
+        }
+    }
+}
+
+/// The body of an Atomic Request (RFC 7306).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicRequest {
+    /// The operation, 4 bits: [`AtomicRequest::FETCH_ADD`] or [`AtomicRequest::CMP_SWAP`].
+    pub operation: u8,
+    /// Returned in the response.
+    pub request_id: u32,
+    /// The STag of the responder's memory region.
+    pub stag: u32,
+    /// The tagged offset in that region, which must be aligned to 8 bytes.
+    pub to: u64,
+    /// The value to add or to store.
+    pub data: u64,
+    /// The bits of `data` that are stored; for an addition, the bits at which the carry stops (0: a plain
+    /// addition).
+    pub data_mask: u64,
+    /// The value to compare with.
+    pub compare: u64,
+    /// The bits that are compared.
+    pub compare_mask: u64,
+}
+
+impl AtomicRequest {
+    /// Bytes of the body.
+    pub const LEN: usize = 52;
+    /// Add, and return the previous value.
+    pub const FETCH_ADD: u8 = 0;
+    /// Store if equal, and return the previous value.
+    pub const CMP_SWAP: u8 = 2;
+
+    /// The request to add `value` to the eight bytes at `to`, without bits at which the carry stops.
+    pub fn fetch_add(request_id: u32, stag: u32, to: u64, value: u64) -> Self {
+        Self {
+            operation: Self::FETCH_ADD,
+            request_id,
+            stag,
+            to,
+            data: value,
+            data_mask: 0,
+            compare: 0,
+            compare_mask: u64::MAX,
+        }
+    }
+
+    /// The request to store `swap` in the eight bytes at `to` if they equal `compare`, all bits of both.
+    pub fn cmp_swap(request_id: u32, stag: u32, to: u64, compare: u64, swap: u64) -> Self {
+        Self {
+            operation: Self::CMP_SWAP,
+            request_id,
+            stag,
+            to,
+            data: swap,
+            data_mask: u64::MAX,
+            compare,
+            compare_mask: u64::MAX,
+        }
+    }
+
+    /// Whether RFC 7306 defines the operation.
+    pub fn is_defined(&self) -> bool {
+        matches!(self.operation, Self::FETCH_ADD | Self::CMP_SWAP)
+    }
+
+    /// What eight bytes that are `original` are after the operation (RFC 7306 section 5.1). An operation that
+    /// is not defined changes nothing.
+    pub fn apply(&self, original: u64) -> u64 {
+        let mask = self.data_mask;
+        match self.operation {
+            // Without the topmost bit of each field no carry leaves it; that bit is then the sum without its
+            // carry.
+            Self::FETCH_ADD => {
+                (original & !mask).wrapping_add(self.data & !mask) ^ ((original ^ self.data) & mask)
+            }
+            Self::CMP_SWAP if (original ^ self.compare) & self.compare_mask == 0 => {
+                (original & !mask) | (self.data & mask)
+            }
+            _ => original,
+        }
+    }
+
+    /// Encodes the body. Bits of `operation` beyond the lower four are not sent.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        out[3] = self.operation & 0x0f;
+        put32(&mut out, 4, self.request_id);
+        put32(&mut out, 8, self.stag);
+        put64(&mut out, 12, self.to);
+        put64(&mut out, 20, self.data);
+        put64(&mut out, 28, self.data_mask);
+        put64(&mut out, 36, self.compare);
+        put64(&mut out, 44, self.compare_mask);
+        out
+    }
+
+    /// Decodes a body. Reserved bits are ignored; the operation is not checked.
+    pub fn decode(body: &[u8; Self::LEN]) -> Self {
+        Self {
+            operation: body[3] & 0x0f,
+            request_id: be32(body, 4),
+            stag: be32(body, 8),
+            to: be64(body, 12),
+            data: be64(body, 20),
+            data_mask: be64(body, 28),
+            compare: be64(body, 36),
+            compare_mask: be64(body, 44),
+        }
+    }
+}
+
+/// The body of an Atomic Response (RFC 7306).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicResponse {
+    /// The `request_id` of the request.
+    pub request_id: u32,
+    /// The previous value.
+    pub original: u64,
+}
+
+impl AtomicResponse {
+    /// Bytes of the body.
+    pub const LEN: usize = 12;
+
+    /// Encodes the body.
+    pub fn encode(&self) -> [u8; Self::LEN] {
+        let mut out = [0; Self::LEN];
+        put32(&mut out, 0, self.request_id);
+        put64(&mut out, 4, self.original);
+        out
+    }
+
+    /// Decodes a body. Any 12 bytes are valid.
+    pub fn decode(body: &[u8; Self::LEN]) -> Self {
+        Self { request_id: be32(body, 0), original: be64(body, 4) }
+    }
+}
+
+/// The body of an Immediate Data message with the 4 bytes of a verbs work request: first these in the order
+/// in which they are in memory, then 4 zero bytes, as adapters send it.
+pub fn encode_immediate(value: [u8; 4]) -> [u8; IMMEDIATE_LEN] {
+    let mut out = [0; IMMEDIATE_LEN];
+    out[..4].copy_from_slice(&value);
+    out
+}
+
+/// The 4 bytes of a verbs work completion in the body of an Immediate Data message.
+pub fn decode_immediate(body: &[u8; IMMEDIATE_LEN]) -> [u8; 4] {
+    [body[0], body[1], body[2], body[3]]
+}

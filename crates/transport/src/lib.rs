@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The protocols of software RDMA, as values.
+//!
+//! A connection is plain data that its driver steps ([`step`]). It calls a [`host::Host`] for everything that
+//! must happen: bytes to and from the link, accesses to registered memory, work requests and completions.
+//! Nothing in this crate performs I/O, reads a clock, takes a lock or starts a thread, so two connections
+//! joined by a simulated link (`sim`) run through millions of schedules in seconds, and what holds there
+//! holds for every driver that makes one step at a time.
+//!
+//! ```text
+//! host      what a connection calls: the trait Host
+//! step      what its driver passes to it and gets back
+//! wr        work requests and completions
+//! access    accesses to registered memory, and why they are denied
+//! limits    bounds on what a program or a peer may request
+//! iwarp     RDMA over TCP: wire formats, and the connection
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod host;
+pub mod iwarp;
+pub mod limits;
+#[cfg(test)]
+mod sim;
+pub mod step;
+pub mod units;
+pub mod wr;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Every limit on what a program or a peer may request of a connection, with the reason for its value.
+
+/// Scatter/gather entries of a work request: as many as programs are written for. librpma never uses more
+/// than one.
+pub const MAX_SGE: usize = 16;
+/// Ranges of the peer's memory that one system call accesses, for as many requests or more.
+pub const MAX_TOGETHER: usize = 64;
+/// Bytes of inline data: the most that perftest asks for.
+pub const MAX_INLINE: usize = 220;
+/// Bytes of inline data that are stored in the work request itself; librpma needs 8.
+pub const SHORT_INLINE: usize = 32;
+/// Maximum IRD and ORD, the numbers of outstanding RDMA Reads and atomic operations in each direction: the
+/// limit of siw.
+pub const MAX_READS: u16 = 128;
+/// Seconds after the MPA Reply within which the initiator must send its first FPDU.
+pub const FIRST_FPDU_TIMEOUT_S: u64 = 10;
+/// Milliseconds after which an initiator that has received nothing sends an empty RDMA Write. The interval
+/// then doubles, for [`KNOCKS`] messages in total. A responder in the kernel is ready for FPDUs by the first
+/// or second of them, on a busy machine later.
+pub const FIRST_KNOCK_MS: u64 = 10;
+/// With this number, the last one is sent after 10 s.
+pub const KNOCKS: u32 = 10;
+/// Bytes that an initiator sends until it has received something or sent such an empty message: half of what
+/// the socket of a new TCP connection buffers while nobody reads it.
+pub const UNHEARD_BYTES: usize = 32 * 1024;
+/// Milliseconds for which a responder delays its first message if the initiator has not announced a first
+/// FPDU (RFC 6581) and none has arrived.
+pub const RESPONDER_PAUSE_MS: u64 = 100;
+/// Placements in one system call: the kernel accepts 1024, but each takes entries in two arrays on the stack.
+pub const PLACE_BATCH: usize = 128;
+/// Milliseconds for which messages of a peer that has closed the connection wait for the next receive.
+pub const STALLED_END_MS: u64 = 1_000;

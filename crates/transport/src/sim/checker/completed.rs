@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is completed: each request once and in order, and nothing that did not happen.
+
+use super::super::memory;
+use super::{Checker, Posted};
+use crate::wr::{Completion, Extra, Op, opcode, status};
+
+impl Checker {
+    /// The next request has succeeded; `read` is what its side has taken from the link.
+    fn succeeded(&mut self, side: usize, read: u64) {
+        self.pass_placed(side);
+        let model = &self.sides[side];
+        let (index, posted) = (model.done, &model.requests[model.done]);
+        assert!(!model.failed, "request {index} of side {side} succeeds behind one that failed");
+        let handed = index < model.handed || (index == model.handed && model.all_but_trailer());
+        assert!(handed, "request {index} of side {side} succeeds and was not sent");
+        if posted.is_answered() {
+            assert!(
+                model.placed_read > posted.number,
+                "read {index} of side {side} succeeds without its bytes"
+            );
+            let answers = self.answers_taken(side, read);
+            assert!(answers > posted.number, "read {index} of side {side} succeeds without an answer");
+        }
+    }
+
+    pub(in crate::sim) fn release_send(&mut self, side: usize, read: u64) {
+        let model = &self.sides[side];
+        assert!(model.done < model.taken && !model.requests[model.done].wr.signaled, "side {side}: released");
+        self.succeeded(side, read);
+        self.sides[side].done += 1;
+    }
+
+    pub(in crate::sim) fn send_completed(&mut self, side: usize, completion: &Completion, read: u64) {
+        let model = &self.sides[side];
+        let Completion { wr_id, status, .. } = *completion;
+        assert!(!model.destroyed, "side {side} completes {wr_id} after it was destroyed");
+        assert!(model.done < model.taken, "side {side} completes {wr_id}, which is not outstanding");
+        let wr = model.requests[model.done].wr.clone();
+        assert_eq!(wr_id, wr.wr_id, "side {side} completes out of order, or twice");
+        assert_eq!(completion.opcode, wr.op.completion_opcode());
+        if status == status::SUCCESS {
+            assert!(wr.signaled, "an unsignalled success");
+            assert_eq!(completion.byte_len, wr.len);
+            self.succeeded(side, read);
+        } else {
+            let causes = &model.causes;
+            let explained = match status {
+                status::WR_FLUSH_ERR => true,
+                status::LOC_PROT_ERR => causes.memory,
+                status::LOC_QP_OP_ERR => causes.no_reads,
+                status::REM_ACCESS_ERR | status::REM_OP_ERR => {
+                    wr.is_answered() && self.sides[1 - side].causes.own()
+                }
+                status::REM_INV_REQ_ERR => wr.is_atomic() && self.sides[1 - side].causes.own(),
+                _ => false,
+            };
+            assert!(explained, "request {wr_id} of side {side} fails with status {status}");
+            assert!(model.closed || !model.open, "request {wr_id} fails on a connection that is up");
+            self.sides[side].failed = true;
+        }
+        self.sides[side].done += 1;
+    }
+
+    pub(in crate::sim) fn receive_completed(&mut self, side: usize, completion: &Completion, read: u64) {
+        let model = &self.sides[side];
+        let Completion { wr_id, status, .. } = *completion;
+        assert!(!model.destroyed, "side {side} completes {wr_id} after it was destroyed");
+        let Some(receive) = model.taken_receives.get(model.received).copied() else {
+            panic!("side {side} completes receive {wr_id}, which was not taken");
+        };
+        let receive = model.receives[receive].clone();
+        assert_eq!(wr_id, receive.wr_id, "side {side} completes receives out of order");
+        let number = model.delivered;
+        let peer = &self.sides[1 - side];
+        let message = peer.messages.get(number).map(|index| (*index, peer.requests[*index].clone()));
+        match status {
+            status::SUCCESS => {
+                assert!(!model.receive_failed, "a receive succeeds behind one that failed");
+                let Some((index, message)) = message else { panic!("a message that nobody sent") };
+                self.message_received(side, index, &message, completion, read);
+                self.sides[side].delivered += 1;
+            }
+            status::LOC_LEN_ERR => {
+                let longer = message.is_some_and(|(_, message)| message.overruns(&receive));
+                assert!(longer, "side {side}: message {number} is not too long");
+                self.sides[side].receive_failed = true;
+            }
+            status::LOC_PROT_ERR => {
+                assert!(model.causes.memory, "no memory was refused");
+                self.sides[side].receive_failed = true;
+            }
+            status::WR_FLUSH_ERR => {
+                assert!(model.closed || !model.open, "side {side} flushes a receive while it is up");
+                self.sides[side].receive_failed = true;
+            }
+            _ => panic!("side {side}: receive {wr_id} fails with status {status}"),
+        }
+        self.sides[side].received += 1;
+    }
+
+    fn message_received(&mut self, side: usize, index: usize, sent: &Posted, got: &Completion, read: u64) {
+        let wr = &sent.wr;
+        let extra = match wr.op {
+            Op::Send => Extra::Nothing,
+            Op::SendWithInv => Extra::Invalidated(wr.rkey.to_be_bytes()),
+            _ => Extra::Imm(wr.imm),
+        };
+        let kind = if wr.op == Op::WriteWithImm { opcode::RECV_RDMA_WITH_IMM } else { opcode::RECV };
+        let expected = (kind, wr.len, extra, wr.solicited);
+        assert_eq!(
+            (got.opcode, got.byte_len, got.extra, got.solicited),
+            expected,
+            "message {} of the peer",
+            sent.number
+        );
+        self.placed_up_to(side, index, "a receive completed");
+        let invalidating = |posted: &Posted| posted.wr.op == Op::SendWithInv;
+        let due =
+            self.sides[1 - side].requests[..=index].iter().filter(|posted| invalidating(posted)).count();
+        assert_eq!(
+            self.sides[side].invalidated, due,
+            "side {side}: windows invalidated when a receive completed"
+        );
+        let peer = &self.sides[1 - side];
+        assert!(
+            !peer.forged || sent.number < peer.genuine_messages,
+            "side {side} goes on behind a forged message"
+        );
+        let arrived = match peer.ends.get(index) {
+            Some(end) => *end <= read,
+            None => peer.handed == index && peer.tap.last_payload_end() <= read,
+        };
+        assert!(arrived, "side {side}: message {} completed before it came", sent.number);
+        // Who answers has received: the sender knows of that before it knows of the answer.
+        let model = &self.sides[side];
+        if let Some(answered) = sent.knows.checked_sub(1) {
+            // Only reads may hold it up, whose answers have an order of their own, and a full completion
+            // queue.
+            let reads = model.requests.get(model.done).is_some_and(|posted| {
+                posted.is_answered() && (posted.wr.len == 0 || model.placed_read <= posted.number)
+            });
+            let known = model.done > model.messages[answered] || reads || model.send_refused;
+            assert!(known, "side {side}: an answer completed before what it answers");
+        }
+    }
+
+    /// A message asks for the end of a window: false if it cannot have it.
+    pub(in crate::sim) fn invalidated(&mut self, side: usize, stag: u32) -> bool {
+        let number = self.sides[side].invalidated;
+        let mut posted = self.sides[1 - side].requests.iter().enumerate();
+        let next = posted.by_ref().filter(|(_, posted)| posted.wr.op == Op::SendWithInv).nth(number);
+        let Some((index, next)) = next else { panic!("side {side}: nobody invalidates {stag:x}") };
+        assert_eq!(next.wr.rkey, stag, "side {side}: another window");
+        self.placed_up_to(side, index, "a window invalidated");
+        let permitted = stag == memory::window(side, index);
+        self.sides[side].invalidated += usize::from(permitted);
+        permitted
+    }
+
+    pub(in crate::sim) fn established(&mut self, side: usize) {
+        let model = &mut self.sides[side];
+        assert!(
+            !model.established && !model.ended && !model.closed,
+            "side {side} established twice or too late"
+        );
+        model.established = true;
+    }
+
+    pub(in crate::sim) fn ended(&mut self, side: usize, shared: bool) {
+        let model = &mut self.sides[side];
+        assert!(!model.ended && !model.destroyed, "side {side} ended twice");
+        model.ended = true;
+        assert!(model.sends_are_over() || model.send_refused, "side {side} ended before its requests");
+        assert!(
+            model.received == model.taken_receives.len() || model.receive_refused,
+            "side {side} ended before a receive"
+        );
+        assert!(
+            shared || model.receives_are_over() || model.receive_refused,
+            "side {side} ended before its receives"
+        );
+    }
+
+    /// Side `side` is over; what its peer gave to the link before a graceful end must have been delivered.
+    pub(in crate::sim) fn all_delivered(&self, side: usize, lossy: bool) {
+        let (model, peer) = (&self.sides[side], &self.sides[1 - side]);
+        let Some(handed) = peer.graceful else { return };
+        if lossy || !model.open || model.causes.own() || model.causes.starved {
+            return;
+        }
+        assert!(
+            model.delivered >= handed,
+            "side {side} received {} of {handed} messages sent before a graceful end",
+            model.delivered
+        );
+    }
+}

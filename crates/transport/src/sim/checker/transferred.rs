@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What is carried out past the link: the next request, when all before it is over at both ends.
+
+use super::Checker;
+use crate::access::Access;
+use crate::wr::Op;
+
+impl Checker {
+    /// Bytes of the next request of a side are about to be transferred; what is left of it is where `remote`
+    /// begins. Gives how many are.
+    pub(in crate::sim) fn transfers(&mut self, side: usize, remote: Access) -> usize {
+        let model = &self.sides[side];
+        let index = model.handed;
+        assert!(index < model.taken, "side {side} transfers what nobody posted");
+        assert!(!model.begun, "side {side} transfers the rest of request {index}");
+        assert!(model.tap.at_boundary(), "side {side} transfers in the middle of a segment");
+        let before = &model.requests[model.done..index];
+        assert!(
+            before.iter().all(|posted| posted.transferred),
+            "side {side} transfers with requests outstanding"
+        );
+        let messages = model.requests[..index].iter().filter(|posted| posted.is_message()).count();
+        let wr = model.requests[index].wr.clone();
+        assert!(matches!(wr.op, Op::Write | Op::Read), "{:?} is no transfer", wr.op);
+        let all = wr.len as usize;
+        let done = match model.part_transferred {
+            // A read that was to go over the link, and was not, begins once more.
+            (part_of, done) if part_of == index && !(wr.is_read() && remote.addr == wr.remote_addr) => done,
+            _ => 0,
+        };
+        assert!(remote.stag == wr.rkey && remote.addr == wr.remote_addr + done as u64, "not what was posted");
+        assert!(remote.len >= all - done, "not all of what was posted");
+        assert_eq!(
+            self.sides[1 - side].delivered,
+            messages,
+            "side {side} passes a message that is not delivered"
+        );
+        if let Some(before) = index.checked_sub(1) {
+            self.placed_up_to(1 - side, before, "a transfer");
+        }
+        all - done
+    }
+
+    /// So many of the bytes that were left have been transferred; if all are the request is over.
+    pub(in crate::sim) fn transferred(&mut self, side: usize, n: usize, left: usize) {
+        let model = &mut self.sides[side];
+        let index = model.handed;
+        if n < left {
+            model.part_transferred = (index, model.requests[index].wr.len as usize - left + n);
+            return;
+        }
+        model.handed += 1;
+        // Nobody waits for it to come over the link.
+        model.ends.push(0);
+        let posted = &mut model.requests[index];
+        posted.transferred = true;
+        if posted.wr.is_read() {
+            // Nor for an answer: it is none of those that are counted.
+            let number = posted.number;
+            assert_eq!(number, model.placed_read, "a read passes another one");
+            model.reads.remove(number);
+            model.read_bytes = 0;
+            for later in &mut model.requests[index + 1..] {
+                later.number -= usize::from(later.wr.is_answered());
+            }
+        }
+    }
+}

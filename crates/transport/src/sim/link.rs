@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! One direction of a TCP connection: bytes that were written, those of them that have arrived, those that
+//! were read.
+
+use crate::units::Micros;
+
+/// What the reader finds when it asks for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Bytes(usize),
+    Nothing,
+    End,
+    Reset,
+}
+
+/// The whole stream is kept, so that the checker can look at it; three offsets say who has seen how much.
+#[derive(Debug, Default)]
+pub(super) struct Pipe {
+    bytes: Vec<u8>,
+    arrived: usize,
+    read: usize,
+    /// What both sockets buffer together.
+    pub capacity: usize,
+    /// The writer has ended the stream; its end follows the bytes.
+    pub fin: bool,
+    pub fin_arrived: bool,
+    /// The connection was reset: what has arrived can be read, the rest is gone.
+    pub reset: bool,
+    /// The reader has let go of its end, and throws away what comes.
+    pub swallowing: bool,
+    /// The reader's end is gone: writing fails.
+    pub refused: bool,
+    /// Something was on its way when the connection was reset.
+    pub lossy: bool,
+    /// The writer was told to wait for room.
+    pub wants_room: bool,
+    pub frozen_until: Micros,
+}
+
+impl Pipe {
+    pub(super) fn begin(&mut self, capacity: usize) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        *self = Self { bytes, capacity, ..Self::default() };
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.bytes.len() - self.read)
+    }
+
+    /// Bytes written since the beginning.
+    pub(super) fn written(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.read as u64
+    }
+
+    pub(super) fn bytes_arrived(&self) -> u64 {
+        self.arrived as u64
+    }
+
+    pub(super) fn on_the_way(&self) -> usize {
+        self.bytes.len() - self.arrived
+    }
+
+    pub(super) fn unread(&self) -> usize {
+        self.bytes.len() - self.read
+    }
+
+    pub(super) fn readable(&self) -> usize {
+        self.arrived - self.read
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(super) fn since(&self, from: usize) -> &[u8] {
+        &self.bytes[from..]
+    }
+
+    /// Whether something can arrive now, be it the end.
+    pub(super) fn can_arrive(&self, now: Micros) -> bool {
+        !self.reset && now >= self.frozen_until && (self.on_the_way() > 0 || (self.fin && !self.fin_arrived))
+    }
+
+    /// Up to `n` bytes arrive, or the end behind the last of them.
+    pub(super) fn arrive(&mut self, n: usize) {
+        let n = n.min(self.on_the_way());
+        self.arrived += n;
+        if self.swallowing {
+            self.read = self.arrived;
+        }
+        if self.fin && self.on_the_way() == 0 {
+            self.fin_arrived = true;
+        }
+    }
+
+    pub(super) fn look(&self) -> Found {
+        match self.readable() {
+            0 if self.reset => Found::Reset,
+            0 if self.fin_arrived => Found::End,
+            0 => Found::Nothing,
+            n => Found::Bytes(n),
+        }
+    }
+
+    /// Reads the next `into.len()` bytes, which have arrived.
+    pub(super) fn read(&mut self, into: &mut [u8]) {
+        into.copy_from_slice(&self.bytes[self.read..][..into.len()]);
+        self.read += into.len();
+    }
+
+    pub(super) fn cut(&mut self) {
+        if self.reset {
+            return;
+        }
+        self.reset = true;
+        self.lossy |= self.on_the_way() > 0;
+        self.bytes.truncate(self.arrived);
+    }
+
+    /// The reader lets go: what is there and what comes is thrown away.
+    pub(super) fn swallow(&mut self) {
+        self.swallowing = true;
+        self.read = self.arrived;
+    }
+}

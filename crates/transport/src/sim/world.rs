@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Two connections, the link between them, the memory and the queues around them.
+
+use std::collections::VecDeque;
+
+use super::checker::Checker;
+use super::link::{Found, Pipe};
+use super::memory::{Memory, PERSISTENT, READABLE, REGIONS, WRITABLE};
+use super::plan::Plan;
+use super::random::Draw;
+use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
+use crate::iwarp::conn::Conn;
+use crate::step::reason;
+use crate::units::Micros;
+
+/// A completion queue: for each completion whether it is of the send queue.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub entries: VecDeque<bool>,
+    pub capacity: usize,
+    pub waiting: bool,
+}
+
+/// The driver of one connection, and the program above it.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    /// Reasons for a step.
+    pub reasons: u32,
+    /// What the socket has to report.
+    pub due: u32,
+    pub stalled: bool,
+    pub srq_waits: bool,
+    pub timer: Option<Micros>,
+    pub opened_at: Micros,
+    pub batch: Vec<(Access, usize, usize)>,
+    /// The completion queues of sends and of receives, or one for both.
+    pub queues: [Queue; 2],
+    pub in_use: u32,
+    pub flushes: Vec<u64>,
+    pub flushed: Vec<(u64, bool)>,
+    /// An access has failed, so this step ends the connection.
+    pub must_end: bool,
+    /// Receives that other connections have taken from the shared queue.
+    pub stolen: usize,
+    /// Bytes from the link that its connection has acted on.
+    pub acted: u64,
+    /// For each region the rights that the peer has made use of, and may make use of past the link.
+    pub lent: [u32; REGIONS],
+}
+
+pub(super) struct Sim {
+    pub conns: [Option<Box<Conn>>; 2],
+    pub sides: [Side; 2],
+    pub pipes: [Pipe; 2],
+    pub memories: [Memory; 2],
+    pub checker: Checker,
+    pub plan: Plan,
+    pub draw: Draw,
+    pub now: Micros,
+    /// Phase 2: no faults any more.
+    pub healed: bool,
+    pub actions: usize,
+    /// A digest of all that happened.
+    pub print: u64,
+    pub trace: bool,
+    /// Transfers past the link, in all schedules.
+    pub transfers: u64,
+    /// Those of several requests.
+    pub transferred_together: u64,
+    pub scratch: Vec<u8>,
+}
+
+macro_rules! say {
+    ($sim:expr, $($arg:tt)*) => { if $sim.trace { eprintln!("{:>5} {:>9} us  {}", $sim.actions, $sim.now, format!($($arg)*)) } };
+}
+pub(super) use say;
+
+impl Sim {
+    pub(super) fn new() -> Self {
+        Self {
+            conns: [None, None],
+            sides: Default::default(),
+            pipes: Default::default(),
+            memories: [Memory::new(0), Memory::new(1)],
+            checker: Checker::default(),
+            plan: Plan::default(),
+            draw: Draw::new(0),
+            now: 0,
+            healed: false,
+            actions: 0,
+            print: 0,
+            trace: false,
+            transfers: 0,
+            transferred_together: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Starts from nothing but a seed; only allocations are kept.
+    pub(super) fn begin(&mut self, plan: Plan, draw: Draw) {
+        (self.plan, self.draw) = (plan, draw);
+        (self.now, self.healed, self.actions, self.print) = (1_000, false, 0, 0);
+        self.checker.begin();
+        for (me, side) in self.sides.iter_mut().enumerate() {
+            let of = &self.plan.sides[me];
+            let mut queues = std::mem::take(&mut side.queues);
+            for (queue, capacity) in queues.iter_mut().zip([of.send_cq, of.recv_cq]) {
+                queue.entries.clear();
+                (queue.capacity, queue.waiting) = (capacity, false);
+            }
+            let (mut batch, mut flushes, mut flushed) = (
+                std::mem::take(&mut side.batch),
+                std::mem::take(&mut side.flushes),
+                std::mem::take(&mut side.flushed),
+            );
+            batch.clear();
+            flushes.clear();
+            flushed.clear();
+            *side = Side { queues, batch, flushes, flushed, ..Side::default() };
+            if self.plan.lent {
+                side.lent[WRITABLE] = REMOTE_WRITE;
+                side.lent[PERSISTENT] = REMOTE_WRITE;
+                side.lent[READABLE] = REMOTE_READ;
+            }
+            self.checker.sides[me].ord = of.framing.ord;
+            self.pipes[me].begin(self.plan.capacity[me]);
+            self.memories[me].begin();
+            let conn = Conn::new(me as u32 + 1, of.max_send_wr, !of.shared, of.sizes).unwrap();
+            self.conns[me] = Some(Box::new(conn));
+        }
+    }
+
+    pub(super) fn note(&mut self, what: u64) {
+        self.print = (self.print ^ what).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+    }
+
+    /// A fault with this rate happens now.
+    pub(super) fn fault(&mut self, rate: u32) -> bool {
+        !self.healed && self.draw.chance(rate)
+    }
+
+    /// What the socket of `me` has to report, as an edge-triggered epoll does: all that is the case, at each
+    /// change.
+    pub(super) fn report(&mut self, me: usize) {
+        let (incoming, outgoing) = (&self.pipes[1 - me], &self.pipes[me]);
+        let mut due = 0;
+        if incoming.look() != Found::Nothing {
+            due |= reason::READABLE;
+        }
+        if outgoing.room() > 0 || outgoing.refused || outgoing.reset {
+            due |= reason::WRITABLE;
+        }
+        if incoming.fin_arrived || incoming.reset {
+            due |= reason::HANGUP | reason::READABLE;
+        }
+        self.sides[me].due |= due;
+    }
+
+    /// Bytes of side `from` were read, so it may have room for more.
+    pub(super) fn was_read(&mut self, from: usize) {
+        let pipe = &mut self.pipes[from];
+        if pipe.wants_room && pipe.room() > 0 {
+            pipe.wants_room = false;
+            self.report(from);
+        }
+    }
+
+    /// The connection is reset: both directions lose what is on its way.
+    pub(super) fn reset(&mut self) {
+        say!(self, "the link is reset");
+        self.pipes.iter_mut().for_each(Pipe::cut);
+        self.report(0);
+        self.report(1);
+    }
+
+    /// Hands what was written since `from` to the checker.
+    pub(super) fn tapped(&mut self, me: usize, from: usize) {
+        let read = self.pipes[1 - me].bytes_read();
+        self.checker.handed(me, self.pipes[me].since(from), read);
+    }
+}
+
+impl Side {
+    pub(super) fn push(&mut self, which: usize, one: bool, send: bool) -> bool {
+        let queue = &mut self.queues[if one { 0 } else { which }];
+        if queue.entries.len() >= queue.capacity {
+            queue.waiting = true;
+            return false;
+        }
+        queue.entries.push_back(send);
+        true
+    }
+}

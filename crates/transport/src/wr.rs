@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Work requests and completions, as a connection sees them.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use arrayvec::ArrayVec;
+
+use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::limits::{MAX_SGE, SHORT_INLINE};
+use crate::units::Errno;
+
+/// Status of a completion: names and values of `enum ibv_wc_status`.
+#[allow(missing_docs)]
+pub mod status {
+    pub const SUCCESS: u32 = 0;
+    pub const LOC_LEN_ERR: u32 = 1;
+    pub const LOC_QP_OP_ERR: u32 = 2;
+    pub const LOC_PROT_ERR: u32 = 4;
+    pub const WR_FLUSH_ERR: u32 = 5;
+    pub const MW_BIND_ERR: u32 = 6;
+    pub const REM_INV_REQ_ERR: u32 = 9;
+    pub const REM_ACCESS_ERR: u32 = 10;
+    pub const REM_OP_ERR: u32 = 11;
+    pub const RETRY_EXC_ERR: u32 = 12;
+}
+
+/// Opcode of a completion: names and values of `enum ibv_wc_opcode`.
+#[allow(missing_docs)]
+pub mod opcode {
+    pub const SEND: u32 = 0;
+    pub const RDMA_WRITE: u32 = 1;
+    pub const RDMA_READ: u32 = 2;
+    pub const COMP_SWAP: u32 = 3;
+    pub const FETCH_ADD: u32 = 4;
+    pub const BIND_MW: u32 = 5;
+    pub const LOCAL_INV: u32 = 6;
+    pub const RECV: u32 = 128;
+    pub const RECV_RDMA_WITH_IMM: u32 = 129;
+}
+
+/// What came with a message besides its bytes, as it was on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extra {
+    #[default]
+    /// Nothing else.
+    Nothing,
+    /// Immediate data.
+    Imm([u8; 4]),
+    /// This STag, which has been invalidated.
+    Invalidated([u8; 4]),
+}
+
+/// What a program learns of a work request that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// That of the work request.
+    pub wr_id: u64,
+    /// One of [`status`].
+    pub status: u32,
+    /// One of [`opcode`].
+    pub opcode: u32,
+    /// Bytes received, or read.
+    pub byte_len: u32,
+    /// What came with the message.
+    pub extra: Extra,
+    /// The queue pair.
+    pub qp_num: u32,
+    /// The sender asked for a solicited event.
+    pub solicited: bool,
+}
+
+/// What a work request of the send queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// RDMA Write.
+    Write,
+    /// RDMA Write that completes a receive of the peer.
+    WriteWithImm,
+    /// RDMA Read.
+    Read,
+    /// An atomic operation, with [`Local::Atomic`].
+    CompareSwap,
+    /// As [`Self::CompareSwap`].
+    FetchAdd,
+    /// Send.
+    Send,
+    /// Send with immediate data.
+    SendWithImm,
+    /// A Send that invalidates a memory window of the peer, [`SendWr::rkey`].
+    SendWithInv,
+    /// Binds a memory window.
+    BindMw,
+    /// Invalidates one.
+    LocalInv,
+}
+
+impl Op {
+    /// What messages call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "RDMA write",
+            Self::WriteWithImm => "RDMA write with immediate data",
+            Self::Read => "RDMA read",
+            Self::CompareSwap => "compare-and-swap",
+            Self::FetchAdd => "fetch-and-add",
+            Self::Send => "send",
+            Self::SendWithImm => "send with immediate data",
+            Self::SendWithInv => "send with invalidate",
+            Self::BindMw => "bind of a memory window",
+            Self::LocalInv => "local invalidate",
+        }
+    }
+
+    /// The [`opcode`] of its completion.
+    pub fn completion_opcode(self) -> u32 {
+        match self {
+            Self::Send | Self::SendWithImm | Self::SendWithInv => opcode::SEND,
+            Self::Write | Self::WriteWithImm => opcode::RDMA_WRITE,
+            Self::Read => opcode::RDMA_READ,
+            Self::CompareSwap => opcode::COMP_SWAP,
+            Self::FetchAdd => opcode::FETCH_ADD,
+            Self::BindMw => opcode::BIND_MW,
+            Self::LocalInv => opcode::LOCAL_INV,
+        }
+    }
+}
+
+/// A scatter/gather entry: a range of registered memory. Its key is checked each time bytes move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// The first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    key: NonZeroU32,
+}
+
+/// The entries of a work request; where there are several, those that are not empty. What the key of an empty
+/// one means is never asked.
+pub type Entries = ArrayVec<Sge, MAX_SGE>;
+
+impl Sge {
+    /// A range of the region with the key `lkey`.
+    pub fn new(addr: u64, len: u32, lkey: u32) -> Self {
+        // No region has the key 0, nor 1.
+        Self { addr, len, key: NonZeroU32::new(lkey).unwrap_or(NonZeroU32::MIN) }
+    }
+
+    /// The key of the region.
+    pub fn lkey(&self) -> u32 {
+        self.key.get()
+    }
+}
+
+/// The parts of `entries` that have the `len` bytes from byte `from` on, in order.
+fn parts(entries: &[Sge], from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+    let (mut skip, mut left) = (from, len);
+    entries.iter().filter_map(move |entry| {
+        let skipped = skip.min(entry.len);
+        skip -= skipped;
+        let len = left.min((entry.len - skipped) as usize);
+        left -= len;
+        let addr = entry.addr.wrapping_add(u64::from(skipped));
+        (len > 0).then_some(Access { stag: entry.lkey(), addr, len, rights })
+    })
+}
+
+/// A copy on the heap, for what few requests have and all would have to be long enough for. ENOMEM.
+fn try_boxed<T: Copy>(values: &[T]) -> Result<Box<[T]>, Errno> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(values.len()).map_err(|_| libc::ENOMEM)?;
+    copy.extend_from_slice(values);
+    Ok(copy.into_boxed_slice())
+}
+
+/// Where the payload is, or for a read where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Registered memory: one entry, whose length is that of the request.
+    Memory {
+        /// The first byte.
+        addr: u64,
+        /// The key of the region.
+        lkey: u32,
+    },
+    /// Registered memory: several entries, whose lengths add up to that of the request.
+    Entries(Box<[Sge]>),
+    /// Bytes taken at posting time.
+    Inline([u8; SHORT_INLINE]),
+    /// As many as the request is long.
+    LongInline(Box<[u8]>),
+    /// None: a window is bound to so many bytes of the region, from [`SendWr::remote_addr`] on, and has
+    /// [`SendWr::rkey`] then.
+    Window {
+        /// The STag of the region.
+        region: u32,
+        /// Remote rights of the window, and whether it is zero-based.
+        access: u32,
+        /// Bytes.
+        len: u64,
+    },
+    /// Registered memory for the previous value of the remote word; and what to add, or what to compare with
+    /// and to store.
+    Atomic {
+        /// Where the previous value goes.
+        addr: u64,
+        /// The key of its region.
+        lkey: u32,
+        /// The number to add, or to compare with.
+        compare_add: u64,
+        /// The number to store.
+        swap: u64,
+    },
+}
+
+impl Local {
+    /// ENOMEM.
+    pub fn memory(entries: &[Sge]) -> Result<Self, Errno> {
+        match entries {
+            [] => Ok(Self::Memory { addr: 0, lkey: 0 }),
+            [only] => Ok(Self::Memory { addr: only.addr, lkey: only.lkey() }),
+            several => Ok(Self::Entries(try_boxed(several)?)),
+        }
+    }
+
+    /// ENOMEM.
+    pub fn inline(bytes: &[u8]) -> Result<Self, Errno> {
+        let mut short = [0; SHORT_INLINE];
+        match short.get_mut(..bytes.len()) {
+            Some(front) => {
+                front.copy_from_slice(bytes);
+                Ok(Self::Inline(short))
+            }
+            None => Ok(Self::LongInline(try_boxed(bytes)?)),
+        }
+    }
+
+    /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is
+    /// none.
+    pub fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+        let (only, several) = match self {
+            Self::Memory { addr, lkey } | Self::Atomic { addr, lkey, .. } => {
+                let addr = addr.wrapping_add(u64::from(from));
+                (Some(Access { stag: *lkey, addr, len, rights }), &[][..])
+            }
+            Self::Entries(entries) => (None, &entries[..]),
+            Self::Inline(_) | Self::LongInline(_) | Self::Window { .. } => (None, &[][..]),
+        };
+        only.into_iter().chain(parts(several, from, len, rights))
+    }
+}
+
+/// A work request of the send queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWr {
+    /// The number that the program chose.
+    pub wr_id: u64,
+    /// What it does.
+    pub op: Op,
+    /// It completes also when it succeeds.
+    pub signaled: bool,
+    /// It waits for the RDMA Reads and atomic operations before it.
+    pub fence: bool,
+    /// Its completion at the peer is a solicited event.
+    pub solicited: bool,
+    /// Immediate data in the byte order of the wire.
+    pub imm: [u8; 4],
+    /// Its payload.
+    pub local: Local,
+    /// Bytes of the payload.
+    pub len: u32,
+    /// The first byte at the peer.
+    pub remote_addr: u64,
+    /// The key of the memory of the peer.
+    pub rkey: u32,
+}
+
+/// The request in a message: what it does, with how many bytes, and where.
+impl fmt::Display for SendWr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} bytes", self.op.name(), self.len)?;
+        let mut parts = self.local.parts(0, self.len as usize, 0);
+        if let Some(part) = parts.next() {
+            write!(f, ", local address {:#x}, lkey {:#x}", part.addr, part.stag)?;
+            match parts.count() {
+                0 => {}
+                more => write!(f, " and {more} more")?,
+            }
+        }
+        if self.is_answered() || matches!(self.op, Op::Write | Op::WriteWithImm) {
+            write!(f, ", remote address {:#x}, rkey {:#x}", self.remote_addr, self.rkey)?;
+        }
+        write!(f, ", wr_id {:#x}", self.wr_id)
+    }
+}
+
+impl SendWr {
+    /// Whether it is an RDMA Read.
+    pub fn is_read(&self) -> bool {
+        self.op == Op::Read
+    }
+
+    /// Whether it is an atomic operation.
+    pub fn is_atomic(&self) -> bool {
+        matches!(self.op, Op::CompareSwap | Op::FetchAdd)
+    }
+
+    /// It completes when the peer has answered it, and is one of the reads and atomic operations that the
+    /// peer takes at a time.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
+    }
+
+    /// Whether the host may carry it out itself, past the link.
+    pub fn transferable(&self) -> bool {
+        // How librpma posts an atomic write: it must be one store, which a copy does not promise.
+        let is_store = self.fence && self.len == 8;
+        self.len > 0 && (self.is_read() || (self.op == Op::Write && !is_store))
+    }
+
+    /// What a write or a read accesses of the peer's memory, from byte `from` on.
+    pub fn remote(&self, from: u32) -> Access {
+        let rights = if self.is_read() { REMOTE_READ } else { REMOTE_WRITE };
+        let addr = self.remote_addr.wrapping_add(u64::from(from));
+        Access { stag: self.rkey, addr, len: (self.len - from) as usize, rights }
+    }
+}
+
+/// Registered memory for a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Room {
+    One(Sge),
+    /// Several entries, and the sum of their lengths. An array of one, since there is no way to allocate one
+    /// alone that reports a failure.
+    Several(Box<[(u32, Entries); 1]>),
+}
+
+/// A work request of a receive queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvWr {
+    /// The number that the program chose.
+    pub wr_id: u64,
+    room: Room,
+}
+
+impl RecvWr {
+    /// A receive with one entry.
+    pub fn one(wr_id: u64, addr: u64, len: u32, lkey: u32) -> Self {
+        Self { wr_id, room: Room::One(Sge::new(addr, len, lkey)) }
+    }
+
+    /// `len` is the sum of the lengths of the entries. ENOMEM.
+    pub fn new(wr_id: u64, entries: &Entries, len: u32) -> Result<Self, Errno> {
+        let room = match entries[..] {
+            [] => Room::One(Sge::new(0, 0, 0)),
+            [only] => Room::One(only),
+            _ => {
+                let mut one = Vec::new();
+                one.try_reserve_exact(1).map_err(|_| libc::ENOMEM)?;
+                one.push((len, entries.clone()));
+                Room::Several(one.into_boxed_slice().try_into().map_err(|_| libc::ENOMEM)?)
+            }
+        };
+        Ok(Self { wr_id, room })
+    }
+
+    /// Bytes that there is room for.
+    pub fn capacity(&self) -> u32 {
+        match &self.room {
+            Room::One(entry) => entry.len,
+            Room::Several(several) => several[0].0,
+        }
+    }
+
+    /// The entries, in order.
+    pub fn entries(&self) -> &[Sge] {
+        match &self.room {
+            Room::One(entry) => std::slice::from_ref(entry),
+            Room::Several(several) => &several[0].1,
+        }
+    }
+
+    /// The memory for the `len` bytes from byte `from` on, in order.
+    pub(super) fn parts(&self, from: u32, len: usize) -> impl Iterator<Item = Access> {
+        parts(self.entries(), from, len, LOCAL_WRITE)
+    }
+}
+
+// These are what requests of librpma, which have one entry and at most 8 bytes inline, took when nothing else
+// was possible: they are copied from ring to ring, and to the slots of the rings as options.
+const _: () = assert!(size_of::<SendWr>() == 72 && size_of::<Option<SendWr>>() == 72);
+const _: () = assert!(size_of::<RecvWr>() == 24 && size_of::<Option<RecvWr>>() == 32);
