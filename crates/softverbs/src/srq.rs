@@ -196,7 +196,7 @@ mod tests {
     struct Taker {
         srq: SharedSrq,
         num: u32,
-        this: Weak<Taker>,
+        this: Weak<Self>,
         taken: AtomicU32,
     }
 

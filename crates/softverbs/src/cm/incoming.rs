@@ -15,7 +15,7 @@ use super::exchange::Responder;
 use super::guests::{Pending, Place};
 use super::listen::Listener;
 use super::offers::Offer;
-use super::{addr, negotiate, send_reply, socket};
+use super::{addr, negotiate, send_reply};
 use crate::faults::{self, Event, Fault};
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
@@ -194,7 +194,7 @@ impl Incoming {
             self.listener.complain(format_args!(
                 "connect request rejected: the peer requires MPA markers, which are not supported"
             ));
-            socket::send_reply(&state.socket, &negotiate::rejection(&frame), &[]);
+            send_reply(&state.socket, &negotiate::rejection(&frame), &[]);
             return;
         }
         if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Accept)) {
@@ -219,7 +219,7 @@ impl Incoming {
     fn reject_by(&self, fault: Fault<'_>, frame: &Frame) {
         let Some(state) = self.take_stalled() else { return };
         fault.log(format_args!("connect request of {}", self.peer.ip()));
-        socket::send_reply(&state.socket, &negotiate::rejection(frame), &[]);
+        send_reply(&state.socket, &negotiate::rejection(frame), &[]);
     }
 
     fn is_requested(&self) -> bool {

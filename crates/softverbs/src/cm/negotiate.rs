@@ -46,9 +46,9 @@ impl Refusal {
     /// What the peer is told before the connection is closed, with CRC or not as the reply says.
     pub(crate) fn terminate(self) -> Option<TermCode> {
         match self {
-            Refusal::Rejected | Refusal::Markers => None,
-            Refusal::FirstMessage => Some(TermCode::MPA_NO_RTR),
-            Refusal::Depth => Some(TermCode::MPA_INSUFFICIENT_IRD),
+            Self::Rejected | Self::Markers => None,
+            Self::FirstMessage => Some(TermCode::MPA_NO_RTR),
+            Self::Depth => Some(TermCode::MPA_INSUFFICIENT_IRD),
         }
     }
 }

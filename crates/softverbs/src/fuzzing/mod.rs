@@ -33,7 +33,7 @@ const DEPTH: u32 = 4;
 const RECEIVES: usize = 6;
 
 /// One connection, from its handshake to its end.
-pub fn connection(bytes: &[u8]) {
+pub(crate) fn connection(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((agreed, early)) = handshake::run(&mut input) else { return };
     let choice = input.byte();

@@ -8,9 +8,9 @@ use crate::sys::{Errno, again, errno};
 /// What the kernel looks at when a thread ends: its robust mutexes (linux/futex.h).
 #[repr(C)]
 struct RobustList {
-    next: *const RobustList,
+    next: *const Self,
     futex_offset: libc::c_long,
-    pending: *const RobustList,
+    pending: *const Self,
 }
 
 thread_local! {

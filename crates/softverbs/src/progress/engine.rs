@@ -86,12 +86,12 @@ static ENGINE: PerProcess<Arc<Engine>> = PerProcess::new();
 impl Engine {
     /// The engine of this process, started if there is none. The error is that of the descriptor or the
     /// thread that could not be had.
-    pub(crate) fn get() -> Result<Arc<Engine>, Errno> {
+    pub(crate) fn get() -> Result<Arc<Self>, Errno> {
         let mut running = lock(ENGINE.get());
         if let Some(engine) = &*running {
             return Ok(engine.clone());
         }
-        let engine = Arc::new(Engine::new().inspect_err(|&e| {
+        let engine = Arc::new(Self::new().inspect_err(|&e| {
             log::error!("cannot set up the engine: {}", std::io::Error::from_raw_os_error(e));
         })?);
         let on_thread = engine.clone();

@@ -141,7 +141,7 @@ struct Session {
 }
 
 pub(crate) struct Qp {
-    this: Weak<Qp>,
+    this: Weak<Self>,
     pub(crate) num: u32,
     /// The remote peer, once there is one.
     peer: OnceLock<SocketAddr>,
@@ -196,7 +196,7 @@ impl Qp {
             timer: None,
             rnr: Rnr::default(),
         };
-        let qp = Arc::new_cyclic(|this: &Weak<Qp>| Self {
+        let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
             num,
             peer: OnceLock::new(),

@@ -6,17 +6,17 @@ use rdma_sys::*;
 use softverbs::rdma as cm;
 use std::ptr::null_mut;
 
-pub const ID: c_int = 0;
-pub const IB: c_int = 1;
-pub const TOS: c_int = 0;
-pub const REUSEADDR: c_int = 1;
-pub const AFONLY: c_int = 2;
-pub const ACK_TIMEOUT: c_int = 3;
-pub const IB_PATH: c_int = 1;
+pub(crate) const ID: c_int = 0;
+pub(crate) const IB: c_int = 1;
+pub(crate) const TOS: c_int = 0;
+pub(crate) const REUSEADDR: c_int = 1;
+pub(crate) const AFONLY: c_int = 2;
+pub(crate) const ACK_TIMEOUT: c_int = 3;
+pub(crate) const IB_PATH: c_int = 1;
 
-pub type Id = *mut rdma_cm_id;
+pub(crate) type Id = *mut rdma_cm_id;
 
-pub fn new_id() -> Id {
+pub(crate) fn new_id() -> Id {
     let mut id = null_mut();
     // SAFETY: the pointer outlives the call.
     let ret = unsafe { cm::rdma_create_id(null_mut(), &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP) };
@@ -24,18 +24,18 @@ pub fn new_id() -> Id {
     id
 }
 
-pub fn destroy(id: Id) {
+pub(crate) fn destroy(id: Id) {
     // SAFETY: each identifier is destroyed once.
     unsafe { cm::rdma_destroy_ep(id) };
 }
 
 /// Sets an option of as many bytes as the value has.
-pub fn set<T>(id: Id, level: c_int, name: c_int, mut value: T) -> c_int {
+pub(crate) fn set<T>(id: Id, level: c_int, name: c_int, mut value: T) -> c_int {
     // SAFETY: the identifier lives, and the value outlives the call.
     unsafe { cm::rdma_set_option(id, level, name, (&raw mut value).cast::<c_void>(), size_of::<T>()) }
 }
 
-pub fn address(host: &str, port: u16) -> libc::sockaddr_storage {
+pub(crate) fn address(host: &str, port: u16) -> libc::sockaddr_storage {
     // SAFETY: all-zero is a valid sockaddr_storage, which is large enough for both families.
     unsafe {
         let mut storage: libc::sockaddr_storage = std::mem::zeroed();
@@ -57,13 +57,13 @@ pub fn address(host: &str, port: u16) -> libc::sockaddr_storage {
     }
 }
 
-pub fn bind(id: Id, host: &str) {
+pub(crate) fn bind(id: Id, host: &str) {
     let mut local = address(host, 0);
     // SAFETY: the identifier lives, and the address outlives the call.
     assert_eq!(unsafe { cm::rdma_bind_addr(id, (&raw mut local).cast()) }, 0);
 }
 
-pub fn src_port(id: Id) -> u16 {
+pub(crate) fn src_port(id: Id) -> u16 {
     // SAFETY: the identifier lives.
     u16::from_be(unsafe { cm::rdma_get_src_port(id) })
 }

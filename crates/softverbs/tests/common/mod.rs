@@ -2,24 +2,24 @@
 //! Two connected ends in one process, made with the calls a program makes.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-pub mod ids;
-pub mod verbs_h;
+pub(crate) mod ids;
+pub(crate) mod verbs_h;
 
 use libc::c_int;
 use rdma_sys::*;
 use softverbs::{rdma as cm, verbs};
 use std::ptr::{null, null_mut};
 
-pub const LOCAL_WRITE: c_int = 1;
-pub const REMOTE_WRITE: c_int = 2;
-pub const REMOTE_READ: c_int = 4;
-pub const REMOTE_ATOMIC: c_int = 8;
-pub const SIGNALED: u32 = 2;
+pub(crate) const LOCAL_WRITE: c_int = 1;
+pub(crate) const REMOTE_WRITE: c_int = 2;
+pub(crate) const REMOTE_READ: c_int = 4;
+pub(crate) const REMOTE_ATOMIC: c_int = 8;
+pub(crate) const SIGNALED: u32 = 2;
 /// Scatter/gather entries of a request.
-pub const SGE: u32 = 10;
+pub(crate) const SGE: u32 = 10;
 
 /// One end of a connection, with a completion queue that has a channel.
-pub struct End {
+pub(crate) struct End {
     pub pd: *mut ibv_pd,
     pub comp: *mut ibv_comp_channel,
     pub cq: *mut ibv_cq,
@@ -30,7 +30,7 @@ pub struct End {
 
 /// What a completion said.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Wc {
+pub(crate) struct Wc {
     pub wr_id: u64,
     pub status: u32,
     pub opcode: u32,
@@ -64,7 +64,7 @@ unsafe fn attributes(pd: *mut ibv_pd, cq: *mut ibv_cq, depth: u32) -> ibv_qp_ini
     attr
 }
 
-pub fn param(private_data: &[u8]) -> rdma_conn_param {
+pub(crate) fn param(private_data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: private_data.as_ptr().cast(),
         private_data_len: private_data.len() as u8,
@@ -79,7 +79,7 @@ pub fn param(private_data: &[u8]) -> rdma_conn_param {
 }
 
 /// Takes the next event of a channel: kind, status, private data.
-pub fn next_event(events: *mut rdma_event_channel) -> (u32, i32, Vec<u8>) {
+pub(crate) fn next_event(events: *mut rdma_event_channel) -> (u32, i32, Vec<u8>) {
     // SAFETY: the channel lives; the event is given back once.
     unsafe {
         let mut event = null_mut();
@@ -94,7 +94,7 @@ pub fn next_event(events: *mut rdma_event_channel) -> (u32, i32, Vec<u8>) {
 }
 
 impl End {
-    pub fn new(depth: u32) -> (Self, ibv_qp_init_attr_ex) {
+    pub(crate) fn new(depth: u32) -> (Self, ibv_qp_init_attr_ex) {
         // SAFETY: the calls are made with objects that were just made.
         unsafe {
             let context = softverbs::context();
@@ -109,7 +109,7 @@ impl End {
     }
 
     /// Polls until there is a completion; a second without one is a failure.
-    pub fn poll(&self) -> Wc {
+    pub(crate) fn poll(&self) -> Wc {
         for _ in 0..10_000_000u64 {
             if let Some(wc) = self.try_poll() {
                 return wc;
@@ -118,7 +118,7 @@ impl End {
         panic!("no completion");
     }
 
-    pub fn try_poll(&self) -> Option<Wc> {
+    pub(crate) fn try_poll(&self) -> Option<Wc> {
         // SAFETY: the queue lives; the entry is read only if the poll says that there is one.
         unsafe {
             let poll = (*(*self.cq).context).ops.poll_cq.unwrap();
@@ -137,14 +137,14 @@ impl End {
         }
     }
 
-    pub fn register(&self, memory: &mut [u8], access: c_int) -> *mut ibv_mr {
+    pub(crate) fn register(&self, memory: &mut [u8], access: c_int) -> *mut ibv_mr {
         // SAFETY: the memory outlives the region in every test.
         let mr = unsafe { verbs::ibv_reg_mr(self.pd, memory.as_mut_ptr().cast(), memory.len(), access) };
         assert!(!mr.is_null());
         mr
     }
 
-    pub fn post(&self, wr: &mut ibv_send_wr, sge: Option<&mut ibv_sge>) -> c_int {
+    pub(crate) fn post(&self, wr: &mut ibv_send_wr, sge: Option<&mut ibv_sge>) -> c_int {
         if let Some(sge) = sge {
             wr.sg_list = sge;
             wr.num_sge = 1;
@@ -155,18 +155,18 @@ impl End {
     }
 
     /// Posts a request with several entries.
-    pub fn post_entries(&self, wr: &mut ibv_send_wr, list: &mut [ibv_sge]) -> c_int {
+    pub(crate) fn post_entries(&self, wr: &mut ibv_send_wr, list: &mut [ibv_sge]) -> c_int {
         wr.sg_list = list.as_mut_ptr();
         wr.num_sge = list.len() as c_int;
         self.post(wr, None)
     }
 
-    pub fn post_recv(&self, wr_id: u64, sge: Option<&mut ibv_sge>) -> c_int {
+    pub(crate) fn post_recv(&self, wr_id: u64, sge: Option<&mut ibv_sge>) -> c_int {
         self.post_recv_entries(wr_id, sge.map(std::slice::from_mut).unwrap_or_default())
     }
 
     /// Posts a receive with several entries.
-    pub fn post_recv_entries(&self, wr_id: u64, list: &mut [ibv_sge]) -> c_int {
+    pub(crate) fn post_recv_entries(&self, wr_id: u64, list: &mut [ibv_sge]) -> c_int {
         let sg_list = if list.is_empty() { null_mut() } else { list.as_mut_ptr() };
         let mut wr = ibv_recv_wr { wr_id, next: null_mut(), num_sge: list.len() as c_int, sg_list };
         let mut bad = null_mut();
@@ -174,7 +174,7 @@ impl End {
         unsafe { (*(*self.qp).context).ops.post_recv.unwrap()(self.qp, &mut wr, &mut bad) }
     }
 
-    pub fn destroy(self) {
+    pub(crate) fn destroy(self) {
         // SAFETY: both are destroyed once, the queue pair first.
         unsafe {
             cm::rdma_destroy_qp(self.id);
@@ -184,7 +184,7 @@ impl End {
     }
 
     /// The end of one that never had a queue pair.
-    pub fn destroy_unconnected(self) {
+    pub(crate) fn destroy_unconnected(self) {
         // SAFETY: each object is destroyed once, in the order that their uses ask for.
         unsafe {
             assert_eq!(verbs::ibv_destroy_cq(self.cq), 0);
@@ -195,7 +195,7 @@ impl End {
     }
 }
 
-pub fn request(opcode: u32, wr_id: u64, flags: u32) -> ibv_send_wr {
+pub(crate) fn request(opcode: u32, wr_id: u64, flags: u32) -> ibv_send_wr {
     // SAFETY: an all-zero work request is a valid one.
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
     wr.opcode = opcode;
@@ -204,13 +204,13 @@ pub fn request(opcode: u32, wr_id: u64, flags: u32) -> ibv_send_wr {
     wr
 }
 
-pub fn sge(mr: *mut ibv_mr, offset: usize, length: usize) -> ibv_sge {
+pub(crate) fn sge(mr: *mut ibv_mr, offset: usize, length: usize) -> ibv_sge {
     // SAFETY: the region lives in every test.
     unsafe { ibv_sge { addr: (*mr).addr as u64 + offset as u64, length: length as u32, lkey: (*mr).lkey } }
 }
 
 /// A listening id on a free port of the loopback address, and that port.
-pub fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut rdma_cm_id, u16) {
+pub(crate) fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut rdma_cm_id, u16) {
     // SAFETY: the calls are made with objects that were just made; a bound id has an address.
     unsafe {
         let mut id = null_mut();
@@ -228,12 +228,12 @@ pub fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut r
 }
 
 /// Resolves and asks for a connection. The end that may become one, without waiting for it.
-pub fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]) -> End {
+pub(crate) fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]) -> End {
     connect_with(host, port, depth, &mut param(private_data))
 }
 
 /// As [`connect`], with parameters.
-pub fn connect_with(host: &std::ffi::CStr, port: u16, depth: u32, param: &mut rdma_conn_param) -> End {
+pub(crate) fn connect_with(host: &std::ffi::CStr, port: u16, depth: u32, param: &mut rdma_conn_param) -> End {
     let (mut end, mut attr) = End::new(depth);
     // SAFETY: as above.
     unsafe {
@@ -253,7 +253,7 @@ pub fn connect_with(host: &std::ffi::CStr, port: u16, depth: u32, param: &mut rd
 }
 
 /// Takes a connect request and its private data.
-pub fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma_cm_id, Vec<u8>) {
+pub(crate) fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma_cm_id, Vec<u8>) {
     // SAFETY: the channel lives; the event is given back once.
     unsafe {
         let mut event = null_mut();
@@ -269,12 +269,12 @@ pub fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma_cm_id,
 }
 
 /// Accepts a request. The end, without waiting for it to be established.
-pub fn accept(id: *mut rdma_cm_id, depth: u32, private_data: &[u8]) -> End {
+pub(crate) fn accept(id: *mut rdma_cm_id, depth: u32, private_data: &[u8]) -> End {
     accept_with(id, depth, &mut param(private_data))
 }
 
 /// As [`accept`], with parameters.
-pub fn accept_with(id: *mut rdma_cm_id, depth: u32, param: &mut rdma_conn_param) -> End {
+pub(crate) fn accept_with(id: *mut rdma_cm_id, depth: u32, param: &mut rdma_conn_param) -> End {
     let (mut end, mut attr) = End::new(depth);
     // SAFETY: as above.
     unsafe {
@@ -288,7 +288,7 @@ pub fn accept_with(id: *mut rdma_cm_id, depth: u32, param: &mut rdma_conn_param)
 }
 
 /// Two established ends: the connecting one, and the accepting one.
-pub fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
+pub(crate) fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
     // SAFETY: the listener is destroyed once.
     unsafe {
         let listen_events = cm::rdma_create_event_channel();
@@ -306,7 +306,7 @@ pub fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
     }
 }
 
-pub fn dereg(mr: *mut ibv_mr) {
+pub(crate) fn dereg(mr: *mut ibv_mr) {
     // SAFETY: each region is deregistered once.
     assert_eq!(unsafe { verbs::ibv_dereg_mr(mr) }, 0);
 }

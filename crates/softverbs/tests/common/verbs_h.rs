@@ -7,7 +7,7 @@ use softverbs::verbs;
 use std::ptr::null_mut;
 
 /// `rdma_reg_msgs`.
-pub fn reg_msgs(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
+pub(crate) fn reg_msgs(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
     // SAFETY: the identifier lives, and the memory outlives the region in every test.
     let mr = unsafe { verbs::ibv_reg_mr((*id).pd, memory.as_mut_ptr().cast(), memory.len(), 1) };
     assert!(!mr.is_null());
@@ -15,7 +15,7 @@ pub fn reg_msgs(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
 }
 
 /// `rdma_post_recv`: the result of the function behind it.
-pub fn post_recv(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr) -> c_int {
+pub(crate) fn post_recv(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr) -> c_int {
     // SAFETY: the identifier, its queues and the region live; the request and its entry are valid for the
     // call.
     unsafe {
@@ -32,7 +32,7 @@ pub fn post_recv(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr) -> c_int {
 }
 
 /// `rdma_post_send`, signalled: the result of the function behind it.
-pub fn post_send(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr, length: usize) -> c_int {
+pub(crate) fn post_send(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr, length: usize) -> c_int {
     // SAFETY: as above.
     unsafe {
         let mut sge = ibv_sge { addr: (*mr).addr as u64, length: length as u32, lkey: (*mr).lkey };
@@ -78,19 +78,19 @@ fn get_comp(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_channel
 }
 
 /// `rdma_get_send_comp`.
-pub fn get_send_comp(id: *mut rdma_cm_id) -> (u64, u32, u32) {
+pub(crate) fn get_send_comp(id: *mut rdma_cm_id) -> (u64, u32, u32) {
     // SAFETY: the identifier lives.
     unsafe { get_comp(id, (*id).send_cq, (*id).send_cq_channel) }
 }
 
 /// `rdma_get_recv_comp`.
-pub fn get_recv_comp(id: *mut rdma_cm_id) -> (u64, u32, u32) {
+pub(crate) fn get_recv_comp(id: *mut rdma_cm_id) -> (u64, u32, u32) {
     // SAFETY: the identifier lives.
     unsafe { get_comp(id, (*id).recv_cq, (*id).recv_cq_channel) }
 }
 
 /// Attributes that leave the queues to rdma_cm.
-pub fn bare_attributes(depth: u32) -> ibv_qp_init_attr {
+pub(crate) fn bare_attributes(depth: u32) -> ibv_qp_init_attr {
     // SAFETY: all-zero attributes are valid.
     let mut attr: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
     attr.cap = ibv_qp_cap {
@@ -104,12 +104,12 @@ pub fn bare_attributes(depth: u32) -> ibv_qp_init_attr {
     attr
 }
 
-pub fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
 /// Asserts that a function of rdma_cm failed, and how.
 #[track_caller]
-pub fn fails(ret: c_int, errno_expected: c_int) {
+pub(crate) fn fails(ret: c_int, errno_expected: c_int) {
     assert_eq!((ret, errno()), (-1, errno_expected));
 }

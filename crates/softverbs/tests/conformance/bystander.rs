@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const LEN: usize = 6000;
 
 /// Two ends that write, read back and compare, on a thread of their own, until dropped.
-pub struct Bystander {
+pub(crate) struct Bystander {
     rounds: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -19,7 +19,7 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (rounds, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, stop) = (rounds.clone(), over.clone());
         let thread = Some(std::thread::spawn(move || run(&count, &stop)));
@@ -29,7 +29,7 @@ impl Bystander {
     }
 
     /// A whole round of checked data has passed since the last call.
-    pub fn goes_on(&mut self, row: &str) {
+    pub(crate) fn goes_on(&mut self, row: &str) {
         let deadline = Instant::now() + Duration::from_secs(10);
         // One round may have been under way before.
         while self.rounds.load(Ordering::Acquire) < self.seen + 2 {

@@ -5,14 +5,14 @@ use super::bystander::Bystander;
 use super::common::*;
 use super::peer::*;
 
-pub const LEN: usize = 1 << 18;
+pub(crate) const LEN: usize = 1 << 18;
 const RECV: u32 = 128;
 const RECV_RDMA_WITH_IMM: u32 = 129;
-pub const IMM: [u8; 8] = *b"abcd\0\0\0\0";
+pub(crate) const IMM: [u8; 8] = *b"abcd\0\0\0\0";
 /// The same as a program gets it.
 const VALUE: Option<u32> = Some(0x6162_6364);
 
-pub fn bytes(len: usize) -> Vec<u8> {
+pub(crate) fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251 + 1) as u8).collect()
 }
 

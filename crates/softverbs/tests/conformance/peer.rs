@@ -9,14 +9,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-pub const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
-pub const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
+pub(crate) const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+pub(crate) const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 
 /// Most bytes of a ULPDU.
-pub const MAX_ULPDU: usize = 65535;
+pub(crate) const MAX_ULPDU: usize = 65535;
 
 /// Bytes from hexadecimal digits; anything between single quotes stands for itself.
-pub fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (i, part) in text.split('\'').enumerate() {
         if i % 2 == 1 {
@@ -32,7 +32,7 @@ pub fn hex(text: &str) -> Vec<u8> {
 }
 
 /// CRC32c, bit by bit.
-pub fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     let shift = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), shift))
 }
@@ -42,7 +42,7 @@ fn pad(ulpdu_len: usize) -> usize {
 }
 
 /// The FPDU of a ULPDU. Without CRC the field has a value that means nothing.
-pub fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
+pub(crate) fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut bytes = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend_from_slice(ulpdu);
     bytes.resize(2 + ulpdu.len() + pad(ulpdu.len()), 0);
@@ -52,21 +52,21 @@ pub fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
 }
 
 /// A tagged segment; `control` are the bytes of DDP and RDMAP.
-pub fn tagged(control: [u8; 2], stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn tagged(control: [u8; 2], stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     [&control[..], &stag.to_be_bytes(), &to.to_be_bytes(), payload].concat()
 }
 
 /// An untagged segment.
-pub fn untagged(control: [u8; 2], stag: u32, [qn, msn, mo]: [u32; 3], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn untagged(control: [u8; 2], stag: u32, [qn, msn, mo]: [u32; 3], payload: &[u8]) -> Vec<u8> {
     let words = [stag, qn, msn, mo].map(u32::to_be_bytes).concat();
     [&control[..], &words, payload].concat()
 }
 
 /// Where the peer of these tables lets its reads go.
-pub const SINK: (u32, u64) = (0xabcd_ef01, 0x1122_3344_5566_7788);
+pub(crate) const SINK: (u32, u64) = (0xabcd_ef01, 0x1122_3344_5566_7788);
 
 /// A Read Request of `size` bytes.
-pub fn read_request(msn: u32, size: u32, stag: u32, to: u64) -> Vec<u8> {
+pub(crate) fn read_request(msn: u32, size: u32, stag: u32, to: u64) -> Vec<u8> {
     let body = [
         &SINK.0.to_be_bytes()[..],
         &SINK.1.to_be_bytes(),
@@ -79,7 +79,7 @@ pub fn read_request(msn: u32, size: u32, stag: u32, to: u64) -> Vec<u8> {
 
 /// An Atomic Request, whose number is the complement of its MSN; `fields` are data and its mask, comparand
 /// and its mask.
-pub fn atomic_request(msn: u32, operation: u8, stag: u32, to: u64, fields: [u64; 4]) -> Vec<u8> {
+pub(crate) fn atomic_request(msn: u32, operation: u8, stag: u32, to: u64, fields: [u64; 4]) -> Vec<u8> {
     let body = [
         &[0, 0, 0, operation][..],
         &(!msn).to_be_bytes(),
@@ -92,28 +92,28 @@ pub fn atomic_request(msn: u32, operation: u8, stag: u32, to: u64, fields: [u64;
 
 /// How bytes go to TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pieces {
+pub(crate) enum Pieces {
     Whole,
     /// A TCP segment for each byte.
     Bytes,
 }
 
 /// The peer's side of a connection.
-pub struct Wire {
+pub(crate) struct Wire {
     pub stream: TcpStream,
     pub crc: bool,
     input: Vec<u8>,
 }
 
 impl Wire {
-    pub fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self { stream, crc: false, input: Vec::new() }
     }
 
     /// Sends bytes. The other side may have closed before it has read everything.
-    pub fn send(&mut self, bytes: &[u8], pieces: Pieces) {
+    pub(crate) fn send(&mut self, bytes: &[u8], pieces: Pieces) {
         let step = if pieces == Pieces::Whole { bytes.len().max(1) } else { 1 };
         for piece in bytes.chunks(step) {
             if self.stream.write_all(piece).is_err() {
@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    pub fn send_ulpdu(&mut self, ulpdu: &[u8], pieces: Pieces) {
+    pub(crate) fn send_ulpdu(&mut self, ulpdu: &[u8], pieces: Pieces) {
         let bytes = fpdu(ulpdu, self.crc);
         self.send(&bytes, pieces);
     }
@@ -141,7 +141,7 @@ impl Wire {
     }
 
     /// The next bytes, exactly so many.
-    pub fn take(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         while self.input.len() < len {
             assert!(self.more(), "the stream ended after {:02x?}, {len} bytes were expected", self.input);
         }
@@ -149,13 +149,13 @@ impl Wire {
     }
 
     /// What comes until the end of the stream.
-    pub fn take_rest(&mut self) -> Vec<u8> {
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.input)
     }
 
     /// The next ULPDU; `None` at the end of the stream. The frame around it is checked.
-    pub fn ulpdu(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn ulpdu(&mut self) -> Option<Vec<u8>> {
         while self.input.len() < 2 {
             if !self.more() {
                 assert!(self.input.is_empty(), "the stream ends within a length field");
@@ -173,7 +173,7 @@ impl Wire {
 
     /// Everything that was sent before has been carried out: a Read without payload says so. It is read
     /// number `msn`.
-    pub fn barrier(&mut self, msn: u32) {
+    pub(crate) fn barrier(&mut self, msn: u32) {
         self.send_ulpdu(&read_request(msn, 0, 0xffff_ffff, u64::MAX), Pieces::Whole);
         assert_eq!(
             self.ulpdu(),
@@ -184,20 +184,20 @@ impl Wire {
 }
 
 /// The connection parameters of a program: IRD, ORD, and whether messages wait for receives.
-pub fn terms(ird: u8, ord: u8, waits: bool, private_data: &[u8]) -> rdma_conn_param {
+pub(crate) fn terms(ird: u8, ord: u8, waits: bool, private_data: &[u8]) -> rdma_conn_param {
     let rnr_retry_count = if waits { 7 } else { 0 };
     rdma_conn_param { responder_resources: ird, initiator_depth: ord, rnr_retry_count, ..param(private_data) }
 }
 
 /// A listening id of the provider under test.
-pub struct Listening {
+pub(crate) struct Listening {
     pub events: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
     pub port: u16,
 }
 
 impl Listening {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: the channel is destroyed on drop.
         let events = unsafe { cm::rdma_create_event_channel() };
         let (id, port) = listen(events, c"127.0.0.1");
@@ -205,13 +205,13 @@ impl Listening {
     }
 
     /// A TCP connection to it.
-    pub fn wire(&self) -> Wire {
+    pub(crate) fn wire(&self) -> Wire {
         Wire::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
     }
 
     /// An established connection, on which the peer has not announced anything: the wire, and the accepted
     /// end.
-    pub fn establish(&self, crc: bool, terms: &mut rdma_conn_param) -> (Wire, End) {
+    pub(crate) fn establish(&self, crc: bool, terms: &mut rdma_conn_param) -> (Wire, End) {
         let mut wire = self.wire();
         wire.crc = crc;
         let flags = if crc { "50" } else { "10" };

@@ -7,15 +7,15 @@ use super::peer::*;
 use softverbs::rdma as cm;
 
 /// Depths that the accepting program offers.
-pub const IRD: u8 = 20;
-pub const ORD: u8 = 12;
+pub(crate) const IRD: u8 = 20;
+pub(crate) const ORD: u8 = 12;
 /// As the depths stand in a reply to a peer that takes 8 reads at a time, and to one that does not say or
 /// takes more than ORD.
-pub const DEPTHS_8: &str = "0014 0008";
+pub(crate) const DEPTHS_8: &str = "0014 0008";
 const DEPTHS: &str = "0014 000c";
 
 /// What a request is answered when the program accepts it with the private data `ok`.
-pub enum Answer {
+pub(crate) enum Answer {
     /// This reply, and the connection is there.
     Established(String),
     /// This reply; the connection is there when this FPDU was sent.
@@ -25,9 +25,9 @@ pub enum Answer {
     /// The program is not asked: the end of the stream.
     Closed,
 }
-pub use Answer::{After, Closed, Established, Rejected};
+pub(crate) use Answer::{After, Closed, Established, Rejected};
 
-pub struct Row {
+pub(crate) struct Row {
     name: String,
     pub request: Vec<u8>,
     answer: Answer,
@@ -36,16 +36,16 @@ pub struct Row {
     told: (Vec<u8>, u8, u8),
 }
 
-pub fn row(name: impl Into<String>, request: &str, answer: Answer, told: (&[u8], u8, u8)) -> Row {
+pub(crate) fn row(name: impl Into<String>, request: &str, answer: Answer, told: (&[u8], u8, u8)) -> Row {
     let request = hex(&format!("'MPA ID Req Frame' {request}"));
     Row { name: name.into(), request, answer, told: (told.0.to_vec(), told.1, told.2) }
 }
 
-pub fn reply(text: impl std::fmt::Display) -> String {
+pub(crate) fn reply(text: impl std::fmt::Display) -> String {
     format!("'MPA ID Rep Frame' {text}")
 }
 
-pub fn empty_write() -> Vec<u8> {
+pub(crate) fn empty_write() -> Vec<u8> {
     tagged([0xc1, 0x40], 1, 0, b"")
 }
 
@@ -188,14 +188,14 @@ fn first_messages() -> Vec<Row> {
 }
 
 /// Accepts the request that was just sent, and checks what the program is told of it.
-pub fn accept(listening: &Listening, row: &Row) -> End {
+pub(crate) fn accept(listening: &Listening, row: &Row) -> End {
     let (id, told) = take_told(listening);
     assert_eq!(told, row.told, "{}: what the program is told", row.name);
     accept_with(id, 16, &mut terms(IRD, ORD, true, b"ok"))
 }
 
 /// The request that a program gets: the identifier, and private data with the peer's depths.
-pub fn take_told(listening: &Listening) -> (*mut rdma_sys::rdma_cm_id, (Vec<u8>, u8, u8)) {
+pub(crate) fn take_told(listening: &Listening) -> (*mut rdma_sys::rdma_cm_id, (Vec<u8>, u8, u8)) {
     // SAFETY: the channel lives; the event is given back once.
     unsafe {
         let mut event = std::ptr::null_mut();
@@ -209,7 +209,7 @@ pub fn take_told(listening: &Listening) -> (*mut rdma_sys::rdma_cm_id, (Vec<u8>,
     }
 }
 
-pub fn end_of(end: End, wire: Wire, name: &str) {
+pub(crate) fn end_of(end: End, wire: Wire, name: &str) {
     drop(wire);
     assert_eq!(next_event(end.events).0, DISCONNECTED, "{name}");
     end.destroy();

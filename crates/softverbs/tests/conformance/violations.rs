@@ -5,7 +5,7 @@ use super::peer::*;
 
 /// What a row is written with: memory of the end under test.
 #[derive(Clone, Copy, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// [`Memory::len`] bytes that a peer may read, write and change by atomic operations.
     pub stag: u32,
     pub addr: u64,
@@ -18,7 +18,7 @@ pub struct Memory {
 
 /// What a Terminate message carries besides its code.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Quote {
+pub(crate) enum Quote {
     Nothing,
     /// The length and the DDP header of the segment.
     Ddp,
@@ -26,7 +26,7 @@ pub enum Quote {
     Read,
 }
 
-pub struct Row {
+pub(crate) struct Row {
     pub name: &'static str,
     /// ULPDUs that are in order.
     pub before: Vec<Vec<u8>>,
@@ -67,7 +67,7 @@ impl Row {
     }
 
     /// The ULPDU of the Terminate message.
-    pub fn terminate(&self, code: [u8; 2]) -> Vec<u8> {
+    pub(crate) fn terminate(&self, code: [u8; 2]) -> Vec<u8> {
         let flags = match self.quote {
             Quote::Nothing => 0,
             Quote::Ddp => 0xc0,
@@ -103,7 +103,7 @@ fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Accesses to memory.
-pub fn accesses(memory: &Memory) -> Vec<Row> {
+pub(crate) fn accesses(memory: &Memory) -> Vec<Row> {
     let Memory { stag, addr, len, bare, foreign } = *memory;
     let end = addr + len;
     vec![
@@ -153,7 +153,7 @@ pub fn accesses(memory: &Memory) -> Vec<Row> {
 }
 
 /// Atomic operations (RFC 7306).
-pub fn atomics(memory: &Memory) -> Vec<Row> {
+pub(crate) fn atomics(memory: &Memory) -> Vec<Row> {
     let Memory { stag, addr, len, bare, foreign } = *memory;
     let add = |stag, to| atomic_request(1, 0, stag, to, [1, 0, 0, u64::MAX]);
     let with = |control: [u8; 2], numbers, len: usize| {
@@ -192,7 +192,7 @@ pub fn atomics(memory: &Memory) -> Vec<Row> {
 }
 
 /// The order of untagged messages, and their buffers.
-pub fn order(memory: &Memory) -> Vec<Row> {
+pub(crate) fn order(memory: &Memory) -> Vec<Row> {
     let Memory { stag, addr, .. } = *memory;
     let flushed = &[(64, FLUSH_ERR)][..];
     let first_of_two = [untagged([0x01, 0x43], 0, [0, 1, 0], b"first of ")];
@@ -262,7 +262,7 @@ pub fn order(memory: &Memory) -> Vec<Row> {
 }
 
 /// Versions and opcodes.
-pub fn headers(memory: &Memory) -> Vec<Row> {
+pub(crate) fn headers(memory: &Memory) -> Vec<Row> {
     let Memory { stag, addr, .. } = *memory;
     let to_memory = |control| tagged(control, stag, addr, b"versions");
     let to_receive = |control| untagged(control, 0, [0, 1, 0], b"versions");

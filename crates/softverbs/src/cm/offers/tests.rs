@@ -38,7 +38,7 @@ fn send(responder: &OwnedFd, bytes: &[u8], fds: &[i32]) -> Socket {
 
 #[test]
 fn an_offer_reaches_the_other_end_of_its_connection() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     for addr in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
         let (offers, initiator, responder) = connected(addr);
         assert!(offers.take(&responder).is_none());
@@ -55,10 +55,10 @@ fn an_offer_reaches_the_other_end_of_its_connection() {
 fn a_fork_in_the_middle_costs_no_connection() {
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let fork = || {
-        assert!(crate::fork::tests::in_child(|| true));
+        assert!(fork::tests::in_child(|| true));
         Evidence::own().unwrap();
     };
-    let still = crate::fork::tests::no_forks();
+    let still = fork::tests::no_forks();
     let offered = Offered::send(&initiator).unwrap();
     let taken = offers.take(&responder).unwrap();
     drop(still);
@@ -71,7 +71,7 @@ fn a_fork_in_the_middle_costs_no_connection() {
 
 #[test]
 fn an_offer_that_nobody_takes_is_no_offer() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let offered = Offered::send(&initiator).unwrap();
     assert!(offered.accepted().unwrap().is_none(), "not answered yet");
@@ -89,7 +89,7 @@ fn an_offer_that_nobody_takes_is_no_offer() {
 
 #[test]
 fn an_offer_for_the_connection_of_somebody_else_is_not_taken() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let one: OwnedFd = TcpStream::connect(addr).unwrap().into();
@@ -105,7 +105,7 @@ fn an_offer_for_the_connection_of_somebody_else_is_not_taken() {
 
 #[test]
 fn what_is_no_offer_is_closed_and_harms_no_other() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let memory = Mine::create().unwrap();
     let (tcp, file) = (initiator.as_raw_fd(), memory.file().as_raw_fd());
@@ -139,7 +139,7 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
 
 #[test]
 fn memory_that_is_none_is_not_accepted() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let wrong = sys::event_flag().unwrap();
     let bell = send(&responder, &valid(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
@@ -149,7 +149,7 @@ fn memory_that_is_none_is_not_accepted() {
 
 #[test]
 fn the_tcp_socket_of_an_offer_is_not_kept_open() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let _offered = Offered::send(&initiator).unwrap();
     let _taken = offers.take(&responder).unwrap();
@@ -160,7 +160,7 @@ fn the_tcp_socket_of_an_offer_is_not_kept_open() {
 
 #[test]
 fn those_who_offer_and_request_nothing_are_few() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let memory = Mine::create().unwrap();
     let fds = [initiator.as_raw_fd(), memory.file().as_raw_fd()];
@@ -187,7 +187,7 @@ fn those_who_offer_and_request_nothing_are_few() {
 
 #[test]
 fn a_listener_of_any_address_is_found() {
-    let _still = crate::fork::tests::no_forks();
+    let _still = fork::tests::no_forks();
     let names = |addr: &str| candidates(addr.parse().unwrap()).map(|a| a.to_string()).collect::<Vec<_>>();
     assert_eq!(names("10.0.0.5:7"), ["10.0.0.5:7", "0.0.0.0:7", "[::]:7"]);
     assert_eq!(names("[::1]:7"), ["[::1]:7", "[::]:7"]);

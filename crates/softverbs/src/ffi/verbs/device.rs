@@ -217,7 +217,7 @@ fn device_attributes() -> ibv_device_attr_ex {
     let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
     let orig = &mut attr.orig_attr;
     for (to, from) in orig.fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
-        *to = from as libc::c_char;
+        *to = from as c_char;
     }
     orig.node_guid = GUID;
     orig.sys_image_guid = GUID;

@@ -195,7 +195,7 @@ pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) ->
                 return Err(libc::EINVAL);
             }
             // SAFETY: `mr` is a region that has not been deregistered.
-            unsafe { self::request(own, &bind.bind_info, bind.rkey) }?
+            unsafe { request(own, &bind.bind_info, bind.rkey) }?
         }
         ibv_wr_opcode::IBV_WR_LOCAL_INV => SendWr {
             wr_id: 0,

@@ -11,7 +11,7 @@ fn owned(fd: impl Into<OwnedFd>) -> Socket {
 #[test]
 fn memory_that_is_not_there_is_an_error_on_both_ways() {
     let a = Shared::create().unwrap();
-    let page = sys::page_size() as usize;
+    let page = page_size() as usize;
     let map = Mapping::new(2 * page);
     map.unmap(page, page);
     let piece =

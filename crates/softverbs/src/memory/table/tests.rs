@@ -193,13 +193,13 @@ fn a_key_given_back_is_not_given_out_again_at_once() {
 fn deregistration_waits_for_a_grant() {
     let stag = register(region()).unwrap();
     let grant = acquire(Access { stag, addr: 0x1000, len: 1, rights: 0 }, 7).ok().unwrap();
-    let done = std::sync::Arc::new(AtomicU32::new(0));
+    let done = Arc::new(AtomicU32::new(0));
     let seen = done.clone();
     let thread = std::thread::spawn(move || {
         deregister(stag);
         seen.store(1, Ordering::SeqCst);
     });
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     assert_eq!(done.load(Ordering::SeqCst), 0);
     drop(grant);
     thread.join().unwrap();

@@ -55,7 +55,7 @@ fn an_access_leads_to_the_memory_that_its_iova_stands_for() {
 /// A flush writes back the memory, whatever the addresses of the accesses.
 #[test]
 fn a_region_is_made_durable_where_its_memory_is() {
-    const PERSISTENT: u32 = transport::access::FLUSH_PERSISTENT;
+    const PERSISTENT: u32 = FLUSH_PERSISTENT;
     let pd = Pd::new();
     let map = sys::tests::Mapping::new(8192);
     let mr = pd.register(map.addr() + 100, 200, 7, ALL | PERSISTENT).unwrap();
