@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The rules of the fault lab, and how they are written: `softverbs` injects the faults, `rpma run --faults`
+//! The rules of fault injection and their syntax: `softverbs` injects the faults, `rpma run --faults`
 //! looks at the rules before it starts a program.
 //!
 //! ```text

@@ -183,7 +183,7 @@ pub(crate) struct Config {
     pub max_pending_listener: usize,
     pub max_pending_address: usize,
     pub strict: Strict,
-    /// The rules of the fault lab, as they were given.
+    /// The rules of fault injection, as they were given.
     pub faults: Option<String>,
 }
 

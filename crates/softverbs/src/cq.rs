@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn completions_come_out_in_order_and_a_full_queue_refuses() {
         let cq = Cq::new(2, None).unwrap();
-        let slots = Arc::new(Slots::new(1, 1, Strict::Off));
+        let slots = Arc::new(Slots::new(1, None));
         assert!(slots.take());
         assert!(cq.push(done(1), Some(&slots)));
         assert!(cq.push(done(2), None));

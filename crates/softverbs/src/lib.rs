@@ -14,16 +14,16 @@
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
-//!        slots, flight, strict  the places of a send queue and, in strict mode, what an adapter holds there
-//!        stuck                  in strict mode, threads that wait for a completion that nothing can bring
-//!        faults                 what is made to fail, if the environment has rules for it
+//!        slots                  the entries of a send queue that are in use
+//!        instrument             strict mode and fault injection, between a connection and its queue pair
+//!        strict, faults, stuck  their settings and rules; threads that wait for a completion that cannot come
 //! ```
 //!
 //! Lock order, outermost first: the list of connections of a completion queue, the session of a connection
 //! (locked only by the holder of its turn), then the innermost locks: the state of an identifier and its
 //! event channel, the ring of a completion queue and, under it, its channel or, in strict mode, what a send
-//! queue holds, a watch, the tables of the engine, a shared receive queue, the gate of a queue pair in the
-//! fault lab. The memory table has no lock but one for each window, under which nothing is locked and
+//! queue holds, a watch, the tables of the engine, a shared receive queue, the fault queue
+//! of a queue pair. The memory table has no lock but one for each window, under which nothing is locked and
 //! accesses are waited for, so its holder has no grant. The engine holds none of its locks when it calls a
 //! source.
 //!
@@ -45,12 +45,12 @@ mod cq;
 mod evidence;
 mod faults;
 mod ffi;
-mod flight;
 mod fork;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(all(test, not(fuzzing)))]
 mod fuzzing;
+mod instrument;
 mod limits;
 mod link;
 mod memory;

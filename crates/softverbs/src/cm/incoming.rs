@@ -214,7 +214,7 @@ impl Incoming {
         self.listener.request(Unfetched { incoming: self.clone(), frame }, private_data);
     }
 
-    /// Rejects the request in the fault lab; the program is not told.
+    /// Rejects the request by a fault; the program is not told.
     #[cold]
     fn reject_by(&self, fault: Fault<'_>, frame: &Frame) {
         let Some(state) = self.take_stalled() else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The fault lab: failures that a program seldom meets, injected by rules that the environment has.
+//! Fault injection: failures that a program seldom meets, by rules in the environment.
 //!
 //! A rule names an event, what becomes of it, and which one of these events is meant ([`fault_rules`]). Where
 //! such an event happens, the plan of the process is asked ([`plan()`]) and says what is to fail; whoever

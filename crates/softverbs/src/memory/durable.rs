@@ -9,7 +9,7 @@
 //! The kernel reports that pages could not be written once, to whoever asks first, and then takes them for
 //! written. So a failure is that of all flushes that shared the call, and of all later ones of regions with
 //! that memory, whether they were asked for over this connection or another one ([`lose_writes`]). The faults
-//! of the fault lab are such failures. Only the programs can do something about it: write the data again, to
+//! that are injected are such failures. Only the programs can do something about it: write the data again, to
 //! memory that is registered anew.
 //!
 //! The first flush starts the thread, one per process like the engine. It blocks all signals.
@@ -30,7 +30,7 @@ struct Job {
     start: u64,
     end: u64,
     done: Done,
-    /// What the fault lab has in store for it.
+    /// The fault that is injected into it.
     fault: Option<Fault<'static>>,
 }
 
@@ -142,7 +142,7 @@ fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     }
 }
 
-/// What the fault lab makes of the call for these flushes, after the delay that it has for it; `None`:
+/// The outcome that faults give to the call for these flushes, after their delay; `None`:
 /// nothing.
 fn injected(jobs: &[Job]) -> Option<Result<(), Errno>> {
     let mut result = None;

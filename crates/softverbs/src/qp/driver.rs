@@ -4,11 +4,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::gate::{Due, Gate};
-use super::rnr::Late;
 use super::{Qp, Session, Trouble, now};
-use crate::cq::{Cq, Overrun};
-use crate::flight::Flight;
+use crate::cq::Overrun;
+use crate::instrument::{Exposed, Instruments, Queue};
 use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
 use crate::link::Link;
 use crate::memory::{self, Batch};
@@ -21,7 +19,6 @@ use crate::sys::Process;
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{self, Durable, Ending, LinkError, Part};
-use transport::iwarp::conn::Conn;
 use transport::step::{Awaits, Budget, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -62,7 +59,7 @@ impl Driven for Qp {
             return Outstanding::Nothing;
         }
         // Without strict mode the requests are not known.
-        self.slots.flight().map_or(Outstanding::Completion, Flight::outstanding)
+        self.instruments.as_deref().map_or(Outstanding::Completion, Instruments::outstanding)
     }
 
     fn take_along(&self) {
@@ -134,94 +131,7 @@ impl Qp {
         }
     }
 
-    /// Whether the connection has ended because a completion queue had no room. What a connection that is
-    /// over leaves is no overrun worth a word: the program has ended it, or learns why it has.
-    #[cold]
-    fn is_lost_by(&self, cq: &Cq, conn: &mut Conn, host: &mut Host<'_>) -> bool {
-        if conn.is_over() {
-            return false;
-        }
-        let overrun = cq.overrun_by(self.num, self.strict);
-        if overrun == Overrun::Permitted {
-            return false;
-        }
-        if let (Overrun::First, Some(raise)) = (overrun, self.on_trouble.get()) {
-            raise(Trouble::Overrun(cq.handle()));
-        }
-        conn.lose(host, libc::ENOBUFS);
-        true
-    }
-
-    /// After a step in strict mode: whether a message has found no receive.
-    fn look_for_late(&self, session: &mut Session, stepped: Stepped, budget: Budget) -> Stepped {
-        if session.conn.is_over() {
-            if !session.rnr.ends() {
-                return stepped;
-            }
-            // The receives that were held end with it.
-            let (conn, mut host) = self.host(session);
-            return conn.step(&mut host, 0, budget);
-        }
-        if stepped.awaits != Awaits::Receive {
-            if stepped.awaits == Awaits::Nothing {
-                session.rnr.delivered();
-            }
-            return stepped;
-        }
-        match session.rnr.late(self.num, self.strict, now) {
-            Late::Waits => stepped,
-            Late::Repeated(timer) => {
-                if let (Some(timer), Some(engine), Some(source)) =
-                    (timer, self.engine.get(), self.this.upgrade())
-                {
-                    let source: Arc<dyn Source> = source;
-                    engine.schedule(Duration::from_micros(timer), &source).detach();
-                }
-                // Until then a receive changes nothing.
-                Stepped { awaits: Awaits::Nothing, ..stepped }
-            }
-            Late::Exceeded => {
-                let (conn, mut host) = self.host(session);
-                conn.wait_no_more();
-                conn.step(&mut host, reason::RECEIVE, budget)
-            }
-        }
-    }
-
-    /// After a step in the fault lab: what becomes of the request that the gate holds.
-    #[cold]
-    fn inject(&self, gate: &Gate, session: &mut Session, stepped: Stepped, budget: Budget) -> Stepped {
-        let (conn, mut host) = self.host(session);
-        match gate.due() {
-            // It never had a link to close.
-            Due::Nothing if conn.is_over() && gate.opens() => {}
-            Due::Nothing => return stepped,
-            Due::Wait(delay) => {
-                if let (Some(engine), Some(source)) = (self.engine.get(), self.this.upgrade()) {
-                    let source: Arc<dyn Source> = source;
-                    engine.schedule(delay, &source).detach();
-                }
-                return stepped;
-            }
-            Due::Kill => {
-                gate.done();
-                host.cut();
-                conn.lose(&mut host, libc::ECONNRESET);
-            }
-            Due::Fail(status) => {
-                // Before the connection is open, too: a step follows when it is.
-                if !(conn.is_open() && conn.has_completed_all()) {
-                    return stepped;
-                }
-                gate.done();
-                conn.fail_next(&mut host, status);
-            }
-        }
-        conn.step(&mut host, 0, budget)
-    }
-
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
-        let why = if session.rnr.expires(now) { why | reason::RECEIVE } else { why };
         let (conn, mut host) = self.host(session);
         if why & reason::DURABLE != 0 {
             let flushed = std::mem::take(&mut *lock(&self.flushed));
@@ -229,20 +139,9 @@ impl Qp {
                 conn.durable(&mut host, number, durable);
             }
         }
-        let mut stepped = conn.step(&mut host, why, budget);
-        if let Some(cq) = host.overrun.take() {
-            if self.is_lost_by(cq, conn, &mut host) {
-                stepped = conn.step(&mut host, 0, budget);
-            }
-        }
-        if self.strict != Strict::Off {
-            stepped = self.look_for_late(session, stepped, budget);
-        }
-        if let Some(gate) = &self.gate {
-            stepped = self.inject(gate, session, stepped, budget);
-        }
-        let conn = &session.conn;
-        if let Some(deadline) = conn.deadline() {
+        let stepped = host.step(conn, why, budget);
+        let deadline = conn.deadline().into_iter().chain(host.deadline()).min();
+        if let Some(deadline) = deadline {
             let time = now();
             let known = session.timer.as_ref().is_some_and(|(at, _)| time < *at && *at <= deadline);
             if let (false, Some(engine)) = (known, self.engine.get()) {
@@ -265,24 +164,25 @@ pub(super) struct Host<'a> {
     pub link: &'a mut Option<Link>,
     pub batch: &'a mut Batch,
     pub process: Process,
-    /// A completion queue that had no room.
-    pub overrun: Option<&'a Cq>,
-    /// In strict mode: no receive is taken before a message is repeated.
-    pub holds_receives: bool,
 }
 
-impl Host<'_> {
-    /// Lets go of the link as if a process had been killed.
+impl Exposed for Host<'_> {
+    fn overrun(&mut self, queue: Queue, mode: Strict) -> bool {
+        let cq = match queue {
+            Queue::Send => &self.qp.send_cq,
+            Queue::Receive => &self.qp.recv_cq,
+        };
+        let overrun = cq.overrun_by(self.qp.num, mode);
+        if let (Overrun::First, Some(raise)) = (overrun, self.qp.on_trouble.get()) {
+            raise(Trouble::Overrun(cq.handle()));
+        }
+        overrun != Overrun::Permitted
+    }
+
     fn cut(&mut self) {
         if let Some(link) = self.link.take() {
             link.cut();
         }
-    }
-
-    /// The next request in the fault lab.
-    #[cold]
-    fn next_through(&self, gate: &Gate) -> Option<SendWr> {
-        gate.take(now, || self.qp.sends.pop())
     }
 }
 
@@ -306,9 +206,6 @@ impl host::Host for Host<'_> {
     fn close(&mut self, last: Option<&[u8]>) {
         if let Some(link) = self.link.take() {
             link.close(last);
-        }
-        if let Some(gate) = &self.qp.gate {
-            gate.opens();
         }
     }
 
@@ -383,16 +280,10 @@ impl host::Host for Host<'_> {
     }
 
     fn next_send(&mut self) -> Option<SendWr> {
-        match &self.qp.gate {
-            None => self.qp.sends.pop(),
-            Some(gate) => self.next_through(gate),
-        }
+        self.qp.sends.pop()
     }
 
     fn next_receive(&mut self) -> Option<RecvWr> {
-        if self.holds_receives {
-            return None;
-        }
         match &self.qp.srq {
             Some(srq) => {
                 let this: Weak<dyn Driven> = self.qp.this.clone();
@@ -403,22 +294,11 @@ impl host::Host for Host<'_> {
     }
 
     fn complete_send(&mut self, completion: Completion) -> bool {
-        let slots = &self.qp.slots;
-        slots.completes();
-        let added = self.qp.send_cq.push(completion, Some(slots));
-        if !added {
-            slots.does_not_complete();
-            self.overrun = Some(&self.qp.send_cq);
-        }
-        added
+        self.qp.send_cq.push(completion, Some(&self.qp.slots))
     }
 
     fn complete_receive(&mut self, completion: Completion) -> bool {
-        let added = self.qp.recv_cq.push(completion, None);
-        if !added {
-            self.overrun = Some(&self.qp.recv_cq);
-        }
-        added
+        self.qp.recv_cq.push(completion, None)
     }
 
     fn release_send(&mut self) {
@@ -437,7 +317,6 @@ impl host::Host for Host<'_> {
 
     fn ended(&mut self, failed: bool) {
         probes::close(self.qp.num, failed);
-        self.qp.slots.ends();
         let (qp, last) = (self.qp, self.qp.srq.is_some());
         if let Some(raise) = qp.on_trouble.get() {
             failed.then(|| raise(Trouble::Failed));

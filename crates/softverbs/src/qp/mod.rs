@@ -8,10 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod driver;
-mod gate;
 pub(crate) mod numbers;
 mod posting;
-mod rnr;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use crate::cq::Cq;
-use crate::faults::Plan;
+use crate::instrument::{self, Instrumented, Instruments, Settings};
 use crate::limits::RNR_UNLIMITED;
 use crate::link::{Link, Rings};
 use crate::memory::Batch;
@@ -38,13 +36,10 @@ use crate::progress::{By, Driven};
 use crate::slots::Slots;
 use crate::socket::Socket;
 use crate::srq::SharedSrq;
-use crate::strict::Strict;
 use crate::sys::{self, Errno, Process};
 use crate::{lock, probes};
 use driver::Host;
-use gate::Gate;
 use log::Level;
-use rnr::Rnr;
 use transport::access::Party;
 use transport::host::Ending;
 use transport::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
@@ -106,9 +101,7 @@ pub(crate) struct Attributes {
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub signal_all: bool,
-    pub strict: Strict,
-    /// What is made to fail.
-    pub faults: Option<&'static Plan>,
+    pub instruments: Settings,
 }
 
 /// A TCP connection that is ready for FPDUs.
@@ -137,7 +130,7 @@ struct Session {
     process: Process,
     /// When the engine looks at the time for the connection.
     timer: Option<(Micros, Timer)>,
-    rnr: Rnr,
+    instruments: instrument::State,
 }
 
 pub(crate) struct Qp {
@@ -156,10 +149,8 @@ pub(crate) struct Qp {
     turn: Turn,
     sends: Ring<SendWr>,
     receives: Ring<RecvWr>,
-    strict: Strict,
-    /// In the fault lab and in strict mode: what holds requests back.
-    gate: Option<Box<Gate>>,
-    /// The places of the send queue.
+    instruments: Option<Arc<Instruments>>,
+    /// The entries of the send queue.
     slots: Arc<Slots>,
     coalescer: Coalescer,
     poller: Poller,
@@ -185,7 +176,7 @@ impl Qp {
     /// ENOMEM.
     pub(crate) fn new(attributes: Attributes) -> Result<Arc<Self>, Errno> {
         let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
-        let Attributes { max_send_sge, max_recv_sge, signal_all, strict, faults, .. } = attributes;
+        let Attributes { max_send_sge, max_recv_sge, signal_all, instruments, .. } = attributes;
         let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default())?;
         let (sends, receives) = (Ring::new(max_send_wr)?, Ring::new(max_recv_wr)?);
         let session = Session {
@@ -194,8 +185,9 @@ impl Qp {
             batch: Batch::new()?,
             process: Process::own(),
             timer: None,
-            rnr: Rnr::default(),
+            instruments: instrument::State::default(),
         };
+        let instruments = Instruments::new(num, max_send_wr, instruments);
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
             num,
@@ -211,9 +203,8 @@ impl Qp {
             turn: Turn::new(),
             sends,
             receives,
-            strict,
-            gate: Gate::of(faults, strict, num),
-            slots: Slots::of_queue_pair(num, max_send_wr, strict),
+            slots: Arc::new(Slots::new(max_send_wr, instruments.clone())),
+            instruments,
             coalescer: Coalescer::default(),
             poller: Poller::default(),
             session: Mutex::new(session),
@@ -281,7 +272,11 @@ impl Qp {
             let this = self.this.upgrade().ok_or(libc::EINVAL)?;
             Link::open(stream.socket, stream.rings, watch, engine, self.party(), this)
         })();
-        session.rnr.set_limit(stream.rnr_retry);
+        session.instruments.set_rnr_retry(stream.rnr_retry);
+        let wait_for_receives = match &self.instruments {
+            None => stream.rnr_retry >= RNR_UNLIMITED,
+            Some(instruments) => instruments.waits_for_receives(stream.rnr_retry),
+        };
         let Session { conn, .. } = session;
         let opened = match link {
             Ok(link) => {
@@ -296,8 +291,7 @@ impl Qp {
                 let terms = Terms {
                     framing,
                     role: stream.role,
-                    wait_for_receives: stream.rnr_retry >= RNR_UNLIMITED
-                        || (self.strict == Strict::Adapter && stream.rnr_retry > 0),
+                    wait_for_receives,
                     early: &stream.early,
                     transfers: link.transfers(),
                 };
@@ -357,7 +351,9 @@ impl Qp {
 
     /// Ends the connection on behalf of the program: outstanding work requests complete with a flush error.
     pub(crate) fn disconnect(&self) {
-        self.slots.disconnects();
+        if let Some(instruments) = &self.instruments {
+            instruments.disconnects();
+        }
         self.drive(reason::DISCONNECT, By::Program);
     }
 
@@ -395,7 +391,9 @@ impl Qp {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
         self.state.store(DESTROYED, Ordering::Release);
-        self.slots.ends();
+        if let Some(instruments) = &self.instruments {
+            instruments.ends();
+        }
         self.turn.close();
         // Whoever is stepping now finishes the step; nobody begins another one.
         let mut session = lock(&self.session);
@@ -430,9 +428,9 @@ impl Qp {
         Party { pd: self.pd, qp: self.num }
     }
 
-    fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Host<'a>) {
-        let Session { conn, link, batch, process, rnr, .. } = session;
-        let holds_receives = rnr.holds();
-        (conn, Host { qp: self, link, batch, process: *process, overrun: None, holds_receives })
+    fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Instrumented<'a, Host<'a>>) {
+        let Session { conn, link, batch, process, instruments, .. } = session;
+        let host = Host { qp: self, link, batch, process: *process };
+        (conn, Instrumented::new(host, self.instruments.as_deref(), instruments))
     }
 }

@@ -11,11 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
-use crate::flight::Flight;
 use crate::policy::coalesce::{BURST, Kind, SMALL};
 use crate::probes;
 use crate::progress::{By, Driven};
-use crate::strict::Strict;
 use crate::sys::Errno;
 use transport::access::Access;
 use transport::step::reason;
@@ -54,10 +52,16 @@ impl Qp {
         }
     }
 
-    /// As [`Slots::check_inline`](crate::slots::Slots::check_inline).
+    /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in strict mode.
     #[cold]
     pub(crate) fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
-        self.slots.check_inline(wr_id)
+        self.instruments.as_ref().map_or(Ok(()), |instruments| instruments.check_inline(wr_id))
+    }
+
+    /// How many requests can be posted.
+    fn room(&self) -> usize {
+        let room = self.slots.room();
+        self.instruments.as_ref().map_or(room, |instruments| instruments.room().min(room))
     }
 
     /// Takes a place in a full queue: requests that were only left in the ring, or that another thread is
@@ -85,30 +89,18 @@ impl Qp {
             ringed.await_settled(remote);
         }
     }
-
-    /// Adds a request in strict mode or in the fault lab; `denied`: one that fails with a remote access
-    /// error.
-    #[cold]
-    pub(super) fn begin(&self, flight: Option<&Flight>, wr: SendWr, denied: bool) -> Result<(), SendWr> {
-        let push = |wr| match &self.gate {
-            None => self.sends.push(wr),
-            Some(gate) => gate.post(wr, denied, |wr| self.sends.push(wr)),
-        };
-        match flight {
-            None => push(wr),
-            Some(flight) => flight.begin(wr, self.party(), push),
-        }
-    }
 }
 
 impl Posting<'_> {
     /// Adds all of these requests or, if the queue does not have room for all, none: ENOMEM.
     pub(crate) fn post_all(&mut self, wrs: Vec<SendWr>) -> Result<(), Errno> {
         let qp = self.qp;
-        if qp.slots.room() < wrs.len() {
+        if qp.room() < wrs.len() {
             qp.drive(reason::POSTED, By::Program);
-            if qp.slots.room() < wrs.len() {
-                qp.slots.refused();
+            if qp.room() < wrs.len() {
+                if let Some(instruments) = qp.instruments.as_ref().filter(|_| qp.slots.room() >= wrs.len()) {
+                    instruments.refuse();
+                }
                 return Err(libc::ENOMEM);
             }
         }
@@ -124,7 +116,7 @@ impl Posting<'_> {
     /// Adds one request for an access that the remote memory does not permit, which fails in strict mode.
     #[cold]
     pub(crate) fn post_denied(&mut self, wr: SendWr) -> Result<(), Errno> {
-        self.add(wr, self.qp.strict == Strict::Adapter)
+        self.add(wr, true)
     }
 
     #[inline]
@@ -137,15 +129,15 @@ impl Posting<'_> {
         };
         let qp = self.qp;
         if !qp.slots.take() && !qp.take_place_of_others() {
-            qp.slots.refused();
             return Err(libc::ENOMEM);
         }
         self.posted = true;
         self.remote = wr.transferable().then(|| wr.remote(0));
         probes::post(qp.num, &wr);
-        let pushed = match (qp.slots.flight(), &qp.gate) {
-            (None, None) => qp.sends.push(wr),
-            (flight, _) => qp.begin(flight, wr, denied),
+        let push = |wr| qp.sends.push(wr);
+        let pushed = match &qp.instruments {
+            None => push(wr),
+            Some(instruments) => instruments.post(wr, qp.party(), denied, push),
         };
         pushed.map_err(|_| {
             qp.slots.untake();

@@ -10,6 +10,7 @@ use super::*;
 use crate::limits::RNR_UNLIMITED;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
+use crate::strict::Strict;
 use transport::access::LOCAL_WRITE;
 use transport::wr::{Local, Op};
 
@@ -40,8 +41,7 @@ fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
         max_send_sge: 1,
         max_recv_sge: 1,
         signal_all: false,
-        strict: Strict::Warn,
-        faults: None,
+        instruments: Settings { strict: Strict::Warn, faults: None },
     })
     .unwrap()
 }
@@ -82,7 +82,8 @@ fn post(qp: &Qp, signaled: bool) {
         rkey: 0,
     };
     assert!(qp.slots.take());
-    qp.begin(qp.slots.flight(), wr, false).unwrap();
+    let instruments = qp.instruments.as_ref().unwrap();
+    instruments.post(wr, qp.party(), false, |wr| qp.sends.push(wr)).unwrap();
 }
 
 /// A segment of a send of 8 bytes: half of it.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::null_with;
 use super::pd::PdObject;
 use crate::ffi::object::Object;
+use crate::instrument;
 use crate::memory::{self, Region};
-use crate::slots;
 use crate::strict::{self, Strict};
 use crate::sys;
 use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
@@ -155,7 +155,7 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     unsafe {
         let own = MrObject::own(mr);
         if strict::mode() != Strict::Off {
-            slots::deregisters(own.stag);
+            instrument::deregisters(own.stag);
         }
         if let Err(e) = memory::try_deregister(own.stag) {
             return e;

@@ -20,10 +20,10 @@ use super::srq::SrqObject;
 use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::ffi::unsupported;
+use crate::instrument::Settings;
 use crate::limits::*;
 use crate::qp::{Attributes, Qp, Stage, Trouble, numbers};
 use crate::sys::Errno;
-use crate::{faults, strict};
 use transport::limits::{MAX_INLINE, MAX_READS, MAX_SGE};
 
 pub(crate) struct QpOwn {
@@ -145,8 +145,7 @@ pub(crate) unsafe fn create_qp(
         max_send_sge,
         max_recv_sge,
         signal_all: given.sq_sig_all != 0,
-        strict: strict::mode(),
-        faults: faults::plan(),
+        instruments: Settings::of_process(),
     })?;
     pd.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_qp_ex.

@@ -5,7 +5,6 @@
 //! it at any time until the request is over, and once more where it has to repeat a packet; the program knows
 //! that it is over when it has taken a completion of this request or of a later one. What the program does to
 //! the memory meanwhile goes well here and may not there.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -33,7 +32,7 @@ struct Request {
 
 /// The requests of a send queue whose completions the program has not taken, in the order in which they were
 /// posted.
-pub(crate) struct Flight {
+pub(super) struct Flight {
     process: Process,
     /// The connection has ended: nothing is in flight any more.
     over: AtomicBool,
@@ -88,13 +87,13 @@ fn sum_of(memory: &[Access], party: Party, process: Process) -> Option<u64> {
 
 impl Flight {
     /// Of a send queue with so many places.
-    pub(crate) fn new(most: u32) -> Self {
+    pub(super) fn new(most: u32) -> Self {
         let requests = Requests { known: VecDeque::new(), most: most as usize, first: 0, flying: 0 };
         Self { process: Process::own(), over: AtomicBool::new(false), requests: Mutex::new(requests) }
     }
 
     /// Posts a request with `push`, behind those that were posted before.
-    pub(crate) fn begin(
+    pub(super) fn begin(
         &self,
         wr: SendWr,
         party: Party,
@@ -114,7 +113,7 @@ impl Flight {
     }
 
     /// So many requests are over, and the program knows. Gives one whose memory has changed meanwhile.
-    pub(crate) fn end(&self, count: u64) -> Option<u64> {
+    pub(super) fn end(&self, count: u64) -> Option<u64> {
         let over = self.over.load(Ordering::Relaxed);
         let mut requests = lock(&self.requests);
         requests.flying += count;
@@ -130,12 +129,12 @@ impl Flight {
     }
 
     /// The connection has ended.
-    pub(crate) fn ends_all(&self) {
+    pub(super) fn ends_all(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
     /// An unsignalled request in flight, the oldest one.
-    pub(crate) fn unsignalled(&self) -> Option<u64> {
+    pub(super) fn unsignalled(&self) -> Option<u64> {
         if self.over.load(Ordering::Relaxed) {
             return None;
         }
@@ -143,7 +142,7 @@ impl Flight {
     }
 
     /// A signalled request, or only unsignalled ones, which may be over.
-    pub(crate) fn outstanding(&self) -> Outstanding {
+    pub(super) fn outstanding(&self) -> Outstanding {
         let requests = lock(&self.requests);
         if requests.known.iter().any(|request| request.signaled) {
             Outstanding::Completion
@@ -155,7 +154,7 @@ impl Flight {
     }
 
     /// A request in flight whose memory is of this region.
-    pub(crate) fn uses(&self, stag: u32) -> Option<u64> {
+    pub(super) fn uses(&self, stag: u32) -> Option<u64> {
         if self.over.load(Ordering::Relaxed) {
             return None;
         }

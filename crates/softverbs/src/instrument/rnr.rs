@@ -15,8 +15,8 @@ use transport::units::Micros;
 pub(super) enum Late {
     /// It is delivered when there is a receive.
     Waits,
-    /// A receive is not looked for before the timer expires; `Some`: it was started now, for so long.
-    Repeated(Option<Micros>),
+    /// A receive is not looked for before [`Rnr::deadline`].
+    Repeated,
     /// It was repeated as often as it may be.
     Exceeded,
 }
@@ -34,6 +34,11 @@ pub(super) struct Rnr {
 impl Rnr {
     pub(super) fn set_limit(&mut self, limit: u8) {
         self.limit = limit;
+    }
+
+    /// When the timer expires, if it runs.
+    pub(super) fn deadline(&self) -> Option<Micros> {
+        self.until
     }
 
     /// Whether no receive is to be looked for now.
@@ -80,13 +85,13 @@ impl Rnr {
             ),
         );
         match (mode, self.until) {
-            (Strict::Adapter, Some(_)) => Late::Repeated(None),
+            (Strict::Adapter, Some(_)) => Late::Repeated,
             (Strict::Adapter, None) if self.limit < RNR_UNLIMITED && self.repeated >= self.limit => {
                 Late::Exceeded
             }
             (Strict::Adapter, None) => {
                 self.until = Some(now() + RNR_TIMER_US);
-                Late::Repeated(Some(RNR_TIMER_US))
+                Late::Repeated
             }
             _ => Late::Waits,
         }
@@ -120,9 +125,10 @@ mod tests {
         for round in 0..20 {
             let begin = round * end;
             assert!(!rnr.holds());
-            assert_eq!(rnr.late(1, Strict::Adapter, || begin), Late::Repeated(Some(end)));
+            assert_eq!(rnr.late(1, Strict::Adapter, || begin), Late::Repeated);
+            assert_eq!(rnr.deadline(), Some(begin + end));
             assert!(rnr.holds() && !rnr.expires(|| begin + end - 1));
-            assert_eq!(rnr.late(1, Strict::Adapter, || begin + end - 1), Late::Repeated(None));
+            assert_eq!(rnr.late(1, Strict::Adapter, || begin + end - 1), Late::Repeated);
             assert!(rnr.expires(|| begin + end));
         }
         rnr.late(1, Strict::Adapter, || 0);
@@ -136,7 +142,7 @@ mod tests {
             for message in 0..2 {
                 let mut now = message * 1_000_000_000;
                 for _ in 0..limit {
-                    assert_eq!(rnr.late(1, Strict::Adapter, || now), Late::Repeated(Some(RNR_TIMER_US)));
+                    assert_eq!(rnr.late(1, Strict::Adapter, || now), Late::Repeated);
                     now += RNR_TIMER_US;
                     assert!(rnr.expires(|| now));
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The gate before a send queue, which a queue pair has in the fault lab, and in strict mode for requests
-//! that an adapter would fail.
+//! Requests that are delayed or fail: by rules of fault injection, and in strict mode where an adapter would
+//! fail them.
 //!
 //! What becomes of a request is decided when it is posted, since that is the order of the program, and done
 //! when it is the request's turn to be taken by the connection. So all requests before it go out as ever, and
@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use crate::faults::{Action, Event, Fault, Plan};
 use crate::lock;
@@ -16,12 +15,10 @@ use crate::strict::Strict;
 use transport::units::Micros;
 use transport::wr::{Op, SendWr, status};
 
-/// What the driver has to do for the request that is before the gate.
+/// What is to be done to the request that is taken next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// Step again after this time.
-    Wait(Duration),
     /// Cut the connection.
     Kill,
     /// Fail the request with this status, when those before it are completed.
@@ -45,7 +42,7 @@ impl Fate {
     }
 }
 
-pub(super) struct Gate {
+pub(super) struct FaultQueue {
     plan: Option<&'static Plan>,
     /// The number of the queue pair, for the log.
     num: u32,
@@ -59,29 +56,28 @@ struct State {
     taken: u64,
     /// What becomes of requests that were not taken, by position, in order.
     fates: VecDeque<(u64, Fate)>,
-    /// Until when the request before the gate is delayed; and for how long, if the driver has not been told.
+    /// Until when the request that is taken next is delayed.
     until: Option<Micros>,
-    wait: Option<Duration>,
-    /// Nothing is held any more.
+    /// The connection is over, and nothing is held any more.
     is_open: bool,
 }
 
 impl State {
-    /// What becomes of the request before the gate.
+    /// What becomes of the request that is taken next.
     fn front(&self) -> Option<Fate> {
         let (position, fate) = self.fates.front()?;
         (*position == self.taken && !self.is_open).then_some(*fate)
     }
 }
 
-impl Gate {
+impl FaultQueue {
     fn new(plan: Option<&'static Plan>, num: u32) -> Self {
         Self { plan, num, state: Mutex::default() }
     }
 
-    /// The gate of a queue pair, if it has one.
-    pub(super) fn of(plan: Option<&'static Plan>, mode: Strict, num: u32) -> Option<Box<Self>> {
-        (plan.is_some() || mode == Strict::Adapter).then(|| Box::new(Self::new(plan, num)))
+    /// That of a queue pair, if it needs one.
+    pub(super) fn of(plan: Option<&'static Plan>, mode: Strict, num: u32) -> Option<Self> {
+        (plan.is_some() || mode == Strict::Adapter).then(|| Self::new(plan, num))
     }
 
     /// Posts a request with `push`, and decides what becomes of it; `denied`: the remote memory does not
@@ -93,7 +89,7 @@ impl Gate {
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         let events = [event_of(wr.op), Some(Event::Peer), wr.signaled.then_some(Event::Wc)];
-        // The driver looks here before it takes the request.
+        // Whoever takes the request looks here first.
         let mut state = lock(&self.state);
         push(wr)?;
         let position = state.posted;
@@ -108,47 +104,53 @@ impl Gate {
         Ok(())
     }
 
-    /// The driver: takes the next request with `pop`, unless it is held.
-    pub(super) fn take(
+    /// Takes the next request of a host, unless it is held.
+    pub(super) fn take<H>(
         &self,
-        now: impl Fn() -> Micros,
-        pop: impl FnOnce() -> Option<SendWr>,
+        host: &mut H,
+        now: impl Fn(&mut H) -> Micros,
+        next_send: impl FnOnce(&mut H) -> Option<SendWr>,
     ) -> Option<SendWr> {
         let mut state = lock(&self.state);
         while let Some(fate) = state.front() {
             let Action::Delay(delay) = fate.action() else { return None };
             match state.until {
-                Some(until) if now() < until => return None,
+                Some(until) if now(host) < until => return None,
                 Some(_) => {
                     state.until = None;
                     state.fates.pop_front();
                 }
                 None => {
-                    state.until = Some(now() + delay.as_micros() as Micros);
-                    state.wait = Some(delay);
+                    state.until = Some(now(host) + delay.as_micros() as Micros);
                     drop(state);
                     self.log(fate);
                     return None;
                 }
             }
         }
-        let wr = pop()?;
+        let wr = next_send(host)?;
         state.taken += 1;
         Some(wr)
     }
 
-    /// The driver, after a step: what is to be done now.
+    /// When the request that is taken next is delayed no more.
+    pub(super) fn deadline(&self) -> Option<Micros> {
+        let state = lock(&self.state);
+        state.until.filter(|_| !state.is_open)
+    }
+
+    /// After a step: what is to be done now.
     pub(super) fn due(&self) -> Due {
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         match state.front().map(Fate::action) {
             Some(Action::Kill) => Due::Kill,
             Some(Action::Status(status)) => Due::Fail(status),
-            _ => state.wait.take().map_or(Due::Nothing, Due::Wait),
+            _ => Due::Nothing,
         }
     }
 
-    /// The driver does what was due: the request before the gate is held no more, whatever else was to become
-    /// of it.
+    /// What was due is being done: the request that is taken next is held no more, whatever else was to
+    /// become of it.
     pub(super) fn done(&self) {
         let mut state = lock(&self.state);
         if let Some(fate) = state.front() {
@@ -160,7 +162,7 @@ impl Gate {
     }
 
     /// The connection is over; true the first time.
-    pub(super) fn opens(&self) -> bool {
+    pub(super) fn release_all(&self) -> bool {
         !std::mem::replace(&mut lock(&self.state).is_open, true)
     }
 
@@ -208,9 +210,9 @@ mod tests {
         }
     }
 
-    /// A gate, and the ring behind it.
+    /// A fault queue, and the ring behind it.
     struct Bench {
-        gate: Gate,
+        faults: FaultQueue,
         ring: RefCell<VecDeque<SendWr>>,
         now: Micros,
     }
@@ -218,14 +220,14 @@ mod tests {
     impl Bench {
         fn new(rules: &str) -> Self {
             Self {
-                gate: Gate::new((!rules.is_empty()).then(|| plan_of(rules)), 3),
+                faults: FaultQueue::new((!rules.is_empty()).then(|| plan_of(rules)), 3),
                 ring: RefCell::default(),
                 now: 1000,
             }
         }
 
         fn post(&self, wr_id: u64, op: Op, signaled: bool) {
-            self.gate
+            self.faults
                 .post(request(wr_id, op, signaled), false, |wr| {
                     self.ring.borrow_mut().push_back(wr);
                     Ok(())
@@ -235,7 +237,8 @@ mod tests {
 
         /// All that can be taken now.
         fn taken(&self) -> Vec<u64> {
-            std::iter::from_fn(|| self.gate.take(|| self.now, || self.ring.borrow_mut().pop_front()))
+            let pop = |ring: &mut &RefCell<VecDeque<_>>| ring.borrow_mut().pop_front();
+            std::iter::from_fn(|| self.faults.take(&mut &self.ring, |_| self.now, pop))
                 .map(|wr| wr.wr_id)
                 .collect()
         }
@@ -247,7 +250,7 @@ mod tests {
         (1..=3).for_each(|id| bench.post(id, Op::Write, id > 1));
         bench.post(4, Op::Read, false);
         bench.post(5, Op::BindMw, false);
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2, 3, 4, 5], Due::Nothing));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![1, 2, 3, 4, 5], Due::Nothing));
         assert_eq!(bench.taken(), []);
     }
 
@@ -258,12 +261,12 @@ mod tests {
             bench.ring.borrow_mut().push_back(wr);
             Ok(())
         };
-        bench.gate.post(request(1, Op::Write, true), true, push).unwrap();
+        bench.faults.post(request(1, Op::Write, true), true, push).unwrap();
         bench.post(2, Op::Write, true);
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
-        bench.gate.done();
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
+        bench.faults.done();
         assert_eq!(
-            (bench.taken(), bench.gate.due()),
+            (bench.taken(), bench.faults.due()),
             (vec![1, 2], Due::Nothing),
             "the driver takes and fails it"
         );
@@ -273,13 +276,14 @@ mod tests {
     fn a_late_request_and_those_behind_it_wait() {
         let mut bench = Bench::new("read:delay=20us@every=2");
         (1..=5).for_each(|id| bench.post(id, Op::Read, true));
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![1], Due::Wait(Duration::from_micros(20))));
+        assert_eq!((bench.taken(), bench.faults.deadline()), (vec![1], Some(1020)));
         bench.now += 19;
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Nothing), "the driver has been told");
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Nothing), "it is late");
         bench.now += 1;
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![2, 3], Due::Wait(Duration::from_micros(20))));
+        assert_eq!((bench.taken(), bench.faults.deadline()), (vec![2, 3], Some(1040)));
         bench.now += 100;
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![4, 5], Due::Nothing));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![4, 5], Due::Nothing));
+        assert_eq!(bench.faults.deadline(), None);
     }
 
     #[test]
@@ -288,12 +292,12 @@ mod tests {
         bench.post(1, Op::Write, true);
         bench.post(2, Op::Send, false);
         (3..=5).for_each(|id| bench.post(id, Op::CompareSwap, true));
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![1, 2], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
-        bench.gate.done();
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![3], Due::Fail(IBV_WC_FATAL_ERR)));
-        assert!(bench.gate.opens() && !bench.gate.opens());
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![4, 5], Due::Nothing));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![1, 2], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Fail(IBV_WC_RETRY_EXC_ERR)));
+        bench.faults.done();
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![3], Due::Fail(IBV_WC_FATAL_ERR)));
+        assert!(bench.faults.release_all() && !bench.faults.release_all());
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![4, 5], Due::Nothing));
     }
 
     #[test]
@@ -302,12 +306,12 @@ mod tests {
         bench.post(1, Op::Write, true);
         bench.post(2, Op::SendWithInv, true);
         bench.post(3, Op::FetchAdd, true);
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![1], Due::Wait(Duration::from_millis(1))));
+        assert_eq!((bench.taken(), bench.faults.deadline()), (vec![1], Some(2000)));
         bench.now += 1000;
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Kill));
-        bench.gate.done();
-        bench.gate.opens();
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![2, 3], Due::Nothing));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Kill));
+        bench.faults.done();
+        bench.faults.release_all();
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![2, 3], Due::Nothing));
         bench.post(4, Op::Write, true);
         assert_eq!(bench.taken(), [4], "a connection that is over holds nothing");
     }
@@ -320,20 +324,20 @@ mod tests {
             bench.ring.borrow_mut().push_back(wr);
             Ok(())
         };
-        bench.gate.post(request(2, Op::Write, false), true, push).unwrap();
+        bench.faults.post(request(2, Op::Write, false), true, push).unwrap();
         bench.post(3, Op::Write, true);
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![1], Due::Fail(REM_ACCESS_ERR)));
-        bench.gate.done();
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![2, 3], Due::Nothing));
-        let mode = |mode| Gate::of(None, mode, 1).is_some();
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![1], Due::Fail(REM_ACCESS_ERR)));
+        bench.faults.done();
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![2, 3], Due::Nothing));
+        let mode = |mode| FaultQueue::of(None, mode, 1).is_some();
         assert!(mode(Strict::Adapter) && !mode(Strict::Warn) && !mode(Strict::Off));
     }
 
     #[test]
     fn a_request_that_is_not_posted_is_no_event() {
         let bench = Bench::new("peer:kill@n=1");
-        assert!(bench.gate.post(request(1, Op::Send, true), false, Err).is_err());
+        assert!(bench.faults.post(request(1, Op::Send, true), false, Err).is_err());
         bench.post(2, Op::Send, true);
-        assert_eq!((bench.taken(), bench.gate.due()), (vec![], Due::Kill));
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Kill));
     }
 }

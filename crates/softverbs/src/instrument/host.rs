@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The host of a connection with its instruments: passes calls on, and acts where a rule or a fault says so.
+
+use super::fault_queue::Due;
+use super::rnr::Late;
+use super::{Instruments, State};
+use crate::strict::Strict;
+use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use transport::host::{Durable, Ending, Host, LinkError, Part};
+use transport::iwarp::conn::Conn;
+use transport::step::{Awaits, Budget, Stepped, reason};
+use transport::units::Micros;
+use transport::wr::{Completion, RecvWr, SendWr};
+
+/// A completion queue of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Send,
+    Receive,
+}
+
+/// What instruments need of a host beside [`Host`].
+pub(crate) trait Exposed: Host {
+    /// A completion queue had no room, which `mode` may forbid. True if the connection must end.
+    fn overrun(&mut self, queue: Queue, mode: Strict) -> bool;
+    /// Drops the link as if this process had been killed.
+    fn cut(&mut self);
+}
+
+/// A host with the instruments of its queue pair, if there are any.
+pub(crate) struct Instrumented<'a, H> {
+    host: H,
+    instruments: Option<&'a Instruments>,
+    state: &'a mut State,
+    /// A completion queue that had no room.
+    overrun: Option<Queue>,
+}
+
+impl<'a, H: Exposed> Instrumented<'a, H> {
+    pub(crate) fn new(host: H, instruments: Option<&'a Instruments>, state: &'a mut State) -> Self {
+        Self { host, instruments, state, overrun: None }
+    }
+
+    /// Steps the connection.
+    #[inline]
+    pub(crate) fn step(&mut self, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
+        match self.instruments {
+            None => conn.step(self, why, budget),
+            Some(instruments) => self.step_with(instruments, conn, why, budget),
+        }
+    }
+
+    /// When a step is due for the instruments.
+    pub(crate) fn deadline(&self) -> Option<Micros> {
+        let faults = self.instruments?.faults.as_ref();
+        let delayed = faults.and_then(|faults| faults.deadline());
+        delayed.into_iter().chain(self.state.rnr.deadline()).min()
+    }
+
+    #[cold]
+    fn step_with(&mut self, instruments: &Instruments, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
+        let expired = self.state.rnr.expires(|| self.host.now());
+        let mut stepped = conn.step(self, if expired { why | reason::RECEIVE } else { why }, budget);
+        if let Some(queue) = self.overrun.take() {
+            // A connection that is over may leave completions without room: the program has ended it, or
+            // learns why it has ended.
+            if !conn.is_over() && self.host.overrun(queue, instruments.mode) {
+                conn.lose(self, libc::ENOBUFS);
+                stepped = conn.step(self, 0, budget);
+            }
+        }
+        if instruments.mode != Strict::Off {
+            stepped = self.find_late(instruments, conn, stepped, budget);
+        }
+        match instruments.faults {
+            Some(_) => self.inject(instruments, conn, stepped, budget),
+            None => stepped,
+        }
+    }
+
+    /// Looks whether a message has found no receive.
+    fn find_late(
+        &mut self,
+        instruments: &Instruments,
+        conn: &mut Conn,
+        stepped: Stepped,
+        budget: Budget,
+    ) -> Stepped {
+        if conn.is_over() {
+            // The receives that were held end with the connection.
+            return if self.state.rnr.ends() { conn.step(self, 0, budget) } else { stepped };
+        }
+        if stepped.awaits != Awaits::Receive {
+            if stepped.awaits == Awaits::Nothing {
+                self.state.rnr.delivered();
+            }
+            return stepped;
+        }
+        match self.state.rnr.late(instruments.num, instruments.mode, || self.host.now()) {
+            Late::Waits => stepped,
+            // Until the timer expires a receive changes nothing.
+            Late::Repeated => Stepped { awaits: Awaits::Nothing, ..stepped },
+            Late::Exceeded => {
+                conn.wait_no_more();
+                conn.step(self, reason::RECEIVE, budget)
+            }
+        }
+    }
+
+    /// Does what is due to the request that the fault queue holds.
+    fn inject(
+        &mut self,
+        instruments: &Instruments,
+        conn: &mut Conn,
+        stepped: Stepped,
+        budget: Budget,
+    ) -> Stepped {
+        let Some(faults) = &instruments.faults else { return stepped };
+        match faults.due() {
+            // It never had a link to close.
+            Due::Nothing if conn.is_over() && faults.release_all() => {}
+            Due::Nothing => return stepped,
+            Due::Kill => {
+                faults.done();
+                self.host.cut();
+                conn.lose(self, libc::ECONNRESET);
+            }
+            Due::Fail(status) => {
+                // Before the connection is open, too: a step follows when it is.
+                if !(conn.is_open() && conn.has_completed_all()) {
+                    return stepped;
+                }
+                faults.done();
+                conn.fail_next(self, status);
+            }
+        }
+        conn.step(self, 0, budget)
+    }
+}
+
+impl<H: Exposed> Host for Instrumented<'_, H> {
+    fn now(&mut self) -> Micros {
+        self.host.now()
+    }
+
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        self.host.send(parts, boundary)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.host.receive(into)
+    }
+
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        self.host.receive_placed(to, rest)
+    }
+
+    fn close(&mut self, last: Option<&[u8]>) {
+        self.host.close(last);
+        if let Some(faults) = self.instruments.and_then(|instruments| instruments.faults.as_ref()) {
+            faults.release_all();
+        }
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.host.transfer(remote, local)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.host.may_transfer(remote)
+    }
+
+    fn acted(&mut self) {
+        self.host.acted();
+    }
+
+    fn check(&mut self, access: Access) -> Result<(), Denied> {
+        self.host.check(access)
+    }
+
+    fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
+        self.host.place(access, from)
+    }
+
+    fn settle(&mut self, input: &[u8]) -> Result<(), usize> {
+        self.host.settle(input)
+    }
+
+    fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable> {
+        self.host.fetch(from, into)
+    }
+
+    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
+        self.host.change(access, update)
+    }
+
+    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
+        self.host.make_durable(read, number)
+    }
+
+    fn bind(&mut self, window: Bind) -> Result<(), Denied> {
+        self.host.bind(window)
+    }
+
+    fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
+        self.host.invalidate(stag)
+    }
+
+    fn next_send(&mut self) -> Option<SendWr> {
+        match self.instruments.and_then(|instruments| instruments.faults.as_ref()) {
+            None => self.host.next_send(),
+            Some(faults) => faults.take(&mut self.host, H::now, H::next_send),
+        }
+    }
+
+    fn next_receive(&mut self) -> Option<RecvWr> {
+        if self.instruments.is_some() && self.state.rnr.holds() {
+            return None;
+        }
+        self.host.next_receive()
+    }
+
+    fn complete_send(&mut self, completion: Completion) -> bool {
+        let Some(instruments) = self.instruments else { return self.host.complete_send(completion) };
+        let adapter = instruments.adapter.as_ref();
+        // The program may take it before this returns.
+        adapter.inspect(|adapter| adapter.completes());
+        let added = self.host.complete_send(completion);
+        if !added {
+            adapter.inspect(|adapter| adapter.does_not_complete());
+            self.overrun = Some(Queue::Send);
+        }
+        added
+    }
+
+    fn complete_receive(&mut self, completion: Completion) -> bool {
+        let added = self.host.complete_receive(completion);
+        if !added && self.instruments.is_some() {
+            self.overrun = Some(Queue::Receive);
+        }
+        added
+    }
+
+    fn release_send(&mut self) {
+        self.host.release_send();
+        if let Some(adapter) = self.instruments.and_then(|instruments| instruments.adapter.as_ref()) {
+            adapter.released();
+        }
+    }
+
+    fn established(&mut self) {
+        self.host.established();
+    }
+
+    fn ends(&mut self, ending: Ending<'_>) {
+        self.host.ends(ending);
+    }
+
+    fn ended(&mut self, failed: bool) {
+        if let Some(instruments) = self.instruments {
+            instruments.ends();
+        }
+        self.host.ended(failed);
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Instruments of a queue pair: strict mode and fault injection.
+//!
+//! They stand between a connection and its host, as a host of their own ([`Instrumented`]) that passes calls
+//! on: it holds requests and receives back, counts completions, and after a step does to the connection what
+//! is due. So neither the connection nor the queue pair implements a rule of strict mode or a fault. What
+//! requests are to fail, and what they use of the send queue, is decided when they are posted
+//! ([`Instruments::post`]), in the order of the program. A queue pair without settings has no instruments,
+//! and pays a branch where they would act.
+//!
+//! - [`adapter`]: the entries of a send queue as an adapter counts them;
+//! - [`flight`]: the memory of requests in flight;
+//! - [`fault_queue`]: requests that are delayed or fail;
+//! - [`rnr`]: messages that find no receive;
+//! - [`host`]: the host that applies them.
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod fault_queue;
+mod flight;
+mod host;
+mod rnr;
+
+use std::sync::{Arc, Weak};
+
+use crate::faults::{self, Plan};
+use crate::limits::RNR_UNLIMITED;
+use crate::lock;
+use crate::process::PerProcess;
+use crate::progress::Outstanding;
+use crate::strict::{self, Strict};
+use crate::sys::Errno;
+use adapter::Adapter;
+use fault_queue::FaultQueue;
+use rnr::Rnr;
+use transport::access::Party;
+use transport::wr::SendWr;
+
+pub(crate) use host::{Exposed, Instrumented, Queue};
+
+/// Which instruments a queue pair has.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub strict: Strict,
+    /// What is made to fail.
+    pub faults: Option<&'static Plan>,
+}
+
+impl Settings {
+    /// Those of this process.
+    pub(crate) fn of_process() -> Self {
+        Self { strict: strict::mode(), faults: faults::plan() }
+    }
+}
+
+/// The instruments of a queue pair that all threads share.
+pub(crate) struct Instruments {
+    mode: Strict,
+    /// The number of the queue pair, for the log.
+    num: u32,
+    adapter: Option<Adapter>,
+    faults: Option<FaultQueue>,
+}
+
+/// Those that only the holder of the connection's turn uses.
+#[derive(Default)]
+pub(crate) struct State {
+    rnr: Rnr,
+}
+
+impl State {
+    /// How often the peer repeats a message that finds no receive (`rnr_retry_count` of rdma_connect(3)).
+    pub(crate) fn set_rnr_retry(&mut self, limit: u8) {
+        self.rnr.set_limit(limit);
+    }
+}
+
+/// The instruments in strict mode of this process. A child after fork(2) has none.
+static STRICT: PerProcess<Vec<Weak<Instruments>>> = PerProcess::new();
+
+/// A memory region is being deregistered: reports the requests in flight that use it.
+pub(crate) fn deregisters(stag: u32) {
+    let all: Vec<Arc<Instruments>> = lock(STRICT.get()).iter().flatten().filter_map(Weak::upgrade).collect();
+    all.iter()
+        .filter_map(|instruments| instruments.adapter.as_ref())
+        .for_each(|adapter| adapter.deregisters(stag));
+}
+
+impl Instruments {
+    /// For a send queue with `max_send_wr` entries.
+    pub(crate) fn new(num: u32, max_send_wr: u32, settings: Settings) -> Option<Arc<Self>> {
+        let Settings { strict: mode, faults } = settings;
+        if mode == Strict::Off && faults.is_none() {
+            return None;
+        }
+        let adapter = (mode != Strict::Off).then(|| Adapter::new(num, max_send_wr, mode));
+        let is_strict = adapter.is_some();
+        let this = Arc::new(Self { mode, num, adapter, faults: FaultQueue::of(faults, mode, num) });
+        if is_strict {
+            let mut all = lock(STRICT.get());
+            let all = all.get_or_insert_default();
+            all.retain(|instruments| instruments.strong_count() > 0);
+            all.push(Arc::downgrade(&this));
+        }
+        Some(this)
+    }
+
+    /// Posts a request with `push`; `denied`: the remote memory does not permit its access, so on an adapter
+    /// it fails. The request is given back when the send queue is full.
+    #[cold]
+    pub(crate) fn post(
+        &self,
+        wr: SendWr,
+        party: Party,
+        denied: bool,
+        push: impl FnOnce(SendWr) -> Result<(), SendWr>,
+    ) -> Result<(), SendWr> {
+        let denied = denied && self.mode == Strict::Adapter;
+        let push = |wr| match &self.faults {
+            None => push(wr),
+            Some(faults) => faults.post(wr, denied, push),
+        };
+        match &self.adapter {
+            None => push(wr),
+            Some(adapter) => adapter.post(wr, party, push),
+        }
+    }
+
+    /// How many requests can be posted, as far as the instruments limit that.
+    pub(crate) fn room(&self) -> usize {
+        self.adapter.as_ref().map_or(usize::MAX, Adapter::room)
+    }
+
+    /// A post of several requests is refused because [`Self::room`] is too small.
+    pub(crate) fn refuse(&self) {
+        if let Some(adapter) = &self.adapter {
+            adapter.report();
+        }
+    }
+
+    /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in [`Strict::Adapter`].
+    pub(crate) fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
+        self.adapter.as_ref().map_or(Ok(()), |adapter| adapter.check_inline(wr_id))
+    }
+
+    /// Whether a message without a receive waits for one, if the peer repeats it so often.
+    pub(crate) fn waits_for_receives(&self, rnr_retry: u8) -> bool {
+        rnr_retry >= RNR_UNLIMITED || (self.mode == Strict::Adapter && rnr_retry > 0)
+    }
+
+    /// The program ends the connection.
+    pub(crate) fn disconnects(&self) {
+        if let Some(adapter) = &self.adapter {
+            adapter.disconnects();
+        }
+    }
+
+    /// The connection has ended, or the queue pair is destroyed.
+    pub(crate) fn ends(&self) {
+        if let Some(adapter) = &self.adapter {
+            adapter.ends();
+        }
+    }
+
+    /// The program has taken the oldest completion of the send queue. True if [`Self::tell`] has something to
+    /// report, when the caller holds no lock.
+    #[cold]
+    pub(crate) fn taken(&self) -> bool {
+        self.adapter.as_ref().is_some_and(Adapter::taken)
+    }
+
+    /// Reports what [`Self::taken`] has found.
+    pub(crate) fn tell(&self) {
+        if let Some(adapter) = &self.adapter {
+            adapter.tell();
+        }
+    }
+
+    /// What is outstanding on the send queue, as far as it is known.
+    pub(crate) fn outstanding(&self) -> Outstanding {
+        self.adapter.as_ref().map_or(Outstanding::Completion, Adapter::outstanding)
+    }
+}
