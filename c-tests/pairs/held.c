@@ -23,7 +23,7 @@
 #define PAGE 4096
 #define LEN (16 * PAGE)
 #define MESSAGES 50
-/* the owner reads none of it by itself, so both kinds of copies go past the rings */
+/* the owner reads none of it by itself, so both kinds of copies are direct copies */
 #define USAGE_PLAIN (RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST)
 
 static int
@@ -110,7 +110,7 @@ hold(struct held *held, struct node *node, struct link *link)
 }
 
 /*
- * The owner: the copy is past the rings, for through them nothing would be there before all of it was read.
+ * The owner: the copy is direct, for through the rings nothing would be there before all of it was read.
  */
 static void
 expect_begun(const struct region *region)
@@ -299,8 +299,8 @@ patient_initiator(struct side *side)
 }
 
 const struct test held_tests[] = {
-	{"past-held-at-the-end", ending_target, held_initiator, .missing = cannot_hold},
-	{"past-held-others-go-on", serving_target, serving_initiator, .missing = cannot_hold},
-	{"past-held-and-executed", executing_target, patient_initiator, .target_ends_by = SIGKILL, .missing = cannot_hold},
+	{"direct-held-at-the-end", ending_target, held_initiator, .missing = cannot_hold},
+	{"direct-held-others-go-on", serving_target, serving_initiator, .missing = cannot_hold},
+	{"direct-held-and-executed", executing_target, patient_initiator, .target_ends_by = SIGKILL, .missing = cannot_hold},
 	{.name = NULL},
 };

@@ -173,8 +173,8 @@ pub(crate) enum Strict {
 pub(crate) struct Config {
     /// Shared memory is used between processes of one host.
     pub local: bool,
-    /// And, past that, direct copies between them.
-    pub past_rings: bool,
+    /// And direct copies between them.
+    pub direct_copy: bool,
     pub crc: bool,
     pub spin: Duration,
     pub reply_timeout: Duration,
@@ -194,7 +194,7 @@ pub(crate) fn get() -> &'static Config {
         let local = read(&LOCAL);
         Box::new(Config {
             local: local != 0,
-            past_rings: local == LOCAL.max,
+            direct_copy: local == LOCAL.max,
             crc: read(&CRC) != 0,
             spin: Duration::from_micros(read(&SPIN_US)),
             reply_timeout: Duration::from_millis(read(&REPLY_TIMEOUT_MS)),

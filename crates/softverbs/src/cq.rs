@@ -26,7 +26,7 @@ use crate::progress::engine::Engine;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
-use crate::slots::Slots;
+use crate::send_entries::SendEntries;
 use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
 use crate::{lock, probes};
@@ -42,7 +42,7 @@ const POLL_DIRECTLY: usize = 4;
 #[derive(Clone, Default)]
 struct Entry {
     completion: Completion,
-    slots: Option<Arc<Slots>>,
+    entries: Option<Arc<SendEntries>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -309,9 +309,9 @@ impl Cq {
         lock(&self.watches).iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
-    /// Adds a completion; it has one of the `slots` until it is polled. False if the ring is full: the caller
-    /// keeps the completion and is driven with [`reason::ROOM`] after a poll.
-    pub(crate) fn push(&self, completion: Completion, slots: Option<&Arc<Slots>>) -> bool {
+    /// Adds a completion; it uses one of the `entries` until it is polled. False if the ring is full: the
+    /// caller keeps the completion and is driven with [`reason::ROOM`] after a poll.
+    pub(crate) fn push(&self, completion: Completion, entries: Option<&Arc<SendEntries>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;
         if ring.put - ring.taken == capacity {
@@ -320,7 +320,7 @@ impl Cq {
         }
         probes::complete(&completion);
         let at = (ring.put % capacity) as usize;
-        ring.entries[at] = Entry { completion, slots: slots.cloned() };
+        ring.entries[at] = Entry { completion, entries: entries.cloned() };
         ring.put += 1;
         let wanted = match ring.armed {
             Armed::No => false,
@@ -391,9 +391,9 @@ impl Cq {
             {
                 failed = Some(entry.completion);
             }
-            if let Some(slots) = entry.slots.take() {
-                if slots.taken() {
-                    telling.push(slots);
+            if let Some(entries) = entry.entries.take() {
+                if entries.taken() {
+                    telling.push(entries);
                 }
             }
             ring.taken += 1;
@@ -401,7 +401,7 @@ impl Cq {
         let armed = ring.armed;
         self.has_more.store(available > count, Ordering::Relaxed);
         drop(ring);
-        telling.iter().for_each(|slots| slots.tell());
+        telling.iter().for_each(|entries| entries.tell());
         if let Some(failed) = failed {
             self.report_failed(&failed);
         }
@@ -423,7 +423,7 @@ impl Cq {
         // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return true };
         if full || connections.len() > POLL_DIRECTLY {
-            self.take_along(&connections);
+            self.flush_deferred(&connections);
             // One system call finds the sockets that are ready. What they lead to pushes completions, so not
             // under the lock.
             let only = match lock(&self.watches).as_slice() {
@@ -459,7 +459,7 @@ impl Cq {
         for watch in lock(&self.watches).iter() {
             watch.arm();
         }
-        self.take_along(&lock(&self.connections));
+        self.flush_deferred(&lock(&self.connections));
     }
 
     /// Whether the program has left completions in its last poll: then it polls again soon.
@@ -480,9 +480,9 @@ impl Cq {
         }
     }
 
-    fn take_along(&self, connections: &[Arc<dyn Driven>]) {
+    fn flush_deferred(&self, connections: &[Arc<dyn Driven>]) {
         if self.deferred.load(Ordering::Relaxed) && self.deferred.swap(false, Ordering::Relaxed) {
-            connections.iter().for_each(|connection| connection.take_along());
+            connections.iter().for_each(|connection| connection.flush_deferred());
         }
     }
 }
@@ -516,14 +516,14 @@ mod tests {
     #[test]
     fn completions_come_out_in_order_and_a_full_queue_refuses() {
         let cq = Cq::new(2, None).unwrap();
-        let slots = Arc::new(Slots::new(1, None));
-        assert!(slots.take());
-        assert!(cq.push(done(1), Some(&slots)));
+        let entries = Arc::new(SendEntries::new(1, None));
+        assert!(entries.take());
+        assert!(cq.push(done(1), Some(&entries)));
         assert!(cq.push(done(2), None));
-        assert!(!cq.push(done(3), Some(&slots)));
-        assert_eq!(slots.room(), 0);
+        assert!(!cq.push(done(3), Some(&entries)));
+        assert_eq!(entries.room(), 0);
         assert_eq!(poll_one(&cq), Some(1));
-        assert_eq!(slots.room(), 1);
+        assert_eq!(entries.room(), 1);
         assert!(cq.push(done(3), None));
         assert_eq!(poll_one(&cq), Some(2));
         assert_eq!(poll_one(&cq), Some(3));
@@ -591,7 +591,7 @@ mod tests {
 
         fn drive_deferred(&self) {}
 
-        fn take_along(&self) {}
+        fn flush_deferred(&self) {}
     }
 
     #[test]

@@ -50,12 +50,12 @@ pub(crate) const YOUNGEST: usize = 64;
 pub(crate) const MAX_OFFERS: usize = 256;
 /// Files of listeners in the directory of a user, above which those of killed processes are looked for.
 pub(crate) const RENDEZVOUS_FILES: usize = 256;
-/// Messages about incoming connections that a listener logs in an interval of [`COMPLAINTS_INTERVAL_S`]; the
+/// Messages about incoming connections that a listener logs in an interval of [`LIMITED_LOG_INTERVAL_S`]; the
 /// others are counted.
-pub(crate) const COMPLAINTS: u32 = 5;
+pub(crate) const LIMITED_LOG_LINES: u32 = 5;
 /// Seconds for which they are counted: a port that is attacked for a day takes less than a megabyte of the
 /// log.
-pub(crate) const COMPLAINTS_INTERVAL_S: u64 = 60;
+pub(crate) const LIMITED_LOG_INTERVAL_S: u64 = 60;
 /// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
 /// How often, while a silent host is not yet taken for lost, the engine asks what the kernel has heard of it.

@@ -212,7 +212,7 @@ mod tests {
 
         fn drive_deferred(&self) {}
 
-        fn take_along(&self) {}
+        fn flush_deferred(&self) {}
     }
 
     #[test]

@@ -99,7 +99,7 @@ mod tests {
 
         fn drive_deferred(&self) {}
 
-        fn take_along(&self) {}
+        fn flush_deferred(&self) {}
 
         fn outstanding(&self, _cq: usize) -> Outstanding {
             self.0

@@ -49,14 +49,14 @@ impl Access {
 /// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its
 /// protection domain, windows of type 2 for its number, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Party {
+pub struct Accessor {
     /// The number of its protection domain.
     pub pd: u32,
     /// Its number.
     pub qp: u32,
 }
 
-impl From<u32> for Party {
+impl From<u32> for Accessor {
     /// Somebody in a protection domain, who is no queue pair.
     fn from(pd: u32) -> Self {
         Self { pd, qp: 0 }
@@ -81,7 +81,7 @@ pub struct Bind {
 /// A region as a peer must know it to access it by itself: for these rights, `len` bytes from the address
 /// `start` on, which are in the memory of the owner at that address plus `delta`, modulo 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lent {
+pub struct Exported {
     /// The STag of the region.
     pub stag: u32,
     /// Remote rights.
@@ -94,8 +94,9 @@ pub struct Lent {
     pub delta: u64,
 }
 
-impl Lent {
-    /// The address in the memory of the owner, if the access is within what is lent. Any values are possible.
+impl Exported {
+    /// The address in the memory of the owner, if the access is within what is exported. Any values are
+    /// possible.
     pub fn find(&self, access: Access) -> Option<u64> {
         let end = access.addr.checked_add(access.len as u64)?;
         let permitted = self.stag == access.stag && self.rights & access.rights == access.rights;
@@ -146,16 +147,17 @@ mod tests {
 
     #[test]
     fn what_is_lent_is_found_within_its_bounds_only() {
-        let lent = Lent { stag: 7, rights: REMOTE_READ, start: 100, len: 50, delta: 1u64.wrapping_neg() };
+        let exported =
+            Exported { stag: 7, rights: REMOTE_READ, start: 100, len: 50, delta: 1u64.wrapping_neg() };
         let at = |addr, len| Access { stag: 7, addr, len, rights: REMOTE_READ };
-        assert_eq!(lent.find(at(100, 50)), Some(99));
-        assert_eq!(lent.find(at(149, 1)), Some(148));
-        assert_eq!(lent.find(at(99, 2)), None);
-        assert_eq!(lent.find(at(100, 51)), None);
-        assert_eq!(lent.find(at(u64::MAX, 2)), None);
-        assert_eq!(lent.find(Access { stag: 8, ..at(100, 1) }), None);
-        assert_eq!(lent.find(Access { rights: REMOTE_WRITE, ..at(100, 1) }), None);
-        let nonsense = Lent { start: u64::MAX, len: u64::MAX, ..lent };
+        assert_eq!(exported.find(at(100, 50)), Some(99));
+        assert_eq!(exported.find(at(149, 1)), Some(148));
+        assert_eq!(exported.find(at(99, 2)), None);
+        assert_eq!(exported.find(at(100, 51)), None);
+        assert_eq!(exported.find(at(u64::MAX, 2)), None);
+        assert_eq!(exported.find(Access { stag: 8, ..at(100, 1) }), None);
+        assert_eq!(exported.find(Access { rights: REMOTE_WRITE, ..at(100, 1) }), None);
+        let nonsense = Exported { start: u64::MAX, len: u64::MAX, ..exported };
         assert_eq!(nonsense.find(at(u64::MAX, 0)), None);
     }
 }

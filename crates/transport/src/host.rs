@@ -73,7 +73,7 @@ pub trait Host {
     /// sends meanwhile is thrown away; `None`: at once.
     fn close(&mut self, last: Option<&[u8]>);
 
-    /// Copies bytes between memory of the peer and memory of this side, at once and past the link: for RDMA
+    /// Copies bytes between memory of the peer and memory of this side, at once, as direct copies: for RDMA
     /// Writes from `local` to `remote`, for RDMA Reads the other way, as the rights of `remote` say, which
     /// are the same for all of it, as is the STag. The two lists are of one length in bytes, and are gone
     /// through in order. Gives how many bytes were copied, from the first one on; 0: the link is the way, and

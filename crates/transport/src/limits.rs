@@ -16,11 +16,11 @@ pub const MAX_READS: u16 = 128;
 /// Seconds after the MPA Reply within which the initiator must send its first FPDU.
 pub const FIRST_FPDU_TIMEOUT_S: u64 = 10;
 /// Milliseconds after which an initiator that has received nothing sends an empty RDMA Write. The interval
-/// then doubles, for [`KNOCKS`] messages in total. A responder in the kernel is ready for FPDUs by the first
+/// then doubles, for [`PROBES`] messages in total. A responder in the kernel is ready for FPDUs by the first
 /// or second of them, on a busy machine later.
-pub const FIRST_KNOCK_MS: u64 = 10;
+pub const FIRST_PROBE_MS: u64 = 10;
 /// With this number, the last one is sent after 10 s.
-pub const KNOCKS: u32 = 10;
+pub const PROBES: u32 = 10;
 /// Bytes that an initiator sends until it has received something or sent such an empty message: half of what
 /// the socket of a new TCP connection buffers while nobody reads it.
 pub const UNHEARD_BYTES: usize = 32 * 1024;

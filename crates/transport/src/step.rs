@@ -36,13 +36,13 @@ pub struct Budget {
     pub receive: Quota,
 }
 
-/// Bytes, and DDP segments or requests that are carried out past the link: a small one takes as long as
+/// Bytes, and DDP segments or requests that are carried out by direct copy: a small one takes as long as
 /// thousands of bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quota {
     /// Bytes of the link and of transfers past it.
     pub bytes: usize,
-    /// DDP segments, and requests that are carried out past the link.
+    /// DDP segments, and requests that are carried out by direct copy.
     pub operations: usize,
 }
 

@@ -312,7 +312,7 @@ impl SendWr {
         matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
     }
 
-    /// Whether the host may carry it out itself, past the link.
+    /// Whether the host may carry it out itself, by direct copy.
     pub fn transferable(&self) -> bool {
         // How librpma posts an atomic write: it must be one store, which a copy does not promise.
         let is_store = self.fence && self.len == 8;

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::exchange::Responder;
-use super::guests::{Pending, Place};
 use super::listen::Listener;
 use super::offers::Offer;
+use super::pending::{Pending, Place};
 use super::{addr, negotiate, send_reply};
 use crate::faults::{self, Event, Fault};
 use crate::limits::REQUEST_TIMEOUT_S;
@@ -181,7 +181,7 @@ impl Incoming {
             Err(why) => {
                 // Closed behind the message: a peer that sees the end can rely on it.
                 if let Some(_closed) = self.take_stalled() {
-                    self.listener.complain(format_args!("incoming connection closed: {why}"));
+                    self.listener.log_limited(format_args!("incoming connection closed: {why}"));
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Incoming {
     fn requested(self: &Arc<Self>, frame: Frame, private_data: &[u8]) {
         if frame.markers {
             let Some(state) = self.take_stalled() else { return };
-            self.listener.complain(format_args!(
+            self.listener.log_limited(format_args!(
                 "connect request rejected: the peer requires MPA markers, which are not supported"
             ));
             send_reply(&state.socket, &negotiate::rejection(&frame), &[]);
@@ -249,7 +249,7 @@ impl Source for Incoming {
 
     fn timeout(self: Arc<Self>) {
         if let Some(_closed) = self.take_stalled() {
-            self.listener.complain(format_args!(
+            self.listener.log_limited(format_args!(
                 "incoming connection closed: no MPA Request within {REQUEST_TIMEOUT_S} s"
             ));
         }

@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::addr;
-use super::complaints::Complaints;
 use super::event::Event;
-use super::guests::{Guests, Host, Limits, Waiting};
 use super::id::Id;
 use super::incoming::{Incoming, Unfetched};
+use super::limited_log::LimitedLog;
 use super::offers::{Offer, Offers};
 use super::options::Options;
+use super::pending::{Guests, Host, Limits, Waiting};
 use crate::limits::{BACKLOG, YOUNGEST};
 use crate::progress::engine::{Engine, Source};
 use crate::socket::Socket;
@@ -41,8 +41,8 @@ pub(crate) struct Listener {
     offers: Mutex<Option<Arc<Offers>>>,
     pub(super) engine: Arc<Engine>,
     token: u64,
-    guests: Arc<Guests>,
-    complaints: Arc<Complaints>,
+    pending: Arc<Guests>,
+    limited_log: Arc<LimitedLog>,
     /// The engine does not watch the socket.
     rests: AtomicBool,
     /// The connections that were accepted last and have not sent their request yet, oldest first.
@@ -66,8 +66,8 @@ impl Listener {
             engine,
             socket: Mutex::new(Some(socket)),
             offers: Mutex::new(offers),
-            guests: Guests::get(),
-            complaints: Arc::default(),
+            pending: Guests::get(),
+            limited_log: Arc::default(),
             rests: AtomicBool::new(false),
             youngest: Mutex::default(),
         });
@@ -85,7 +85,7 @@ impl Listener {
         if let Some(socket) = socket {
             self.engine.remove(self.token, socket.as_raw_fd());
         }
-        self.guests.dismiss_all(self.token);
+        self.pending.dismiss_all(self.token);
     }
 
     /// The shared memory that was offered for a connection, whose MPA Request is there.
@@ -121,8 +121,8 @@ impl Listener {
     }
 
     /// Logs what strangers have done, if it is not too much.
-    pub(super) fn complain(&self, what: Arguments<'_>) {
-        self.complaints.warn(&self.engine, what);
+    pub(super) fn log_limited(&self, what: Arguments<'_>) {
+        self.limited_log.warn(&self.engine, what);
     }
 
     /// Notes a connection whose request is still to come.
@@ -141,7 +141,7 @@ impl Listener {
 
     /// Accepts a connection; false if there is none, or no room for one.
     fn accept(self: &Arc<Self>, limits: Limits) -> bool {
-        if !self.guests.has_room(self.token, self, limits) {
+        if !self.pending.has_room(self.token, self, limits) {
             self.rest();
             return false;
         }
@@ -153,10 +153,10 @@ impl Listener {
             Ok(socket) => self.begin(socket, limits),
             Err(libc::ECONNABORTED | libc::EINTR) => {}
             Err(libc::EAGAIN) => return false,
-            Err(libc::EMFILE | libc::ENFILE) if self.guests.dismiss_one() => {}
+            Err(libc::EMFILE | libc::ENFILE) if self.pending.dismiss_one() => {}
             Err(e) => {
                 let text = std::io::Error::from_raw_os_error(e);
-                self.complain(format_args!("cannot accept a connection, will retry: {text}"));
+                self.log_limited(format_args!("cannot accept a connection, will retry: {text}"));
                 self.rest();
                 return false;
             }
@@ -166,28 +166,28 @@ impl Listener {
 
     fn begin(self: &Arc<Self>, socket: Socket, limits: Limits) {
         if reserve::ready().is_err() {
-            self.complain(format_args!("incoming connection closed: out of memory"));
+            self.log_limited(format_args!("incoming connection closed: out of memory"));
             return;
         }
         // Fails if the peer has gone.
         let Ok(peer) = addr::peer(&socket) else { return };
         let host = Host::of(peer.ip());
-        let Some((place, dismissed)) = self.guests.admit(self.token, host, limits) else {
-            self.complain(format_args!(
+        let Some((place, dismissed)) = self.pending.admit(self.token, host, limits) else {
+            self.log_limited(format_args!(
                 "the program has not fetched the connect requests of {}: refusing another one",
                 peer.ip()
             ));
             return;
         };
         if dismissed > 0 {
-            self.complain(format_args!(
+            self.log_limited(format_args!(
                 "too many connections have not sent their MPA Request: the oldest one is closed"
             ));
         }
         Incoming::start(self, socket, peer, place);
         if self.is_closed() {
             // It may have come too late to be found there.
-            self.guests.dismiss_all(self.token);
+            self.pending.dismiss_all(self.token);
         }
     }
 
@@ -196,7 +196,7 @@ impl Listener {
         let Some(id) = self.id.upgrade() else { return };
         // These are the only events of which there may be many.
         if id.state().channel.as_ref().is_some_and(|channel| !channel.make_room()) {
-            self.complain(format_args!("incoming connection closed: out of memory"));
+            self.log_limited(format_args!("incoming connection closed: out of memory"));
             return;
         }
         let depth = |d: u16| u8::try_from(d).unwrap_or(u8::MAX);

@@ -4,17 +4,17 @@
 pub(crate) mod addr;
 pub(crate) mod binding;
 pub(crate) mod calls;
-mod complaints;
 pub(crate) mod connect;
 pub(crate) mod event;
 mod exchange;
-mod guests;
 pub(crate) mod id;
 pub(crate) mod incoming;
+mod limited_log;
 pub(crate) mod listen;
 pub(crate) mod negotiate;
 pub(crate) mod offers;
 pub(crate) mod options;
+mod pending;
 mod phase;
 #[cfg(test)]
 mod sim;

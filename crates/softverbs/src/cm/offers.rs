@@ -114,7 +114,7 @@ fn is_affordable(fd: &impl AsRawFd) -> bool {
 /// Memory that was offered to the listener.
 pub(super) struct Offered {
     memory: Mine,
-    bell: Socket,
+    notify: Socket,
     /// The evidence of this process when the offer was sent.
     own: Evidence,
 }
@@ -143,32 +143,32 @@ impl Offered {
                 let why = std::io::Error::from_raw_os_error(e);
                 format!("cannot connect to the Unix socket of the listener: {why}")
             })
-            .and_then(|(bell, number)| Self::send_over(bell, number, socket));
+            .and_then(|(notify, number)| Self::send_over(notify, number, socket));
         sent.inspect_err(
             |why| log::info!(target: NOTICE, "connection to {peer} on this host uses TCP: {why}"),
         )
         .ok()
     }
 
-    fn send_over(bell: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
-        let listener = evidence_of_peer(&bell, number)?;
+    fn send_over(notify: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
+        let listener = evidence_of_peer(&notify, number)?;
         let memory = Mine::create().map_err(|_| "there is no memory to share")?;
         if !is_affordable(memory.file()) {
             return Err("there are few descriptors left".into());
         }
         let (number, own) = Evidence::own().map_err(|_| "there are no descriptors left")?;
-        unix::send_with(&bell, &offer(listener, number), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
+        unix::send_with(&notify, &offer(listener, number), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
             .map_err(|_| "the offer could not be sent")?;
-        Ok(Self { memory, bell, own })
+        Ok(Self { memory, notify, own })
     }
 
     /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt:
     /// nobody knows whether it has.
     pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
         let mut message = [0; 1 + evidence::LEN];
-        match sys::recv(&self.bell, &mut message) {
+        match sys::recv(&self.notify, &mut message) {
             Ok(n) if answered(&message[..n]).is_some_and(|shown| shown.was_own_since(self.own)) => {
-                Ok(Some(self.memory.share(self.bell)))
+                Ok(Some(self.memory.share(self.notify)))
             }
             Ok(0) | Err(libc::EAGAIN | libc::ECONNRESET) => {
                 log::info!(
@@ -188,7 +188,7 @@ impl Offered {
 /// Memory that the initiator of a connection has offered.
 pub(crate) struct Offer {
     memory: Socket,
-    bell: Socket,
+    notify: Socket,
     /// The descriptor that is the evidence of the initiator.
     initiator: RawFd,
 }
@@ -196,9 +196,9 @@ pub(crate) struct Offer {
 impl Offer {
     /// Takes the offer, and says so to the initiator. `None`: it is not taken.
     pub(crate) fn accept(self) -> Option<Rings> {
-        let taken = evidence_of_peer(&self.bell, self.initiator).and_then(|initiator| {
+        let taken = evidence_of_peer(&self.notify, self.initiator).and_then(|initiator| {
             let taken = Theirs::adopt(self.memory).and_then(|memory| {
-                sys::send(&self.bell, &answer(initiator))?;
+                sys::send(&self.notify, &answer(initiator))?;
                 Ok(memory)
             });
             taken.map_err(|e| {
@@ -209,7 +209,7 @@ impl Offer {
         taken
             .inspect_err(|why| log::info!(target: NOTICE, "a connection on this host uses TCP: {why}"))
             .ok()
-            .map(|memory| memory.share(self.bell))
+            .map(|memory| memory.share(self.notify))
     }
 }
 
@@ -295,7 +295,7 @@ impl Offers {
 }
 
 /// Reads the offer from a Unix socket: it is one message.
-fn read(bell: Socket, since: Instant) -> Read {
+fn read(notify: Socket, since: Instant) -> Read {
     // Before `undivided`: it may have to create a descriptor itself.
     let own = match Evidence::own() {
         Ok((_, own)) => own,
@@ -308,7 +308,7 @@ fn read(bell: Socket, since: Instant) -> Read {
     // Its TCP socket is closed before a fork could copy it.
     let received = fork::undivided(|| {
         let mut bytes = [0; OFFER_LEN + 1];
-        let (n, fds) = unix::receive_with(&bell, &mut bytes)?;
+        let (n, fds) = unix::receive_with(&notify, &mut bytes)?;
         let Ok([tcp, memory]) = <[OwnedFd; 2]>::try_from(fds) else { return Err(libc::EPROTO) };
         let initiator = initiator_of(&bytes[..n], own).filter(|_| is_tcp(&tcp)).ok_or(libc::EPROTO)?;
         let (near, far) = ends(&tcp)?;
@@ -316,9 +316,9 @@ fn read(bell: Socket, since: Instant) -> Read {
     });
     match received {
         Ok((memory, initiator, ends, namespace)) => {
-            Read::Offer(Waiting { offer: Offer { memory, bell, initiator }, ends, namespace, since })
+            Read::Offer(Waiting { offer: Offer { memory, notify, initiator }, ends, namespace, since })
         }
-        Err(libc::EAGAIN) => Read::NotYet(bell),
+        Err(libc::EAGAIN) => Read::NotYet(notify),
         Err(_) => Read::Nonsense,
     }
 }

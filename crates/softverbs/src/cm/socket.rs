@@ -11,7 +11,7 @@ use transport::iwarp::wire::mpa::{self, Frame};
 
 /// Sets the options of a socket before it connects, or listens for those that it accepts: small messages are
 /// sent without delay, and on an idle connection the kernel asks the remote host whether it is there.
-/// [`crate::progress::vigil`] looks at the answers.
+/// [`crate::progress::liveness`] looks at the answers.
 pub(crate) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
     let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);

@@ -15,7 +15,7 @@ use crate::lock;
 use crate::progress::Outstanding;
 use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
-use transport::access::Party;
+use transport::access::Accessor;
 use transport::wr::SendWr;
 
 /// What an adapter would count for a send queue.
@@ -63,14 +63,14 @@ impl Adapter {
     pub(super) fn post(
         &self,
         wr: SendWr,
-        party: Party,
+        accessor: Accessor,
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         if !self.take() {
             self.report();
             return Err(wr);
         }
-        self.flight.begin(wr, party, push).inspect_err(|_| {
+        self.flight.begin(wr, accessor, push).inspect_err(|_| {
             self.held.fetch_sub(1, Ordering::Relaxed);
         })
     }

@@ -15,7 +15,7 @@ use crate::limits::{FLIGHT_BYTES, FLIGHT_STEP};
 use crate::progress::Outstanding;
 use crate::sys::Process;
 use crate::{lock, memory};
-use transport::access::{Access, Party};
+use transport::access::{Access, Accessor};
 use transport::wr::{Op, SendWr};
 
 /// A posted request.
@@ -24,7 +24,7 @@ struct Request {
     /// It has a completion also if it succeeds.
     signaled: bool,
     memory: Vec<Access>,
-    party: Party,
+    accessor: Accessor,
     /// Of what it sends, when it was posted; `None`: it sends nothing of this memory, or it could not be
     /// read.
     sum: Option<u64>,
@@ -49,22 +49,22 @@ struct Requests {
 }
 
 impl Request {
-    fn of(wr: &SendWr, party: Party, process: Process) -> Self {
+    fn of(wr: &SendWr, accessor: Accessor, process: Process) -> Self {
         let memory: Vec<Access> = wr.local.parts(0, wr.len as usize, 0).collect();
         let sends =
             matches!(wr.op, Op::Write | Op::WriteWithImm | Op::Send | Op::SendWithImm | Op::SendWithInv);
-        let sum = if sends { sum_of(&memory, party, process) } else { None };
-        Self { wr_id: wr.wr_id, signaled: wr.signaled, memory, party, sum }
+        let sum = if sends { sum_of(&memory, accessor, process) } else { None };
+        Self { wr_id: wr.wr_id, signaled: wr.signaled, memory, accessor, sum }
     }
 
     fn has_changed(&self, process: Process) -> bool {
         // Memory that is gone now is a matter of its region.
-        self.sum.is_some_and(|sum| sum_of(&self.memory, self.party, process).is_some_and(|now| now != sum))
+        self.sum.is_some_and(|sum| sum_of(&self.memory, self.accessor, process).is_some_and(|now| now != sum))
     }
 }
 
 /// A sum of the first [`FLIGHT_BYTES`] of these ranges.
-fn sum_of(memory: &[Access], party: Party, process: Process) -> Option<u64> {
+fn sum_of(memory: &[Access], accessor: Accessor, process: Process) -> Option<u64> {
     if memory.is_empty() {
         return None;
     }
@@ -76,7 +76,7 @@ fn sum_of(memory: &[Access], party: Party, process: Process) -> Option<u64> {
         while done < range.len && left > 0 {
             let len = FLIGHT_STEP.min(range.len - done).min(left);
             let part = Access { addr: range.addr.wrapping_add(done as u64), len, ..*range };
-            memory::fetch(process, part, party, &mut bytes[..len]).ok()?;
+            memory::fetch(process, part, accessor, &mut bytes[..len]).ok()?;
             hasher.write(&bytes[..len]);
             done += len;
             left -= len;
@@ -96,11 +96,11 @@ impl Flight {
     pub(super) fn begin(
         &self,
         wr: SendWr,
-        party: Party,
+        accessor: Accessor,
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         let mut requests = lock(&self.requests);
-        let request = Request::of(&wr, party, self.process);
+        let request = Request::of(&wr, accessor, self.process);
         push(wr)?;
         if requests.known.len() >= requests.most {
             // More than the queue has places: the program is only warned of that. The oldest ones are over in
@@ -178,7 +178,7 @@ mod tests {
         stag: u32,
     }
 
-    const PARTY: Party = Party { pd: 77, qp: 1 };
+    const PARTY: Accessor = Accessor { pd: 77, qp: 1 };
     const NEVER_FULL: fn(SendWr) -> Result<(), SendWr> = |_| Ok(());
 
     impl Memory {

@@ -33,7 +33,7 @@ use crate::sys::Errno;
 use adapter::Adapter;
 use fault_queue::FaultQueue;
 use rnr::Rnr;
-use transport::access::Party;
+use transport::access::Accessor;
 use transport::wr::SendWr;
 
 pub(crate) use host::{Exposed, Instrumented, Queue};
@@ -111,7 +111,7 @@ impl Instruments {
     pub(crate) fn post(
         &self,
         wr: SendWr,
-        party: Party,
+        accessor: Accessor,
         denied: bool,
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
@@ -122,7 +122,7 @@ impl Instruments {
         };
         match &self.adapter {
             None => push(wr),
-            Some(adapter) => adapter.post(wr, party, push),
+            Some(adapter) => adapter.post(wr, accessor, push),
         }
     }
 

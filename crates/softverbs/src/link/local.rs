@@ -6,23 +6,23 @@
 //! follows all that was put into the ring. So an end that closes sends its last words over TCP, whether the
 //! ring has room or not, and what a peer that was killed has put into the ring before is delivered. The
 //! engine watches the socket, and nobody else needs to: nothing arrives there before the end. Nobody asks
-//! whether the host of the peer is still there ([`crate::progress::vigil`]), as it is this one.
+//! whether the host of the peer is still there ([`crate::progress::liveness`]), as it is this one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::direct::{self, DirectCopy, MOST};
 use super::linger;
-use super::past::{self, MOST, Past};
 use super::ring::Rings;
 use super::shared::{SIZE, Shared};
 use super::tcp::{MAX_PARTS, Pieces, gather, link_error};
 use crate::memory::{self, Grant};
 use crate::progress::engine::{Engine, Source};
-use crate::progress::watch::{Ringed, Watch};
+use crate::progress::watch::{PeerNotify, Watch};
 use crate::progress::{By, Driven};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use transport::access::{Access, Party, Unreachable};
+use transport::access::{Access, Accessor, Unreachable};
 use transport::host::{LinkError, Part};
 use transport::step::reason;
 
@@ -35,7 +35,7 @@ pub(crate) struct Mine(Shared);
 impl Mine {
     pub(crate) fn create() -> Result<Self, Errno> {
         let shared = Shared::create()?;
-        past::proof().inspect(|proof| shared.show(0, *proof));
+        direct::proof().inspect(|proof| shared.show(0, *proof));
         Ok(Self(shared))
     }
 
@@ -44,9 +44,9 @@ impl Mine {
         self.0.file()
     }
 
-    /// The peer has taken it: `bell` is connected with it.
-    pub(crate) fn share(self, bell: Socket) -> Rings {
-        Rings::new(self.0, bell, true)
+    /// The peer has taken it; `notify` is the socket to it.
+    pub(crate) fn share(self, notify: Socket) -> Rings {
+        Rings::new(self.0, notify, true)
     }
 }
 
@@ -57,13 +57,13 @@ impl Theirs {
     /// EINVAL if it is not such memory.
     pub(crate) fn adopt(file: Socket) -> Result<Self, Errno> {
         let shared = Shared::adopt(file)?;
-        past::proof().inspect(|proof| shared.show(1, *proof));
+        direct::proof().inspect(|proof| shared.show(1, *proof));
         Ok(Self(shared))
     }
 
     /// As [`Mine::share`].
-    pub(crate) fn share(self, bell: Socket) -> Rings {
-        Rings::new(self.0, bell, false)
+    pub(crate) fn share(self, notify: Socket) -> Rings {
+        Rings::new(self.0, notify, false)
     }
 }
 
@@ -91,43 +91,43 @@ pub(crate) struct Local {
     watch: Arc<Watch>,
     engine: Arc<Engine>,
     /// The queue pair.
-    party: Party,
+    accessor: Accessor,
     grants: Vec<Grant>,
-    past: Option<Past>,
+    direct: Option<DirectCopy>,
     /// The part of the ring, from its beginning, the pages of which were written to.
     written: usize,
 }
 
 impl Local {
-    /// Adds the bell of `rings` to `watch`, and the socket to the engine.
+    /// Adds the notify socket of `rings` to `watch`, and the TCP socket to the engine.
     pub(super) fn open(
         socket: Socket,
         rings: Rings,
         watch: Arc<Watch>,
         engine: Arc<Engine>,
-        party: Party,
+        accessor: Accessor,
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         let rings = Arc::new(rings);
         let end = Arc::new(End { connection: Arc::downgrade(&connection), has_come: AtomicBool::new(false) });
-        let token = watch.add_ring(rings.bell(), rings.clone(), connection)?;
+        let token = watch.add_ring(rings.notify_socket(), rings.clone(), connection)?;
         let end_token = engine.token();
         engine
             .add(end_token, socket.as_raw_fd(), END, end.clone())
-            .inspect_err(|_| watch.remove_ring(rings.bell(), token))?;
+            .inspect_err(|_| watch.remove_ring(rings.notify_socket(), token))?;
         let grants = Vec::with_capacity(MAX_PARTS);
-        let past = Past::open(&rings);
-        Ok(Self { socket, end, end_token, rings, token, watch, engine, party, grants, past, written: 0 })
+        let direct = DirectCopy::open(&rings);
+        Ok(Self { socket, end, end_token, rings, token, watch, engine, accessor, grants, direct, written: 0 })
     }
 
-    pub(super) fn ringed(&self) -> Weak<dyn Ringed> {
-        let rings: Arc<dyn Ringed> = self.rings.clone();
+    pub(super) fn peer_notify(&self) -> Weak<dyn PeerNotify> {
+        let rings: Arc<dyn PeerNotify> = self.rings.clone();
         Arc::downgrade(&rings)
     }
 
-    fn is_told(&self) -> bool {
-        self.watch.is_told()
+    fn notify_requested(&self) -> bool {
+        self.watch.notify_requested()
     }
 
     /// Puts as much of `parts` into the ring as there is room for.
@@ -135,7 +135,7 @@ impl Local {
         if self.rings.is_left_behind() {
             return Err(LinkError::Broken(libc::ENOTCONN));
         }
-        let room = self.rings.room(|| self.is_told()).map_err(LinkError::Broken)?;
+        let room = self.rings.room(|| self.notify_requested()).map_err(LinkError::Broken)?;
         if room == 0 {
             return Err(LinkError::Blocked);
         }
@@ -157,7 +157,7 @@ impl Local {
             }
         }
         let mut pieces = Pieces::new();
-        gather(&mut pieces, parts, self.party, &mut self.grants)?;
+        gather(&mut pieces, parts, self.accessor, &mut self.grants)?;
         let mut room = Shared::contiguous(at, room);
         let mut used = 0;
         for piece in &mut pieces {
@@ -183,7 +183,7 @@ impl Local {
         }
         // Before the look at the ring: what the peer has put there before its end is then seen.
         let ended = self.end.has_come.load(Ordering::Acquire);
-        match self.rings.available(wanted, || self.is_told()) {
+        match self.rings.available(wanted, || self.notify_requested()) {
             Err(e) => Err(LinkError::Broken(e)),
             Ok(0) if ended => Ok(0),
             Ok(0) => Err(LinkError::Blocked),
@@ -206,7 +206,7 @@ impl Local {
     /// As [`Local::receive`], but first into registered memory, then into `rest`.
     pub(super) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
         let n = self.look(to.len + rest.len())?;
-        let grant = memory::acquire(to, self.party)
+        let grant = memory::acquire(to, self.accessor)
             .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
         if n == 0 {
             // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
@@ -236,21 +236,21 @@ impl Local {
     }
 
     pub(super) fn transfers(&self) -> bool {
-        self.past.is_some()
+        self.direct.is_some()
     }
 
-    /// Copies between the memory of the peer and `local`, past the rings, and gives how many bytes.
+    /// Makes a direct copy between the memory of the peer and `local`; returns how many bytes were copied.
     pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        let Some(past) = &self.past else { return 0 };
+        let Some(direct) = &self.direct else { return 0 };
         let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
         let len = remote.iter().map(|access| access.len).sum::<usize>().min(MOST);
-        if !is_up || !remote.first().is_some_and(|first| past.is_open_for(*first)) {
+        if !is_up || !remote.first().is_some_and(|first| direct.is_open_for(*first)) {
             return 0;
         }
         let mut pieces = Pieces::new();
         // The place of what the call itself needs.
         pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
-        if gather(&mut pieces, local, self.party, &mut self.grants).is_err() {
+        if gather(&mut pieces, local, self.accessor, &mut self.grants).is_err() {
             return 0;
         }
         let (mut left, mut used) = (len, 1);
@@ -264,27 +264,27 @@ impl Local {
         }
         // SAFETY: `grants` are those for the pieces but the first one, and are held until the call has
         // returned; if it is a read, the connection has asked for the right to write to them.
-        let copied = if left == 0 { unsafe { past.copy(&mut pieces[..used], remote, len) } } else { 0 };
+        let copied = if left == 0 { unsafe { direct.copy(&mut pieces[..used], remote, len) } } else { 0 };
         self.grants.clear();
         copied
     }
 
-    /// Whether the peer has lent what this accesses.
+    /// Whether the peer exports a key for this access.
     pub(super) fn may_transfer(&self, remote: Access) -> bool {
-        self.past.as_ref().is_some_and(|past| past.is_lent(remote))
+        self.direct.as_ref().is_some_and(|direct| direct.is_exported(remote))
     }
 
     /// All that was received has been acted on.
     pub(super) fn acted(&mut self) {
-        if self.past.is_some() {
+        if self.direct.is_some() {
             self.rings.acted();
         }
     }
 
     /// The peer has made an access that was granted.
     pub(super) fn granted(&mut self, access: Access, grant: &Grant) {
-        if let Some(past) = &mut self.past {
-            past.lend(access, grant);
+        if let Some(direct) = &mut self.direct {
+            direct.export(access, grant);
         }
     }
 
@@ -296,11 +296,11 @@ impl Local {
     /// immediately.
     pub(super) fn close(self, last: Option<&[u8]>) {
         use std::os::fd::AsRawFd;
-        let Self { socket, end_token, rings, token, watch, engine, past, .. } = self;
-        if let Some(past) = past {
-            past.close();
+        let Self { socket, end_token, rings, token, watch, engine, direct, .. } = self;
+        if let Some(direct) = direct {
+            direct.close();
         }
-        watch.remove_ring(rings.bell(), token);
+        watch.remove_ring(rings.notify_socket(), token);
         engine.remove(end_token, socket.as_raw_fd());
         if let Some(last) = last {
             linger::start(&engine, socket, last);

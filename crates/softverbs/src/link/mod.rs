@@ -2,9 +2,9 @@
 //! The transport of a connection: a TCP socket, or, if both ends are on one host, memory that they share
 //! beside it.
 
+mod direct;
 mod linger;
 mod local;
-mod past;
 mod process;
 mod ring;
 mod shared;
@@ -15,14 +15,14 @@ use std::sync::{Arc, Weak};
 use crate::memory::Grant;
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
-use crate::progress::watch::{Ringed, Watch};
+use crate::progress::watch::{PeerNotify, Watch};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use local::Local;
 pub(crate) use local::{Mine, Theirs};
 pub(crate) use ring::Rings;
 use tcp::Tcp;
-use transport::access::{Access, Party};
+use transport::access::{Access, Accessor};
 use transport::host::{LinkError, Part};
 
 /// The link of a connection.
@@ -41,20 +41,20 @@ impl Link {
         rings: Option<Rings>,
         watch: Arc<Watch>,
         engine: Arc<Engine>,
-        party: Party,
+        accessor: Accessor,
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
         match rings {
-            None => Tcp::open(socket, watch, engine, party, connection).map(Self::Tcp),
-            Some(rings) => Local::open(socket, rings, watch, engine, party, connection).map(Self::Local),
+            None => Tcp::open(socket, watch, engine, accessor, connection).map(Self::Tcp),
+            Some(rings) => Local::open(socket, rings, watch, engine, accessor, connection).map(Self::Local),
         }
     }
 
     /// The memory that the peer sends through, in which one can see whether there is anything to receive.
-    pub(crate) fn ringed(&self) -> Option<Weak<dyn Ringed>> {
+    pub(crate) fn peer_notify(&self) -> Option<Weak<dyn PeerNotify>> {
         match self {
             Self::Tcp(_) => None,
-            Self::Local(local) => Some(local.ringed()),
+            Self::Local(local) => Some(local.peer_notify()),
         }
     }
 
@@ -90,7 +90,7 @@ impl Link {
         }
     }
 
-    /// Carries out writes or reads past the link ([`transport::host::Host::transfer`]).
+    /// Carries out writes or reads as direct copies ([`transport::host::Host::transfer`]).
     pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         match self {
             Self::Tcp(_) => 0,

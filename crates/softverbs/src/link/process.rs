@@ -172,7 +172,7 @@ impl Peer {
     ///
     /// # Safety
     ///
-    /// The peer may be this process. Then it must have lent the ranges, and not take them back before the
+    /// The peer may be this process. Then it must have exported the ranges, and not revoke them before the
     /// call has returned.
     pub(super) unsafe fn write(&self, local: &mut [libc::iovec], to: &mut Ranges) -> Result<usize, Errno> {
         let mut byte = 0u8;

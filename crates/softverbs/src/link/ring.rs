@@ -6,15 +6,15 @@
 //! looked at, and a peer that has put more than fits, or taken more than there was, has broken the
 //! connection.
 //!
-//! Nobody makes a system call while both ends look. An end that leaves it to the kernel to tell it, first
-//! says so in a word ([`Doorbell`]), then looks once more; the other one sees the word after it has published
-//! its position, and rings: it sends a byte on the Unix socket between them. That never blocks. The byte says
-//! nothing of what it is for, so whoever is told of one must afterwards look at both rings.
+//! Neither end makes a system call while both poll. An end that stops polling first requests a notification
+//! in a word ([`Wakeup`]), then looks once more; the other end reads the word after it has published its
+//! position, and notifies: it sends a byte on the Unix socket between them. That never blocks. The byte
+//! carries no information, so a thread that finds one must look at both rings.
 //!
-//! The kernel tells of each byte once (EPOLLET), whether those before it were read or not. So bytes are read
-//! only when there may be many, which saves a system call for most: as each request for the bell brings one
-//! at most, the requests are counted. A socket that is full then has a byte that this end has not been told
-//! of yet.
+//! The kernel reports each byte once (EPOLLET), whether those before it were read or not. So bytes are read
+//! only when there may be many, which saves a system call for most: as each request brings one notification
+//! at most, the requests are counted. A socket that is full has a byte that the kernel has not reported to
+//! this end yet.
 //!
 //! A writer that finds the ring empty begins at its first byte again, so a connection whose reader keeps up
 //! uses the first pages only: they stay in the caches, and the others need no memory.
@@ -27,56 +27,56 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::past::MOST;
-use super::shared::{LOANS, SIZE, Shared, Words};
+use super::direct::MOST;
+use super::shared::{EXPORTED_KEYS, SIZE, Shared, Words};
 use crate::policy::settle::{PATIENCE, Settling};
-use crate::progress::doorbell::Doorbell;
-use crate::progress::lending::Ledger;
-use crate::progress::watch::Ringed;
+use crate::progress::export::Ledger;
+use crate::progress::wakeup::Wakeup;
+use crate::progress::watch::PeerNotify;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use transport::access::{Access, Lent};
+use transport::access::{Access, Exported};
 
 /// What a writer waits for, once it has found the ring full.
 const ROOM: usize = SIZE / 4;
 /// From here on an empty ring begins anew.
 const FAR: u64 = 16 * 1024;
-/// Bytes that may be left in the socket of the bell, far fewer than fill it: the kernel counts some 800 bytes
+/// Bytes that may be left in the notify socket, far fewer than fill it: the kernel counts some 800 bytes
 /// for each, of 200 KiB.
 const UNREAD: u32 = 32;
-/// What a peer is told to have done that says more than the ring holds.
+/// The error of a peer that claims more than the ring holds.
 const NONSENSE: Errno = libc::EPROTO;
 
-/// Both rings, and the bell. The positions are changed only by the holder of the connection's turn.
+/// Both rings, and the notify socket. The positions are changed only by the holder of the connection's turn.
 pub(crate) struct Rings {
     pub(super) shared: Shared,
-    bell: Socket,
-    /// How often the peer was asked to ring since the bytes of the bell were read.
+    notify: Socket,
+    /// Notifications that were requested since the bytes of the notify socket were read.
     asked: AtomicU32,
     /// The number of the ring that is read; the other one is written to.
     reads: usize,
     taken: AtomicU64,
-    /// Bytes that were acted on, as the peer was told.
+    /// Bytes that were acted on, as published to the peer.
     acted: AtomicU64,
     put: AtomicU64,
     /// Where the two rings have begun last.
     read_base: AtomicU64,
     put_base: AtomicU64,
-    /// What the peer had taken when it was looked at last.
+    /// The bytes that the peer had taken at the last look.
     taken_by_peer: AtomicU64,
     /// The ring that is written to is full, and has not had [`ROOM`] since.
     full: AtomicBool,
-    /// This end copies past the rings with the keys that it is lent.
+    /// This end makes direct copies with the keys that the peer exports.
     borrows: AtomicBool,
     settling: Settling,
 }
 
 impl Rings {
-    /// `bell` is connected with the peer. `initiator`: whether this end has asked for the connection.
-    pub(super) fn new(shared: Shared, bell: Socket, initiator: bool) -> Self {
+    /// `notify` is connected with the peer. `initiator`: whether this end has asked for the connection.
+    pub(super) fn new(shared: Shared, notify: Socket, initiator: bool) -> Self {
         Self {
             shared,
-            bell,
+            notify,
             asked: AtomicU32::new(0),
             reads: usize::from(initiator),
             taken: AtomicU64::new(0),
@@ -91,8 +91,8 @@ impl Rings {
         }
     }
 
-    pub(super) fn bell(&self) -> &OwnedFd {
-        &self.bell
+    pub(super) fn notify_socket(&self) -> &OwnedFd {
+        &self.notify
     }
 
     /// A fork has left the memory behind, in the parent.
@@ -118,16 +118,16 @@ impl Rings {
         (1 - self.reads, self.put.load(Ordering::Relaxed).wrapping_sub(self.put_base.load(Ordering::Relaxed)))
     }
 
-    /// Asks the peer to ring, with one of the words that say so.
-    fn ask(&self, word: &Doorbell) {
+    /// Requests a notification in one of the words for that.
+    fn ask(&self, word: &Wakeup) {
         self.asked.fetch_add(1, Ordering::Relaxed);
         word.about_to_sleep();
     }
 
-    /// Wakes the peer. ENOMEM and the like: it sleeps on, and does not know of what was done for it.
-    fn ring_bell(&self) -> Result<(), Errno> {
-        match sys::send(&self.bell, &[1]) {
-            // The peer has not been told of earlier ones yet; or it has gone, which TCP says.
+    /// Notifies the peer. On an error (ENOMEM and others) it sleeps on.
+    fn notify_peer(&self) -> Result<(), Errno> {
+        match sys::send(&self.notify, &[1]) {
+            // The peer has unread notifications; or it has gone, which TCP reports.
             Ok(_) | Err(libc::EAGAIN | libc::EPIPE | libc::ECONNRESET) => Ok(()),
             Err(e) => Err(e),
         }
@@ -139,11 +139,15 @@ impl Rings {
         usize::try_from(there).ok().filter(|there| *there <= SIZE).ok_or(NONSENSE)
     }
 
-    /// How many bytes there are to take. If there are fewer than `wanted` and `is_told` says so, the peer
-    /// rings when there are more. EPROTO.
-    pub(super) fn available(&self, wanted: usize, is_told: impl FnOnce() -> bool) -> Result<usize, Errno> {
+    /// How many bytes there are to take. If there are fewer than `wanted` and `notify_requested` is true, the
+    /// peer notifies when there are more. EPROTO.
+    pub(super) fn available(
+        &self,
+        wanted: usize,
+        notify_requested: impl FnOnce() -> bool,
+    ) -> Result<usize, Errno> {
         let mut there = self.bytes_there()?;
-        if there < wanted && is_told() {
+        if there < wanted && notify_requested() {
             self.ask(self.input().reader());
             there = self.bytes_there()?;
         }
@@ -167,7 +171,7 @@ impl Rings {
         Ok(())
     }
 
-    /// So many bytes, of those that were available, have been copied. An error of [`Rings::ring_bell`] ends
+    /// So many bytes, of those that were available, have been copied. An error of [`Rings::notify_peer`] ends
     /// the connection.
     pub(super) fn took(&self, n: usize) -> Result<(), Errno> {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(n as u64);
@@ -178,7 +182,7 @@ impl Rings {
         // is for it to worry about.
         let left = words.put().load(Ordering::Relaxed).wrapping_sub(taken);
         if left <= (SIZE - ROOM) as u64 && words.writer().must_wake() {
-            return self.ring_bell();
+            return self.notify_peer();
         }
         Ok(())
     }
@@ -220,27 +224,27 @@ impl Rings {
         self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
     }
 
-    /// This end copies past the rings from now on.
-    pub(super) fn borrow(&self) {
+    /// This end makes direct copies from now on.
+    pub(super) fn copy_directly(&self) {
         self.borrows.store(true, Ordering::Relaxed);
     }
 
-    /// What the peer has lent with a key, or with another one that has its place. To be used it must be
-    /// looked up behind [`Hold::take`](crate::progress::lending::Hold::take).
-    pub(super) fn lent(&self, stag: u32) -> Option<Lent> {
+    /// The key that the peer exports in the entry of this key. To be used it must be
+    /// looked up after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
+    pub(super) fn exported(&self, stag: u32) -> Option<Exported> {
         let theirs = self.ends().1;
-        if !self.shared.dealings(theirs).gate().is_open() {
+        if !self.shared.export_page(theirs).gate().is_open() {
             return None;
         }
-        self.shared.loans(theirs)[Ledger::<LOANS>::place(stag)].read()
+        self.shared.exported_keys(theirs)[Ledger::<EXPORTED_KEYS>::place(stag)].read()
     }
 
-    /// Whether the peer has lent what this accesses.
-    pub(super) fn is_lent(&self, remote: Access) -> bool {
-        self.lent(remote.stag).is_some_and(|lent| lent.find(remote).is_some())
+    /// Whether the peer exports a key for this access.
+    pub(super) fn is_exported(&self, remote: Access) -> bool {
+        self.exported(remote.stag).is_some_and(|exported| exported.find(remote).is_some())
     }
 
-    /// This end and the other one, as [`Shared::dealings`] counts them.
+    /// This end and the other one, as [`Shared::export_page`] counts them.
     pub(super) fn ends(&self) -> (usize, usize) {
         (1 - self.reads, self.reads)
     }
@@ -261,9 +265,9 @@ impl Rings {
         enough
     }
 
-    /// How much may be put, 0 if nothing: then, if `is_told` says so, the peer rings when there is room.
-    /// EPROTO.
-    pub(super) fn room(&self, is_told: impl FnOnce() -> bool) -> Result<usize, Errno> {
+    /// How much may be put, 0 if nothing: then, if `notify_requested` is true, the peer notifies when there
+    /// is room. EPROTO.
+    pub(super) fn room(&self, notify_requested: impl FnOnce() -> bool) -> Result<usize, Errno> {
         if !self.full.load(Ordering::Relaxed) {
             if self.target().1 % SIZE as u64 >= FAR && self.room_there()? == SIZE {
                 let put = self.put.load(Ordering::Relaxed);
@@ -284,7 +288,7 @@ impl Rings {
         if self.has_waited_enough(room) {
             return Ok(room);
         }
-        if is_told() {
+        if notify_requested() {
             self.ask(self.output().writer());
             let room = self.room_there()?;
             if self.has_waited_enough(room) {
@@ -295,21 +299,21 @@ impl Rings {
     }
 
     /// So many bytes have been written, at most as many as there was room for. An error of
-    /// [`Rings::ring_bell`] ends the connection.
+    /// [`Rings::notify_peer`] ends the connection.
     pub(super) fn put(&self, n: usize) -> Result<(), Errno> {
         let put = self.put.load(Ordering::Relaxed).wrapping_add(n as u64);
         self.put.store(put, Ordering::Relaxed);
         let words = self.output();
         words.put().store(put, Ordering::Release);
         if words.reader().must_wake() {
-            return self.ring_bell();
+            return self.notify_peer();
         }
         Ok(())
     }
 }
 
-impl Ringed for Rings {
-    fn ask_for_bell(&self) {
+impl PeerNotify for Rings {
+    fn request_notify(&self) {
         if self.is_left_behind() {
             return;
         }
@@ -323,7 +327,7 @@ impl Ringed for Rings {
         if self.is_left_behind() {
             return false;
         }
-        // Nonsense is news, too.
+        // An invalid position is news, too.
         let readable = self.bytes_there() != Ok(0);
         let put = self.put.load(Ordering::Relaxed);
         let used = || put.wrapping_sub(self.output().taken().load(Ordering::Acquire));
@@ -338,7 +342,7 @@ impl Ringed for Rings {
         if !self.borrows.load(Ordering::Relaxed) || self.is_left_behind() || self.is_settled() {
             return;
         }
-        if self.is_lent(remote) {
+        if self.is_exported(remote) {
             self.wait_until_settled(remote.len);
         }
     }
@@ -347,10 +351,10 @@ impl Ringed for Rings {
         if self.asked.load(Ordering::Relaxed) < UNREAD {
             return;
         }
-        // Before they are read: what the peer is asked for from now on may be left unread.
+        // Before they are read: notifications that are requested from now on may be left unread.
         self.asked.store(0, Ordering::Relaxed);
         let mut bytes = [0; 64];
-        while sys::recv(&self.bell, &mut bytes) == Ok(bytes.len()) {}
+        while sys::recv(&self.notify, &mut bytes) == Ok(bytes.len()) {}
     }
 }
 

@@ -3,8 +3,8 @@
 //! mapped by both.
 //!
 //! ```text
-//! page 0     the words of ring 0 and of ring 1, and what the two ends know of one another; each on a cache line of its own
-//! pages 1, 2 the keys that the initiator lends, those of the responder
+//! page 0     the words of ring 0 and of ring 1, and the export page of each end; each on a cache line of its own
+//! pages 1, 2 the keys that the initiator exports, those of the responder
 //! then       the bytes of ring 0 (from the initiator to the responder), the bytes of ring 1
 //! ```
 //!
@@ -32,8 +32,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::process::Proof;
 use crate::cancel::whole;
 use crate::fork;
-use crate::progress::doorbell::Doorbell;
-use crate::progress::lending::{Gate, Hold, Loan};
+use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
+use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
 use crate::sys::{Errno, again, errno, page_size, without_sigxfsz};
 
@@ -44,8 +44,8 @@ pub(super) const SIZE: usize = 1 << 20;
 /// The seals of the file: its size is what it is, and stays that.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-// The words and the dealings of both ends are in the first page, and no page is smaller than this.
-const _: () = assert!(2 * (size_of::<Words>() + size_of::<Dealings>()) <= 4096);
+// The words and export pages of both ends are in the first page, and no page is smaller than this.
+const _: () = assert!(2 * (size_of::<Words>() + size_of::<ExportPage>()) <= 4096);
 
 /// Two cache lines, which some processors fetch together.
 #[repr(C, align(128))]
@@ -56,8 +56,8 @@ struct Line<T>(T);
 pub(super) struct Words {
     put: Line<[AtomicU64; 2]>,
     taken: Line<[AtomicU64; 2]>,
-    reader: Line<Doorbell>,
-    writer: Line<Doorbell>,
+    reader: Line<Wakeup>,
+    writer: Line<Wakeup>,
 }
 
 impl Words {
@@ -82,32 +82,32 @@ impl Words {
         &self.taken.0[1]
     }
 
-    /// The reader is to be woken by bytes.
-    pub(super) fn reader(&self) -> &Doorbell {
+    /// The reader requests a notification of bytes.
+    pub(super) fn reader(&self) -> &Wakeup {
         &self.reader.0
     }
 
-    /// The writer is to be woken by room.
-    pub(super) fn writer(&self) -> &Doorbell {
+    /// The writer requests a notification of room.
+    pub(super) fn writer(&self) -> &Wakeup {
         &self.writer.0
     }
 }
 
-/// Keys that an end lends at a time.
-pub(super) const LOANS: usize = 64;
+/// Keys that an end exports at a time.
+pub(super) const EXPORTED_KEYS: usize = 64;
 
-/// What an end says of itself, and with which of its keys the other end copies.
+/// The identity of an end, and which of its keys the other end copies with.
 #[repr(C)]
-pub(super) struct Dealings {
+pub(super) struct ExportPage {
     /// Two cache lines that change seldom: the address of its guard page and what is there
-    /// ([`super::process`]), and whether it lends anything.
+    /// ([`super::process`]), and whether it exports anything.
     proof: [AtomicU64; 3],
-    gate: Gate,
+    gate: ExportGate,
     /// Written to by the other end.
-    hold: Line<Hold>,
+    hold: Line<KeyInUse>,
 }
 
-impl Dealings {
+impl ExportPage {
     /// 0 and anything, if there is none.
     pub(super) fn proof(&self) -> Proof {
         let [addr, a, b] = self.proof.each_ref().map(|word| word.load(Ordering::Relaxed));
@@ -119,11 +119,11 @@ impl Dealings {
         self.proof.iter().zip([addr, a, b]).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
     }
 
-    pub(super) fn gate(&self) -> &Gate {
+    pub(super) fn gate(&self) -> &ExportGate {
         &self.gate
     }
 
-    pub(super) fn hold(&self) -> &Hold {
+    pub(super) fn hold(&self) -> &KeyInUse {
         &self.hold.0
     }
 }
@@ -270,30 +270,31 @@ impl Shared {
     }
 
     /// What concerns the keys of the initiator, 0, or of the responder, 1. As for [`Shared::words`].
-    pub(super) fn dealings(&self, end: usize) -> &Dealings {
+    pub(super) fn export_page(&self, end: usize) -> &ExportPage {
         assert!(end < 2);
         // SAFETY: they lie in the first page, behind the words, whose size is a multiple of the alignment of
         // both. Else as in `words`.
-        unsafe { &*self.start.as_ptr().add(2 * size_of::<Words>()).cast::<Dealings>().add(end) }
+        unsafe { &*self.start.as_ptr().add(2 * size_of::<Words>()).cast::<ExportPage>().add(end) }
     }
 
     /// Says who this end is: of the initiator, 0, or of the responder, 1.
     pub(super) fn show(&self, end: usize, proof: Proof) {
-        self.dealings(end).show(proof);
+        self.export_page(end).show(proof);
     }
 
-    /// Gives the page of the loans of an end memory, before anybody looks at it. ENOSPC, ENOMEM.
-    pub(super) fn prepare_loans(&self, end: usize) -> Result<(), Errno> {
+    /// Allocates the page of the keys that an end exports, before its first use. ENOSPC, ENOMEM.
+    pub(super) fn prepare_exported_keys(&self, end: usize) -> Result<(), Errno> {
         let page = page_size() as libc::off_t;
         let (fd, at) = (self.file.as_raw_fd(), page * (1 + end as libc::off_t));
         // SAFETY: fallocate takes no pointers.
         check(unsafe { again(|| libc::fallocate(fd, 0, at, page)) } as isize).map(drop)
     }
 
-    /// The keys that an end lends. It must have called [`Shared::prepare_loans`], and says so with its gate.
-    pub(super) fn loans(&self, end: usize) -> &[Loan; LOANS] {
+    /// The keys that an end exports. It must have called [`Shared::prepare_exported_keys`], which its gate
+    /// shows.
+    pub(super) fn exported_keys(&self, end: usize) -> &[ExportedKey; EXPORTED_KEYS] {
         let page = page_size() as usize;
-        assert!(end < 2 && size_of::<[Loan; LOANS]>() <= page);
+        assert!(end < 2 && size_of::<[ExportedKey; EXPORTED_KEYS]>() <= page);
         // SAFETY: page 1 or 2 of the mapping, which lives as long as `self`; a page is aligned for them, and
         // has memory. Else as in `words`.
         unsafe { &*self.start.as_ptr().add(page * (1 + end)).cast() }

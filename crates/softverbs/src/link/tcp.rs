@@ -12,11 +12,11 @@ use super::linger;
 use crate::memory::{self, Grant};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
-use crate::progress::vigil::Vigilance;
+use crate::progress::liveness::Vigilance;
 use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
-use transport::access::{Access, Party, Unreachable};
+use transport::access::{Access, Accessor, Unreachable};
 use transport::host::{LinkError, Part};
 
 /// Parts sent in one system call: those of 64 FPDUs.
@@ -30,7 +30,7 @@ pub(crate) struct Tcp {
     watch: Arc<Watch>,
     engine: Arc<Engine>,
     /// The queue pair.
-    party: Party,
+    accessor: Accessor,
     grants: Vec<Grant>,
     /// The send buffer of the socket was full; the watch reports when it has room.
     awaits_room: bool,
@@ -44,7 +44,7 @@ pub(super) type Pieces = ArrayVec<libc::iovec, MAX_PARTS>;
 pub(super) fn gather(
     pieces: &mut Pieces,
     parts: &[Part<'_>],
-    party: Party,
+    accessor: Accessor,
     grants: &mut Vec<Grant>,
 ) -> Result<(), LinkError> {
     for (i, part) in parts.iter().take(MAX_PARTS).enumerate() {
@@ -52,7 +52,7 @@ pub(super) fn gather(
             Part::Bytes(bytes) => {
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
             }
-            Part::Memory(access) => match memory::acquire(*access, party) {
+            Part::Memory(access) => match memory::acquire(*access, accessor) {
                 Ok(grant) => {
                     let iov_base = grant.addr() as *mut libc::c_void;
                     grants.push(grant);
@@ -82,19 +82,19 @@ impl Tcp {
         socket: Socket,
         watch: Arc<Watch>,
         engine: Arc<Engine>,
-        party: Party,
+        accessor: Accessor,
         connection: Arc<dyn Driven>,
     ) -> Result<Self, Errno> {
         let as_weak = Arc::downgrade(&connection);
         let token = watch.add(&socket, connection)?;
-        let vigilance = engine.vigil.begin(&engine, &socket, as_weak);
+        let vigilance = engine.liveness.begin(&engine, &socket, as_weak);
         Ok(Self {
             vigilance,
             socket,
             token,
             watch,
             engine,
-            party,
+            accessor,
             grants: Vec::with_capacity(MAX_PARTS),
             awaits_room: false,
         })
@@ -103,7 +103,7 @@ impl Tcp {
     /// Sends as much of `parts` as the socket accepts. `boundary`: bytes sent later start a new TCP segment.
     pub(crate) fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         let mut pieces = Pieces::new();
-        gather(&mut pieces, parts, self.party, &mut self.grants)?;
+        gather(&mut pieces, parts, self.accessor, &mut self.grants)?;
         let sent = sys::send_parts(&self.socket, &pieces, boundary);
         self.grants.clear();
         // One that took a part of it is full as before.
@@ -134,7 +134,7 @@ impl Tcp {
 
     /// As [`Tcp::receive`], but first into registered memory, then into `rest`.
     pub(crate) fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        let grant = memory::acquire(to, self.party)
+        let grant = memory::acquire(to, self.accessor)
             .map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
         // SAFETY: `grant` permits writing the range `to` and is held until the call has returned.
         let received = unsafe { sys::recv_into(&self.socket, grant.addr(), to.len, rest) };

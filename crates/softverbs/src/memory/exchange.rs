@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::table::acquire;
 use crate::sys;
-use transport::access::{Access, Party, Unchanged};
+use transport::access::{Access, Accessor, Unchanged};
 
 /// What eight bytes become, by what they are.
 type Change<'a> = &'a dyn Fn(u64) -> u64;
 
 /// Changes the eight bytes of an access, a number in the byte order of this host, and returns what they were.
-pub(crate) fn change(access: Access, by: impl Into<Party>, change: Change<'_>) -> Result<u64, Unchanged> {
+pub(crate) fn change(access: Access, by: impl Into<Accessor>, change: Change<'_>) -> Result<u64, Unchanged> {
     let grant = acquire(access, by).map_err(Unchanged::Denied)?;
     if access.len != 8 || grant.addr() % 8 != 0 {
         return Err(Unchanged::Misaligned);

@@ -4,11 +4,11 @@
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a
 //! remote peer, first acquires a [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a
 //! single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
-//! [`mapping`] knows which memory may be registered; [`lenders`] which peers access it by themselves.
+//! [`mapping`] knows which memory may be registered; [`exporters`] which peers access it by themselves.
 
 mod durable;
 mod exchange;
-mod lenders;
+mod exporters;
 mod mapping;
 mod place;
 mod table;
@@ -16,7 +16,7 @@ mod word;
 
 pub(crate) use durable::make_durable;
 pub(crate) use exchange::change;
-pub(crate) use lenders::{Lender, add_lender, remove_lender};
+pub(crate) use exporters::{Exporter, add_exporter, remove_exporter};
 pub(crate) use mapping::is_accessible;
 pub(crate) use place::{Batch, fetch};
 #[cfg(test)]

@@ -29,7 +29,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::table::{Grant, acquire};
 use super::word::WordStore;
 use crate::sys::{self, Errno, Process};
-use transport::access::{Access, Denied, Party, Unreachable};
+use transport::access::{Access, Accessor, Denied, Unreachable};
 use transport::limits::PLACE_BATCH;
 
 /// Whether a copy through the kernel failed because the system call is not permitted, not because of the
@@ -67,7 +67,7 @@ impl Batch {
 
     /// Adds a placement of the `access.len` bytes of the input that start at `from`. Its grant is held until
     /// the batch is executed.
-    pub(crate) fn add(&mut self, access: Access, by: impl Into<Party>, from: usize) -> Result<(), Denied> {
+    pub(crate) fn add(&mut self, access: Access, by: impl Into<Accessor>, from: usize) -> Result<(), Denied> {
         let grant = acquire(access, by)?;
         self.placements.push(Placement { grant, from, len: access.len });
         Ok(())
@@ -171,7 +171,7 @@ unsafe fn copy_plainly(bytes: &[u8], addr: u64) -> Result<(), ()> {
 pub(crate) fn fetch(
     process: Process,
     access: Access,
-    by: impl Into<Party>,
+    by: impl Into<Accessor>,
     into: &mut [u8],
 ) -> Result<(), Unreachable> {
     let grant = acquire(access, by).map_err(Unreachable::Denied)?;

@@ -41,11 +41,11 @@ use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::lenders;
+use super::exporters;
 use crate::limits::{MAX_MR, REVOKE_WAIT};
 use crate::probes;
 use crate::sys::Errno;
-use transport::access::{Access, Denied, FIRST_SINK, FLUSH_PERSISTENT, Lent, Party, REMOTE_READ};
+use transport::access::{Access, Accessor, Denied, Exported, FIRST_SINK, FLUSH_PERSISTENT, REMOTE_READ};
 
 /// The slot has a region, which may be accessed.
 const VALID: u64 = 1 << 63;
@@ -63,14 +63,14 @@ const GRANTS: u64 = WITHDRAWN - 1;
 /// that they have. Remote rights are lower bits.
 const WRITES_LOST: u32 = 1 << 31;
 
-/// In [`Slot::access`]: the key was lent to a peer ([`super::lenders`]), so it must be taken back when the
-/// slot is invalid.
+/// In [`Slot::access`]: the key was exported to a peer ([`super::exporters`]), so it must be taken back when
+/// the slot is invalid.
 const LENT: u32 = 1 << 29;
 
 /// [`Slot::uses`] of a region that is being deregistered or re-registered: no window may be bound to it.
 const SEALED: u32 = u32::MAX;
 
-/// Slots are allocated in chunks of this many.
+/// SendEntries are allocated in chunks of this many.
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 12;
 
@@ -152,10 +152,10 @@ impl Grant {
         is.then(|| self.slot.memory())
     }
 
-    /// What the peer must know to make such accesses by itself; as long as the grant is held, it may be lent.
+    /// The description that a peer needs for direct copies; it may be exported while the grant is held.
     /// `access` is that of the grant. None if the table is to be asked each time: for windows, and for reads
     /// that must find earlier writes durable.
-    pub(crate) fn lend(&self, access: Access) -> Option<Lent> {
+    pub(crate) fn export(&self, access: Access) -> Option<Exported> {
         let (slot, Access { stag, rights, .. }) = (self.slot, access);
         if rights & REMOTE_READ != 0 && slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0 {
             return None;
@@ -165,7 +165,7 @@ impl Grant {
         // Who makes the slot invalid waits for the grant, and then sees this.
         slot.access.fetch_or(LENT, Ordering::Relaxed);
         let (start, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
-        Some(Lent { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed) })
+        Some(Exported { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed) })
     }
 
     /// [`lose_writes`] has been called for memory of this region.
@@ -374,12 +374,12 @@ impl Slot {
         }
     }
 
-    /// Revokes the key wherever it is lent, and waits for copies with it, up to the given time. EBUSY: one
-    /// may still be under way. The slot is invalid, and has no grants but those that will be denied.
-    fn take_back(&self, stag: u32, wait: Duration) -> Result<(), Errno> {
+    /// Revokes the key wherever it is exported, and waits for copies with it, up to the given time. EBUSY:
+    /// one may still be under way. The slot is invalid, and has no grants but those that will be denied.
+    fn revoke(&self, stag: u32, wait: Duration) -> Result<(), Errno> {
         match self.access.load(Ordering::Relaxed) & LENT {
             0 => Ok(()),
-            _ => lenders::take_back(stag, Instant::now() + wait),
+            _ => exporters::revoke(stag, Instant::now() + wait),
         }
     }
 
@@ -434,7 +434,7 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
     let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
     seal.map_err(|_| libc::EBUSY)?;
     slot.invalidate();
-    if let Err(e) = slot.take_back(stag, REVOKE_WAIT) {
+    if let Err(e) = slot.revoke(stag, REVOKE_WAIT) {
         slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
         slot.uses.store(0, Ordering::Release);
         return Err(e);
@@ -481,7 +481,7 @@ impl Grant {
 
 /// Checks an access on behalf of a queue pair, and permits it.
 #[inline]
-pub(crate) fn acquire(access: Access, by: impl Into<Party>) -> Result<Grant, Denied> {
+pub(crate) fn acquire(access: Access, by: impl Into<Accessor>) -> Result<Grant, Denied> {
     let by = by.into();
     let Some(slot) = TABLE.find(access.stag) else { return window::acquire(access, by) };
     acquire_in(slot, access, by.pd)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Who has promised to look at the sockets behind a completion queue: the kernel for the engine, the engine's
+//! Who will look at the sockets behind a completion queue: the engine when the kernel wakes it, the engine's
 //! tick, or a thread that sleeps.
 //!
-//! The promise is never dropped before another one has taken its place:
+//! One of the three always holds; a state ends only after another one has begun:
 //!
 //! ```text
 //! armed     the kernel wakes the engine
@@ -11,16 +11,17 @@
 //! ```
 //!
 //! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a
-//! set quiet, when [`Trust`] says that there were enough. While it is quiet because the program sleeps again
-//! and again, arming the completion queue, which comes before each sleep, is not taken for the end of that.
+//! set quiet, if [`Trust`] finds that there were enough. While it is quiet because the program sleeps again
+//! and again, arming the completion queue, which comes before each sleep, does not end that.
 //!
-//! The kernel sees only what its own sockets have. Bytes that a peer on this host puts into shared memory are
-//! told to it by the peer, who rings a bell, a system call that a program which polls does not need. So the
-//! peers of a set are asked to ring (`told`) while it is armed or somebody sleeps on it, and from then on
-//! until polls have made it quiet: then it is on the engine's list for a tick, which asks them again.
+//! The kernel reports events of its own sockets only. A peer on this host that puts bytes into shared memory
+//! has to send a notification over a socket, a system call that a program which polls does not need. So the
+//! peers of a set are asked for notifications (`notify_requested`) while the set is armed or a thread sleeps
+//! on it, and from then on until polls have made it quiet: then it is on the engine's list for a tick, which
+//! asks for them again.
 //!
-//! The lock `armed` is held while the kernel and the peers are told, so that what the words say and what
-//! those do cannot part.
+//! The lock `armed` is held while the kernel and the peers are called, so the words always agree with what
+//! those do.
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::policy::trust::Trust;
@@ -41,8 +42,8 @@ pub(crate) trait Orders {
     fn wake_engine(&self, wanted: bool) -> bool;
     /// Puts the set on the engine's list of those to look at with each tick.
     fn tick(&self);
-    /// Has the peers that share memory with this process ring from now on; what they have put there already
-    /// is seen to.
+    /// Asks the peers that share memory with this process for notifications from now on, and drives what they
+    /// have put there already.
     fn have_bells_rung(&self);
 }
 
@@ -51,9 +52,9 @@ pub(crate) struct Attention {
     armed: Mutex<bool>,
     /// As `armed`, to be looked at without the lock.
     quiet: AtomicBool,
-    /// The peers were asked to ring; false only while the set is ticking, not armed, and nobody sleeps on it.
-    /// Changed under `armed`.
-    told: AtomicBool,
+    /// The peers were asked for notifications; false only while the set is ticking, not armed, and nobody
+    /// sleeps on it. Changed under `armed`.
+    notify_requested: AtomicBool,
     /// On the engine's list of those to look at with each tick; changed under `armed`.
     ticking: AtomicBool,
     /// Threads that sleep on the set; changed under `armed`.
@@ -71,7 +72,7 @@ impl Attention {
         Self {
             armed: Mutex::new(true),
             quiet: AtomicBool::new(false),
-            told: AtomicBool::new(true),
+            notify_requested: AtomicBool::new(true),
             ticking: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             fresh: AtomicBool::new(false),
@@ -91,16 +92,16 @@ impl Attention {
         }
     }
 
-    /// Whether a peer that puts bytes into shared memory must ring: asked by whoever finds nothing there, and
-    /// leaves.
-    pub(crate) fn is_told(&self) -> bool {
-        self.told.load(Ordering::SeqCst)
+    /// Whether a peer that puts bytes into shared memory must notify; read by a thread that finds nothing
+    /// there and leaves.
+    pub(crate) fn notify_requested(&self) -> bool {
+        self.notify_requested.load(Ordering::SeqCst)
     }
 
     /// The caller holds the lock.
     fn tell(&self, orders: &impl Orders) {
-        if !self.told.load(Ordering::Relaxed) {
-            self.told.store(true, Ordering::SeqCst);
+        if !self.notify_requested.load(Ordering::Relaxed) {
+            self.notify_requested.store(true, Ordering::SeqCst);
             orders.have_bells_rung();
         }
     }
@@ -122,14 +123,14 @@ impl Attention {
     /// The program polls, and would have moved bytes that the engine has moved. That is no sign that it looks
     /// after a set that is quiet.
     pub(crate) fn would_poll(&self, orders: &impl Orders) {
-        if self.quiet.load(Ordering::Relaxed) && !self.told.load(Ordering::Relaxed) {
+        if self.quiet.load(Ordering::Relaxed) && !self.notify_requested.load(Ordering::Relaxed) {
             return;
         }
         if self.trust.look() {
             let mut armed = lock(&self.armed);
             self.set_armed(&mut armed, false, orders);
             if !*armed && self.sleepers.load(Ordering::Acquire) == 0 {
-                self.told.store(false, Ordering::SeqCst);
+                self.notify_requested.store(false, Ordering::SeqCst);
             }
             if !self.ticking.swap(true, Ordering::AcqRel) {
                 orders.tick();

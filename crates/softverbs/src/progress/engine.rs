@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 use super::Driven;
 use super::attention::Tick;
-use super::doorbell::Doorbell;
+use super::liveness::Liveness;
 use super::timers::{Timer, Timers};
-use super::vigil::Vigil;
+use super::wakeup::Wakeup;
 use super::watch::Watch;
 use crate::policy::spin::{Signs, Spin};
 use crate::policy::trust::TICK;
@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     /// Expires when what was deferred is due.
     later_timer: OwnedFd,
-    doorbell: Doorbell,
+    wakeup: Wakeup,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
     next_token: AtomicU64,
     timers: Arc<Timers>,
@@ -76,7 +76,7 @@ pub(crate) struct Engine {
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
     later: Mutex<Later>,
     ticking: Mutex<Vec<Arc<Watch>>>,
-    pub(crate) vigil: Arc<Vigil>,
+    pub(crate) liveness: Arc<Liveness>,
 }
 
 /// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the
@@ -107,7 +107,7 @@ impl Engine {
             epoll: Epoll::new()?,
             wake: sys::event_flag()?,
             later_timer: sys::timer()?,
-            doorbell: Doorbell::new(),
+            wakeup: Wakeup::new(),
             sources: Mutex::default(),
             next_token: AtomicU64::new(LATER + 1),
             timers: Arc::default(),
@@ -115,7 +115,7 @@ impl Engine {
             listed: Mutex::default(),
             later: Mutex::default(),
             ticking: Mutex::default(),
-            vigil: Arc::default(),
+            liveness: Arc::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         // Edge-triggered, so that nobody has to read it.
@@ -167,7 +167,7 @@ impl Engine {
     /// Wakes the thread if it sleeps; at most one system call a sleep. What it is to find must be in its list
     /// already.
     fn wake(&self) {
-        if self.doorbell.must_wake() {
+        if self.wakeup.must_wake() {
             sys::event_raise(&self.wake);
         }
     }
@@ -175,7 +175,7 @@ impl Engine {
     /// Whether the thread is at work, or would be if it had a processor: it does not sleep, or the kernel has
     /// woken it and it has not run since.
     pub(crate) fn has_work(&self) -> bool {
-        self.doorbell.is_awake() || sys::is_readable(self.epoll.fd())
+        self.wakeup.is_awake() || sys::is_readable(self.epoll.fd())
     }
 
     /// Has `source` called with no events, on the engine thread, soon.
@@ -235,7 +235,7 @@ impl Engine {
         loop {
             let timeout = if spin.goes_on(now) { Some(Duration::ZERO) } else { self.rest(now, last_tick) };
             let count = self.epoll.wait(&mut events, timeout);
-            self.doorbell.awake();
+            self.wakeup.awake();
             if timeout != Some(Duration::ZERO) {
                 spin.slept();
                 probes::wake(count);
@@ -276,7 +276,7 @@ impl Engine {
     /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until
     /// something happens.
     fn rest(&self, now: Instant, last_tick: Instant) -> Option<Duration> {
-        self.doorbell.about_to_sleep();
+        self.wakeup.about_to_sleep();
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
             return Some(Duration::ZERO);
         }

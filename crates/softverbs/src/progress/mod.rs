@@ -8,11 +8,11 @@
 //! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
 //! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers,
 //!   connections that were handed over;
-//!   [`doorbell`]: who wakes it.
-//! - [`lending`]: when a peer in another process may copy to and from memory of this one.
-//! - [`vigil`]: whether the hosts of the peers are still there.
+//!   [`wakeup`]: who wakes it.
+//! - [`export`]: when a peer in another process may copy to and from memory of this one.
+//! - [`liveness`]: whether the hosts of the peers are still there.
 //!
-//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`doorbell`] and [`lending`], are
+//! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`wakeup`] and [`export`], are
 //! checked by `models`, with loom, for every order in which the threads can run.
 //!
 //! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A
@@ -24,15 +24,15 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod attention;
-pub(crate) mod doorbell;
 pub(crate) mod engine;
-pub(crate) mod lending;
+pub(crate) mod export;
+pub(crate) mod liveness;
 pub(crate) mod ring;
 pub(crate) mod sleep;
 mod sync;
 pub(crate) mod timers;
 pub(crate) mod turn;
-pub(crate) mod vigil;
+pub(crate) mod wakeup;
 pub(crate) mod watch;
 
 #[cfg(all(test, loom))]
@@ -70,7 +70,7 @@ pub(crate) trait Driven: Send + Sync {
     /// As [`Driven::drive_listed`], for what was deferred.
     fn drive_deferred(&self);
     /// The program waits for completions now: steps the connection if requests were deferred.
-    fn take_along(&self);
+    fn flush_deferred(&self);
     /// What is outstanding whose completions go to the completion queue at this address. Only strict mode
     /// asks.
     fn outstanding(&self, _cq: usize) -> Outstanding {

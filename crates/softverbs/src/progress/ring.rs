@@ -3,9 +3,9 @@
 //!
 //! Each slot has a stamp that says whose it is next. A poster claims a position, fills the slot, then
 //! publishes the stamp; the driver takes a slot once its stamp is published. A slot that is claimed but not
-//! published looks empty: its poster has yet to leave its reason in the turn, so the driver is told of it,
-//! and waits for nobody. The lock in a slot is never contended, as the stamp says who may take it; it only
-//! lends the value to safe code.
+//! published looks empty: its poster has yet to leave its reason in the turn, so the driver steps again, and
+//! waits for no poster. The lock in a slot is never contended, as the stamp decides who may take it; it only
+//! gives safe code access to the value.
 
 use crate::sys::Errno;
 use reserve::try_filled;

@@ -15,9 +15,9 @@
 //! the engine, and gets a tick late at most once in a while. Who has promised to look is kept in
 //! [`super::attention`].
 //!
-//! A peer on the same host may send through memory that both share ([`Ringed`]). The kernel knows nothing of
-//! that, so the peer rings a bell, a socket in the set, but only if it was asked to. While the program polls
-//! it is not asked, and every look at the set looks there, too.
+//! A peer on the same host may send through memory that both share ([`PeerNotify`]). The kernel reports no
+//! event for that, so the peer sends a notification over a socket in the set, but only on request. While the
+//! program polls there is no request, and every look at the set checks the shared memory, too.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -38,22 +38,22 @@ const READ: u32 = libc::EPOLLIN as u32 | END;
 const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 /// Events taken in one call.
 const EVENTS: usize = 32;
-/// In the token of a bell.
-const BELL: u64 = 1 << 63;
-/// What a bell may stand for.
-const RUNG: u32 = reason::READABLE | reason::WRITABLE;
+/// In the token of a notify socket.
+const NOTIFY: u64 = 1 << 63;
+/// What a notification may mean.
+const NOTIFIED: u32 = reason::READABLE | reason::WRITABLE;
 
 /// Memory through which a peer on this host sends, and takes what is sent to it.
-pub(crate) trait Ringed: Send + Sync {
-    /// Asks the peer to ring when it has put bytes there, or made room that is waited for. What it does not
-    /// see of this is seen by [`Ringed::has_news`] afterwards.
-    fn ask_for_bell(&self);
+pub(crate) trait PeerNotify: Send + Sync {
+    /// Asks the peer for a notification when it has put bytes there, or made room that this end waits for. If
+    /// the peer misses the request, [`PeerNotify::has_news`] finds afterwards what it did.
+    fn request_notify(&self);
     /// Whether there are bytes to take, or room that is waited for.
     fn has_news(&self) -> bool;
     /// Whether a look there would find nothing to do: neither news nor, in a child after fork(2), that the
     /// memory is the parent's.
     fn is_idle(&self) -> bool;
-    /// The bell was rung: sees to it that it can ring again.
+    /// A notification has arrived: makes room for the next one.
     fn silence(&self);
     /// Before a request with this access is posted, by the thread that posts it and outside the turn: waits a
     /// moment until the peer has acted on what was sent before, if the request can then be carried out
@@ -62,16 +62,16 @@ pub(crate) trait Ringed: Send + Sync {
 }
 
 struct Ring {
-    memory: Arc<dyn Ringed>,
+    memory: Arc<dyn PeerNotify>,
     connection: Arc<dyn Driven>,
 }
 
-/// A connection that is driven by the engine, for news that nobody rang for.
+/// A connection that is driven by the engine, for news without a notification.
 struct News(Arc<dyn Driven>);
 
 impl Source for News {
     fn ready(self: Arc<Self>, _events: u32) {
-        self.0.drive(RUNG, By::Engine);
+        self.0.drive(NOTIFIED, By::Engine);
     }
 }
 
@@ -156,26 +156,26 @@ impl Watch {
         drop(connection);
     }
 
-    /// Adds a connection's shared memory, whose bell is `bell`. Gives the token to remove it by.
+    /// Adds a connection's shared memory with its notify socket. Returns the token to remove it by.
     pub(crate) fn add_ring(
         &self,
-        bell: &OwnedFd,
-        memory: Arc<dyn Ringed>,
+        notify: &OwnedFd,
+        memory: Arc<dyn PeerNotify>,
         connection: Arc<dyn Driven>,
     ) -> Result<u64, Errno> {
-        let token = BELL | self.next_token.fetch_add(1, Ordering::Relaxed);
+        let token = NOTIFY | self.next_token.fetch_add(1, Ordering::Relaxed);
         // As in `add`.
         let mut rings = lock(&self.rings);
         rings.try_reserve(1).map_err(|_| libc::ENOMEM)?;
-        self.set.add(bell.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, token)?;
+        self.set.add(notify.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, token)?;
         rings.insert(token, Ring { memory, connection });
         self.ring_count.store(rings.len(), Ordering::SeqCst);
         Ok(token)
     }
 
-    /// Takes it out; the bell may then be closed.
-    pub(crate) fn remove_ring(&self, bell: &OwnedFd, token: u64) {
-        self.set.remove(bell.as_raw_fd());
+    /// Removes it; the notify socket may then be closed.
+    pub(crate) fn remove_ring(&self, notify: &OwnedFd, token: u64) {
+        self.set.remove(notify.as_raw_fd());
         let ring = {
             let mut rings = lock(&self.rings);
             let ring = rings.remove(&token);
@@ -185,19 +185,19 @@ impl Watch {
         drop(ring);
     }
 
-    /// Whether a peer that shares memory must ring; asked after a look there that found too little.
-    pub(crate) fn is_told(&self) -> bool {
-        self.attention.is_told()
+    /// Whether a peer that shares memory must notify; read after a look there that found too little.
+    pub(crate) fn notify_requested(&self) -> bool {
+        self.attention.notify_requested()
     }
 
-    /// The connection behind a bell that was rung, which can ring again.
-    fn answer_bell(&self, token: u64) -> Option<Arc<dyn Driven>> {
+    /// The connection of a notify socket that was notified, and can be again.
+    fn notified(&self, token: u64) -> Option<Arc<dyn Driven>> {
         let (memory, connection) = {
             let rings = lock(&self.rings);
             let ring = rings.get(&token)?;
             (ring.memory.clone(), ring.connection.clone())
         };
-        // Before the drive: what is put there later rings again.
+        // Before the drive: bytes that are put there later bring another notification.
         memory.silence();
         Some(connection)
     }
@@ -208,14 +208,14 @@ impl Watch {
         rings.values().filter(|ring| ring.memory.has_news()).map(|ring| ring.connection.clone()).collect()
     }
 
-    /// Drives the connections for which nobody has rung.
+    /// Drives the connections with news for which there was no notification.
     fn look_at_rings(&self, by: By) -> bool {
-        if self.ring_count.load(Ordering::SeqCst) == 0 || self.attention.is_told() {
+        if self.ring_count.load(Ordering::SeqCst) == 0 || self.attention.notify_requested() {
             return false;
         }
         let connections = self.with_news();
         for connection in &connections {
-            connection.drive(RUNG, by);
+            connection.drive(NOTIFIED, by);
         }
         !connections.is_empty()
     }
@@ -238,10 +238,10 @@ impl Watch {
             let count = self.set.wait(&mut events, Some(std::time::Duration::ZERO));
             for event in &events[..count] {
                 let (token, flags) = (event.u64, event.events);
-                if token & BELL != 0 {
-                    if let Some(connection) = self.answer_bell(token) {
+                if token & NOTIFY != 0 {
+                    if let Some(connection) = self.notified(token) {
                         found = true;
-                        connection.drive(RUNG, by);
+                        connection.drive(NOTIFIED, by);
                     }
                     continue;
                 }
@@ -310,7 +310,7 @@ impl Orders for Arc<Watch> {
         if self.ring_count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        lock(&self.rings).values().for_each(|ring| ring.memory.ask_for_bell());
+        lock(&self.rings).values().for_each(|ring| ring.memory.request_notify());
         // By the engine: the caller holds the lock of the attention, and perhaps others.
         for connection in self.with_news() {
             self.engine.kick(Arc::new(News(connection)));

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Qp, Session, Trouble, now};
+use super::{AsyncEvent, Qp, Session, now};
 use crate::cq::Overrun;
 use crate::instrument::{Exposed, Instruments, Queue};
 use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
@@ -62,7 +62,7 @@ impl Driven for Qp {
         self.instruments.as_deref().map_or(Outstanding::Completion, Instruments::outstanding)
     }
 
-    fn take_along(&self) {
+    fn flush_deferred(&self) {
         if self.turn.is_deferred() {
             self.drive(reason::POSTED, By::Program);
         }
@@ -79,8 +79,8 @@ impl Qp {
 
     /// Whether nothing has arrived, as far as that can be seen without a system call.
     fn has_nothing_to_receive(&self) -> bool {
-        let ringed = self.ringed.get().and_then(Weak::upgrade);
-        ringed.is_some_and(|ringed| ringed.is_idle())
+        let peer_notify = self.peer_notify.get().and_then(Weak::upgrade);
+        peer_notify.is_some_and(|peer_notify| peer_notify.is_idle())
     }
 
     /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn,
@@ -173,8 +173,8 @@ impl Exposed for Host<'_> {
             Queue::Receive => &self.qp.recv_cq,
         };
         let overrun = cq.overrun_by(self.qp.num, mode);
-        if let (Overrun::First, Some(raise)) = (overrun, self.qp.on_trouble.get()) {
-            raise(Trouble::Overrun(cq.handle()));
+        if let (Overrun::First, Some(raise)) = (overrun, self.qp.on_async_event.get()) {
+            raise(AsyncEvent::Overrun(cq.handle()));
         }
         overrun != Overrun::Permitted
     }
@@ -224,7 +224,7 @@ impl host::Host for Host<'_> {
     }
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
-        let grant = memory::acquire(access, self.qp.party())?;
+        let grant = memory::acquire(access, self.qp.accessor())?;
         if let Some(link) = self.link {
             link.granted(access, &grant);
         }
@@ -232,7 +232,7 @@ impl host::Host for Host<'_> {
     }
 
     fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
-        self.batch.add(access, self.qp.party(), from)
+        self.batch.add(access, self.qp.accessor(), from)
     }
 
     fn settle(&mut self, input: &[u8]) -> Result<(), usize> {
@@ -240,22 +240,22 @@ impl host::Host for Host<'_> {
     }
 
     fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable> {
-        memory::fetch(self.process, from, self.qp.party(), into)
+        memory::fetch(self.process, from, self.qp.accessor(), into)
     }
 
     fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
-        memory::change(access, self.qp.party(), update)
+        memory::change(access, self.qp.accessor(), update)
     }
 
     fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
-        let grant = memory::acquire(read, self.qp.party())?;
+        let grant = memory::acquire(read, self.qp.accessor())?;
         let Some((start, len)) = grant.persistent() else { return Ok(Durable::Now) };
         let lost = grant.writes_lost();
         drop(grant);
-        let (qp, party) = (self.qp.this.clone(), self.qp.party());
+        let (qp, accessor) = (self.qp.this.clone(), self.qp.accessor());
         let done = move |durable: bool| {
             // The kernel may have told the flush of another region that writes to this memory are lost.
-            let lost = memory::acquire(read, party).is_ok_and(|grant| grant.writes_lost());
+            let lost = memory::acquire(read, accessor).is_ok_and(|grant| grant.writes_lost());
             let durable = durable && !lost;
             if let Some(qp) = qp.upgrade() {
                 lock(&qp.flushed).push((number, durable));
@@ -272,7 +272,7 @@ impl host::Host for Host<'_> {
 
     fn bind(&mut self, window: Bind) -> Result<(), Denied> {
         // Nothing is in the batch here: it is settled before the connection sends.
-        memory::bind_window(window, self.qp.party())
+        memory::bind_window(window, self.qp.accessor())
     }
 
     fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
@@ -294,7 +294,7 @@ impl host::Host for Host<'_> {
     }
 
     fn complete_send(&mut self, completion: Completion) -> bool {
-        self.qp.send_cq.push(completion, Some(&self.qp.slots))
+        self.qp.send_cq.push(completion, Some(&self.qp.entries))
     }
 
     fn complete_receive(&mut self, completion: Completion) -> bool {
@@ -302,7 +302,7 @@ impl host::Host for Host<'_> {
     }
 
     fn release_send(&mut self) {
-        self.qp.slots.release();
+        self.qp.entries.release();
     }
 
     fn established(&mut self) {
@@ -318,9 +318,9 @@ impl host::Host for Host<'_> {
     fn ended(&mut self, failed: bool) {
         probes::close(self.qp.num, failed);
         let (qp, last) = (self.qp, self.qp.srq.is_some());
-        if let Some(raise) = qp.on_trouble.get() {
-            failed.then(|| raise(Trouble::Failed));
-            last.then(|| raise(Trouble::LastReceiveTaken));
+        if let Some(raise) = qp.on_async_event.get() {
+            failed.then(|| raise(AsyncEvent::Failed));
+            last.then(|| raise(AsyncEvent::LastReceiveTaken));
         }
         if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
             observer.ended();

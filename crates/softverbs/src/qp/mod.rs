@@ -31,16 +31,16 @@ use crate::progress::engine::{Engine, Source};
 use crate::progress::ring::Ring;
 use crate::progress::timers::Timer;
 use crate::progress::turn::{REASONS, Turn};
-use crate::progress::watch::{Ringed, Watch};
+use crate::progress::watch::{PeerNotify, Watch};
 use crate::progress::{By, Driven};
-use crate::slots::Slots;
+use crate::send_entries::SendEntries;
 use crate::socket::Socket;
 use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
 use crate::{lock, probes};
 use driver::Host;
 use log::Level;
-use transport::access::Party;
+use transport::access::Accessor;
 use transport::host::Ending;
 use transport::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
 use transport::iwarp::wire::stream;
@@ -77,7 +77,7 @@ pub(crate) enum Stage {
 
 /// What the program may learn of a queue pair beside its completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum AsyncEvent {
     /// Its connection has failed.
     Failed,
     /// It takes no more receives from its shared receive queue.
@@ -86,7 +86,7 @@ pub(crate) enum Trouble {
     Overrun(usize),
 }
 
-type OnTrouble = Box<dyn Fn(Trouble) + Send + Sync>;
+type OnAsyncEvent = Box<dyn Fn(AsyncEvent) + Send + Sync>;
 
 /// What a queue pair is made of.
 pub(crate) struct Attributes {
@@ -151,7 +151,7 @@ pub(crate) struct Qp {
     receives: Ring<RecvWr>,
     instruments: Option<Arc<Instruments>>,
     /// The entries of the send queue.
-    slots: Arc<Slots>,
+    entries: Arc<SendEntries>,
     coalescer: Coalescer,
     poller: Poller,
     session: Mutex<Session>,
@@ -159,10 +159,10 @@ pub(crate) struct Qp {
     flushed: Mutex<Vec<(u64, bool)>>,
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
-    /// As [`Link::ringed`] gives it: what a poll looks at first.
-    ringed: OnceLock<Weak<dyn Ringed>>,
+    /// As [`Link::peer_notify`] gives it: what a poll looks at first.
+    peer_notify: OnceLock<Weak<dyn PeerNotify>>,
     observer: OnceLock<Weak<dyn ConnObserver>>,
-    on_trouble: OnceLock<OnTrouble>,
+    on_async_event: OnceLock<OnAsyncEvent>,
     /// An attribute that has no effect.
     ack_timeout: AtomicU8,
 }
@@ -203,7 +203,7 @@ impl Qp {
             turn: Turn::new(),
             sends,
             receives,
-            slots: Arc::new(Slots::new(max_send_wr, instruments.clone())),
+            entries: Arc::new(SendEntries::new(max_send_wr, instruments.clone())),
             instruments,
             coalescer: Coalescer::default(),
             poller: Poller::default(),
@@ -211,9 +211,9 @@ impl Qp {
             flushed: Mutex::default(),
             engine: OnceLock::new(),
             watch: OnceLock::new(),
-            ringed: OnceLock::new(),
+            peer_notify: OnceLock::new(),
             observer: OnceLock::new(),
-            on_trouble: OnceLock::new(),
+            on_async_event: OnceLock::new(),
             ack_timeout: AtomicU8::new(0),
         });
         qp.send_cq.attach(qp.clone())?;
@@ -270,7 +270,7 @@ impl Qp {
             let engine = self.engine.get_or_init(|| engine).clone();
             let watch = self.watch.get_or_init(|| watch).clone();
             let this = self.this.upgrade().ok_or(libc::EINVAL)?;
-            Link::open(stream.socket, stream.rings, watch, engine, self.party(), this)
+            Link::open(stream.socket, stream.rings, watch, engine, self.accessor(), this)
         })();
         session.instruments.set_rnr_retry(stream.rnr_retry);
         let wait_for_receives = match &self.instruments {
@@ -299,8 +299,8 @@ impl Qp {
                 match opened {
                     Ok(()) => {
                         probes::connect(self.num, shared);
-                        if let Some(ringed) = link.ringed() {
-                            let _ = self.ringed.set(ringed);
+                        if let Some(peer_notify) = link.peer_notify() {
+                            let _ = self.peer_notify.set(peer_notify);
                         }
                         session.link = Some(link);
                     }
@@ -317,8 +317,8 @@ impl Qp {
     }
 
     /// Sets what is called with the queue pair's trouble; only once.
-    pub(crate) fn set_on_trouble(&self, raise: OnTrouble) {
-        let _ = self.on_trouble.set(raise);
+    pub(crate) fn set_on_async_event(&self, raise: OnAsyncEvent) {
+        let _ = self.on_async_event.set(raise);
     }
 
     /// Keeps RDMA_OPTION_ID_ACK_TIMEOUT of the identifier for [`Self::ack_timeout`].
@@ -424,8 +424,8 @@ impl std::fmt::Debug for Qp {
 /// The queue pair as the host of its connection.
 impl Qp {
     /// As whom it accesses memory.
-    fn party(&self) -> Party {
-        Party { pd: self.pd, qp: self.num }
+    fn accessor(&self) -> Accessor {
+        Accessor { pd: self.pd, qp: self.num }
     }
 
     fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Instrumented<'a, Host<'a>>) {

@@ -36,7 +36,7 @@ pub(crate) struct Posting<'a> {
     kind: Kind,
     /// Earlier requests are over, and the program has taken their completions.
     over: bool,
-    /// What the last request accesses of the peer's memory, if it may be carried out past the link.
+    /// The remote range of the last request, if it may be carried out as a direct copy.
     remote: Option<Access>,
 }
 
@@ -45,7 +45,7 @@ impl Qp {
     pub(crate) fn posting(&self) -> Result<Posting<'_>, Errno> {
         match self.state.load(Ordering::Acquire) {
             CONNECTED => {
-                let over = self.slots.are_free();
+                let over = self.entries.are_free();
                 Ok(Posting { qp: self, posted: false, kind: Kind::Unsignalled, over, remote: None })
             }
             _ => Err(libc::EINVAL),
@@ -60,7 +60,7 @@ impl Qp {
 
     /// How many requests can be posted.
     fn room(&self) -> usize {
-        let room = self.slots.room();
+        let room = self.entries.room();
         self.instruments.as_ref().map_or(room, |instruments| instruments.room().min(room))
     }
 
@@ -72,7 +72,7 @@ impl Qp {
         let began = Instant::now();
         loop {
             let stepped = self.drive(reason::POSTED, By::Program);
-            if self.slots.take() {
+            if self.entries.take() {
                 return true;
             }
             if stepped || began.elapsed() > FULL_WAIT {
@@ -82,11 +82,11 @@ impl Qp {
         }
     }
 
-    /// Waits a moment, if the request that was just posted can then go past the link. Here and not in a step,
-    /// which others would wait for.
+    /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step,
+    /// for which others would wait.
     fn await_settled(&self, remote: Access) {
-        if let Some(ringed) = self.ringed.get().and_then(Weak::upgrade) {
-            ringed.await_settled(remote);
+        if let Some(peer_notify) = self.peer_notify.get().and_then(Weak::upgrade) {
+            peer_notify.await_settled(remote);
         }
     }
 }
@@ -98,7 +98,8 @@ impl Posting<'_> {
         if qp.room() < wrs.len() {
             qp.drive(reason::POSTED, By::Program);
             if qp.room() < wrs.len() {
-                if let Some(instruments) = qp.instruments.as_ref().filter(|_| qp.slots.room() >= wrs.len()) {
+                if let Some(instruments) = qp.instruments.as_ref().filter(|_| qp.entries.room() >= wrs.len())
+                {
                     instruments.refuse();
                 }
                 return Err(libc::ENOMEM);
@@ -128,7 +129,7 @@ impl Posting<'_> {
             kind => kind,
         };
         let qp = self.qp;
-        if !qp.slots.take() && !qp.take_place_of_others() {
+        if !qp.entries.take() && !qp.take_place_of_others() {
             return Err(libc::ENOMEM);
         }
         self.posted = true;
@@ -137,10 +138,10 @@ impl Posting<'_> {
         let push = |wr| qp.sends.push(wr);
         let pushed = match &qp.instruments {
             None => push(wr),
-            Some(instruments) => instruments.post(wr, qp.party(), denied, push),
+            Some(instruments) => instruments.post(wr, qp.accessor(), denied, push),
         };
         pushed.map_err(|_| {
-            qp.slots.untake();
+            qp.entries.untake();
             libc::ENOMEM
         })
     }

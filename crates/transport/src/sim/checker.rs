@@ -22,7 +22,7 @@ pub(super) struct Posted {
     atomics: usize,
     /// How many messages of the peer had been received when it was posted.
     knows: usize,
-    /// It was carried out past the link, all of it.
+    /// It was carried out by direct copy, all of it.
     transferred: bool,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Model {
     begun: bool,
     stage: u8,
     ends: Vec<u64>,
-    /// A request, and how many of its bytes were transferred past the link.
+    /// A request, and how many of its bytes were transferred by direct copy.
     part_transferred: (usize, usize),
     messages_handed: usize,
     answering: bool,

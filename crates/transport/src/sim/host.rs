@@ -285,7 +285,7 @@ impl Host for At<'_> {
     }
 
     fn may_transfer(&self, remote: Access) -> bool {
-        self.lent(remote).is_some()
+        self.exported(remote).is_some()
     }
 
     fn acted(&mut self) {
@@ -297,7 +297,7 @@ impl Host for At<'_> {
         let region = self.allowed(access)?;
         // What makes writes durable is done by who is asked for it.
         if !(region == PERSISTENT && access.rights == REMOTE_READ) {
-            self.side().lent[region] |= access.rights & (REMOTE_READ | REMOTE_WRITE);
+            self.side().exported[region] |= access.rights & (REMOTE_READ | REMOTE_WRITE);
         }
         Ok(())
     }
@@ -462,7 +462,7 @@ impl Host for At<'_> {
 }
 
 impl At<'_> {
-    /// The region that the peer has lent, if a request may be carried out past the link now.
+    /// The region that the peer has exported, if a request may be carried out by direct copy now.
     fn transferable(&self, remote: Access) -> Option<usize> {
         let (me, peer) = (self.me, 1 - self.me);
         let (model, incoming) = (&self.sim.checker.sides[peer], &self.sim.pipes[peer]);
@@ -473,15 +473,15 @@ impl At<'_> {
         if self.sim.sides[peer].acted != self.sim.pipes[me].written() as u64 {
             return None;
         }
-        self.lent(remote)
+        self.exported(remote)
     }
 
-    fn lent(&self, remote: Access) -> Option<usize> {
+    fn exported(&self, remote: Access) -> Option<usize> {
         let peer = 1 - self.me;
         let region = self.sim.memories[peer].check(remote).ok()?;
         let there = self.sim.memories[peer].regions[region] == Region::There;
-        let lent = self.sim.sides[peer].lent[region] & remote.rights == remote.rights;
-        (there && lent).then_some(region)
+        let exported = self.sim.sides[peer].exported[region] & remote.rights == remote.rights;
+        (there && exported).then_some(region)
     }
 
     fn sim_one_cq(&self) -> bool {

@@ -78,7 +78,7 @@ fn a_million_schedules() {
 
 /// Whether what a schedule is to try happens at all.
 #[test]
-fn schedules_transfer_past_the_link() {
+fn schedules_copy_directly() {
     let mut sim = Sim::new();
     for seed in 0..3000 {
         sim.run(seed);

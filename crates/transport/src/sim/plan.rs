@@ -84,11 +84,11 @@ pub(super) struct Plan {
     /// Something else happens in the middle of a step.
     pub inside: u32,
     pub lose: bool,
-    /// Writes and reads may be carried out past the link; a rate at which that fails, and one at which it is
+    /// Writes and reads may be carried out by direct copy; a rate at which that fails, and one at which it is
     /// cut short.
     pub transfers: bool,
     /// The keys for them are there from the beginning, not only after their first use.
-    pub lent: bool,
+    pub exported: bool,
     pub untransferred: u32,
     pub short_transfer: u32,
 }
@@ -144,7 +144,7 @@ impl Plan {
             inside: draw.rate(64),
             lose: ends && draw.below(64) == 0,
             transfers: draw.below(2) == 0,
-            lent: draw.below(2) == 0,
+            exported: draw.below(2) == 0,
             untransferred: draw.rate(128),
             short_transfer: draw.rate(128),
         }

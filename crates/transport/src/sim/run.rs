@@ -211,7 +211,7 @@ impl Sim {
         // Who deregisters a region waits for transfers, and there are none from then on. It may vanish
         // unnoticed.
         if how == super::memory::Region::Deregistered {
-            self.sides[me].lent[region] = 0;
+            self.sides[me].exported[region] = 0;
         }
     }
 

@@ -44,8 +44,8 @@ pub(super) struct Side {
     pub stolen: usize,
     /// Bytes from the link that its connection has acted on.
     pub acted: u64,
-    /// For each region the rights that the peer has made use of, and may make use of past the link.
-    pub lent: [u32; REGIONS],
+    /// For each region the rights that the peer has made use of, and may make use of by direct copy.
+    pub exported: [u32; REGIONS],
 }
 
 pub(super) struct Sim {
@@ -63,7 +63,7 @@ pub(super) struct Sim {
     /// A digest of all that happened.
     pub print: u64,
     pub trace: bool,
-    /// Transfers past the link, in all schedules.
+    /// Transfers by direct copy, in all schedules.
     pub transfers: u64,
     /// Those of several requests.
     pub transferred_together: u64,
@@ -117,10 +117,10 @@ impl Sim {
             flushes.clear();
             flushed.clear();
             *side = Side { queues, batch, flushes, flushed, ..Side::default() };
-            if self.plan.lent {
-                side.lent[WRITABLE] = REMOTE_WRITE;
-                side.lent[PERSISTENT] = REMOTE_WRITE;
-                side.lent[READABLE] = REMOTE_READ;
+            if self.plan.exported {
+                side.exported[WRITABLE] = REMOTE_WRITE;
+                side.exported[PERSISTENT] = REMOTE_WRITE;
+                side.exported[READABLE] = REMOTE_READ;
             }
             self.checker.sides[me].ord = of.framing.ord;
             self.pipes[me].begin(self.plan.capacity[me]);

@@ -31,9 +31,9 @@ fn valid() -> Vec<u8> {
 
 /// What a stranger sends to the listener of `responder`.
 fn send(responder: &OwnedFd, bytes: &[u8], fds: &[i32]) -> Socket {
-    let bell = connect(responder);
-    unix::send_with(&bell, bytes, fds).unwrap();
-    bell
+    let notify = connect(responder);
+    unix::send_with(&notify, bytes, fds).unwrap();
+    notify
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn an_offer_that_nobody_takes_is_no_offer() {
     drop(offers.take(&responder));
     assert!(offered.accepted().unwrap().is_none(), "dropped");
     let offered = Offered::send(&initiator).unwrap();
-    let bell = offers.take(&responder).unwrap().bell;
-    sys::send(&bell, b"?").unwrap();
+    let notify = offers.take(&responder).unwrap().notify;
+    sys::send(&notify, b"?").unwrap();
     assert_eq!(offered.accepted().map(drop), Err(libc::EPROTO));
     drop(offers);
     assert!(Offered::send(&initiator).is_none(), "nobody listens");
@@ -129,8 +129,8 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
     let _own = send(&responder, &valid(), &[responder.as_raw_fd(), file]);
     let silent = connect(&responder);
     assert!(offers.take(&responder).is_none());
-    for (i, bell) in closed.iter().enumerate() {
-        assert_ne!(sys::recv(bell, &mut [0]), Err(libc::EAGAIN), "number {i} is still open");
+    for (i, notify) in closed.iter().enumerate() {
+        assert_ne!(sys::recv(notify, &mut [0]), Err(libc::EAGAIN), "number {i} is still open");
     }
     // One that is late is an offer all the same.
     unix::send_with(&silent, &valid(), &[tcp, file]).unwrap();
@@ -142,9 +142,9 @@ fn memory_that_is_none_is_not_accepted() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let wrong = sys::event_flag().unwrap();
-    let bell = send(&responder, &valid(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
+    let notify = send(&responder, &valid(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
     assert!(offers.take(&responder).unwrap().accept().is_none());
-    assert_eq!(sys::recv(&bell, &mut [0]), Ok(0), "it is not told that it was taken");
+    assert_eq!(sys::recv(&notify, &mut [0]), Ok(0), "it is not told that it was taken");
 }
 
 #[test]

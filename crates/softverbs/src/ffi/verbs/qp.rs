@@ -22,7 +22,7 @@ use crate::ffi::object::Object;
 use crate::ffi::unsupported;
 use crate::instrument::Settings;
 use crate::limits::*;
-use crate::qp::{Attributes, Qp, Stage, Trouble, numbers};
+use crate::qp::{AsyncEvent, Attributes, Qp, Stage, numbers};
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_READS, MAX_SGE};
 
@@ -172,12 +172,12 @@ pub(crate) unsafe fn create_qp(
     let connection = inner.clone();
     let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder });
     let handle = qp as usize;
-    connection.set_on_trouble(Box::new(move |trouble| {
+    connection.set_on_async_event(Box::new(move |trouble| {
         let (kind, object) = match trouble {
-            Trouble::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
-            Trouble::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),
+            AsyncEvent::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
+            AsyncEvent::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),
             // It is not destroyed before the queue pair.
-            Trouble::Overrun(cq) => (ibv_event_type::IBV_EVENT_CQ_ERR, cq),
+            AsyncEvent::Overrun(cq) => (ibv_event_type::IBV_EVENT_CQ_ERR, cq),
         };
         events::raise(kind, object);
     }));

@@ -3,7 +3,7 @@
 use super::*;
 use transport::wr::{Local, Op};
 
-const PARTY: Party = Party { pd: 1, qp: 1 };
+const PARTY: Accessor = Accessor { pd: 1, qp: 1 };
 
 fn request() -> SendWr {
     SendWr {

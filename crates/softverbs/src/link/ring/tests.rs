@@ -45,7 +45,7 @@ fn take(rings: &Rings, n: usize) -> Vec<u8> {
 
 fn bells(rings: &Rings) -> usize {
     let mut bytes = [0; 64];
-    sys::recv(rings.bell(), &mut bytes).unwrap_or(0)
+    sys::recv(rings.notify_socket(), &mut bytes).unwrap_or(0)
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn bytes_come_out_as_they_went_in_also_around_the_end() {
         }
     }
     assert_eq!((a.available(1, || false), b.available(1, || false)), (Ok(0), Ok(0)));
-    assert_eq!((bells(&a), bells(&b)), (0, 0), "nobody has asked for a bell");
+    assert_eq!((bells(&a), bells(&b)), (0, 0), "nobody has asked for a notify");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_reader_that_asks_is_told_of_the_next_bytes_once() {
     assert_eq!(b.available(4, || true), Ok(3));
     put(&a, &[4]);
     assert_eq!(bells(&b), 1, "it found less than it wanted");
-    b.ask_for_bell();
+    b.request_notify();
     assert!(b.has_news(), "what is there already");
     take(&b, 4);
     assert!(!b.has_news());
@@ -120,10 +120,10 @@ fn a_writer_without_room_goes_on_when_a_quarter_is_free() {
     assert_eq!(a.room(|| true), Ok(ROOM));
     take(&b, 1);
     assert_eq!(bells(&a), 0, "it waits no more");
-    // One that polls asks for no bell, until somebody promises that it will be rung for.
+    // One that polls asks for no notify, until somebody promises that it will be notified for.
     put(&a, &vec![7; ROOM + 1]);
     assert_eq!(a.room(|| false), Ok(0));
-    a.ask_for_bell();
+    a.request_notify();
     take(&b, SIZE);
     assert_eq!(bells(&a), 1);
 }
@@ -157,24 +157,24 @@ fn a_peer_that_lies_about_its_positions_has_broken_the_connection() {
 fn a_bell_that_nobody_answers_stops_nobody() {
     let (a, b) = pair();
     for _ in 0..100_000 {
-        b.ask_for_bell();
-        a.ring_bell().unwrap();
+        b.request_notify();
+        a.notify_peer().unwrap();
     }
     b.silence();
     assert_eq!(bells(&b), 0);
     drop(b);
-    a.ring_bell().unwrap();
+    a.notify_peer().unwrap();
 }
 
 #[test]
 fn each_bell_is_told_of_though_most_are_left_unread() {
     let (a, b) = pair();
     let set = sys::Epoll::new().unwrap();
-    set.add(b.bell().as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, 7).unwrap();
+    set.add(b.notify_socket().as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, 7).unwrap();
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 2];
     let (mut told, mut reads) = (0, 0);
     for round in 0..100_000u32 {
-        b.ask_for_bell();
+        b.request_notify();
         put(&a, &[round as u8]);
         assert_eq!(take(&b, 1), [round as u8]);
         // At times it has found the bytes itself, and is told of several at once later.

@@ -61,7 +61,7 @@ impl Change {
         second.state.fetch_or(VALID, Ordering::Release);
         slot.other.store(second_stag, Ordering::Release);
         slot.invalidate();
-        if let Err(e) = slot.take_back(self.stag, REVOKE_WAIT) {
+        if let Err(e) = slot.revoke(self.stag, REVOKE_WAIT) {
             slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
             second.invalidate();
             TABLE.give_back(level, second);
@@ -73,9 +73,9 @@ impl Change {
         slot.state.fetch_or(VALID, Ordering::Release);
         // Only now, so that the region is always in one of the two.
         second.invalidate();
-        // What was lent meanwhile is of the new one.
-        let lent = second.access.load(Ordering::Relaxed) & LENT;
-        slot.access.fetch_or(second.lost() | lent, Ordering::Relaxed);
+        // Keys that were exported meanwhile are of the new one.
+        let exported = second.access.load(Ordering::Relaxed) & LENT;
+        slot.access.fetch_or(second.lost() | exported, Ordering::Relaxed);
         TABLE.give_back(level, second);
         Ok(())
     }
@@ -85,8 +85,8 @@ impl Change {
     pub(crate) fn withdraw(self) {
         self.slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
         self.slot.invalidate();
-        // What was lent of a new description that was given up, too.
-        let _ = self.slot.take_back(self.stag, Duration::ZERO);
+        // Also those of a new description that was given up.
+        let _ = self.slot.revoke(self.stag, Duration::ZERO);
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::super::lenders::tests::Notes;
-use super::super::{add_lender, remove_lender};
+use super::super::exporters::tests::Notes;
+use super::super::{add_exporter, remove_exporter};
 use super::*;
 use transport::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
@@ -161,22 +161,22 @@ fn both_stags_that_are_drawn_are_random() {
 #[test]
 fn a_key_is_taken_back_if_it_was_lent() {
     let notes = Arc::new(Notes::default());
-    add_lender(&notes).unwrap();
-    for is_lent in [true, false] {
+    add_exporter(&notes).unwrap();
+    for is_exported in [true, false] {
         let stag = register(region()).unwrap();
         let access = Access { stag, addr: 0x1010, len: 1, rights: REMOTE_WRITE };
         let grant = acquire(access, 7).ok().unwrap();
-        if is_lent {
-            let lent = grant.lend(access).unwrap();
-            assert_eq!((lent.stag, lent.rights), (stag, REMOTE_WRITE));
-            assert_eq!((lent.start, lent.len, lent.delta), (0x1000, 0x100, 0));
+        if is_exported {
+            let exported = grant.export(access).unwrap();
+            assert_eq!((exported.stag, exported.rights), (stag, REMOTE_WRITE));
+            assert_eq!((exported.start, exported.len, exported.delta), (0x1000, 0x100, 0));
         }
         drop(grant);
         assert!(!notes.has(stag));
         deregister(stag);
-        assert_eq!(notes.has(stag), is_lent);
+        assert_eq!(notes.has(stag), is_exported);
     }
-    remove_lender(&notes);
+    remove_exporter(&notes);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use super::{Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WINDOWS, WITHDRAWN, random};
 use crate::sys::Errno;
 use transport::access::{
-    Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, MW_BIND, Party, REMOTE_ATOMIC, REMOTE_READ,
+    Access, Accessor, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, MW_BIND, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE, ZERO_BASED,
 };
 
@@ -129,7 +129,7 @@ pub(crate) fn free_window(stag: u32) {
 /// re-registered, or a window of type 2 is bound. Pd: window or region are of another protection domain.
 /// Rights: the region has no IBV_ACCESS_MW_BIND, or the window is written and the region has no local write
 /// access. Wrap, Bounds: the range is not within the region, or it is empty for type 2.
-pub(crate) fn bind_window(bind: Bind, by: Party) -> Result<(), Denied> {
+pub(crate) fn bind_window(bind: Bind, by: Accessor) -> Result<(), Denied> {
     let window = Window::find(bind.rkey).ok_or(Denied::Stag)?;
     let slot = window.slot;
     if slot.pd.load(Ordering::Relaxed) != by.pd {
@@ -195,7 +195,7 @@ pub(crate) fn another_key(stag: u32) -> Result<u32, Errno> {
 
 /// Checks an access with an STag that no region has.
 #[cold]
-pub(super) fn acquire(access: Access, by: Party) -> Result<Grant, Denied> {
+pub(super) fn acquire(access: Access, by: Accessor) -> Result<Grant, Denied> {
     let slot = WINDOWS.find(access.stag).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
     let grant = Grant { slot, addr: 0 };

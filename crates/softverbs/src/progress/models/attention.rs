@@ -80,13 +80,13 @@ impl Set {
             self.armed.load(Relaxed) || ticking || self.sleepers.load(Relaxed) > 0,
             "nobody looks at the set"
         );
-        assert!(self.attention.is_told() || ticking, "nobody looks at shared memory");
+        assert!(self.attention.notify_requested() || ticking, "nobody looks at shared memory");
         // A program that does nothing more is noticed by the second tick.
         self.tick();
         self.tick();
         assert_eq!(self.ticking.load(Relaxed), 0);
         assert_eq!(self.armed.load(Relaxed), self.sleepers.load(Relaxed) == 0);
-        assert!(self.attention.is_told(), "no peer rings");
+        assert!(self.attention.notify_requested(), "no peer rings");
     }
 }
 

@@ -26,14 +26,14 @@
 //! a thread is interrupted.
 
 mod attention;
-mod bell;
 mod destroy;
-mod doorbell;
-mod lending;
+mod export;
+mod notify;
 mod posting;
 mod ring;
 mod stall;
 mod turn;
+mod wakeup;
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering::Relaxed, lock};
 use super::turn::{Left, Turn};

@@ -96,7 +96,7 @@ pub struct Terms<'a> {
     pub wait_for_receives: bool,
     /// What arrived behind the peer's MPA frame.
     pub early: &'a [u8],
-    /// The host may carry out requests past the link ([`Host::transfer`]).
+    /// The host may carry out requests by direct copy ([`Host::transfer`]).
     pub transfers: bool,
 }
 
@@ -349,7 +349,7 @@ impl Conn {
         let ending = end.describe(failed);
         let is_failure = ending.is_failure;
         host.ends(ending);
-        let last = if end.is_without_link() { None } else { self.send.last_words(host, terminate) };
+        let last = if end.is_without_link() { None } else { self.send.final_bytes(host, terminate) };
         if opened {
             host.close(last.as_deref());
         }
@@ -379,7 +379,7 @@ impl Conn {
     /// end.
     pub fn abandon(&mut self, host: &mut impl Host) {
         if std::mem::replace(&mut self.state, State::Over) == State::Open {
-            let last = self.send.last_words(host, None);
+            let last = self.send.final_bytes(host, None);
             host.close(last.as_deref());
         }
     }

@@ -7,7 +7,7 @@
 //! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. What arrives in between lies
 //!   in its socket until more arrives. So an initiator that hears nothing *knocks*: it sends an empty Write,
 //!   again and again at growing intervals. Until then it sends less than the socket takes at first; else
-//!   there would be no room left to knock.
+//!   there would be no room left to send_probe.
 //! - An initiator in the kernel takes bytes that follow the Reply at once for a malformed Reply. So a
 //!   responder whose peer did not announce an FPDU lets a moment pass; it cannot wait for one, as the peer's
 //!   program may be waiting for ours.
@@ -19,7 +19,7 @@ use super::Micros;
 use super::ending::End;
 use super::send::SendHalf;
 use crate::host::Host;
-use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_KNOCK_MS, KNOCKS, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
+use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_PROBE_MS, PROBES, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
 
 /// Which side asked for the connection, and whether it announced (RFC 6581) to send an FPDU at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Opening {
         }
         self.deadline = Some(match role {
             Role::RESPONDER_TOLD => now + FIRST_FPDU_TIMEOUT_S * 1_000_000,
-            _ if role.initiator => now + FIRST_KNOCK_MS * 1_000,
+            _ if role.initiator => now + FIRST_PROBE_MS * 1_000,
             _ => now + RESPONDER_PAUSE_MS * 1_000,
         });
     }
@@ -90,10 +90,10 @@ impl Opening {
         }
         send.limit(usize::MAX);
         if self.role.initiator {
-            send.knock();
+            send.send_probe();
             self.round += 1;
-            if self.round < KNOCKS {
-                self.deadline = Some(now + (FIRST_KNOCK_MS << self.round) * 1_000);
+            if self.round < PROBES {
+                self.deadline = Some(now + (FIRST_PROBE_MS << self.round) * 1_000);
             }
         }
         Ok(())

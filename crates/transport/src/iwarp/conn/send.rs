@@ -105,10 +105,10 @@ pub(super) struct SendHalf {
     /// message of its own).
     taken: u32,
     stage: u8,
-    /// The host may carry out requests past the link; and it has done so with what is taken of the current
+    /// The host may carry out requests by direct copy; and it has done so with what is taken of the current
     /// one.
     transfers: bool,
-    past_link: bool,
+    copied_directly: bool,
     send_msn: u32,
     /// Of reads and atomic operations, as is `reads_open`.
     read_msn: u32,
@@ -133,7 +133,7 @@ impl SendHalf {
             taken: 0,
             stage: 0,
             transfers: false,
-            past_link: false,
+            copied_directly: false,
             send_msn: FIRST_MSN,
             read_msn: FIRST_MSN,
             atomic_response_msn: FIRST_MSN,
@@ -205,7 +205,7 @@ impl SendHalf {
 
     /// Queues an empty Write where that cannot come between the segments of a message. More of a message that
     /// has begun serves as well.
-    pub(super) fn knock(&mut self) {
+    pub(super) fn send_probe(&mut self) {
         if self.queue.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
             self.queue_empty_write();
         }
@@ -214,7 +214,7 @@ impl SendHalf {
     /// What still goes out at the end of the stream: the rest of the FPDU that the link has begun to take,
     /// then the Terminate message if there is one. `None` when the rest cannot be had any more. Nothing else
     /// is sent after this.
-    pub(super) fn last_words(
+    pub(super) fn final_bytes(
         &mut self,
         host: &mut impl Host,
         terminate: Option<Terminate>,

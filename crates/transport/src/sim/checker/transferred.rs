@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is carried out past the link: the next request, when all before it is over at both ends.
+//! What is carried out by direct copy: the next request, when all before it is over at both ends.
 
 use super::Checker;
 use crate::access::Access;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::super::lenders::tests::Notes;
-use super::super::super::{AtEnd, add_lender, remove_lender};
+use super::super::super::exporters::tests::Notes;
+use super::super::super::{AtEnd, add_exporter, remove_exporter};
 use super::super::{CLAIMED, FULL, acquire, deregister, lose_writes, register, register_at};
 use super::*;
 use transport::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
@@ -186,46 +186,46 @@ fn writes_that_got_lost_are_known_at_each_step_of_a_change() {
 #[test]
 fn a_key_that_is_lent_during_a_change_is_taken_back_from_then_on() {
     let notes = Arc::new(Notes::default());
-    add_lender(&notes).unwrap();
-    for is_lent in [true, false] {
+    add_exporter(&notes).unwrap();
+    for is_exported in [true, false] {
         let meanwhile = |grant: &Grant, access| {
-            if is_lent {
-                grant.lend(access).unwrap();
+            if is_exported {
+                grant.export(access).unwrap();
             }
         };
         let stag = a_change_in_two_steps(region(), || (), meanwhile, |_| ());
         assert!(!notes.has(stag));
         deregister(stag);
-        assert_eq!(notes.has(stag), is_lent);
+        assert_eq!(notes.has(stag), is_exported);
     }
-    remove_lender(&notes);
+    remove_exporter(&notes);
 }
 
 #[test]
 fn a_key_that_was_lent_is_taken_back_by_a_change() {
     let notes = Arc::new(Notes::default());
-    add_lender(&notes).unwrap();
-    let lend = |is_lent| {
+    add_exporter(&notes).unwrap();
+    let export = |is_exported| {
         let stag = register(region()).unwrap();
         let access = Access { stag, addr: 0x1000, len: 16, rights: REMOTE_WRITE };
-        if is_lent {
-            acquire(access, 7).ok().unwrap().lend(access).unwrap();
+        if is_exported {
+            acquire(access, 7).ok().unwrap().export(access).unwrap();
             assert_eq!(Change::begin(stag).unwrap().region().0, region(), "no access flag");
         }
         stag
     };
-    for is_lent in [true, false] {
-        let stag = lend(is_lent);
+    for is_exported in [true, false] {
+        let stag = export(is_exported);
         replace(stag, region(), 0x1000);
-        assert_eq!(notes.take(stag), is_lent);
+        assert_eq!(notes.take(stag), is_exported);
         deregister(stag);
-        assert!(!notes.has(stag), "it is not lent any more");
-        let stag = lend(is_lent);
+        assert!(!notes.has(stag), "it is not exported any more");
+        let stag = export(is_exported);
         Change::begin(stag).unwrap().withdraw();
-        assert_eq!(notes.has(stag), is_lent);
+        assert_eq!(notes.has(stag), is_exported);
         deregister(stag);
     }
-    remove_lender(&notes);
+    remove_exporter(&notes);
 }
 
 /// The second slot may have been given to another region since the region was there.

@@ -9,8 +9,8 @@ use super::super::{Change, acquire, deregister, lose_writes, register, register_
 use super::*;
 
 const PD: u32 = 7;
-const QP: Party = Party { pd: PD, qp: 40 };
-const OTHER_QP: Party = Party { pd: PD, qp: 41 };
+const QP: Accessor = Accessor { pd: PD, qp: 40 };
+const OTHER_QP: Accessor = Accessor { pd: PD, qp: 41 };
 const BINDABLE: u32 = LOCAL_WRITE | MW_BIND;
 
 fn region() -> Region {
@@ -22,7 +22,7 @@ fn bind_of(rkey: u32, region: u32) -> Bind {
 }
 
 /// The address that an access of 8 bytes leads to.
-fn at(stag: u32, addr: u64, rights: u32, by: Party) -> Result<u64, Denied> {
+fn at(stag: u32, addr: u64, rights: u32, by: Accessor) -> Result<u64, Denied> {
     acquire(Access { stag, addr, len: 8, rights }, by).map(|grant| grant.addr())
 }
 
@@ -42,7 +42,7 @@ fn a_window_is_accessed_within_its_range_with_its_rights_by_peers() {
         assert_eq!(at(rkey, 0x1010, 0, by), Err(Denied::Stag), "it is no lkey");
         assert_eq!(at(rkey, 0x1010, LOCAL_WRITE, by), Err(Denied::Stag));
     }
-    assert_eq!(at(rkey, 0x1010, REMOTE_WRITE, Party { pd: 8, qp: 40 }), Err(Denied::Pd));
+    assert_eq!(at(rkey, 0x1010, REMOTE_WRITE, Accessor { pd: 8, qp: 40 }), Err(Denied::Pd));
     assert_eq!(at(rkey ^ 1, 0x1010, REMOTE_WRITE, QP), Err(Denied::Stag), "another key");
     assert_eq!(
         at(of_region, 0x1010, REMOTE_WRITE, QP),
@@ -170,7 +170,11 @@ fn a_bind_that_is_denied_changes_nothing() {
         assert_eq!(at(rkey, 0x1010, REMOTE_WRITE, QP), Ok(0x1010));
         assert_eq!(at(new, 0x1010, REMOTE_WRITE, QP), Err(Denied::Stag));
     }
-    assert_eq!(bind_window(good, Party { pd: 8, qp: 40 }), Err(Denied::Pd), "a queue pair of another domain");
+    assert_eq!(
+        bind_window(good, Accessor { pd: 8, qp: 40 }),
+        Err(Denied::Pd),
+        "a queue pair of another domain"
+    );
     assert_eq!(bind_window(Bind { rkey: rkey ^ 1 << 20, ..good }, QP), Err(Denied::Stag));
     // Those that were refused hold no region.
     [unbindable, unwritable, foreign].into_iter().for_each(deregister);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMA Writes and Reads that the host carries out itself, past the link.
+//! RDMA Writes and Reads that the host carries out itself, by direct copy.
 //!
 //! The order is that of the link, as they begin only when nothing else is under way: all requests before them
 //! are completed, nothing waits in FPDUs, and the peer has acted on everything that the link was given (the
@@ -33,7 +33,7 @@ pub(super) enum Transferred {
 }
 
 impl SendHalf {
-    /// Has the next requests carried out past the link, if that is possible.
+    /// Has the next requests carried out by direct copy, if that is possible.
     pub(super) fn transfer(&mut self, host: &mut impl Host, budget: &mut Quota) -> Transferred {
         loop {
             let Some(first) = self.transferable() else { return self.not_transferred() };
@@ -55,7 +55,7 @@ impl SendHalf {
     /// The position of the next request, if it may be carried out now.
     fn transferable(&self) -> Option<u64> {
         let position = self.sq.next_alone()?;
-        let begun = self.stage > 0 || (self.taken > 0 && !self.past_link);
+        let begun = self.stage > 0 || (self.taken > 0 && !self.copied_directly);
         // An answer that has waited for a request has its turn.
         let answer = self.answer_next && self.responses.front().is_some_and(|response| response.released);
         let free = self.queue.is_empty() && !self.answering && !answer && !begun;
@@ -122,7 +122,7 @@ impl SendHalf {
         for position in first.. {
             let Some(entry) = self.sq.at(position).filter(|_| n > 0) else { break };
             let left = (entry.wr.len - self.taken) as usize;
-            self.past_link = n < left;
+            self.copied_directly = n < left;
             if n < left {
                 self.taken += n as u32;
                 break;
@@ -138,7 +138,7 @@ impl SendHalf {
     /// The rest of the next request goes over the link: of a read all of it, as the peer is asked for it in
     /// one message.
     fn not_transferred(&mut self) -> Transferred {
-        if std::mem::take(&mut self.past_link) {
+        if std::mem::take(&mut self.copied_directly) {
             let is_read = |position| self.sq.entry(position).is_some_and(|entry| entry.wr.is_read());
             if self.sq.next_position().is_some_and(is_read) {
                 self.taken = 0;

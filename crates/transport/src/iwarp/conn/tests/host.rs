@@ -35,7 +35,7 @@ pub(super) enum Call {
     /// The link took these bytes, and whether they end a segment.
     Sent(Vec<u8>, bool),
     Placed(Access),
-    /// Past the link: so many bytes of what was asked for.
+    /// DirectCopy the link: so many bytes of what was asked for.
     Transferred(Vec<Access>, usize),
     /// Straight from the link.
     PlacedDirectly(Access),
@@ -60,7 +60,7 @@ pub(super) struct Recorder {
     /// What the next calls of the link give instead.
     pub send_errors: VecDeque<LinkError>,
     pub receive_error: Option<LinkError>,
-    /// How much of what it is asked for the host transfers past the link, each time.
+    /// How much of what it is asked for the host transfers by direct copy, each time.
     pub transfers: VecDeque<usize>,
     /// What it says it may.
     pub may_transfer: bool,

@@ -42,8 +42,8 @@ fn an_initiator_that_hears_nothing_knocks_at_growing_intervals() {
         let mut bench = opened(role);
         bench.calls();
         let times = [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10230];
-        let knock = |at| (at, vec![Call::Sent(empty_write(), false)]);
-        assert_eq!(let_time_pass(&mut bench), times.map(knock));
+        let send_probe = |at| (at, vec![Call::Sent(empty_write(), false)]);
+        assert_eq!(let_time_pass(&mut bench), times.map(send_probe));
     }
 }
 

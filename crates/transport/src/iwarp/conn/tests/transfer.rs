@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests that the host carries out past the link.
+//! Requests that the host carries out by direct copy.
 
 use std::collections::VecDeque;
 

@@ -4,10 +4,10 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::super::doorbell::Doorbell;
 use super::super::ring::Ring;
 use super::super::sync::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
 use super::super::turn::{Left, Turn};
+use super::super::wakeup::Wakeup;
 use super::{Held, NOTHING, RECEIVE, RunList, assert_at_rest, check};
 
 /// The descriptor that the engine sleeps on: writes that it has not taken, and all that there were.
@@ -33,9 +33,9 @@ impl Wake {
 }
 
 /// An engine with a list of things that it counts. The real lists have locks, which would order more than the
-/// doorbell promises.
+/// wakeup promises.
 struct Engine {
-    doorbell: Doorbell,
+    wakeup: Wakeup,
     wake: Wake,
     list: AtomicU32,
     done: AtomicU32,
@@ -43,13 +43,13 @@ struct Engine {
 
 impl Engine {
     fn new() -> Arc<Self> {
-        let (doorbell, wake) = (Doorbell::new(), Wake::new());
-        Arc::new(Self { doorbell, wake, list: AtomicU32::new(0), done: AtomicU32::new(0) })
+        let (wakeup, wake) = (Wakeup::new(), Wake::new());
+        Arc::new(Self { wakeup, wake, list: AtomicU32::new(0), done: AtomicU32::new(0) })
     }
 
     fn list(&self) {
         self.list.fetch_add(1, Relaxed);
-        if self.doorbell.must_wake() {
+        if self.wakeup.must_wake() {
             self.wake.raise();
         }
     }
@@ -58,12 +58,12 @@ impl Engine {
     /// about to sleep, and whether it sleeps at the end.
     fn run(&self, rounds: u32) -> (u32, bool) {
         for round in 1..=rounds {
-            self.doorbell.about_to_sleep();
+            self.wakeup.about_to_sleep();
             let asleep = self.list.load(Relaxed) == 0;
             if asleep && !self.wake.take() {
                 return (round, true);
             }
-            self.doorbell.awake();
+            self.wakeup.awake();
             self.wake.take();
             self.done.fetch_add(self.list.swap(0, Relaxed), Relaxed);
         }
@@ -94,12 +94,12 @@ fn an_engine_that_is_awake_is_not_woken() {
         let engine = Engine::new();
         engine.list();
         assert_eq!(engine.wake.writes.load(Relaxed), 0);
-        engine.doorbell.about_to_sleep();
+        engine.wakeup.about_to_sleep();
         engine.list();
         engine.list();
         assert_eq!(engine.wake.writes.load(Relaxed), 1);
-        engine.doorbell.about_to_sleep();
-        engine.doorbell.awake();
+        engine.wakeup.about_to_sleep();
+        engine.wakeup.awake();
         engine.list();
         assert_eq!(engine.wake.writes.load(Relaxed), 1);
     });
@@ -111,7 +111,7 @@ struct Line {
     held: Held,
     posted: Ring<u32>,
     list: RunList,
-    doorbell: Doorbell,
+    wakeup: Wakeup,
     wake: Wake,
     next: AtomicU32,
 }
@@ -126,7 +126,7 @@ impl Line {
         let step = |why| self.held.step(|| Some(Left { again: why, stalled: false }));
         if self.turn.drive(8, false, RECEIVE, step, || false) {
             self.list.list();
-            if self.doorbell.must_wake() {
+            if self.wakeup.must_wake() {
                 self.wake.raise();
             }
         }
@@ -157,7 +157,7 @@ fn nothing_that_was_handed_over_lies_there_while_the_engine_sleeps() {
             held: Held::new(),
             posted: Ring::new(2).unwrap(),
             list: RunList::new(),
-            doorbell: Doorbell::new(),
+            wakeup: Wakeup::new(),
             wake: Wake::new(),
             next: AtomicU32::new(0),
         });
@@ -165,11 +165,11 @@ fn nothing_that_was_handed_over_lies_there_while_the_engine_sleeps() {
             let line = line.clone();
             move || {
                 for _ in 0..2 {
-                    line.doorbell.about_to_sleep();
+                    line.wakeup.about_to_sleep();
                     if line.list.is_empty() && !line.wake.take() {
                         return true;
                     }
-                    line.doorbell.awake();
+                    line.wakeup.awake();
                     line.drive_listed();
                 }
                 false

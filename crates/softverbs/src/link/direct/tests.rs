@@ -8,7 +8,7 @@ use super::*;
 use crate::link::shared::Shared;
 use crate::memory::{Change, Region, deregister, register, try_deregister};
 use crate::socket::Socket;
-use transport::access::{FLUSH_PERSISTENT, LOCAL_WRITE, Party};
+use transport::access::{Accessor, FLUSH_PERSISTENT, LOCAL_WRITE};
 
 const PD: u32 = 1;
 const RIGHTS: u32 = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE;
@@ -18,14 +18,14 @@ fn owned(fd: impl Into<OwnedFd>) -> Socket {
 }
 
 /// The two ends of a connection, both in this process.
-fn pair() -> (Past, Past) {
+fn pair() -> (DirectCopy, DirectCopy) {
     let shared = Shared::create().unwrap();
     shared.show(0, Proof::own().unwrap());
     let theirs = Shared::adopt(owned(shared.file().try_clone().unwrap())).unwrap();
     theirs.show(1, Proof::own().unwrap());
     let (a, b) = UnixStream::pair().unwrap();
     let (a, b) = (Rings::new(shared, owned(a), true), Rings::new(theirs, owned(b), false));
-    (Past::try_open(&Arc::new(a)).unwrap(), Past::try_open(&Arc::new(b)).unwrap())
+    (DirectCopy::try_open(&Arc::new(a)).unwrap(), DirectCopy::try_open(&Arc::new(b)).unwrap())
 }
 
 /// Registered memory that nobody else accesses.
@@ -52,13 +52,13 @@ impl Target {
 }
 
 /// The owner's receiving half grants an access.
-fn grant(past: &mut Past, access: Access) {
-    let grant = memory::acquire(access, Party { pd: PD, qp: 1 }).unwrap();
-    past.lend(access, &grant);
+fn grant(past: &mut DirectCopy, access: Access) {
+    let grant = memory::acquire(access, Accessor { pd: PD, qp: 1 }).unwrap();
+    past.export(access, &grant);
 }
 
 /// Whether all of it was copied.
-fn copy(past: &Past, remote: Access, bytes: &mut [u8]) -> bool {
+fn copy(past: &DirectCopy, remote: Access, bytes: &mut [u8]) -> bool {
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: `bytes` belongs to the caller.
@@ -70,7 +70,7 @@ fn a_peer_copies_with_the_keys_that_it_was_lent_and_for_what_it_was() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 5, 100);
-    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]), "nothing is lent");
+    assert!(!initiator.is_open_for(write) && !copy(&initiator, write, &mut [1; 100]), "nothing is exported");
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
     assert!(initiator.is_open_for(write) && copy(&initiator, write, &mut [1; 100]));
     assert_eq!([4, 5, 104, 105].map(|at| region.byte(at)), [0, 1, 1, 0]);
@@ -83,7 +83,7 @@ fn a_peer_copies_with_the_keys_that_it_was_lent_and_for_what_it_was() {
     // SAFETY: `bytes` lives here; the kernel has written to it.
     assert_eq!(unsafe { (&raw const bytes).read_volatile() }, [1; 100]);
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
-    assert!(!target.is_open_for(read), "the other end was lent nothing");
+    assert!(!target.is_open_for(read), "the other end was exported nothing");
     deregister(region.stag);
     target.close();
     initiator.close();
@@ -154,17 +154,22 @@ fn nothing_is_copied_past_what_the_ring_has() {
 
 /// Runs `withdraw` on a thread while the initiator holds a key, and lets it go; says whether that was waited
 /// for.
-fn is_waited_for(initiator: &Past, held: u32, withdraw: impl FnOnce() + Send) -> bool {
+fn is_waited_for(initiator: &DirectCopy, held: u32, withdraw: impl FnOnce() + Send) -> bool {
     !is_done_within(Duration::from_millis(50), initiator, held, withdraw)
 }
 
 /// The same, where nothing is to be waited for: a slow machine has time for it.
-fn is_done_meanwhile(initiator: &Past, held: u32, withdraw: impl FnOnce() + Send) -> bool {
+fn is_done_meanwhile(initiator: &DirectCopy, held: u32, withdraw: impl FnOnce() + Send) -> bool {
     is_done_within(Duration::from_secs(30), initiator, held, withdraw)
 }
 
-fn is_done_within(limit: Duration, initiator: &Past, held: u32, withdraw: impl FnOnce() + Send) -> bool {
-    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+fn is_done_within(
+    limit: Duration,
+    initiator: &DirectCopy,
+    held: u32,
+    withdraw: impl FnOnce() + Send,
+) -> bool {
+    let hold = initiator.owner.rings.shared.export_page(initiator.owner.rings.ends().1).hold();
     hold.take(held);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -190,7 +195,7 @@ fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
     for region in [&one, &other] {
         grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
     }
-    assert!(is_done_meanwhile(&initiator, one.stag, || deregister(third.stag)), "it was never lent");
+    assert!(is_done_meanwhile(&initiator, one.stag, || deregister(third.stag)), "it was never exported");
     assert!(is_done_meanwhile(&initiator, one.stag, || deregister(other.stag)));
     assert!(initiator.is_open_for(write));
     assert!(is_waited_for(&initiator, one.stag, || deregister(one.stag)));
@@ -206,8 +211,8 @@ fn a_key_without_its_place_in_the_table_is_taken_back_as_well() {
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
     // Another one with the same place.
-    let stag = region.stag.wrapping_add(LOANS as u32);
-    target.owner.lend(Lent { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0 });
+    let stag = region.stag.wrapping_add(EXPORTED_KEYS as u32);
+    target.owner.export(Exported { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0 });
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 0, 100), &mut [1; 100]));
     assert!(is_waited_for(&initiator, region.stag, || deregister(region.stag)));
     target.close();
@@ -258,7 +263,7 @@ fn a_connection_that_ended_while_its_peer_held_a_key_is_released_when_the_peer_l
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
-    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    let hold = initiator.owner.rings.shared.export_page(initiator.owner.rings.ends().1).hold();
     hold.take(region.stag);
     let owner = Arc::downgrade(&target.owner);
     target.close();
@@ -279,10 +284,10 @@ fn a_peer_that_never_lets_go_is_reported_and_the_region_stays_withdrawn() {
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
-    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    let hold = initiator.owner.rings.shared.export_page(initiator.owner.rings.ends().1).hold();
     hold.take(region.stag);
     assert_eq!(try_deregister(region.stag), Err(libc::EBUSY));
-    assert!(memory::acquire(write, Party { pd: PD, qp: 1 }).is_err(), "nobody else may access it");
+    assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err(), "nobody else may access it");
     assert!(!initiator.is_open_for(write));
     assert_eq!(Change::begin(region.stag).map(drop), Err(libc::EINVAL));
     hold.let_go();
@@ -297,13 +302,13 @@ fn a_region_whose_old_memory_is_held_is_not_described_anew() {
     let (region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
     let write = region.access(REMOTE_WRITE, 0, 100);
     grant(&mut target, write);
-    let hold = initiator.owner.rings.shared.dealings(initiator.owner.rings.ends().1).hold();
+    let hold = initiator.owner.rings.shared.export_page(initiator.owner.rings.ends().1).hold();
     hold.take(region.stag);
     let new = Region { addr: elsewhere.as_ptr() as u64, len: 4096, access: RIGHTS, pd: PD };
     let mut change = Change::begin(write.stag).unwrap();
     assert_eq!(change.replace(new, write.addr), Err(libc::EBUSY));
     change.withdraw();
-    assert!(memory::acquire(write, Party { pd: PD, qp: 1 }).is_err());
+    assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err());
     hold.let_go();
     deregister(region.stag);
     target.close();
@@ -316,8 +321,8 @@ fn a_peer_that_does_not_say_who_it_is_uses_the_rings() {
     let (a, _b) = UnixStream::pair().unwrap();
     shared.show(0, Proof::own().unwrap());
     let rings = Arc::new(Rings::new(shared, owned(a), true));
-    assert!(Past::try_open(&rings).is_err());
+    assert!(DirectCopy::try_open(&rings).is_err());
     let Proof { addr, nonce: [a, b] } = Proof::own().unwrap();
     rings.shared.show(1, Proof { addr, nonce: [a ^ 1, b] });
-    assert!(Past::try_open(&rings).is_err());
+    assert!(DirectCopy::try_open(&rings).is_err());
 }

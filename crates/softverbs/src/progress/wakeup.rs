@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the engine sleeps, and who wakes it: one system call a sleep, by the first who has work for it.
+//! Whether the engine sleeps, and who wakes it: one system call for each sleep, by the first thread that has
+//! work for it.
 //!
-//! Two sides, each with a full barrier between its write and its look at the other's. The engine says that it
-//! will sleep, then looks at its lists once more. Who has work puts it on a list, then looks whether the
-//! engine sleeps. So one of them sees the other. Each change of the word is a read-modify-write, so that all
-//! of them are in one order, also with that of a thread that wakes an earlier sleep late.
+//! Each side has a full barrier between its write and its read of the other side's word. The engine announces
+//! that it will sleep, then checks its lists once more. A thread with work puts it on a list, then checks
+//! whether the engine sleeps. So at least one of them sees the other. Each change of the word is a
+//! read-modify-write, so all of them have one order, including that of a thread that is late in waking an
+//! earlier sleep.
 //!
-//! Two processes that share memory wake one another in the same way: the word is then in that memory, and may
+//! Two processes that share memory wake each other in the same way: the word is then in that memory, and may
 //! have any value.
 
 use super::sync::{AtomicU32, Ordering, fence};
@@ -15,23 +17,23 @@ const AWAKE: u32 = 0;
 const SLEEPING: u32 = 1;
 
 #[repr(transparent)]
-pub(crate) struct Doorbell {
+pub(crate) struct Wakeup {
     /// The engine is about to sleep, or sleeps: any value but [`AWAKE`].
     sleeping: AtomicU32,
 }
 
-impl Doorbell {
+impl Wakeup {
     pub(crate) fn new() -> Self {
         Self { sleeping: AtomicU32::new(AWAKE) }
     }
 
-    /// The engine: it will sleep, unless a look at its lists after this finds something.
+    /// The engine will sleep, unless it finds work on its lists after this.
     pub(crate) fn about_to_sleep(&self) {
         self.sleeping.swap(SLEEPING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The engine: it sleeps no more, and will look at its lists.
+    /// The engine is awake and will check its lists.
     pub(crate) fn awake(&self) {
         self.sleeping.swap(AWAKE, Ordering::Relaxed);
     }
@@ -41,7 +43,7 @@ impl Doorbell {
         self.sleeping.load(Ordering::Relaxed) == AWAKE
     }
 
-    /// True when the caller must wake the engine. What it is to find must be on its list already.
+    /// True if the caller must wake the engine. The work must be on its list already.
     pub(crate) fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
         self.sleeping.load(Ordering::Relaxed) != AWAKE && self.sleeping.swap(AWAKE, Ordering::AcqRel) != AWAKE

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How many connections strangers may have here that the program has not taken: pending ones, whose MPA
-//! Request is not complete or has not been fetched. Each holds a descriptor, of which the program needs the
-//! most.
+//! Limits on pending connections: those whose MPA Request is incomplete, or not yet fetched by the
+//! application. Each holds a descriptor, and the application needs most of those.
 //!
-//! A process, a listener and a remote address have a limit each ([`Limits`]). A connection that is *stalled*,
-//! that is without a complete request, makes room for a new one: the oldest of the address that has the most
-//! of them goes. With nothing but complete requests a listener accepts no more until the program has fetched
-//! some, and connections wait in the kernel's queue; an address, however, must not make all others wait, so
-//! beyond its own limit it is refused.
+//! A process, a listener and a remote address have a limit each ([`Limits`]). A *stalled* connection, one
+//! without a complete request, makes room for a new one: the oldest of the address that has most of them is
+//! closed. If all requests are complete, a listener stops accepting until the application has fetched some,
+//! and connections wait in the kernel's backlog. One address must not block all others, so beyond its own
+//! limit its connections are refused.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -161,8 +160,8 @@ impl Guests {
         room
     }
 
-    /// Takes a place for a connection that has been accepted. `None`: its address has all that it may have.
-    /// Stalled connections are closed for it as long as a limit is reached.
+    /// Counts a connection that has been accepted. `None`: its address is at its limit. Stalled connections
+    /// are closed for it while a limit is reached.
     pub(super) fn admit(
         self: &Arc<Self>,
         listener: u64,
@@ -190,7 +189,7 @@ impl Guests {
                     *counts.listeners.entry(listener).or_default() += 1;
                     *counts.hosts.entry(host).or_default() += 1;
                     drop(counts);
-                    return Some((Place { guests: self.clone(), listener, host, number }, dismissed));
+                    return Some((Place { pending: self.clone(), listener, host, number }, dismissed));
                 };
                 victim
             };
@@ -219,9 +218,9 @@ impl Guests {
     }
 }
 
-/// The place of a pending connection, given up on drop.
+/// The count of a pending connection; dropping it counts down.
 pub(super) struct Place {
-    guests: Arc<Guests>,
+    pending: Arc<Guests>,
     listener: u64,
     host: Host,
     number: u64,
@@ -230,20 +229,20 @@ pub(super) struct Place {
 impl Place {
     /// The connection waits for the rest of its MPA Request.
     pub(super) fn stalls(&self, pending: Weak<dyn Pending>) {
-        let mut counts = lock(&self.guests.counts);
+        let mut counts = lock(&self.pending.counts);
         counts.stalled.entry((self.listener, self.host)).or_default().insert(self.number, pending);
     }
 
     /// The MPA Request of the connection is complete.
     pub(super) fn stalls_no_more(&self) {
-        lock(&self.guests.counts).unstall(self.listener, self.host, self.number);
+        lock(&self.pending.counts).unstall(self.listener, self.host, self.number);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let paused = {
-            let mut counts = lock(&self.guests.counts);
+            let mut counts = lock(&self.pending.counts);
             counts.unstall(self.listener, self.host, self.number);
             counts.total -= 1;
             subtract(&mut counts.listeners, self.listener);

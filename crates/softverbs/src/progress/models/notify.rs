@@ -5,8 +5,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::super::attention::{Attention, Orders, Tick};
-use super::super::doorbell::Doorbell;
 use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Ordering::Relaxed, lock};
+use super::super::wakeup::Wakeup;
 use super::check;
 use crate::policy::trust::MIN_TRUST;
 
@@ -16,14 +16,14 @@ struct Line {
     attention: Attention,
     put: AtomicU32,
     taken: AtomicU32,
-    reader: Doorbell,
-    writer: Doorbell,
+    reader: Wakeup,
+    writer: Wakeup,
     /// The writer has found the ring full.
     full: AtomicBool,
     /// Stands for the turns of the two ends.
     reads: Mutex<()>,
-    /// Bells that were rung and not answered, at the end of the reader and of the writer.
-    rung: AtomicU32,
+    /// Bells that were notified and not answered, at the end of the reader and of the writer.
+    notified: AtomicU32,
     rung_for_room: AtomicU32,
     kicked: AtomicU32,
     ticking: AtomicU32,
@@ -56,11 +56,11 @@ impl Line {
             attention: Attention::new(),
             put: zero(),
             taken: zero(),
-            reader: Doorbell::new(),
-            writer: Doorbell::new(),
+            reader: Wakeup::new(),
+            writer: Wakeup::new(),
             full: AtomicBool::new(false),
             reads: Mutex::new(()),
-            rung: zero(),
+            notified: zero(),
             rung_for_room: zero(),
             kicked: zero(),
             ticking: zero(),
@@ -72,7 +72,7 @@ impl Line {
     fn quiet() -> Arc<Self> {
         let line = Self::new();
         (0..MIN_TRUST).for_each(|_| line.attention.polled(&*line));
-        assert!(!line.attention.is_told());
+        assert!(!line.attention.notify_requested());
         line
     }
 
@@ -81,7 +81,7 @@ impl Line {
         let _turn = lock(&self.reads);
         let taken = self.taken.load(Relaxed);
         let mut put = self.put.load(Ordering::Acquire);
-        if put == taken && self.attention.is_told() {
+        if put == taken && self.attention.notify_requested() {
             self.reader.about_to_sleep();
             put = self.put.load(Ordering::Acquire);
         }
@@ -109,8 +109,8 @@ impl Line {
 
     /// What the engine or a sleeper would be woken by.
     fn reader_was_told(&self) -> bool {
-        let rung = self.rung.swap(0, Ordering::AcqRel) > 0;
-        self.kicked.swap(0, Ordering::AcqRel) > 0 || rung
+        let notified = self.notified.swap(0, Ordering::AcqRel) > 0;
+        self.kicked.swap(0, Ordering::AcqRel) > 0 || notified
     }
 
     /// The peer puts a message, if there is room.
@@ -126,7 +126,7 @@ impl Line {
         self.full.store(false, Relaxed);
         self.put.store(put + 1, Ordering::Release);
         if self.reader.must_wake() {
-            self.rung.fetch_add(1, Ordering::AcqRel);
+            self.notified.fetch_add(1, Ordering::AcqRel);
         }
         true
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is logged about strangers: a few lines, then how many more there would have been.
+//! A rate-limited log of conditions that unknown peers can cause: a few lines in an interval, then how many
+//! were suppressed.
 //!
-//! Whoever reaches the port can make connections that come to nothing, thousands a second; the log is not
-//! theirs to fill.
+//! A peer that reaches the port can make thousands of failing connections a second, and must not fill the
+//! log.
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::limits::{COMPLAINTS, COMPLAINTS_INTERVAL_S};
+use crate::limits::{LIMITED_LOG_INTERVAL_S, LIMITED_LOG_LINES};
 use crate::lock;
 use crate::progress::engine::{Engine, Source};
 
@@ -23,17 +24,17 @@ struct Counts {
 
 /// A log of conditions that peers can bring about.
 #[derive(Default)]
-pub(super) struct Complaints {
+pub(super) struct LimitedLog {
     counts: Mutex<Counts>,
 }
 
-impl Complaints {
-    /// Logs a warning, unless [`COMPLAINTS`] were logged in this interval; then it is counted, and the count
-    /// logged at the interval's end.
+impl LimitedLog {
+    /// Logs a warning, unless [`LIMITED_LOG_LINES`] were logged in this interval; then it is counted, and the
+    /// count logged at the interval's end.
     pub(super) fn warn(self: &Arc<Self>, engine: &Engine, what: Arguments<'_>) {
         let begins = {
             let mut counts = lock(&self.counts);
-            if counts.printed == COMPLAINTS {
+            if counts.printed == LIMITED_LOG_LINES {
                 counts.held_back += 1;
                 return;
             }
@@ -43,17 +44,17 @@ impl Complaints {
         log::warn!("{what}");
         if begins {
             let source: Arc<dyn Source> = self.clone();
-            engine.schedule(Duration::from_secs(COMPLAINTS_INTERVAL_S), &source).detach();
+            engine.schedule(Duration::from_secs(LIMITED_LOG_INTERVAL_S), &source).detach();
         }
     }
 
-    /// Ends an interval: how many complaints were held back.
+    /// Ends an interval: how many lines were suppressed.
     fn end_interval(&self) -> u64 {
         std::mem::take(&mut *lock(&self.counts)).held_back
     }
 }
 
-impl Source for Complaints {
+impl Source for LimitedLog {
     /// No descriptor leads here.
     fn ready(self: Arc<Self>, _events: u32) {}
 
@@ -61,7 +62,7 @@ impl Source for Complaints {
         let held_back = self.end_interval();
         if held_back > 0 {
             log::warn!(
-                "{held_back} more incoming connections were closed or refused within {COMPLAINTS_INTERVAL_S} s"
+                "{held_back} more incoming connections were closed or refused within {LIMITED_LOG_INTERVAL_S} s"
             );
         }
     }
@@ -73,14 +74,14 @@ mod tests {
 
     #[test]
     fn a_few_complaints_are_logged_and_the_others_counted() {
-        let (complaints, engine) = (Arc::new(Complaints::default()), Engine::get().unwrap());
+        let (limited_log, engine) = (Arc::new(LimitedLog::default()), Engine::get().unwrap());
         for _ in 0..3 {
-            for i in 0..COMPLAINTS + 1000 {
-                complaints.warn(&engine, format_args!("{i}"));
+            for i in 0..LIMITED_LOG_LINES + 1000 {
+                limited_log.warn(&engine, format_args!("{i}"));
             }
-            assert_eq!(lock(&complaints.counts).printed, COMPLAINTS);
-            assert_eq!(complaints.end_interval(), 1000);
+            assert_eq!(lock(&limited_log.counts).printed, LIMITED_LOG_LINES);
+            assert_eq!(limited_log.end_interval(), 1000);
         }
-        assert_eq!(complaints.end_interval(), 0);
+        assert_eq!(limited_log.end_interval(), 0);
     }
 }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Past the rings: operations that their initiator carries out itself, in the memory of the peer, by one
+//! Direct copies: operations that their initiator carries out itself, in the memory of the peer, by one
 //! system call.
 //!
-//! Each end lends its peer the keys that the peer has already used with success over the ring: then all
-//! checks of the table were made for this connection. So the first operation with a key goes over the ring,
-//! and whoever has no key learns nothing. What is lent lies in the memory that both share
-//! ([`crate::progress::lending`]); a borrower goes by a copy of its own, which it has checked.
+//! Each end exports to its peer the keys that the peer has already used with success over the ring: then the
+//! table has made all checks for this connection. So the first operation with a key goes over the ring, and a
+//! peer without a key learns nothing. Exported keys lie in the memory that both share
+//! ([`crate::progress::export`]); an importer uses a copy of its own, which it has checked.
 //!
 //! A key is revoked by ibv_dereg_mr(3), ibv_rereg_mr(3) and the end of the connection. The two calls then
-//! wait until no copy with it is under way, for at most 5 s: a peer that was stopped in the middle of a copy
-//! resumes it when it is continued. A peer that has ended, or has executed another program, copies no more
-//! and is not waited for. The end of a connection waits for nobody, as it may be the engine's work; if the
-//! peer holds a key then, the owner stays in the list of lenders, where a deregistration finds it.
+//! wait until no copy with it is in progress, for at most 5 s: a peer that was stopped in the middle of a
+//! copy resumes it when it is continued. A peer that has ended, or has executed another program, copies no
+//! more, and nothing waits for it. The end of a connection never waits, as it may run on the engine; if the
+//! peer is using a key then, the owner stays in the list of exporters, where a deregistration finds it. The
+//! engine removes it once the peer has finished the copy or has ended: the socket of a killed process closes
+//! before the kernel reports its end.
 //!
 //! The order is that of the ring. A copy is made only when the peer has acted on all that was ever put there
 //! ([`Rings::is_settled`]). Nothing here waits for that: a thread that posts may have waited before
@@ -23,49 +25,48 @@ use std::time::{Duration, Instant};
 
 use super::process::{Peer, Proof, Ranges};
 use super::ring::Rings;
-use super::shared::{Dealings, LOANS};
+use super::shared::{EXPORTED_KEYS, ExportPage};
 use crate::config;
-use crate::memory::{self, Grant, Lender};
+use crate::memory::{self, Exporter, Grant};
 use crate::progress::engine::{Engine, Source};
-use crate::progress::lending::{Hold, Ledger, Loan};
+use crate::progress::export::{ExportedKey, KeyInUse, Ledger};
 use crate::sys::Errno;
 use crate::{NOTICE, unix};
-use transport::access::{Access, Lent, REMOTE_READ, REMOTE_WRITE};
+use transport::access::{Access, Exported, REMOTE_READ, REMOTE_WRITE};
 
 /// Most bytes of one copy. The owner waits for it when it withdraws the key.
 pub(super) const MOST: usize = 1 << 20;
-/// The interval after which the engine checks again whether the peer of a connection that has ended has let
-/// go of its key.
+/// The interval after which the engine checks again whether the peer of an ended connection still uses a key.
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
 
-/// What this end has lent to its peer.
+/// The keys that this end exports to its peer.
 pub(super) struct Owner {
     rings: Arc<Rings>,
     peer: Arc<Peer>,
-    ledger: Ledger<LOANS>,
-    /// How many keys were taken back: from then on others may be lent again.
-    taken_back: AtomicU32,
-    /// A deregistration has found that the peer process has executed another program: what it holds does not
-    /// count.
+    ledger: Ledger<EXPORTED_KEYS>,
+    /// How many keys were revoked: the last one exported may have to be exported again.
+    revoked: AtomicU32,
+    /// A deregistration has found that the peer process has executed another program: it uses no key.
     has_executed: AtomicBool,
 }
 
 impl Owner {
-    fn own(&self) -> &Dealings {
-        self.rings.shared.dealings(self.rings.ends().0)
+    fn own(&self) -> &ExportPage {
+        self.rings.shared.export_page(self.rings.ends().0)
     }
 
-    fn loans(&self) -> &[Loan; LOANS] {
-        self.rings.shared.loans(self.rings.ends().0)
+    fn exported_keys(&self) -> &[ExportedKey; EXPORTED_KEYS] {
+        self.rings.shared.exported_keys(self.rings.ends().0)
     }
 
-    fn lend(&self, lent: Lent) {
-        let prepare = || self.rings.shared.prepare_loans(self.rings.ends().0).is_ok();
-        self.ledger.lend(lent, self.own().gate(), prepare, || self.loans());
+    fn export(&self, exported: Exported) {
+        let prepare = || self.rings.shared.prepare_exported_keys(self.rings.ends().0).is_ok();
+        self.ledger.export(exported, self.own().gate(), prepare, || self.exported_keys());
     }
 
-    /// Waits until the peer lets go of a key, or can copy no more. False if it has not at the given time.
-    fn wait(&self, until: Instant, is_held: impl Fn(&Hold) -> bool) -> bool {
+    /// Waits until the peer has finished its copy, or can copy no more. False if it has not at the given
+    /// time.
+    fn wait(&self, until: Instant, is_held: impl Fn(&KeyInUse) -> bool) -> bool {
         let mut tries = 0u32;
         while is_held(self.own().hold()) {
             tries = tries.saturating_add(1);
@@ -84,9 +85,9 @@ impl Owner {
         true
     }
 
-    /// Releases what it has, its descriptors and the shared memory, when the peer has let go.
+    /// Releases its descriptors and the shared memory when the peer uses no key.
     fn retire(self: Arc<Self>) {
-        if memory::remove_lender(&self) {
+        if memory::remove_exporter(&self) {
             return;
         }
         // Without an engine, the next connection that begins or ends releases it.
@@ -105,13 +106,13 @@ impl Source for Owner {
     }
 }
 
-impl Lender for Owner {
-    fn take_back(&self, stag: u32, until: Instant) -> bool {
+impl Exporter for Owner {
+    fn revoke(&self, stag: u32, until: Instant) -> bool {
         if self.rings.is_left_behind() {
             return true;
         }
-        self.ledger.revoke(stag, || self.loans());
-        self.taken_back.fetch_add(1, Ordering::Release);
+        self.ledger.revoke(stag, || self.exported_keys());
+        self.revoked.fetch_add(1, Ordering::Release);
         let began = Instant::now();
         let let_go = self.wait(until, |hold| hold.is_of(stag));
         if !let_go && until > began {
@@ -133,23 +134,23 @@ impl Lender for Owner {
     }
 }
 
-/// The ways past the rings of a connection.
-pub(super) struct Past {
+/// The direct copies of a connection.
+pub(super) struct DirectCopy {
     owner: Arc<Owner>,
     peer: Arc<Peer>,
-    /// What was lent last: key, rights, and [`Owner::taken_back`] then.
+    /// The last export: key, rights, and [`Owner::revoked`] then.
     last: (u32, u32, u32),
 }
 
-/// Shows the peer who this end is, if it is to copy past the rings. 0: the initiator, 1: the responder.
+/// The proof of the identity of this process, for direct copies.
 pub(super) fn proof() -> Option<Proof> {
-    if config::get().past_rings { Proof::own().ok() } else { None }
+    if config::get().direct_copy { Proof::own().ok() } else { None }
 }
 
-impl Past {
-    /// `None`: there is only the way over the rings; a line of the log says why.
+impl DirectCopy {
+    /// `None`: there are no direct copies; a line of the log gives the reason.
     pub(super) fn open(rings: &Arc<Rings>) -> Option<Self> {
-        if !config::get().past_rings {
+        if !config::get().direct_copy {
             return None;
         }
         Self::try_open(rings)
@@ -160,10 +161,10 @@ impl Past {
     }
 
     fn try_open(rings: &Arc<Rings>) -> Result<Self, String> {
-        let pid = unix::peer_process(rings.bell()).ok_or("the peer is in another pid namespace")?;
-        let proof = rings.shared.dealings(rings.ends().1).proof();
-        if proof.addr == 0 || rings.shared.dealings(rings.ends().0).proof().addr == 0 {
-            return Err("one of the ends does not lend its memory".into());
+        let pid = unix::peer_process(rings.notify_socket()).ok_or("the peer is in another pid namespace")?;
+        let proof = rings.shared.export_page(rings.ends().1).proof();
+        if proof.addr == 0 || rings.shared.export_page(rings.ends().0).proof().addr == 0 {
+            return Err("one of the ends does not export its memory".into());
         }
         let error = |e: Errno| std::io::Error::from_raw_os_error(e).to_string();
         let peer = Peer::meet(pid, proof).map_err(|e| match e {
@@ -176,11 +177,11 @@ impl Past {
             rings: rings.clone(),
             peer: peer.clone(),
             ledger: Ledger::new(),
-            taken_back: AtomicU32::new(0),
+            revoked: AtomicU32::new(0),
             has_executed: AtomicBool::new(false),
         });
-        memory::add_lender(&owner).map_err(error)?;
-        rings.borrow();
+        memory::add_exporter(&owner).map_err(error)?;
+        rings.copy_directly();
         Ok(Self { owner, peer, last: (0, 0, 0) })
     }
 
@@ -192,29 +193,28 @@ impl Past {
         self.owner.retire();
     }
 
-    /// The peer has made an access over the ring, and the table has granted it: from now on it may do
-    /// without.
-    pub(super) fn lend(&mut self, access: Access, grant: &Grant) {
+    /// The peer has made an access over the ring, and the table has granted it: exports the key.
+    pub(super) fn export(&mut self, access: Access, grant: &Grant) {
         let remote = access.rights & (REMOTE_READ | REMOTE_WRITE);
-        let this = (access.stag, remote, self.owner.taken_back.load(Ordering::Acquire));
+        let this = (access.stag, remote, self.owner.revoked.load(Ordering::Acquire));
         if remote == 0 || remote != access.rights || this == self.last {
             return;
         }
         self.last = this;
-        if let Some(lent) = grant.lend(access) {
-            self.owner.lend(lent);
+        if let Some(exported) = grant.export(access) {
+            self.owner.export(exported);
         }
     }
 
-    /// Whether the peer has lent what this accesses.
-    pub(super) fn is_lent(&self, remote: Access) -> bool {
-        self.owner.rings.is_lent(remote)
+    /// Whether the peer exports a key for this access.
+    pub(super) fn is_exported(&self, remote: Access) -> bool {
+        self.owner.rings.is_exported(remote)
     }
 
-    /// Whether an access can be made past the rings now: the key is lent, and the peer has acted on all that
-    /// it was sent.
+    /// Whether a direct copy can be made now: the key is exported, and the peer has acted on all that it was
+    /// sent.
     pub(super) fn is_open_for(&self, remote: Access) -> bool {
-        self.owner.rings.is_settled() && self.is_lent(remote)
+        self.owner.rings.is_settled() && self.is_exported(remote)
     }
 
     /// Copies between `local`, whose first element is left free, and the memory of the peer: the first `len`
@@ -226,22 +226,22 @@ impl Past {
     /// For a read the caller must hold grants to write all of `local` but the first element.
     pub(super) unsafe fn copy(&self, local: &mut [libc::iovec], remote: &[Access], len: usize) -> usize {
         let Some(&Access { stag, rights, .. }) = remote.first() else { return 0 };
-        let hold = self.owner.rings.shared.dealings(self.owner.rings.ends().1).hold();
+        let hold = self.owner.rings.shared.export_page(self.owner.rings.ends().1).hold();
         hold.take(stag);
         let mut ranges = Ranges::new();
-        let located = self.owner.rings.lent(stag).is_some_and(|lent| {
+        let located = self.owner.rings.exported(stag).is_some_and(|exported| {
             let mut left = len;
             remote.iter().all(|access| {
                 let access = Access { stag, rights, len: access.len.min(left), ..*access };
                 left -= access.len;
-                let found = lent.find(access);
+                let found = exported.find(access);
                 found.is_some_and(|addr| ranges.push(addr, access.len))
             })
         });
         let mut copied = Ok(0);
         if located {
             // SAFETY: the caller holds grants to write the local ranges of a read. A peer that is this
-            // process has lent the ranges of a write, and does not take them back as long as the key is held.
+            // process has exported the ranges of a write, and revokes them only when the key is not in use.
             copied = unsafe {
                 match rights & REMOTE_READ {
                     0 => self.peer.write(local, &mut ranges),

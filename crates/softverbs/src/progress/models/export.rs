@@ -5,25 +5,25 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::super::lending::{Gate, Hold, Ledger, Loan};
+use super::super::export::{ExportGate, ExportedKey, KeyInUse, Ledger};
 use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
-use transport::access::Lent;
+use transport::access::Exported;
 
 /// Two keys share a place in the table.
 const FIRST: u32 = 7;
 const SECOND: u32 = 9;
 
 /// The description of a key: all fields say which one it is of.
-fn of(stag: u32) -> Lent {
+fn of(stag: u32) -> Exported {
     let n = u64::from(stag);
-    Lent { stag, rights: stag, start: n, len: n, delta: n }
+    Exported { stag, rights: stag, start: n, len: n, delta: n }
 }
 
 struct World {
-    gate: Gate,
-    loans: [Loan; 1],
-    hold: Hold,
+    gate: ExportGate,
+    exported_keys: [ExportedKey; 1],
+    hold: KeyInUse,
     ledger: Ledger<1>,
     /// The owner uses the memory of a key for something else.
     gone: [AtomicBool; 2],
@@ -38,33 +38,33 @@ fn index(stag: u32) -> usize {
 impl World {
     fn new() -> Arc<Self> {
         let world = Self {
-            gate: Gate::new(),
-            loans: [Loan::new()],
-            hold: Hold::new(),
+            gate: ExportGate::new(),
+            exported_keys: [ExportedKey::new()],
+            hold: KeyInUse::new(),
             ledger: Ledger::new(),
             gone: [AtomicBool::new(false), AtomicBool::new(false)],
             copies: [AtomicU32::new(0), AtomicU32::new(0)],
         };
-        world.lend(FIRST);
+        world.export(FIRST);
         Arc::new(world)
     }
 
-    fn lend(&self, stag: u32) {
-        self.ledger.lend(of(stag), &self.gate, || true, || &self.loans);
+    fn export(&self, stag: u32) {
+        self.ledger.export(of(stag), &self.gate, || true, || &self.exported_keys);
     }
 
     /// A deregistration: revokes a key and waits for the copy with it.
-    fn take_back(&self, stag: u32) {
-        self.ledger.revoke(stag, || &self.loans);
+    fn revoke(&self, stag: u32) {
+        self.ledger.revoke(stag, || &self.exported_keys);
         self.wait(|hold| hold.is_of(stag));
     }
 
-    /// The borrower copies with a key if it has it.
+    /// The importer copies with a key if it has it.
     fn copy(&self, stag: u32) {
         self.hold.take(stag);
-        let lent = self.loans[0].read().filter(|_| self.gate.is_open());
-        if let Some(lent) = lent.filter(|lent| lent.stag == stag) {
-            assert_eq!(lent, of(stag), "half of one description and half of another");
+        let exported = self.exported_keys[0].read().filter(|_| self.gate.is_open());
+        if let Some(exported) = exported.filter(|exported| exported.stag == stag) {
+            assert_eq!(exported, of(stag), "half of one description and half of another");
             assert!(!self.gone[index(stag)].load(Relaxed), "a copy to memory that was taken back");
             self.copies[index(stag)].fetch_add(1, Relaxed);
         }
@@ -72,12 +72,12 @@ impl World {
     }
 
     /// A thread that copies with these keys, one after the other.
-    fn borrower(world: &Arc<Self>, keys: &'static [u32]) -> thread::JoinHandle<()> {
+    fn importer(world: &Arc<Self>, keys: &'static [u32]) -> thread::JoinHandle<()> {
         let world = world.clone();
         thread::spawn(move || keys.iter().for_each(|key| world.copy(*key)))
     }
 
-    fn wait(&self, held: impl Fn(&Hold) -> bool) {
+    fn wait(&self, held: impl Fn(&KeyInUse) -> bool) {
         while held(&self.hold) {
             thread::yield_now();
         }
@@ -98,10 +98,10 @@ impl World {
 fn a_key_is_taken_back_while_it_is_used() {
     check(|| {
         let world = World::new();
-        let borrower = World::borrower(&world, &[FIRST, FIRST]);
-        world.take_back(FIRST);
+        let importer = World::importer(&world, &[FIRST, FIRST]);
+        world.revoke(FIRST);
         let copies = world.use_memory(FIRST);
-        borrower.join().unwrap();
+        importer.join().unwrap();
         assert_eq!(world.copies(FIRST), copies, "a copy after the key was taken back");
     });
 }
@@ -110,11 +110,11 @@ fn a_key_is_taken_back_while_it_is_used() {
 fn the_connection_ends_while_a_key_is_used() {
     check(|| {
         let world = World::new();
-        let borrower = World::borrower(&world, &[FIRST, FIRST]);
+        let importer = World::importer(&world, &[FIRST, FIRST]);
         world.ledger.close(&world.gate);
-        world.wait(Hold::is_taken);
+        world.wait(KeyInUse::is_taken);
         let copies = world.use_memory(FIRST);
-        borrower.join().unwrap();
+        importer.join().unwrap();
         assert_eq!(world.copies(FIRST), copies, "a copy after the end");
     });
 }
@@ -125,26 +125,26 @@ fn the_connection_ends_while_a_key_is_used() {
 fn a_key_is_taken_back_whose_place_another_one_has() {
     check(|| {
         let world = World::new();
-        let borrower = World::borrower(&world, &[FIRST, SECOND]);
-        world.lend(SECOND);
-        world.take_back(FIRST);
+        let importer = World::importer(&world, &[FIRST, SECOND]);
+        world.export(SECOND);
+        world.revoke(FIRST);
         let copies = world.use_memory(FIRST);
-        borrower.join().unwrap();
+        importer.join().unwrap();
         assert_eq!(world.copies(FIRST), copies, "a copy after the key was taken back");
     });
 }
 
-/// It is lent anew under the same number, with another description, as after ibv_rereg_mr(3).
+/// It is exported anew under the same number, with another description, as after ibv_rereg_mr(3).
 #[test]
 fn a_key_is_described_anew_while_it_is_looked_at() {
     check(|| {
         let world = World::new();
-        let borrower = World::borrower(&world, &[FIRST, SECOND, FIRST]);
-        world.take_back(FIRST);
-        world.lend(SECOND);
-        world.take_back(SECOND);
+        let importer = World::importer(&world, &[FIRST, SECOND, FIRST]);
+        world.revoke(FIRST);
+        world.export(SECOND);
+        world.revoke(SECOND);
         let copies = world.use_memory(SECOND);
-        borrower.join().unwrap();
+        importer.join().unwrap();
         assert_eq!(world.copies(SECOND), copies, "a copy after the key was taken back");
     });
 }
@@ -155,14 +155,14 @@ fn a_key_is_described_anew_while_it_is_looked_at() {
 fn a_key_is_taken_back_while_the_connection_ends() {
     check(|| {
         let world = World::new();
-        let borrower = World::borrower(&world, &[FIRST]);
+        let importer = World::importer(&world, &[FIRST]);
         let closer = {
             let world = world.clone();
             thread::spawn(move || world.ledger.close(&world.gate))
         };
-        world.take_back(FIRST);
+        world.revoke(FIRST);
         let copies = world.use_memory(FIRST);
-        borrower.join().unwrap();
+        importer.join().unwrap();
         closer.join().unwrap();
         assert_eq!(world.copies(FIRST), copies, "a copy after the key was taken back");
     });

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * past.c -- one-sided operations between two processes of a host, which the initiator carries out by itself
+ * direct.c -- one-sided operations between two processes of a host, which the initiator carries out by itself
  * where the kernel permits that: without the target, in order with everything else, and never to memory that
  * was withdrawn.
  */
@@ -29,7 +29,7 @@
  * Whether this process may access the other one, and is to do so: else the target takes part in everything.
  */
 static bool
-goes_past(pid_t other)
+copies_directly(pid_t other)
 {
 	static char here;
 	const char *local = getenv("SOFTVERBS_LOCAL");
@@ -80,7 +80,7 @@ busy_initiator(struct side *side)
 	struct region src, dst;
 	struct node node;
 	struct link link;
-	bool stop = goes_past(*side->target_pid);
+	bool stop = copies_directly(*side->target_pid);
 
 	open_initiator(&node, side);
 	region_new(&node, &src, SIZE, USAGE_ALL);
@@ -412,13 +412,13 @@ ordering_initiator(struct side *side)
 	close_node(&node);
 }
 
-const struct test past_tests[] = {
-	{"past-stopped-target", idle_target, busy_initiator, .seconds = 60},
-	{"past-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
-	{"past-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60, .missing = not_soft},
-	{"past-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
-	{"past-forbidden", idle_target, forbidden_initiator},
-	{"past-not-dumpable", secretive_target, unaware_initiator},
-	{"past-order", receiving_target, ordering_initiator, .seconds = 60},
+const struct test direct_tests[] = {
+	{"direct-stopped-target", idle_target, busy_initiator, .seconds = 60},
+	{"direct-withdrawn-memory", withdrawing_target, withdrawn_initiator, .seconds = 60},
+	{"direct-withdrawn-at-the-end", ending_target, ended_initiator, .seconds = 60, .missing = not_soft},
+	{"direct-killed-writer", killed_target, killing_initiator, .target_ends_by = SIGKILL},
+	{"direct-forbidden", idle_target, forbidden_initiator},
+	{"direct-not-dumpable", secretive_target, unaware_initiator},
+	{"direct-order", receiving_target, ordering_initiator, .seconds = 60},
 	{.name = NULL},
 };

@@ -44,21 +44,21 @@ fn host(last: u8) -> Host {
 }
 
 /// A connection whose request is complete.
-fn admit(guests: &Arc<Guests>, listener: u64, last: u8) -> Option<Place> {
-    let (place, dismissed) = guests.admit(listener, host(last), LIMITS)?;
+fn admit(pending: &Arc<Guests>, listener: u64, last: u8) -> Option<Place> {
+    let (place, dismissed) = pending.admit(listener, host(last), LIMITS)?;
     assert_eq!(dismissed, 0);
     Some(place)
 }
 
 /// Stalled connections of a host, for each of which `dismissed` others must go.
 fn stall<const N: usize>(
-    guests: &Arc<Guests>,
+    pending: &Arc<Guests>,
     listener: u64,
     last: u8,
     dismissed: usize,
 ) -> [Arc<Stranger>; N] {
     std::array::from_fn(|_| {
-        let (place, gone) = guests.admit(listener, host(last), LIMITS).unwrap();
+        let (place, gone) = pending.admit(listener, host(last), LIMITS).unwrap();
         assert_eq!(gone, dismissed);
         let stranger = Arc::new(Stranger { place: Mutex::default() });
         place.stalls(Arc::downgrade(&stranger) as _);
@@ -73,82 +73,82 @@ fn there(strangers: &[Arc<Stranger>]) -> Vec<bool> {
 
 #[test]
 fn an_address_has_a_limit_and_others_are_still_admitted() {
-    let guests = Arc::new(Guests::default());
-    let mut places: Vec<Place> = (0..3).map(|_| admit(&guests, 1, 1).unwrap()).collect();
-    let others = stall::<1>(&guests, 1, 2, 0);
-    assert!(admit(&guests, 1, 1).is_none());
-    assert!(admit(&guests, 2, 1).is_none(), "at whichever listener");
+    let pending = Arc::new(Guests::default());
+    let mut places: Vec<Place> = (0..3).map(|_| admit(&pending, 1, 1).unwrap()).collect();
+    let others = stall::<1>(&pending, 1, 2, 0);
+    assert!(admit(&pending, 1, 1).is_none());
+    assert!(admit(&pending, 2, 1).is_none(), "at whichever listener");
     assert_eq!(there(&others), [true], "nobody else goes for it");
-    places.push(admit(&guests, 1, 2).unwrap());
+    places.push(admit(&pending, 1, 2).unwrap());
     places.remove(0);
-    assert!(admit(&guests, 2, 1).is_some());
+    assert!(admit(&pending, 2, 1).is_some());
 }
 
 #[test]
 fn complete_requests_are_never_dismissed_and_what_is_given_up_is_counted() {
-    let guests = Arc::new(Guests::default());
-    let places: Vec<Place> = (0..10).map(|i| admit(&guests, 1, i).unwrap()).collect();
-    assert_eq!(lock(&guests.counts).at(1), 10);
-    assert!(!guests.dismiss_one());
+    let pending = Arc::new(Guests::default());
+    let places: Vec<Place> = (0..10).map(|i| admit(&pending, 1, i).unwrap()).collect();
+    assert_eq!(lock(&pending.counts).at(1), 10);
+    assert!(!pending.dismiss_one());
     drop(places);
-    let counts = lock(&guests.counts);
+    let counts = lock(&pending.counts);
     assert!(counts.total == 0 && counts.listeners.is_empty() && counts.hosts.is_empty());
 }
 
 #[test]
 fn at_the_limit_of_its_address_the_oldest_goes() {
-    let guests = Arc::new(Guests::default());
-    let others = stall::<2>(&guests, 1, 2, 0);
-    let first = stall::<3>(&guests, 1, 1, 0);
-    let second = stall::<2>(&guests, 2, 1, 1);
+    let pending = Arc::new(Guests::default());
+    let others = stall::<2>(&pending, 1, 2, 0);
+    let first = stall::<3>(&pending, 1, 1, 0);
+    let second = stall::<2>(&pending, 2, 1, 1);
     assert_eq!((there(&first), there(&second)), (vec![false, false, true], vec![true, true]));
     assert_eq!(there(&others), [true, true]);
 }
 
 #[test]
 fn at_the_limit_of_a_listener_the_oldest_of_its_greatest_host_goes() {
-    let guests = Arc::new(Guests::default());
-    let elsewhere = stall::<3>(&guests, 2, 9, 0);
-    let one = stall::<1>(&guests, 1, 1, 0);
-    let two = stall::<2>(&guests, 1, 2, 0);
-    let _complete = [admit(&guests, 1, 3).unwrap(), admit(&guests, 1, 3).unwrap()];
-    let new = stall::<1>(&guests, 1, 4, 1);
+    let pending = Arc::new(Guests::default());
+    let elsewhere = stall::<3>(&pending, 2, 9, 0);
+    let one = stall::<1>(&pending, 1, 1, 0);
+    let two = stall::<2>(&pending, 1, 2, 0);
+    let _complete = [admit(&pending, 1, 3).unwrap(), admit(&pending, 1, 3).unwrap()];
+    let new = stall::<1>(&pending, 1, 4, 1);
     assert_eq!((there(&one), there(&two), there(&new)), (vec![true], vec![false, true], vec![true]));
     assert_eq!(there(&elsewhere), [true; 3]);
 }
 
 #[test]
 fn at_the_limit_of_the_process_the_oldest_of_the_greatest_host_goes() {
-    let guests = Arc::new(Guests::default());
-    let one = stall::<1>(&guests, 1, 1, 0);
-    let two = stall::<2>(&guests, 2, 2, 0);
-    let _complete = [3, 4, 5, 6].map(|last| admit(&guests, 1, last).unwrap());
-    let eighth = stall::<1>(&guests, 3, 7, 0);
-    let ninth = stall::<1>(&guests, 3, 8, 1);
+    let pending = Arc::new(Guests::default());
+    let one = stall::<1>(&pending, 1, 1, 0);
+    let two = stall::<2>(&pending, 2, 2, 0);
+    let _complete = [3, 4, 5, 6].map(|last| admit(&pending, 1, last).unwrap());
+    let eighth = stall::<1>(&pending, 3, 7, 0);
+    let ninth = stall::<1>(&pending, 3, 8, 1);
     assert_eq!((there(&one), there(&two)), (vec![true], vec![false, true]));
     assert_eq!((there(&eighth), there(&ninth)), (vec![true], vec![true]));
 }
 
 #[test]
 fn a_complete_request_is_stalled_no_more() {
-    let guests = Arc::new(Guests::default());
-    let [one, two] = stall(&guests, 1, 1, 0);
+    let pending = Arc::new(Guests::default());
+    let [one, two] = stall(&pending, 1, 1, 0);
     lock(&one.place).as_ref().unwrap().stalls_no_more();
-    assert!(guests.dismiss_one());
+    assert!(pending.dismiss_one());
     assert_eq!((one.is_there(), two.is_there()), (true, false));
-    assert!(!guests.dismiss_one());
-    assert!(lock(&guests.counts).stalled.is_empty());
-    let [three] = stall(&guests, 1, 1, 0);
+    assert!(!pending.dismiss_one());
+    assert!(lock(&pending.counts).stalled.is_empty());
+    let [three] = stall(&pending, 1, 1, 0);
     drop(lock(&three.place).take());
-    assert!(lock(&guests.counts).stalled.is_empty(), "nor is one that has gone");
+    assert!(lock(&pending.counts).stalled.is_empty(), "nor is one that has gone");
 }
 
 #[test]
 fn a_listener_that_closes_dismisses_its_own() {
-    let guests = Arc::new(Guests::default());
-    let first = [&stall::<2>(&guests, 1, 1, 0)[..], &stall::<1>(&guests, 1, 2, 0)].concat();
-    let second = stall::<1>(&guests, 2, 1, 0);
-    guests.dismiss_all(1);
+    let pending = Arc::new(Guests::default());
+    let first = [&stall::<2>(&pending, 1, 1, 0)[..], &stall::<1>(&pending, 1, 2, 0)].concat();
+    let second = stall::<1>(&pending, 2, 1, 0);
+    pending.dismiss_all(1);
     assert_eq!((there(&first), there(&second)), (vec![false; 3], vec![true]));
 }
 
@@ -168,19 +168,19 @@ fn there_is_room_below_the_limits_or_if_somebody_can_go() {
         (4, 0, 3, 1, true),
         (3, 1, 4, 0, true),
     ] {
-        let guests = Arc::new(Guests::default());
+        let pending = Arc::new(Guests::default());
         let wide = Limits { process: 99, listener: 99, address: 99 };
         let mut strangers = Vec::new();
         let mut places = Vec::new();
         for (listener, complete, stalled) in [(1, here, here_stalled), (2, there, there_stalled)] {
-            places.extend((0..complete).map(|_| guests.admit(listener, host(1), wide).unwrap().0));
+            places.extend((0..complete).map(|_| pending.admit(listener, host(1), wide).unwrap().0));
             for last in 0..stalled {
-                strangers.extend(stall::<1>(&guests, listener, 10 + last, 0));
+                strangers.extend(stall::<1>(&pending, listener, 10 + last, 0));
             }
         }
         let listener = Arc::new(Counter::default());
         let case = (here, here_stalled, there, there_stalled);
-        assert_eq!(guests.has_room(1, &listener, LIMITS), expected, "{case:?}");
+        assert_eq!(pending.has_room(1, &listener, LIMITS), expected, "{case:?}");
         drop((places, strangers));
         assert_eq!(listener.told(), usize::from(!expected), "{case:?}");
     }
@@ -188,12 +188,12 @@ fn there_is_room_below_the_limits_or_if_somebody_can_go() {
 
 #[test]
 fn a_listener_without_room_is_told_once_when_a_place_is_free() {
-    let guests = Arc::new(Guests::default());
-    let mut places: Vec<Place> = (0..8).map(|i| admit(&guests, 1, i).unwrap()).collect();
+    let pending = Arc::new(Guests::default());
+    let mut places: Vec<Place> = (0..8).map(|i| admit(&pending, 1, i).unwrap()).collect();
     let (one, two) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
     for _ in 0..3 {
-        assert!(!guests.has_room(1, &one, LIMITS));
-        assert!(!guests.has_room(2, &two, LIMITS));
+        assert!(!pending.has_room(1, &one, LIMITS));
+        assert!(!pending.has_room(2, &two, LIMITS));
     }
     assert_eq!((one.told(), two.told()), (0, 0));
     places.pop();

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the hosts of the peers are still there.
+//! Peer liveness: whether the hosts of the peers still respond.
 //!
-//! Silence is measured in what a peer's host acknowledges, not in what its program takes: a program that is
-//! stopped, or posts no receives, closes the window of its socket, and its host goes on to acknowledge the
-//! probes of ours. TCP_USER_TIMEOUT would count that time, too. So it is not used; the engine asks the kernel
-//! now and then what it has heard of each host ([`sys::Heard`]).
+//! A host is judged by what it acknowledges, not by what its program consumes: a program that is stopped, or
+//! posts no receives, closes the window of its socket, and its host still acknowledges our probes.
+//! TCP_USER_TIMEOUT would count that time, too, so it is not used; the engine reads from the kernel now and
+//! then what was received from each host ([`sys::Heard`]).
 //!
-//! A host is lost when it has been silent for the whole time and has left at least two questions without an
-//! answer. Questions are what the kernel sends again because it was not acknowledged, its probes of a closed
-//! window, and on an idle connection keep-alive probes.
+//! A host is lost when it has been silent for the whole time and at least two probes are unanswered:
+//! retransmissions, probes of a closed window, and keepalive probes on an idle connection.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -24,7 +23,7 @@ use crate::sys::{self, Heard};
 use crate::{config, lock};
 use transport::step::reason;
 
-/// Questions without an answer: one may have been lost on its way.
+/// Unanswered probes: one may have been lost.
 const QUESTIONS: u32 = 2;
 
 struct Watched {
@@ -37,19 +36,19 @@ struct Watched {
 struct Connections {
     next: u64,
     watched: HashMap<u64, Watched>,
-    /// The next look is scheduled.
+    /// The next check is scheduled.
     scheduled: bool,
 }
 
-/// The connections of a process whose hosts are looked after.
+/// The connections of a process whose hosts are checked.
 #[derive(Default)]
-pub(crate) struct Vigil {
+pub(crate) struct Liveness {
     connections: Mutex<Connections>,
 }
 
-/// A connection that is looked after; dropped before its socket is closed.
+/// A connection that is checked; dropped before its socket is closed.
 pub(crate) struct Vigilance {
-    vigil: Arc<Vigil>,
+    liveness: Arc<Liveness>,
     number: u64,
     lost: Arc<AtomicBool>,
 }
@@ -63,12 +62,12 @@ impl Vigilance {
 
 impl Drop for Vigilance {
     fn drop(&mut self) {
-        lock(&self.vigil.connections).watched.remove(&self.number);
+        lock(&self.liveness.connections).watched.remove(&self.number);
     }
 }
 
-/// The time between two looks, and how long a host may have been silent at one, so that the next would come
-/// too late.
+/// The time between two checks, and how long a host may have been silent at one if the next would be too
+/// late.
 fn times() -> (Duration, Duration) {
     let limit = config::get().peer_timeout;
     let interval = limit / LOOKS;
@@ -79,8 +78,8 @@ fn is_lost(heard: Heard, silence: Duration) -> bool {
     heard.silence >= silence && heard.unanswered >= QUESTIONS
 }
 
-impl Vigil {
-    /// Looks after the host of a connected socket. If it is lost, the connection is driven.
+impl Liveness {
+    /// Checks the host of a connected socket from now on. If it is lost, the connection is driven.
     pub(crate) fn begin(
         self: &Arc<Self>,
         engine: &Engine,
@@ -99,7 +98,7 @@ impl Vigil {
         if first {
             self.schedule(engine);
         }
-        Vigilance { vigil: self.clone(), number, lost }
+        Vigilance { liveness: self.clone(), number, lost }
     }
 
     fn schedule(self: &Arc<Self>, engine: &Engine) {
@@ -107,7 +106,7 @@ impl Vigil {
         engine.schedule(times().0, &source).detach();
     }
 
-    /// Takes out the connections whose hosts are lost. Under the lock, so that no socket is closed meanwhile.
+    /// Removes the connections whose hosts are lost. Under the lock, so that no socket is closed meanwhile.
     fn look(&self) -> Vec<Watched> {
         let silence = times().1;
         let mut connections = lock(&self.connections);
@@ -123,7 +122,7 @@ impl Vigil {
     }
 }
 
-impl Source for Vigil {
+impl Source for Liveness {
     /// No descriptor leads here.
     fn ready(self: Arc<Self>, _events: u32) {}
 

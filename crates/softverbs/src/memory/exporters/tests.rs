@@ -14,8 +14,8 @@ pub(in super::super) struct Notes {
     held: AtomicBool,
 }
 
-impl Lender for Notes {
-    fn take_back(&self, stag: u32, _until: Instant) -> bool {
+impl Exporter for Notes {
+    fn revoke(&self, stag: u32, _until: Instant) -> bool {
         lock(&self.keys).push(stag);
         !self.held.load(Ordering::Relaxed)
     }
@@ -41,24 +41,24 @@ impl Notes {
 #[test]
 fn a_key_is_taken_back_from_all_connections_that_have_not_been_removed() {
     let all: [Arc<Notes>; 4] = Default::default();
-    all.iter().for_each(|lender| add_lender(lender).unwrap());
+    all.iter().for_each(|exporter| add_exporter(exporter).unwrap());
     // No region has such an STag.
     let stag = |which: u32| u32::MAX - which;
     let told = |which: u32| {
-        take_back(stag(which), Instant::now()).unwrap();
-        all.each_ref().map(|lender| lender.take(stag(which)))
+        revoke(stag(which), Instant::now()).unwrap();
+        all.each_ref().map(|exporter| exporter.take(stag(which)))
     };
     assert_eq!(told(0), [true; 4]);
-    remove_lender(&all[1]);
-    remove_lender(&all[1]);
+    remove_exporter(&all[1]);
+    remove_exporter(&all[1]);
     assert_eq!(told(1), [true, false, true, true]);
-    add_lender(&all[1]).unwrap();
+    add_exporter(&all[1]).unwrap();
     assert_eq!(told(2), [true; 4]);
-    remove_lender(&all[0]);
-    remove_lender(&all[3]);
+    remove_exporter(&all[0]);
+    remove_exporter(&all[3]);
     assert_eq!(told(3), [false, true, true, false]);
-    remove_lender(&all[2]);
-    remove_lender(&all[1]);
+    remove_exporter(&all[2]);
+    remove_exporter(&all[1]);
     assert_eq!(told(4), [false; 4]);
 }
 
@@ -67,21 +67,21 @@ fn a_connection_that_has_ended_is_kept_while_its_peer_holds_a_key() {
     let [busy, idle]: [Arc<Notes>; 2] = Default::default();
     // No region has such an STag.
     let stag = u32::MAX - 100;
-    for lender in [&busy, &idle] {
-        add_lender(lender).unwrap();
+    for exporter in [&busy, &idle] {
+        add_exporter(exporter).unwrap();
     }
     busy.held.store(true, Ordering::Relaxed);
-    assert_eq!(take_back(stag, Instant::now()), Err(libc::EBUSY));
+    assert_eq!(revoke(stag, Instant::now()), Err(libc::EBUSY));
     assert!(idle.take(stag) && busy.take(stag), "the others are told as well");
-    assert!(!remove_lender(&busy) && remove_lender(&idle));
-    assert_eq!(take_back(stag, Instant::now()), Err(libc::EBUSY));
-    assert!(!remove_lender(&busy), "again");
+    assert!(!remove_exporter(&busy) && remove_exporter(&idle));
+    assert_eq!(revoke(stag, Instant::now()), Err(libc::EBUSY));
+    assert!(!remove_exporter(&busy), "again");
     assert!(busy.take(stag) && !idle.has(stag));
     assert!(Arc::strong_count(&busy) == 2 && Arc::strong_count(&idle) == 1);
     busy.held.store(false, Ordering::Relaxed);
     // A connection that is added or removed next finds that the peer has let go.
-    add_lender(&idle).unwrap();
+    add_exporter(&idle).unwrap();
     assert_eq!(Arc::strong_count(&busy), 1);
-    assert!(remove_lender(&busy) && remove_lender(&idle));
-    assert_eq!(take_back(stag, Instant::now()), Ok(()));
+    assert!(remove_exporter(&busy) && remove_exporter(&idle));
+    assert_eq!(revoke(stag, Instant::now()), Ok(()));
 }

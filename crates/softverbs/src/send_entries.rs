@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::instrument::Instruments;
 
 /// The entries of one send queue.
-pub(crate) struct Slots {
+pub(crate) struct SendEntries {
     max: u32,
     in_use: AtomicU32,
     /// Those of the queue pair, which count completions that the program takes.
     instruments: Option<Arc<Instruments>>,
 }
 
-impl Slots {
+impl SendEntries {
     pub(crate) fn new(max: u32, instruments: Option<Arc<Instruments>>) -> Self {
         Self { max, in_use: AtomicU32::new(0), instruments }
     }
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn an_entry_is_free_when_its_request_is_over() {
-        let slots = Slots::new(4, None);
+        let entries = SendEntries::new(4, None);
         for _ in 0..3 {
-            assert_eq!(((0..9).filter(|_| slots.take()).count(), slots.room()), (4, 0));
-            (0..4).for_each(|_| slots.release());
+            assert_eq!(((0..9).filter(|_| entries.take()).count(), entries.room()), (4, 0));
+            (0..4).for_each(|_| entries.release());
         }
-        assert!(slots.take());
-        slots.untake();
-        assert!(slots.room() == 4 && slots.are_free());
+        assert!(entries.take());
+        entries.untake();
+        assert!(entries.room() == 4 && entries.are_free());
     }
 }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Keys that one end of a connection exports to the other, in memory that both processes share: the importer
+//! copies to and from the memory of the owner without a call of the owner.
+//!
+//! The owner may revoke a key at any time; when revocation has finished, no copy with that key is in
+//! progress, and none will begin. Each side has a full barrier between its write and its read of the other
+//! side's word, as in [`super::wakeup::Wakeup`]. The importer first publishes the key that it copies with
+//! ([`KeyInUse::take`]), then checks that the key is exported ([`ExportedKey::read`]), copies, and clears the
+//! word. The owner marks the key as revoked ([`ExportedKey::end`]), then waits until the importer does not
+//! use it ([`KeyInUse::is_of`]). So either the importer finds that the key is not exported, or the owner sees
+//! that it is in use. [`ExportGate`] does the same for all keys of a connection at once.
+//!
+//! On the owner's side there are three threads: one exports, one deregisters a region, one ends the
+//! connection. [`Ledger`] orders them with a lock. The end of the connection closes the gate before others
+//! find the ledger closed, so a deregistration that finds it closed checks only the key in use.
+//!
+//! An importer that is stopped or killed in the middle of a copy still holds its key. A stopped one resumes
+//! the copy when it is continued, so the owner cannot reuse the memory; whether a process has ended is the
+//! kernel's answer.
+//!
+//! The peer can write any value to these words at any time. An importer checks what it reads before it uses
+//! it; a value that an owner reads can make it wait, and nothing else.
+
+use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
+use transport::access::Exported;
+
+/// A key that is exported.
+#[repr(C)]
+pub(crate) struct ExportedKey {
+    /// 0: never used. Odd: nothing is exported. It changes with each change of the others, and comes back to
+    /// no value.
+    version: AtomicU64,
+    stag: AtomicU32,
+    rights: AtomicU32,
+    start: AtomicU64,
+    len: AtomicU64,
+    delta: AtomicU64,
+}
+
+impl ExportedKey {
+    #[cfg(all(test, loom))]
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        let (stag, rights) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { version: zero(), stag, rights, start: zero(), len: zero(), delta: zero() }
+    }
+
+    /// The owner exports a key, in the entry of another key, which may still be in use.
+    pub(crate) fn begin(&self, exported: Exported) {
+        let version = self.version.load(Ordering::Relaxed) | 1;
+        self.version.store(version, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.stag.store(exported.stag, Ordering::Relaxed);
+        self.rights.store(exported.rights, Ordering::Relaxed);
+        self.start.store(exported.start, Ordering::Relaxed);
+        self.len.store(exported.len, Ordering::Relaxed);
+        self.delta.store(exported.delta, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The owner revokes it: no copy begins with it from now on; [`KeyInUse::is_of`] tells whether one is in
+    /// progress.
+    pub(crate) fn end(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version | 1, Ordering::Relaxed);
+    }
+
+    /// The importer: the exported key. To be used it must be read after [`KeyInUse::take`].
+    pub(crate) fn read(&self) -> Option<Exported> {
+        let version = self.version.load(Ordering::Acquire);
+        if version == 0 || version % 2 == 1 {
+            return None;
+        }
+        let exported = Exported {
+            stag: self.stag.load(Ordering::Relaxed),
+            rights: self.rights.load(Ordering::Relaxed),
+            start: self.start.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+            delta: self.delta.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == version).then_some(exported)
+    }
+}
+
+/// The key that the importer copies with. One thread at a time copies.
+#[repr(transparent)]
+pub(crate) struct KeyInUse(AtomicU32);
+
+/// No key has this number.
+const NOTHING: u32 = 0;
+
+impl KeyInUse {
+    #[cfg(all(test, loom))]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(NOTHING))
+    }
+
+    /// The importer will use this key, if it is exported.
+    pub(crate) fn take(&self, stag: u32) {
+        // A thread that reads this key also sees that the previous one is not in use, and the effects of its
+        // copies.
+        self.0.store(stag, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The importer has finished its copy.
+    pub(crate) fn let_go(&self) {
+        self.0.store(NOTHING, Ordering::Release);
+    }
+
+    /// The owner: whether the importer may be using this key.
+    pub(crate) fn is_of(&self, stag: u32) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Acquire) == stag
+    }
+
+    /// The owner: whether it may be using any.
+    pub(crate) fn is_taken(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Acquire) != NOTHING
+    }
+}
+
+/// Whether an owner exports anything.
+#[repr(transparent)]
+pub(crate) struct ExportGate(AtomicU32);
+
+impl ExportGate {
+    #[cfg(all(test, loom))]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// The owner: the first key is exported.
+    pub(crate) fn open(&self) {
+        self.0.store(1, Ordering::Release);
+    }
+
+    /// The owner: no copy begins from now on; [`KeyInUse::is_taken`] tells whether one is in progress.
+    pub(crate) fn close(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The importer. To use a key it must call this after [`KeyInUse::take`].
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 1
+    }
+}
+
+/// The keys that an owner has exported on a connection, in `N` entries.
+pub(crate) struct Ledger<const N: usize>(Mutex<Entries<N>>);
+
+struct Entries<const N: usize> {
+    /// The key and the rights of each entry; the key 0 if there is none.
+    exported: [(u32, u32); N],
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Open,
+    Closed,
+}
+
+impl<const N: usize> Ledger<N> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Entries { exported: [(NOTHING, 0); N], state: State::New }))
+    }
+
+    /// The entry of a key.
+    pub(crate) fn place(stag: u32) -> usize {
+        stag as usize % N
+    }
+
+    /// Exports a key with these rights and those that it already has. `prepare` allocates the memory of
+    /// `exported_keys` before the first one; if it fails, nothing is ever exported.
+    pub(crate) fn export<'a>(
+        &self,
+        exported: Exported,
+        gate: &ExportGate,
+        prepare: impl FnOnce() -> bool,
+        exported_keys: impl FnOnce() -> &'a [ExportedKey; N],
+    ) {
+        let mut entries = lock(&self.0);
+        if entries.state == State::New {
+            entries.state = if prepare() { State::Open } else { State::Closed };
+        }
+        if entries.state == State::Closed {
+            return;
+        }
+        let at = Self::place(exported.stag);
+        let (stag, before) = entries.exported[at];
+        let rights = if stag == exported.stag { before | exported.rights } else { exported.rights };
+        if (stag, before) != (exported.stag, rights) {
+            entries.exported[at] = (exported.stag, rights);
+            exported_keys()[at].begin(Exported { rights, ..exported });
+            gate.open();
+        }
+    }
+
+    /// Revokes a key: no copy begins with it from now on; [`KeyInUse::is_of`] tells whether one is in
+    /// progress, also if another key has its entry now or the connection has ended.
+    pub(crate) fn revoke<'a>(&self, stag: u32, exported_keys: impl FnOnce() -> &'a [ExportedKey; N]) {
+        let mut entries = lock(&self.0);
+        let at = Self::place(stag);
+        if entries.state == State::Open && entries.exported[at].0 == stag {
+            entries.exported[at] = (NOTHING, 0);
+            exported_keys()[at].end();
+        }
+    }
+
+    /// The connection ends: revokes all keys at once, and none is exported from now on.
+    pub(crate) fn close(&self, gate: &ExportGate) {
+        let mut entries = lock(&self.0);
+        if entries.state == State::Open {
+            gate.close();
+        }
+        entries.state = State::Closed;
+    }
+}
