@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | the provider that `rpma_utils_get_ibv_context` selects |
 //! | `RPMA_LOG` | a level, maybe `stderr`, `syslog` or a path, and maybe `json`, in any order, with commas between | none | what is logged, and where, until the program says otherwise |
-//! | `RPMA_METRICS` | `unix:PATH`, `file:PATH,SECONDS` | none | where the counters of the process are served; [`crate::metrics`] reads it |
+//! | `RPMA_METRICS` | `unix:PATH`, `file:PATH,SECONDS` | none | where the counters of the process are served; [`rpma_metrics`] reads it |
 //! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | the operations that the connections of a peer execute natively if the device supports them |
 
 use std::ffi::{CStr, c_char};

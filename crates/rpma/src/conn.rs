@@ -28,7 +28,6 @@ use crate::provider::Api;
 use crate::provider::handles::{
     CmEvent, CmId, EventChannel, PeerName, channel_fd, cm_event_name, next_cq_event, provider_error,
 };
-use crate::provider::metered;
 use crate::provider::native::NativeQp;
 use crate::text::Lossy;
 
@@ -90,11 +89,8 @@ impl ConnParts {
 
     pub fn assemble(self, res: Resources, pdata: PrivateData) -> Box<Conn> {
         let Self { flush, atomic_write, events, room } = self;
-        if res.id.api().plain.is_some() {
-            // SAFETY: the provider counts, so this is its queue pair, which lives until the resources are
-            // closed.
-            unsafe { metered::flushes_by(res.qp.as_ptr(), flush.target().addr) };
-        }
+        // SAFETY: the queue pair is one of this provider, and lives until the resources are closed.
+        unsafe { (res.id.api().flushes_by)(res.qp.as_ptr(), flush.target().addr) };
         room.fill(Conn {
             qp: res.qp.as_ptr(),
             direct_write_to_pmem: AtomicBool::new(false),

@@ -15,7 +15,6 @@
 //! * [`abi`]: the constants and layouts of the C interface, which are also the values of [`error::Error`].
 //! * [`provider`]: the control-path table, the selection of its implementation, the owning handles, and the
 //!   data path: five inline calls, and the native operations that only newer devices support.
-//! * [`metrics`]: counters of connections, operations and regions, served if `RPMA_METRICS` asks for them.
 //! * [`error`], [`failure`], [`log`], [`config`], [`alloc`]: the error enum, the text of the last failure,
 //!   the log thresholds and sink, the environment, fallible allocation.
 //!
@@ -62,7 +61,6 @@ pub mod failure;
 mod flush;
 mod log_default;
 mod mapping;
-pub mod metrics;
 pub mod mr;
 mod native;
 mod not_posted;

@@ -14,7 +14,6 @@ use crate::abi::rpma_log_level;
 use crate::config::{self, LogError, LogSetting, LogTo};
 use crate::error::Errno;
 use crate::log::{self, Place, Subject};
-use crate::metrics;
 use crate::text::{Lossy, Text};
 
 /// Space for the tag, the source location and the time in front of a message, and for what JSON adds.
@@ -251,7 +250,7 @@ extern "C" fn at_load() {
 }
 
 extern "C" fn at_unload() {
-    metrics::at_exit();
+    rpma_metrics::at_exit();
     log::switch_off();
     // SAFETY: no arguments; needed because syslog keeps a pointer to the name given to openlog.
     unsafe { libc::closelog() };

@@ -56,7 +56,12 @@ impl MrLocal {
         usage: c_int,
     ) -> Result<Box<Self>> {
         // SAFETY: the caller guarantees what is asked for there.
-        unsafe { Self::register_with(domain.api.plain.unwrap_or(domain.api), domain, addr, size, usage) }
+        unsafe {
+            let api = domain.api.plain.unwrap_or(domain.api);
+            let region = Self::register_with(api, domain, addr, size, usage)?;
+            (api.not_counted)(region.mr.as_ptr());
+            Ok(region)
+        }
     }
 
     /// # Safety

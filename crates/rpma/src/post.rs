@@ -23,10 +23,10 @@ use crate::abi::arg::FlushTypeArg;
 use crate::abi::*;
 use crate::error::{self, Error};
 use crate::failure::Fail;
-use crate::metrics::Kind;
 use crate::not_posted::{self, Posted};
 use crate::provider::native::{FlushKind, NativeQp};
 use crate::provider::{hot, metered};
+use rpma_metrics::Kind;
 
 /// The result of posting.
 pub type Result<T> = std::result::Result<T, Fail>;

@@ -23,6 +23,7 @@ static ALLOCATOR: reserve::Reserve = reserve::Reserve;
 #[macro_use]
 mod real;
 mod channels;
+mod counters;
 mod devices;
 mod messages;
 mod rdma;

@@ -309,8 +309,8 @@ impl Cq {
         lock(&self.watches).iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
-    /// Adds a completion; it uses one of the `entries` until it is polled. False if the ring is full: the
-    /// caller keeps the completion and is driven with [`reason::ROOM`] after a poll.
+    /// Adds a completion; that of a request uses one of the `entries` until it is polled. False if the ring
+    /// is full: the caller keeps the completion and is driven with [`reason::ROOM`] after a poll.
     pub(crate) fn push(&self, completion: Completion, entries: Option<&Arc<SendEntries>>) -> bool {
         let mut ring = lock(&self.ring);
         let capacity = ring.entries.len() as u64;
@@ -392,7 +392,7 @@ impl Cq {
                 failed = Some(entry.completion);
             }
             if let Some(entries) = entry.entries.take() {
-                if entries.taken() {
+                if entries.taken(&entry.completion) {
                     telling.push(entries);
                 }
             }

@@ -54,7 +54,7 @@ mod instrument;
 mod limits;
 mod link;
 mod memory;
-pub mod metrics;
+mod metrics;
 mod policy;
 mod probes;
 mod process;
@@ -72,7 +72,7 @@ mod unix;
 
 pub use cq::on_failed_completion;
 pub use ffi::context::{context, device, owns, owns_device};
-pub use ffi::{ending, event_reason, post_denied, rdma, verbs};
+pub use ffi::{ending, event_reason, flushes_by, not_counted, post_denied, rdma, verbs};
 
 use std::sync::{Mutex, MutexGuard};
 

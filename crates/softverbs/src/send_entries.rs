@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::instrument::Instruments;
+use transport::wr::{Completion, opcode};
 
 /// The entries of one send queue.
 pub(crate) struct SendEntries {
@@ -55,12 +56,14 @@ impl SendEntries {
         self.in_use.fetch_sub(1, Ordering::Release);
     }
 
-    /// The program has taken the oldest completion. True if [`Self::tell`] has something to report, when the
-    /// caller holds no lock.
+    /// The program has taken the oldest completion, of a request or, where the queue pair has instruments, of
+    /// a receive. True if [`Self::tell`] has something to report, when the caller holds no lock.
     #[inline]
-    pub(crate) fn taken(&self) -> bool {
-        self.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.instruments.as_ref().is_some_and(|instruments| instruments.taken())
+    pub(crate) fn taken(&self, completion: &Completion) -> bool {
+        if completion.opcode & opcode::RECV == 0 {
+            self.in_use.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.instruments.as_ref().is_some_and(|instruments| instruments.taken(completion))
     }
 
     /// Reports what [`Self::taken`] has found.

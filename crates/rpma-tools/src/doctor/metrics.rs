@@ -9,14 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use setting::Setting;
+use rpma_metrics::setting::{self, Setting};
 
 use super::report::Report;
 use crate::top::directories;
-
-/// What the library itself reads the variable with.
-#[path = "../../../rpma/src/metrics/setting.rs"]
-mod setting;
 
 const CHECK: &str = "metrics";
 /// The longest path of a socket (unix(7)).

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A provider that counts what another one does, for [`crate::metrics`].
+//! A provider that counts what devices do, for `RPMA_METRICS`.
 //!
-//! Its table passes every call on. Where something is counted, the call goes through a function of this file
-//! first; all others are those of the provider behind it. Queue pairs, completion queues and shared receive
-//! queues get a stand-in each, whose context has operations of this file: the data path ([`super::hot`]) goes
-//! through the context of the object that it is given, so that it finds them without asking. The stand-ins
-//! are seen by this library only. Those of queue pairs are in the `context` of their identifier, which is
-//! otherwise unused.
+//! Its table passes every call on to libibverbs and librdmacm. Where something is counted, the call goes
+//! through a function of this file first; all others are those of the provider behind it. Queue pairs,
+//! completion queues and shared receive queues get a stand-in each, whose context has operations of this
+//! file: the data path ([`super::hot`]) goes through the context of the object that it is given, so that it
+//! finds them without asking. The stand-ins are seen by this library only. Those of queue pairs are in the
+//! `context` of their identifier, which is otherwise unused.
 //!
 //! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in
 //! it is zero.
@@ -23,74 +23,58 @@ use rdma_sys::*;
 
 use super::handles::PeerName;
 use super::{Api, Provider, hot};
+use crate::abi::rpma_conn_event;
 use crate::alloc;
 use crate::event::translate;
-use crate::metrics::{self, Connection, Kind, Process};
+use rpma_metrics::{Connection, Event, Kind, Process};
 
-/// A provider behind this one.
-trait Behind: 'static {
-    fn api() -> Api;
-}
-
-#[cfg(feature = "soft")]
-struct Soft;
-
-#[cfg(feature = "soft")]
-impl Behind for Soft {
-    fn api() -> Api {
-        super::soft::api()
-    }
-}
-
+/// The provider behind this one.
 #[cfg(feature = "rdma-core")]
-struct RdmaCore;
-
-#[cfg(feature = "rdma-core")]
-impl Behind for RdmaCore {
-    fn api() -> Api {
-        super::rdma_core::api()
-    }
+fn real() -> Api {
+    super::rdma_core::api()
 }
 
-/// The provider for the objects of a peer: the given one, or one that counts what that does.
+/// A build without devices has none, and nothing is made of this one.
+#[cfg(not(feature = "rdma-core"))]
+fn real() -> Api {
+    super::soft::api()
+}
+
+/// The provider for the objects of a peer: the given one, or if that uses devices and the process counts,
+/// one that counts what it does. Software RDMA counts by itself.
 #[inline]
 pub(crate) fn chosen(api: Api) -> Api {
-    if metrics::process().is_none() { api } else { counting(api) }
+    let is_of_devices = cfg!(feature = "rdma-core") && ptr::eq(api, real());
+    if process().is_some() && is_of_devices { counting() } else { api }
+}
+
+fn process() -> Option<&'static Process> {
+    rpma_metrics::process(|text| log_warning!("{text}"))
 }
 
 #[cold]
-fn counting(api: Api) -> Api {
-    #[cfg(feature = "soft")]
-    if ptr::eq(api, Soft::api()) {
-        static SOFT: OnceBox<Provider> = OnceBox::new();
-        return SOFT.get_or_init(|| Box::new(table::<Soft>()));
-    }
-    #[cfg(feature = "rdma-core")]
-    if ptr::eq(api, RdmaCore::api()) {
-        static RDMA_CORE: OnceBox<Provider> = OnceBox::new();
-        return RDMA_CORE.get_or_init(|| Box::new(table::<RdmaCore>()));
-    }
-    api
-}
-
-fn table<P: Behind>() -> Provider {
-    Provider {
-        plain: Some(P::api()),
-        ibv_reg_mr: ibv_reg_mr::<P>,
-        ibv_dereg_mr: ibv_dereg_mr::<P>,
-        ibv_create_cq: ibv_create_cq::<P>,
-        ibv_destroy_cq: ibv_destroy_cq::<P>,
-        ibv_get_cq_event: ibv_get_cq_event::<P>,
-        ibv_ack_cq_events: ibv_ack_cq_events::<P>,
-        ibv_create_srq: ibv_create_srq::<P>,
-        ibv_destroy_srq: ibv_destroy_srq::<P>,
-        rdma_create_qp_ex: rdma_create_qp_ex::<P>,
-        rdma_destroy_qp: rdma_destroy_qp::<P>,
-        rdma_get_cm_event: rdma_get_cm_event::<P>,
-        ending: ending::<P>,
-        post_denied: post_denied::<P>,
-        ..*P::api()
-    }
+fn counting() -> Api {
+    static COUNTING: OnceBox<Provider> = OnceBox::new();
+    COUNTING.get_or_init(|| {
+        Box::new(Provider {
+            plain: Some(real()),
+            ibv_reg_mr,
+            ibv_dereg_mr,
+            ibv_create_cq,
+            ibv_destroy_cq,
+            ibv_get_cq_event,
+            ibv_ack_cq_events,
+            ibv_create_srq,
+            ibv_destroy_srq,
+            rdma_create_qp_ex,
+            rdma_destroy_qp,
+            rdma_get_cm_event,
+            ending,
+            post_denied,
+            flushes_by,
+            ..*real()
+        })
+    })
 }
 
 /// The context of all stand-ins.
@@ -151,25 +135,25 @@ fn set_errno(errno: c_int) {
 
 // ---- memory regions ------------------------------------------------------------------------------------------------------------------------
 
-unsafe extern "C" fn ibv_reg_mr<P: Behind>(
+unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: the caller meets the requirements of ibv_reg_mr(3).
-    let mr = unsafe { P::api().ibv_reg_mr(pd, addr, length, access) };
-    if let Some(process) = metrics::process().filter(|_| !mr.is_null()) {
+    let mr = unsafe { real().ibv_reg_mr(pd, addr, length, access) };
+    if let Some(process) = process().filter(|_| !mr.is_null()) {
         process.counters.registered(length);
     }
     mr
 }
 
-unsafe extern "C" fn ibv_dereg_mr<P: Behind>(mr: *mut ibv_mr) -> c_int {
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller guarantees a region that ibv_reg_mr(3) returned and that has not been deregistered;
     // the first call reads a field that does not change.
-    let (length, ret) = unsafe { ((&raw const (*mr).length).read(), P::api().ibv_dereg_mr(mr)) };
-    if let Some(process) = metrics::process().filter(|_| ret == 0) {
+    let (length, ret) = unsafe { ((&raw const (*mr).length).read(), real().ibv_dereg_mr(mr)) };
+    if let Some(process) = process().filter(|_| ret == 0) {
         process.counters.deregistered(length);
     }
     ret
@@ -177,7 +161,7 @@ unsafe extern "C" fn ibv_dereg_mr<P: Behind>(mr: *mut ibv_mr) -> c_int {
 
 // ---- completion queues ---------------------------------------------------------------------------------------------------------------------
 
-unsafe extern "C" fn ibv_create_cq<P: Behind>(
+unsafe extern "C" fn ibv_create_cq(
     ctx: *mut ibv_context,
     cqe: c_int,
     _: *mut c_void,
@@ -185,7 +169,7 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     let room = alloc::Slot::<MeteredCq>::new();
-    let (Some(process), Ok(room)) = (metrics::process(), room) else {
+    let (Some(process), Ok(room)) = (process(), room) else {
         set_errno(ENOMEM);
         return ptr::null_mut();
     };
@@ -197,7 +181,7 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
     // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, nobody else has the
     // stand-in, which is the queue's cq_context, given back by ibv_get_cq_event(3).
     unsafe {
-        let real = P::api().ibv_create_cq(ctx, cqe, this.cast(), channel, comp_vector);
+        let real = real().ibv_create_cq(ctx, cqe, this.cast(), channel, comp_vector);
         if real.is_null() {
             free(this);
             return ptr::null_mut();
@@ -207,12 +191,12 @@ unsafe extern "C" fn ibv_create_cq<P: Behind>(
     this.cast()
 }
 
-unsafe extern "C" fn ibv_destroy_cq<P: Behind>(cq: *mut ibv_cq) -> c_int {
+unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     let this = cq.cast::<MeteredCq>();
     // SAFETY: the caller guarantees a queue of `ibv_create_cq` that is not in use and not destroyed again
     // (ibv_destroy_cq(3)).
     unsafe {
-        let ret = P::api().ibv_destroy_cq((*this).real);
+        let ret = real().ibv_destroy_cq((*this).real);
         if ret == 0 {
             free(this);
         }
@@ -220,7 +204,7 @@ unsafe extern "C" fn ibv_destroy_cq<P: Behind>(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
+unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
@@ -228,7 +212,7 @@ unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
     // SAFETY: the caller guarantees a live channel, of queues of `ibv_create_cq` alone, whose cq_context is
     // their stand-in, and two writable places (ibv_get_cq_event(3)).
     unsafe {
-        let ret = P::api().ibv_get_cq_event(channel, cq, cq_context);
+        let ret = real().ibv_get_cq_event(channel, cq, cq_context);
         if ret == 0 {
             cq.write(cq_context.read().cast());
         }
@@ -236,15 +220,15 @@ unsafe extern "C" fn ibv_get_cq_event<P: Behind>(
     }
 }
 
-unsafe extern "C" fn ibv_ack_cq_events<P: Behind>(cq: *mut ibv_cq, nevents: c_uint) {
+unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken
     // (ibv_ack_cq_events(3)).
-    unsafe { P::api().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
+    unsafe { real().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
 }
 
-unsafe fn ending<P: Behind>(cq: *mut ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)) {
+unsafe fn ending(cq: *mut ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)) {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq`.
-    unsafe { (P::api().ending)((*cq.cast::<MeteredCq>()).real, qp_num, then) }
+    unsafe { (real().ending)((*cq.cast::<MeteredCq>()).real, qp_num, then) }
 }
 
 unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
@@ -300,17 +284,14 @@ unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: 
 
 // ---- receive queues ------------------------------------------------------------------------------------------------------------------------
 
-unsafe extern "C" fn ibv_create_srq<P: Behind>(
-    pd: *mut ibv_pd,
-    attr: *mut ibv_srq_init_attr,
-) -> *mut ibv_srq {
+unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     let room = alloc::Slot::<MeteredSrq>::new();
-    let (Some(process), Ok(room)) = (metrics::process(), room) else {
+    let (Some(process), Ok(room)) = (process(), room) else {
         set_errno(ENOMEM);
         return ptr::null_mut();
     };
     // SAFETY: the caller meets the requirements of ibv_create_srq(3).
-    let real = unsafe { P::api().ibv_create_srq(pd, attr) };
+    let real = unsafe { real().ibv_create_srq(pd, attr) };
     if real.is_null() {
         return ptr::null_mut();
     }
@@ -320,12 +301,12 @@ unsafe extern "C" fn ibv_create_srq<P: Behind>(
     Box::into_raw(room.fill(MeteredSrq { shown, real, process })).cast()
 }
 
-unsafe extern "C" fn ibv_destroy_srq<P: Behind>(srq: *mut ibv_srq) -> c_int {
+unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     let this = srq.cast::<MeteredSrq>();
     // SAFETY: the caller guarantees a queue of `ibv_create_srq` that is not in use and not destroyed again
     // (ibv_destroy_srq(3)).
     unsafe {
-        let ret = P::api().ibv_destroy_srq((*this).real);
+        let ret = real().ibv_destroy_srq((*this).real);
         if ret == 0 {
             free(this);
         }
@@ -362,12 +343,9 @@ pub(crate) unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
     unsafe { (&raw const (*id).context).read().cast() }
 }
 
-unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
-    id: *mut rdma_cm_id,
-    attr: *mut ibv_qp_init_attr_ex,
-) -> c_int {
+unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr_ex) -> c_int {
     let room = alloc::Slot::<MeteredQp>::new();
-    let (Some(process), Ok(room)) = (metrics::process(), room) else {
+    let (Some(process), Ok(room)) = (process(), room) else {
         set_errno(ENOMEM);
         return -1;
     };
@@ -383,7 +361,7 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
         if !srq.is_null() {
             (&raw mut (*attr).srq).write((*srq).real);
         }
-        let ret = P::api().rdma_create_qp_ex(id, attr);
+        let ret = real().rdma_create_qp_ex(id, attr);
         if ret != 0 {
             return ret;
         }
@@ -403,11 +381,11 @@ unsafe extern "C" fn rdma_create_qp_ex<P: Behind>(
     }
 }
 
-unsafe extern "C" fn rdma_destroy_qp<P: Behind>(id: *mut rdma_cm_id) {
+unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller guarantees a live identifier with a queue pair of `rdma_create_qp_ex` that is not in
     // use, whose completion queues are destroyed after it (ibv_destroy_cq(3)).
     unsafe {
-        P::api().rdma_destroy_qp(id);
+        real().rdma_destroy_qp(id);
         let this = (&raw const (*id).context).read().cast::<MeteredQp>();
         (&raw mut (*id).context).write(ptr::null_mut());
         for cq in (*this).cqs {
@@ -418,7 +396,20 @@ unsafe extern "C" fn rdma_destroy_qp<P: Behind>(id: *mut rdma_cm_id) {
     }
 }
 
-unsafe extern "C" fn rdma_get_cm_event<P: Behind>(
+/// The event as it is counted; `None` for one that is not.
+fn event_of(event: rpma_conn_event) -> Option<Event> {
+    use rpma_conn_event::*;
+    Some(match event {
+        RPMA_CONN_ESTABLISHED => Event::Established,
+        RPMA_CONN_CLOSED => Event::Closed,
+        RPMA_CONN_LOST => Event::Lost,
+        RPMA_CONN_REJECTED => Event::Rejected,
+        RPMA_CONN_UNREACHABLE => Event::Unreachable,
+        RPMA_CONN_UNDEFINED => return None,
+    })
+}
+
+unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
@@ -426,12 +417,12 @@ unsafe extern "C" fn rdma_get_cm_event<P: Behind>(
     // readable until it is acknowledged; its identifier lives as long, and has a context of
     // `rdma_create_qp_ex` or NULL: a listener's, which that of a request inherits.
     unsafe {
-        let ret = P::api().rdma_get_cm_event(channel, event);
+        let ret = real().rdma_get_cm_event(channel, event);
         if ret == 0 {
             let event = event.read();
             let id = (&raw const (*event).id).read();
             let this = if id.is_null() { ptr::null() } else { stand_in(id).cast::<MeteredQp>() };
-            let kind = translate((&raw const (*event).event).read());
+            let kind = translate((&raw const (*event).event).read()).and_then(event_of);
             if let (Some(this), Some(kind)) = (this.as_ref(), kind) {
                 this.process.counters.event(&this.connection, kind);
             }
@@ -464,16 +455,12 @@ unsafe extern "C" fn post_send(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the caller guarantees what `post_counted` asks for, and a writable `bad_wr`.
-    unsafe { post_counted(qp, wr, |real| hot::post_send(real, wr, bad_wr)) }
+    unsafe { post_counted(qp, wr, |qp| hot::post_send(qp, wr, bad_wr)) }
 }
 
-unsafe fn post_denied<P: Behind>(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_send_wr,
-    bad_wr: *mut *mut ibv_send_wr,
-) -> c_int {
+unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: as in `post_send`.
-    unsafe { post_counted(qp, wr, |real| (P::api().post_denied)(real, wr, bad_wr)) }
+    unsafe { post_counted(qp, wr, |qp| (real().post_denied)(qp, wr, bad_wr)) }
 }
 
 /// Posts a request to the queue pair behind by `post`, and counts it.
@@ -509,8 +496,16 @@ unsafe fn post_counted(
             _ => (Kind::Send, len),
         };
         let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
-        connection.post(kind, len, is_signaled, || post((*this).real))
+        as_number(connection.post(Some(kind), len, is_signaled, || as_result(post((*this).real))))
     }
+}
+
+fn as_result(ret: c_int) -> Result<(), c_int> {
+    if ret == 0 { Ok(()) } else { Err(ret) }
+}
+
+fn as_number(result: Result<(), c_int>) -> c_int {
+    result.err().unwrap_or(0)
 }
 
 /// Posts a native request by `post`, and counts it if there is something that counts.
@@ -527,17 +522,13 @@ pub(crate) unsafe fn native(
     let is_signaled = flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
     // SAFETY: the caller guarantees NULL or a live stand-in.
     match unsafe { counted.cast::<MeteredQp>().as_ref() } {
-        Some(this) => this.connection.post(kind, len, is_signaled, post),
+        Some(this) => as_number(this.connection.post(Some(kind), len, is_signaled, || as_result(post()))),
         None => post(),
     }
 }
 
-/// Says where the reads go by which a connection flushes.
-///
-/// # Safety
-/// `qp` must be a live queue pair of this file.
-pub(crate) unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
-    // SAFETY: the caller guarantees a live stand-in.
+unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
+    // SAFETY: the caller guarantees a live queue pair of this file.
     unsafe { (*qp.cast::<MeteredQp>()).connection.flushes_by(target) };
 }
 

@@ -118,6 +118,11 @@ macro_rules! provider_table {
             /// Posts a send request for an access that the remote memory region does not permit, as its
             /// descriptor says. It fails on the way as any other, unless the provider fails it by itself.
             pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+            /// Where the reads go by which the connection of a queue pair flushes: they are counted as
+            /// flushes.
+            pub flushes_by: unsafe fn(qp: *mut ibv_qp, target: u64),
+            /// A memory region that the program did not ask for, which is not counted.
+            pub not_counted: unsafe fn(mr: *mut ibv_mr),
             /// The provider whose calls this one passes on, if it counts them ([`metered`]).
             pub plain: Option<Api>,
             $( $call: unsafe extern "C" fn($($ty),*) $(-> $ret)?, )*

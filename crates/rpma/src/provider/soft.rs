@@ -31,6 +31,8 @@ pub(super) fn api() -> Api {
         event_reason,
         ending,
         post_denied: softverbs::post_denied,
+        flushes_by: softverbs::flushes_by,
+        not_counted: softverbs::not_counted,
     );
     &SOFT
 }

@@ -23,7 +23,8 @@ use crate::lock;
 use crate::qp::{ConnObserver, Qp};
 use crate::socket::Socket;
 use rdma_sys::rdma_cm_event_type::{
-    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED,
+    self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
 
 /// An event channel.
@@ -99,7 +100,11 @@ impl Id {
         let kinds = state.phase.report(event.kind);
         let Some(channel) = &state.channel else { return };
         let mut event = Some(event);
+        let instruments = state.qp.as_ref().and_then(|qp| qp.instruments());
         for &kind in kinds {
+            if let (Some(instruments), Some(counted)) = (instruments, counted(kind)) {
+                instruments.event(counted);
+            }
             let id = self.handle.load(Ordering::Acquire);
             channel.push(event.take().unwrap_or_else(|| Event::new(id, kind, 0)));
         }
@@ -159,6 +164,19 @@ impl Id {
     }
 }
 
+/// An event as metrics count it.
+fn counted(kind: rdma_cm_event_type::Type) -> Option<rpma_metrics::Event> {
+    use rpma_metrics::Event;
+    Some(match kind {
+        RDMA_CM_EVENT_ESTABLISHED => Event::Established,
+        RDMA_CM_EVENT_DISCONNECTED => Event::Closed,
+        RDMA_CM_EVENT_CONNECT_ERROR => Event::Lost,
+        RDMA_CM_EVENT_REJECTED => Event::Rejected,
+        RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable,
+        _ => return None,
+    })
+}
+
 impl ConnObserver for Id {
     fn established(&self) {
         self.raise(Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0));
@@ -181,7 +199,6 @@ pub(crate) fn is_connect_request(event: &Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 
     /// The events of an accepted connection that ends and is then established.
     fn events(awaits: bool) -> Vec<u32> {

@@ -7,9 +7,9 @@ mod ops;
 pub mod rdma;
 pub mod verbs;
 
-pub use ops::post_denied;
+pub use ops::{flushes_by, post_denied};
 pub use rdma::event_reason;
-pub use verbs::ending;
+pub use verbs::{ending, not_counted};
 
 /// EOPNOTSUPP, and why in the log.
 fn unsupported(why: &str) -> crate::sys::Errno {

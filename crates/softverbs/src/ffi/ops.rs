@@ -135,7 +135,16 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`.
         _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
     };
+    let is_flush = || {
+        let instruments = qp.instruments();
+        instruments.is_some_and(|known| entries.first().is_some_and(|sink| known.is_flush(sink.addr)))
+    };
     let imm = match op {
+        Op::Read if is_flush() => {
+            // SAFETY: a flush of librpma has its type in the member `imm_data` of the union.
+            let kind = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
+            kind.to_ne_bytes()
+        }
         Op::SendWithImm | Op::WriteWithImm => {
             // SAFETY: opcodes with immediate data use the member `imm_data` of the union.
             let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
@@ -205,6 +214,18 @@ pub unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *m
     })();
     // SAFETY: `bad_wr` points to a pointer for the result.
     report(result, || unsafe { bad_wr.write(wr) })
+}
+
+/// Where the reads go by which librpma flushes on a queue pair: metrics count them as flushes.
+///
+/// # Safety
+///
+/// `qp` must be a queue pair of softverbs that has not been destroyed.
+pub unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
+    // SAFETY: as required of the caller.
+    if let Some(instruments) = unsafe { QpObject::own(qp) }.qp.instruments() {
+        instruments.flushes_by(target);
+    }
 }
 
 /// Posts a list of receives of up to `max_sge` entries with `post`, up to the first failure.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Instruments of a queue pair: strict mode and fault injection.
+//! Instruments of a queue pair: strict mode, fault injection, metrics.
 //!
 //! They stand between a connection and its host, as a host of their own ([`Instrumented`]) that passes calls
 //! on: it holds requests and receives back, counts completions, and after a step does to the connection what
@@ -12,29 +12,34 @@
 //! - [`flight`]: the memory of requests in flight;
 //! - [`fault_queue`]: requests that are delayed or fail;
 //! - [`rnr`]: messages that find no receive;
+//! - [`mod@counting`]: counters for metrics;
 //! - [`host`]: the host that applies them.
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod counting;
 mod fault_queue;
 mod flight;
 mod host;
 mod rnr;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use crate::faults::{self, Plan};
 use crate::limits::RNR_UNLIMITED;
-use crate::lock;
 use crate::process::PerProcess;
 use crate::progress::Outstanding;
 use crate::strict::{self, Strict};
 use crate::sys::Errno;
+use crate::{lock, metrics};
 use adapter::Adapter;
+use counting::Counting;
 use fault_queue::FaultQueue;
 use rnr::Rnr;
+use rpma_metrics::{Event, Process};
 use transport::access::Accessor;
-use transport::wr::SendWr;
+use transport::wr::{Completion, SendWr, opcode};
 
 pub(crate) use host::{Exposed, Instrumented, Queue};
 
@@ -44,12 +49,14 @@ pub(crate) struct Settings {
     pub strict: Strict,
     /// What is made to fail.
     pub faults: Option<&'static Plan>,
+    /// The process, if it counts.
+    pub metrics: Option<&'static Process>,
 }
 
 impl Settings {
     /// Those of this process.
     pub(crate) fn of_process() -> Self {
-        Self { strict: strict::mode(), faults: faults::plan() }
+        Self { strict: strict::mode(), faults: faults::plan(), metrics: metrics::process() }
     }
 }
 
@@ -60,6 +67,7 @@ pub(crate) struct Instruments {
     num: u32,
     adapter: Option<Adapter>,
     faults: Option<FaultQueue>,
+    metrics: Option<Counting>,
 }
 
 /// Those that only the holder of the connection's turn uses.
@@ -89,13 +97,19 @@ pub(crate) fn deregisters(stag: u32) {
 impl Instruments {
     /// For a send queue with `max_send_wr` entries.
     pub(crate) fn new(num: u32, max_send_wr: u32, settings: Settings) -> Option<Arc<Self>> {
-        let Settings { strict: mode, faults } = settings;
-        if mode == Strict::Off && faults.is_none() {
+        let Settings { strict: mode, faults, metrics } = settings;
+        if mode == Strict::Off && faults.is_none() && metrics.is_none() {
             return None;
         }
         let adapter = (mode != Strict::Off).then(|| Adapter::new(num, max_send_wr, mode));
         let is_strict = adapter.is_some();
-        let this = Arc::new(Self { mode, num, adapter, faults: FaultQueue::of(faults, mode, num) });
+        let this = Arc::new(Self {
+            mode,
+            num,
+            adapter,
+            faults: FaultQueue::of(faults, mode, num),
+            metrics: metrics.map(|process| Counting::new(process, num)),
+        });
         if is_strict {
             let mut all = lock(STRICT.get());
             let all = all.get_or_insert_default();
@@ -120,9 +134,56 @@ impl Instruments {
             None => push(wr),
             Some(faults) => faults.post(wr, denied, push),
         };
-        match &self.adapter {
+        let push = |wr| match &self.adapter {
             None => push(wr),
             Some(adapter) => adapter.post(wr, accessor, push),
+        };
+        match &self.metrics {
+            None => push(wr),
+            Some(metrics) => metrics.post(wr, push),
+        }
+    }
+
+    /// A receive was posted.
+    #[cold]
+    pub(crate) fn receive_posted(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.receive_posted();
+        }
+    }
+
+    /// librpma flushes by reads to this address.
+    pub(crate) fn flushes_by(&self, target: u64) {
+        if let Some(metrics) = &self.metrics {
+            metrics.connection().flushes_by(target);
+        }
+    }
+
+    /// Whether a read to this address is a flush of librpma, which has its type where other requests have
+    /// immediate data.
+    pub(crate) fn is_flush(&self, target: u64) -> bool {
+        self.metrics.as_ref().is_some_and(|metrics| metrics.connection().is_flush(target))
+    }
+
+    /// The connection has this peer.
+    pub(crate) fn set_peer(&self, peer: SocketAddr) {
+        if let Some(metrics) = &self.metrics {
+            metrics.connection().set_peer(peer);
+        }
+    }
+
+    /// The program is told this of the connection.
+    pub(crate) fn event(&self, event: Event) {
+        if let Some(metrics) = &self.metrics {
+            metrics.event(event);
+        }
+    }
+
+    /// The queue pair is destroyed.
+    pub(crate) fn destroyed(&self) {
+        self.ends();
+        if let Some(metrics) = &self.metrics {
+            metrics.destroyed();
         }
     }
 
@@ -155,18 +216,21 @@ impl Instruments {
         }
     }
 
-    /// The connection has ended, or the queue pair is destroyed.
+    /// The connection has ended.
     pub(crate) fn ends(&self) {
         if let Some(adapter) = &self.adapter {
             adapter.ends();
         }
     }
 
-    /// The program has taken the oldest completion of the send queue. True if [`Self::tell`] has something to
-    /// report, when the caller holds no lock.
+    /// The program has taken the oldest completion of the send queue or of the receives. True if
+    /// [`Self::tell`] has something to report, when the caller holds no lock.
     #[cold]
-    pub(crate) fn taken(&self) -> bool {
-        self.adapter.as_ref().is_some_and(Adapter::taken)
+    pub(crate) fn taken(&self, completion: &Completion) -> bool {
+        if let Some(metrics) = &self.metrics {
+            metrics.taken(completion);
+        }
+        completion.opcode & opcode::RECV == 0 && self.adapter.as_ref().is_some_and(Adapter::taken)
     }
 
     /// Reports what [`Self::taken`] has found.

@@ -21,7 +21,8 @@ use super::table::lose_writes;
 use crate::faults::{self, Action, Event, Fault};
 use crate::process::PerProcess;
 use crate::sys::{self, Errno};
-use crate::{lock, metrics, probes, thread};
+use crate::{lock, probes, thread};
+use rpma_metrics::flushes;
 
 /// Called with the outcome: whether the range is durable.
 type Done = Box<dyn FnOnce(bool) + Send>;
@@ -136,7 +137,7 @@ fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
             let text = std::io::Error::from_raw_os_error(e);
             log::error!("cannot make {len} bytes durable: {text}");
         }
-        metrics::flushed(result.is_ok());
+        flushes::flushed(result.is_ok());
         probes::flushed(job.start, len, result.err().unwrap_or(0));
         (job.done)(result.is_ok());
     }
@@ -159,7 +160,7 @@ fn injected(jobs: &[Job]) -> Option<Result<(), Errno>> {
 }
 
 fn sync(start: u64, end: u64) -> Result<(), Errno> {
-    metrics::synced(|| sys::make_durable(start, end - start))
+    flushes::synced(|| sys::make_durable(start, end - start))
 }
 
 #[cfg(test)]

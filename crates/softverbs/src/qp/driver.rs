@@ -298,7 +298,8 @@ impl host::Host for Host<'_> {
     }
 
     fn complete_receive(&mut self, completion: Completion) -> bool {
-        self.qp.recv_cq.push(completion, None)
+        let instrumented = self.qp.instruments.is_some();
+        self.qp.recv_cq.push(completion, instrumented.then_some(&self.qp.entries))
     }
 
     fn release_send(&mut self) {

@@ -272,6 +272,9 @@ impl Qp {
             let this = self.this.upgrade().ok_or(libc::EINVAL)?;
             Link::open(stream.socket, stream.rings, watch, engine, self.accessor(), this)
         })();
+        if let Some(instruments) = &self.instruments {
+            instruments.set_peer(stream.peer);
+        }
         session.instruments.set_rnr_retry(stream.rnr_retry);
         let wait_for_receives = match &self.instruments {
             None => stream.rnr_retry >= RNR_UNLIMITED,
@@ -343,10 +346,17 @@ impl Qp {
     pub(crate) fn post_receive(&self, wr: RecvWr) -> Result<(), Errno> {
         probes::post_recv(self.num, wr.wr_id);
         self.receives.push(wr).map_err(|_| libc::ENOMEM)?;
+        if let Some(instruments) = &self.instruments {
+            instruments.receive_posted();
+        }
         if self.turn.awaits_receive() {
             self.drive(reason::RECEIVE, By::Program);
         }
         Ok(())
+    }
+
+    pub(crate) fn instruments(&self) -> Option<&Instruments> {
+        self.instruments.as_deref()
     }
 
     /// Ends the connection on behalf of the program: outstanding work requests complete with a flush error.
@@ -392,7 +402,7 @@ impl Qp {
         self.recv_cq.detach(self);
         self.state.store(DESTROYED, Ordering::Release);
         if let Some(instruments) = &self.instruments {
-            instruments.ends();
+            instruments.destroyed();
         }
         self.turn.close();
         // Whoever is stepping now finishes the step; nobody begins another one.

@@ -41,7 +41,7 @@ fn queue_pair(send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Arc<Qp> {
         max_send_sge: 1,
         max_recv_sge: 1,
         signal_all: false,
-        instruments: Settings { strict: Strict::Warn, faults: None },
+        instruments: Settings { strict: Strict::Warn, faults: None, metrics: None },
     })
     .unwrap()
 }

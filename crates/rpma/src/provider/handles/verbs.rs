@@ -88,6 +88,10 @@ impl MemRegion {
         self.api
     }
 
+    pub(crate) fn as_ptr(&self) -> *mut ibv_mr {
+        self.mr
+    }
+
     /// The region's base address.
     #[inline]
     pub(crate) fn addr(&self) -> *mut c_void {

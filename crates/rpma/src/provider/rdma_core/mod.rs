@@ -18,6 +18,8 @@ pub(super) fn api() -> Api {
         event_reason: |_, _| {},
         ending: |_, _, _| {},
         post_denied: hot::post_send,
+        flushes_by: |_, _| (),
+        not_counted: |_| (),
     );
     &RDMA_CORE
 }

@@ -40,7 +40,7 @@ pub(crate) use device::{query_device_slot, query_port_slot};
 pub use events::{ibv_ack_async_event, ibv_get_async_event, with_async_events};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
-pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2};
+pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, not_counted};
 pub(crate) use mw::{alloc_mw, bind_mw, dealloc_mw, read_window_wr};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub(crate) use qp::{QpObject, are_of, create_qp, create_qp_slot, destroy_qp, enter_init, extended};

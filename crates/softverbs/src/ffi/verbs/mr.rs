@@ -4,13 +4,14 @@
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_mr, ibv_pd, ibv_sge};
 use std::ptr::addr_of;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::null_with;
 use super::pd::PdObject;
 use crate::ffi::object::Object;
 use crate::instrument;
 use crate::memory::{self, Region};
+use crate::metrics;
 use crate::strict::{self, Strict};
 use crate::sys;
 use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
@@ -19,6 +20,29 @@ pub(crate) struct MrOwn {
     /// ibv_rereg_mr changes it.
     pub(super) pd: AtomicPtr<ibv_pd>,
     pub(super) stag: u32,
+    /// Metrics have it.
+    pub(super) is_counted: AtomicBool,
+}
+
+impl MrOwn {
+    /// Ends the count of a region of this length.
+    fn uncount(&self, length: usize) {
+        if self.is_counted.swap(false, Ordering::Relaxed) {
+            if let Some(process) = rpma_metrics::counting() {
+                process.counters.deregistered(length);
+            }
+        }
+    }
+}
+
+/// A region that the program did not ask for: librpma's own. Metrics do not have it.
+///
+/// # Safety
+///
+/// `mr` must be a region of softverbs that has not been deregistered.
+pub unsafe fn not_counted(mr: *mut ibv_mr) {
+    // SAFETY: as required of the caller.
+    unsafe { MrObject::own(mr).uncount(addr_of!((*mr).length).read()) };
 }
 
 pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
@@ -119,7 +143,12 @@ pub unsafe fn ibv_reg_mr_iova(
     // SAFETY: `pd` has not been deallocated, and its `context` never changes.
     let context = unsafe { addr_of!((*pd).context).read() };
     let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
-    MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag })
+    let counting = metrics::process();
+    if let Some(process) = counting {
+        process.counters.registered(length);
+    }
+    let is_counted = AtomicBool::new(counting.is_some());
+    MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag, is_counted })
 }
 
 /// As [`ibv_reg_mr_iova`]. It is what the inline functions of `verbs.h` call when access flags may be
@@ -161,6 +190,7 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             return e;
         }
         PdObject::own(own.pd.load(Ordering::Acquire)).users.fetch_sub(1, Ordering::AcqRel);
+        own.uncount(addr_of!((*mr).length).read());
         MrObject::free(mr);
     }
     0

@@ -186,6 +186,11 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
         }
         if wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
             addr_of_mut!((*mr).addr).write(wanted.addr);
+            let process = rpma_metrics::counting().filter(|_| own.is_counted.load(Ordering::Relaxed));
+            if let Some(process) = process {
+                process.counters.deregistered(addr_of_mut!((*mr).length).read());
+                process.counters.registered(wanted.length);
+            }
             addr_of_mut!((*mr).length).write(wanted.length);
         }
     }

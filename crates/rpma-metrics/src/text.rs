@@ -8,15 +8,15 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::Process;
 use super::counters::{BOUNDS, KINDS, Kind, REASONS, STATUSES, Snapshot};
+use super::{Process, flushes};
 
 /// Connections that have counters of their own in the text; the sums are those of all.
 const CONNECTIONS: usize = 256;
 
 /// The text; None if there is no memory for it.
 pub(super) fn of(process: &'static Process) -> Option<String> {
-    crate::alloc::ready().ok()?;
+    reserve::ready().ok()?;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Counted(process)));
     let mut text = String::new();
@@ -42,8 +42,13 @@ impl Collector for Counted {
         let now = process.counters.snapshot(CONNECTIONS);
         let pid = process.pid.to_string();
         let labels = [("pid", pid.as_str()), ("version", env!("CARGO_PKG_VERSION"))];
-        to.encode_descriptor("rpma", "The process and its librpma", None, MetricType::Info)?
-            .encode_info(&labels)?;
+        to.encode_descriptor(
+            "rpma",
+            "The process and its version of librpma or softverbs",
+            None,
+            MetricType::Info,
+        )?
+        .encode_info(&labels)?;
         connections(&mut to, &now)?;
         let mut family =
             to.encode_descriptor("rpma_operations", "Requests posted", None, MetricType::Counter)?;
@@ -113,7 +118,7 @@ fn each_connection(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Resul
         .connections
         .iter()
         .map(|(connection, sums)| {
-            let peer = connection.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+            let peer = connection.peer().map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
             (connection.number.to_string(), peer, sums)
         })
         .collect();
@@ -136,10 +141,9 @@ fn each_connection(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// What only the soft provider does by itself: making the memory of others durable.
-#[cfg(feature = "soft")]
+/// What only software RDMA does by itself: making the memory of others durable.
 fn durable(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let now = softverbs::metrics::flushes();
+    let Some(now) = flushes::counted() else { return Ok(()) };
     let help = "Flushes to persistence that were carried out for remote peers, by result";
     let mut family = to.encode_descriptor("rpma_flushes_served", help, None, MetricType::Counter)?;
     for (result, count) in [("ok", now.done), ("failed", now.failed)] {
@@ -153,17 +157,11 @@ fn durable(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     seconds.encode_counter::<NoLabelSet, f64, u64>(&now.time.as_secs_f64(), None)
 }
 
-#[cfg(not(feature = "soft"))]
-fn durable(_: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::rpma_conn_event;
-    use crate::metrics::counters::Counters;
-    use crate::metrics::setting::Setting;
+    use crate::counters::{Counters, Event};
+    use crate::setting::Setting;
     use once_cell::race::OnceBox;
 
     #[test]
@@ -171,6 +169,7 @@ mod tests {
         let setting = Setting::Unix(None);
         let process: &'static Process = Box::leak(Box::new(Process {
             pid: 42,
+            warn: |_| (),
             counters: Counters::new(),
             setting,
             socket: OnceBox::new(),
@@ -178,9 +177,9 @@ mod tests {
         let counters = &process.counters;
         counters.registered(4096);
         let connection = counters.connection(Some("[::1]:7204".parse().unwrap()), 1);
-        counters.event(&connection, rpma_conn_event::RPMA_CONN_ESTABLISHED);
+        counters.event(&connection, Event::Established);
         for _ in 0..3 {
-            connection.post(Kind::Write, 64, true, || 0);
+            connection.post(Some(Kind::Write), 64, true, || Ok::<_, i32>(())).unwrap();
             connection.succeeded();
             connection.counts.completed(0);
         }

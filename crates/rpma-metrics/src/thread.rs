@@ -2,10 +2,9 @@
 //! The thread that serves.
 
 use std::ffi::c_void;
+use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-
-use crate::error::Errno;
 
 const STACK: usize = 256 * 1024;
 
@@ -13,7 +12,7 @@ const STACK: usize = 256 * 1024;
 ///
 /// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the
 /// process when it has no memory to note one.
-pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
+pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     extern "C" fn start(arg: *mut c_void) -> *mut c_void {
         // SAFETY: `arg` is the box that `spawn` has given to this thread alone. The name is a C string of
         // less than 16 bytes.
@@ -46,7 +45,7 @@ pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> Result<(), Errno> {
     }
     // SAFETY: no thread was created, so the box is still this function's.
     drop(unsafe { Box::from_raw(arg) });
-    Err(Errno(failed))
+    Err(io::Error::from_raw_os_error(failed))
 }
 
 /// Runs `body` with all signals blocked, and without one of a file that is too large pending afterwards.

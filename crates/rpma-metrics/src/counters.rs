@@ -6,26 +6,48 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::abi::rpma_conn_event;
-
-/// What is posted.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Kind {
+    /// RDMA write, also with immediate data.
     Write,
+    /// RDMA read.
     Read,
+    /// Send.
     Send,
+    /// Receive.
     Recv,
+    /// Atomic write of librpma.
     AtomicWrite,
+    /// Flush of librpma to visibility.
     FlushVisibility,
+    /// Flush of librpma to persistence.
     FlushPersistent,
+    /// Compare-and-swap, fetch-and-add.
+    Atomic,
+}
+
+/// An event of a connection that the program is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is established.
+    Established,
+    /// A side has closed it.
+    Closed,
+    /// It has failed.
+    Lost,
+    /// The peer has rejected the request.
+    Rejected,
+    /// Nobody has answered the request.
+    Unreachable,
 }
 
 /// The kinds as they are shown.
-pub(super) const KINDS: [&str; 7] =
-    ["write", "read", "send", "recv", "atomic_write", "flush_visibility", "flush_persistent"];
+pub(super) const KINDS: [&str; 8] =
+    ["write", "read", "send", "recv", "atomic_write", "flush_visibility", "flush_persistent", "atomic"];
 
 /// `enum ibv_wc_status` as it is shown, and at the end whatever else a provider says.
 pub(super) const STATUSES: [&str; 25] = [
@@ -168,7 +190,7 @@ impl Sums {
 /// complete.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(u64, Kind)>,
+    waiting: VecDeque<(u64, Option<Kind>)>,
     /// A request has failed, or there is no memory: what completes next is not known any more.
     is_lost: bool,
 }
@@ -179,9 +201,11 @@ const ENDED: u8 = 2;
 
 /// A connection, or the request for one.
 pub struct Connection {
-    pub number: u64,
-    pub peer: Option<SocketAddr>,
+    pub(super) number: u64,
+    peer: OnceLock<SocketAddr>,
+    /// The number of its queue pair.
     pub qp_num: u32,
+    /// Its counters.
     pub counts: Counts,
     phase: AtomicU8,
     /// Where the reads go by which it flushes.
@@ -190,14 +214,30 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn is_open(&self) -> bool {
+    /// The remote peer, once it is known.
+    pub fn set_peer(&self, peer: SocketAddr) {
+        let _ = self.peer.set(peer);
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer.get().copied()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
         self.phase.load(Relaxed) == OPEN
     }
 
+    /// librpma flushes by reads to this address.
     pub fn flushes_by(&self, target: u64) {
         self.flush_target.store(target, Relaxed);
     }
 
+    /// Whether its program uses librpma.
+    pub fn is_of_librpma(&self) -> bool {
+        self.flush_target.load(Relaxed) != 0
+    }
+
+    /// Whether a read to this address is a flush.
     pub fn is_flush(&self, target: u64) -> bool {
         self.flush_target.load(Relaxed) == target
     }
@@ -206,10 +246,16 @@ impl Connection {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts a request by `post`, which returns 0 if it was taken. Two that have completions are posted one
+    /// Posts a request by `post`; one without a kind is not counted. Two that have completions are posted one
     /// after the other, so that they are in the order of the send queue: the provider does the same.
-    pub fn post(&self, kind: Kind, bytes: u64, signaled: bool, post: impl FnOnce() -> i32) -> i32 {
-        let ret = if signaled {
+    pub fn post<E>(
+        &self,
+        kind: Option<Kind>,
+        bytes: u64,
+        signaled: bool,
+        post: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        if signaled {
             let mut queue = self.queue();
             if !queue.is_lost && queue.waiting.try_reserve(1).is_err() {
                 *queue = Queue { waiting: VecDeque::new(), is_lost: true };
@@ -218,24 +264,24 @@ impl Connection {
             if is_waiting {
                 queue.waiting.push_back((now(), kind));
             }
-            let ret = post();
-            if ret != 0 && is_waiting {
-                queue.waiting.pop_back();
-            }
-            ret
+            post().inspect_err(|_| {
+                if is_waiting {
+                    queue.waiting.pop_back();
+                }
+            })?;
         } else {
-            post()
-        };
-        if ret == 0 {
+            post()?;
+        }
+        if let Some(kind) = kind {
             self.counts.posted(kind, bytes);
         }
-        ret
+        Ok(())
     }
 
     /// The completion of a request of the send queue that has succeeded.
     pub fn succeeded(&self) {
         let oldest = self.queue().waiting.pop_front();
-        if let Some((began, kind)) = oldest {
+        if let Some((began, Some(kind))) = oldest {
             self.counts.took(kind, now().saturating_sub(began));
         }
     }
@@ -305,13 +351,13 @@ impl Counters {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection request was created, or has come.
+    /// A queue pair was created, for a connection that is to be or that a peer has requested.
     pub fn connection(&self, peer: Option<SocketAddr>, qp_num: u32) -> Arc<Connection> {
         let mut connections = self.connections();
         connections.created += 1;
         let connection = Arc::new(Connection {
             number: connections.created,
-            peer,
+            peer: peer.map_or_else(OnceLock::new, OnceLock::from),
             qp_num,
             counts: Counts::new(),
             phase: AtomicU8::new(REQUESTED),
@@ -323,20 +369,18 @@ impl Counters {
     }
 
     /// The program was told of an event of the connection.
-    pub fn event(&self, connection: &Connection, event: rpma_conn_event) {
-        use rpma_conn_event::*;
+    pub fn event(&self, connection: &Connection, event: Event) {
         let reason = match event {
-            RPMA_CONN_ESTABLISHED => {
+            Event::Established => {
                 if connection.phase.swap(OPEN, Relaxed) == REQUESTED {
                     self.connections().opened += 1;
                 }
                 return;
             }
-            RPMA_CONN_CLOSED => 0,
-            RPMA_CONN_LOST => 1,
-            RPMA_CONN_REJECTED => 2,
-            RPMA_CONN_UNREACHABLE => 3,
-            _ => return,
+            Event::Closed => 0,
+            Event::Lost => 1,
+            Event::Rejected => 2,
+            Event::Unreachable => 3,
         };
         if connection.phase.swap(ENDED, Relaxed) != ENDED {
             self.connections().ended[reason] += 1;
@@ -426,11 +470,11 @@ mod tests {
         let connection = counters.connection(None, 7);
         assert_eq!((counters.snapshot(9).requested, counters.snapshot(9).open), (1, 0));
         for _ in 0..2 {
-            counters.event(&connection, rpma_conn_event::RPMA_CONN_ESTABLISHED);
+            counters.event(&connection, Event::Established);
         }
-        assert_eq!(connection.post(Kind::Write, 64, true, || 0), 0);
-        assert_eq!(connection.post(Kind::Read, 8, true, || 12), 12);
-        assert_eq!(connection.post(Kind::Read, 8, false, || 0), 0);
+        assert_eq!(connection.post(Some(Kind::Write), 64, true, || Ok::<_, i32>(())), Ok(()));
+        assert_eq!(connection.post(Some(Kind::Read), 8, true, || Err(12)), Err(12));
+        assert_eq!(connection.post(Some(Kind::Read), 8, false, || Ok::<_, i32>(())), Ok(()));
         connection.succeeded();
         connection.counts.completed(0);
         connection.counts.completed(99);
@@ -440,8 +484,8 @@ mod tests {
                 (now.open, now.connections.len() as u64, now.opened, now.ended),
                 (open, open, 1, ended)
             );
-            assert_eq!(now.sums.operations, [1, 1, 0, 0, 0, 0, 0]);
-            assert_eq!(now.sums.bytes, [64, 8, 0, 0, 0, 0, 0]);
+            assert_eq!(now.sums.operations, [1, 1, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(now.sums.bytes, [64, 8, 0, 0, 0, 0, 0, 0]);
             assert_eq!((now.sums.statuses[0], now.sums.statuses[24]), (1, 1));
             assert_eq!(now.sums.latencies[0].0.iter().sum::<u64>(), 1);
             assert_eq!(now.sums.latencies[1].0.iter().sum::<u64>(), 0);
@@ -455,12 +499,11 @@ mod tests {
 
     #[test]
     fn each_end_has_its_reason_and_counts_once() {
-        use rpma_conn_event::*;
         let counters = Counters::new();
-        for event in [RPMA_CONN_CLOSED, RPMA_CONN_LOST, RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE] {
+        for event in [Event::Closed, Event::Lost, Event::Rejected, Event::Unreachable] {
             let connection = counters.connection(None, 0);
             counters.event(&connection, event);
-            counters.event(&connection, RPMA_CONN_CLOSED);
+            counters.event(&connection, Event::Closed);
             counters.deleted(&connection);
         }
         assert_eq!(counters.snapshot(0).ended, [1, 1, 1, 1, 0]);
@@ -470,12 +513,12 @@ mod tests {
     fn after_a_failure_latencies_are_not_guessed() {
         let connection = Counters::new().connection(None, 0);
         for _ in 0..3 {
-            connection.post(Kind::Send, 1, true, || 0);
+            connection.post(Some(Kind::Send), 1, true, || Ok::<_, i32>(())).unwrap();
         }
         connection.succeeded();
         connection.failed();
         connection.succeeded();
-        connection.post(Kind::Send, 1, true, || 0);
+        connection.post(Some(Kind::Send), 1, true, || Ok::<_, i32>(())).unwrap();
         connection.succeeded();
         let mut sums = Sums::new();
         sums.add(&connection.counts);

@@ -1,39 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Counters of what a process does, for `RPMA_METRICS`: connections, operations, completions, latencies,
-//! regions.
+//! Counters of what a process does with RDMA, for `RPMA_METRICS`: connections, operations, completions,
+//! latencies, regions; and the thread that serves them.
 //!
-//! What counts is a provider of its own, which passes every call on to the real one
-//! ([`crate::provider::metered`]). Objects are made of it only if the variable is set when their peer is
-//! created, so that those of other processes have no branch for it: a flush stores its type in the request,
-//! and a connection request where to post, and that is all.
+//! Software RDMA counts in its instruments of a queue pair, whether its program uses librpma or verbs;
+//! librpma counts what a device does in a provider of its own. A process that does not count has no
+//! [`Process`].
 //!
-//! The first peer starts the thread that serves the counters ([`serve`]). A child of fork(2) has counters of
-//! its own, from zero on, and a thread of its own from its first peer on.
+//! The first call of [`process`] that finds the variable starts the thread. A child of fork(2) has counters
+//! of its own, from zero on, and a thread of its own from its first call on.
 
 mod counters;
+pub mod flushes;
 mod serve;
-mod setting;
+pub mod setting;
 mod socket;
 mod text;
 mod thread;
 
-use std::os::unix::ffi::OsStrExt;
+use std::fmt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::text::Lossy;
 use counters::Counters;
 use setting::Setting;
 
-pub use counters::{Connection, Kind};
+pub use counters::{Connection, Event, Kind};
+
+/// Logs a warning.
+pub type Warn = fn(fmt::Arguments<'_>);
 
 /// The counters of a process, and where they are served.
 pub struct Process {
     pid: u32,
+    /// What it has counted.
     pub counters: Counters,
+    warn: Warn,
     setting: Setting,
     /// Where it listens.
     socket: OnceBox<PathBuf>,
@@ -54,28 +58,42 @@ fn present() -> Option<&'static Process> {
 /// Whether the variable is not set, or not as it should be: then it is not looked at again.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 
-/// The process if it is to count. The first call that finds it so starts serving.
+/// The process if it is to count. The first call that finds it so starts serving; `warn` is then called for
+/// what goes wrong.
 #[inline]
-pub fn process() -> Option<&'static Process> {
-    if IS_OFF.load(Ordering::Relaxed) { None } else { present().or_else(begin) }
+pub fn process(warn: Warn) -> Option<&'static Process> {
+    if IS_OFF.load(Ordering::Relaxed) { None } else { present().or_else(|| begin(warn)) }
+}
+
+/// The process if it counts.
+#[inline]
+pub fn counting() -> Option<&'static Process> {
+    if IS_OFF.load(Ordering::Relaxed) { None } else { present() }
 }
 
 #[cold]
-fn begin() -> Option<&'static Process> {
+fn begin(warn: Warn) -> Option<&'static Process> {
     let pid = std::process::id();
     let value = setting::variable(c"RPMA_METRICS");
     let Some(setting) = value.as_ref().and_then(|value| setting::parse(value, pid)) else {
         // Said once, by whoever is first.
         if let Some(value) = value.filter(|_| !IS_OFF.swap(true, Ordering::Relaxed)) {
-            let (value, expected) = (Lossy(value.as_bytes()), setting::EXPECTED);
-            log_warning!("RPMA_METRICS: \"{value}\" is not known; expected: {expected}. Nothing is counted");
+            let (value, expected) = (value.to_string_lossy(), setting::EXPECTED);
+            warn(format_args!(
+                "RPMA_METRICS: \"{value}\" is not known; expected: {expected}. Nothing is counted"
+            ));
         }
         IS_OFF.store(true, Ordering::Relaxed);
         return None;
     };
     let seen = PROCESS.load(Ordering::Acquire);
-    let new =
-        Box::into_raw(Box::new(Process { pid, counters: Counters::new(), setting, socket: OnceBox::new() }));
+    let new = Box::into_raw(Box::new(Process {
+        pid,
+        counters: Counters::new(),
+        warn,
+        setting,
+        socket: OnceBox::new(),
+    }));
     match PROCESS.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             // SAFETY: `new` is in `PROCESS`, where nothing is freed.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::setting::Setting;
-use super::{Process, socket, text, thread};
+use super::{Process, flushes, socket, text, thread};
 
 /// How often, and after how long, the end of the process looks whether the thread has finished writing.
 const TRIES: u32 = 50;
@@ -23,8 +23,7 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Starts serving.
 pub(super) fn start(process: &'static Process) {
-    #[cfg(feature = "soft")]
-    softverbs::metrics::watch();
+    flushes::reset();
     // That of the parent may be set, by a thread that this process does not have.
     WRITING.store(false, Ordering::Relaxed);
     let run: Box<dyn FnOnce() + Send> = match &process.setting {
@@ -41,11 +40,14 @@ pub(super) fn start(process: &'static Process) {
             });
             let listener = match parent.map_or(Ok(()), socket::prepare).and_then(|()| socket::listen(&path)) {
                 Ok(listener) => listener,
+                // librpma and the device soft0 may both be in this process, with counters each: the first one
+                // serves.
+                Err(why) if parent.is_some() && why.kind() == io::ErrorKind::AddrInUse => return,
                 Err(why) => {
-                    log_warning!(
-                        "RPMA_METRICS: cannot listen at {}: {why}. Nobody can ask for the counters",
-                        path.display()
-                    );
+                    let path = path.display();
+                    (process.warn)(format_args!(
+                        "RPMA_METRICS: cannot listen at {path}: {why}. The counters are not served"
+                    ));
                     return;
                 }
             };
@@ -64,7 +66,9 @@ pub(super) fn start(process: &'static Process) {
         }
     };
     if let Err(why) = thread::spawn(run) {
-        log_warning!("RPMA_METRICS: the thread that serves the counters cannot be started: {why}");
+        (process.warn)(format_args!(
+            "RPMA_METRICS: the thread that serves the counters cannot be started: {why}"
+        ));
     }
 }
 
@@ -99,7 +103,7 @@ fn replace(process: &'static Process, path: &Path) {
     for _ in 0..TRIES {
         if !WRITING.swap(true, Ordering::Acquire) {
             if let Some(text) = text::of(process) {
-                say(path, write(path, process.pid, text.as_bytes()));
+                say(process, path, write(path, process.pid, text.as_bytes()));
             }
             WRITING.store(false, Ordering::Release);
             return;
@@ -108,12 +112,13 @@ fn replace(process: &'static Process, path: &Path) {
     }
 }
 
-fn say(path: &Path, result: io::Result<()>) {
+fn say(process: &Process, path: &Path, result: io::Result<()>) {
     match result {
         Ok(()) => FAILED.store(false, Ordering::Relaxed),
         Err(why) => {
             if !FAILED.swap(true, Ordering::Relaxed) {
-                log_warning!("RPMA_METRICS: {} cannot be written: {why}", path.display());
+                let path = path.display();
+                (process.warn)(format_args!("RPMA_METRICS: {path} cannot be written: {why}"));
             }
         }
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`. The source of `rpma doctor` has this file,
-//! too, to see the same.
+//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`. `rpma doctor` uses it, too.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::fmt::Display;
@@ -9,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is expected, for messages.
-pub(super) const EXPECTED: &str =
+pub const EXPECTED: &str =
     "unix:PATH, unix: alone, or file:PATH,SECONDS with a number of seconds from 0.1 to 86400";
 
 const SHORTEST: f64 = 0.1;
@@ -17,7 +16,7 @@ const LONGEST: f64 = 86400.0;
 
 /// Where the counters are served.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Setting {
+pub enum Setting {
     /// Whoever connects to this socket gets them; None: the one that `rpma top` finds by itself.
     Unix(Option<PathBuf>),
     /// The file is replaced whenever the time has passed.
@@ -31,7 +30,7 @@ unsafe extern "C" {
 
 /// The value of a variable. A program with more rights than who started it ignores it: it would write any
 /// file for them.
-pub(super) fn variable(name: &CStr) -> Option<OsString> {
+pub fn variable(name: &CStr) -> Option<OsString> {
     // SAFETY: the name is a C string. The value, a C string too, stays as it is until someone changes the
     // environment, which a program with several threads must not do while this library looks at it
     // (environ(7)).
@@ -46,7 +45,7 @@ pub(super) fn variable(name: &CStr) -> Option<OsString> {
 }
 
 /// None: the value is none of what is expected. `%p` in a path is the process id.
-pub(super) fn parse(value: &OsStr, pid: impl Display) -> Option<Setting> {
+pub fn parse(value: &OsStr, pid: impl Display) -> Option<Setting> {
     let (value, pid) = (value.as_bytes(), pid.to_string());
     let path = |bytes: &[u8]| {
         let mut path = Vec::with_capacity(bytes.len());

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Metrics: what a queue pair posts and completes, for `RPMA_METRICS`.
+
+use std::sync::Arc;
+
+use rpma_metrics::{Connection, Event, Kind, Process};
+use transport::wr::{Completion, Op, SendWr, opcode, status};
+
+/// The counters of a queue pair.
+pub(super) struct Counting {
+    process: &'static Process,
+    connection: Arc<Connection>,
+}
+
+impl Counting {
+    pub(super) fn new(process: &'static Process, num: u32) -> Self {
+        Self { process, connection: process.counters.connection(None, num) }
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Posts a request by `push`.
+    pub(super) fn post(
+        &self,
+        wr: SendWr,
+        push: impl FnOnce(SendWr) -> Result<(), SendWr>,
+    ) -> Result<(), SendWr> {
+        let (kind, bytes) = self.kind(&wr);
+        let signaled = wr.signaled;
+        self.connection.post(kind, bytes, signaled, || push(wr))
+    }
+
+    fn kind(&self, wr: &SendWr) -> (Option<Kind>, u64) {
+        let len = u64::from(wr.len);
+        match wr.op {
+            // Of those of librpma only atomic writes are fenced.
+            Op::Write if wr.fence && self.connection.is_of_librpma() => (Some(Kind::AtomicWrite), len),
+            Op::Write | Op::WriteWithImm => (Some(Kind::Write), len),
+            Op::Read => match wr.local.parts(0, wr.len as usize, 0).next() {
+                // The request of a flush has its type where others have immediate data.
+                Some(sink) if self.connection.is_flush(sink.addr) => match u32::from_ne_bytes(wr.imm) {
+                    0 => (Some(Kind::FlushPersistent), 0),
+                    _ => (Some(Kind::FlushVisibility), 0),
+                },
+                _ => (Some(Kind::Read), len),
+            },
+            Op::CompareSwap | Op::FetchAdd => (Some(Kind::Atomic), len),
+            Op::Send | Op::SendWithImm | Op::SendWithInv => (Some(Kind::Send), len),
+            // They concern this side alone.
+            Op::BindMw | Op::LocalInv => (None, 0),
+        }
+    }
+
+    pub(super) fn receive_posted(&self) {
+        self.connection.counts.posted(Kind::Recv, 0);
+    }
+
+    /// The program has taken a completion.
+    pub(super) fn taken(&self, completion: &Completion) {
+        self.connection.counts.completed(completion.status);
+        if completion.status != status::SUCCESS {
+            self.connection.failed();
+        } else if completion.opcode & opcode::RECV != 0 {
+            self.connection.counts.moved(Kind::Recv, completion.byte_len.into());
+        } else {
+            self.connection.succeeded();
+        }
+    }
+
+    pub(super) fn event(&self, event: Event) {
+        self.process.counters.event(&self.connection, event);
+    }
+
+    /// The queue pair is destroyed.
+    pub(super) fn destroyed(&self) {
+        self.process.counters.deleted(&self.connection);
+    }
+}
