@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * faulty.c -- what a tool must report; a tool that does not has no teeth. The argument selects the fault:
- * race, overflow, leak, uninitialised. With "none" there is nothing to report, and the exit status is 0.
+ * race, relaxed, overflow, leak, uninitialised. With "release" or "none" there is nothing to report, and the
+ * exit status is 0.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static volatile int shared;
+static int handed;
+static atomic_bool is_handed;
 static char *volatile lost;
 static volatile int sink;
 
@@ -18,6 +24,29 @@ increment(void *arg)
 	(void)arg;
 	shared = shared + 1;
 	return NULL;
+}
+
+static void *
+hand_over(void *order)
+{
+	handed = 7;
+	atomic_store_explicit(&is_handed, true, *(memory_order *)order);
+	return NULL;
+}
+
+/* A value from one thread to another, which a flag announces. */
+static int
+by_flag(memory_order store, memory_order load)
+{
+	pthread_t other;
+
+	if (pthread_create(&other, NULL, hand_over, &store) != 0)
+		return 2;
+	while (!atomic_load_explicit(&is_handed, load))
+		sched_yield();
+	sink = handed;
+	pthread_join(other, NULL);
+	return sink != 7;
 }
 
 int
@@ -31,6 +60,10 @@ main(int argc, char **argv)
 			return 2;
 		increment(NULL);
 		pthread_join(other, NULL);
+	} else if (strcmp(fault, "relaxed") == 0) {
+		return by_flag(memory_order_relaxed, memory_order_relaxed);
+	} else if (strcmp(fault, "release") == 0) {
+		return by_flag(memory_order_release, memory_order_acquire);
 	} else if (strcmp(fault, "overflow") == 0) {
 		char *block = malloc(8);
 		volatile size_t behind = 8;
@@ -47,7 +80,7 @@ main(int argc, char **argv)
 			puts("seven");
 		free(block);
 	} else if (strcmp(fault, "none") != 0) {
-		fputs("usage: faulty race|overflow|leak|uninitialised|none\n", stderr);
+		fputs("usage: faulty race|relaxed|release|overflow|leak|uninitialised|none\n", stderr);
 		return 2;
 	}
 	return 0;
