@@ -15,7 +15,7 @@
 #   make mutants    changes transport, memory and the CM's values in one place after the other, and lists the changes that no test detects;
 #                   SHARD=K/N for a part
 #   make coverage   prints how much of transport and softverbs the Rust tests and the pairs run, by directory
-#   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under helgrind, DRD and ThreadSanitizer; SHORT=1 for less of it
+#   make check-threads  builds it, then runs what THREAD_SAFETY.md permits under ThreadSanitizer, and with locks that check their order; SHORT=1 for less of it
 #   make check-sanitizers  builds it, then runs tests under AddressSanitizer, memcheck and Miri; SHORT=1 for less of it
 #   make check-verbs  builds it, then runs other people's verbs programs on the software device: rping, perftest, the original librpma; TESTS="a b"
 #   make check-probes  builds it, then traces the examples with bpftrace, as root
@@ -290,13 +290,13 @@ check-long: setup-tests all
 		TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
 
 check-threads: all
-	@$(SETUP) $(VALGRIND_PACKAGES)
+	@$(SETUP) $(BUILD_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" tools/check-threads $(if $(SHORT),--short) $(STAGE)
 
 # What is missing for one of them, its check says.
 check-variants-ready:
 	@$(SETUP) $(BUILD_PACKAGES)
-	-@tools/variant visible $(STAGE)/threads/visible
+	-@tools/variant order $(STAGE)/threads/order
 	-@tools/variant thread $(STAGE)/threads/thread
 	-@tools/variant address $(STAGE)/sanitizers/address
 

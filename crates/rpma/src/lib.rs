@@ -33,9 +33,9 @@
 #[cfg(not(any(feature = "rdma-core", feature = "soft")))]
 compile_error!("at least one of the features `rdma-core` and `soft` is needed");
 
-// std as helgrind and DRD understand it.
-#[cfg(visible_sync)]
-extern crate visible_sync as std;
+// Locks that check their order.
+#[cfg(lock_order)]
+extern crate lock_order as std;
 
 #[macro_use]
 pub mod log;
