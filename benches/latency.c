@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* latency.c -- one operation at a time: writes, flushes and messages of 8 bytes. */
+/* latency.c -- one write or message of 8 bytes at a time, seen or answered by the target's program. */
 #include "bench.h"
 
 #define LEN 8
@@ -132,41 +132,6 @@ write_oneway(struct side *side)
 		timer_report(&t, 1);
 	}
 	ctl_barrier(side);
-	link_close(&link);
-}
-
-/*
- * A write and a flush to visibility; the round ends when the flush has completed. The target's program
- * sleeps.
- */
-void
-write_flush(struct side *side)
-{
-	const struct link_sizes sizes = {.in = 4096, .out = SQ * SLOT, .sq = SQ, .rq = RQ};
-	struct link link;
-	uint64_t n = 0;
-
-	link_open(&link, side, &sizes);
-	if (side->initiator) {
-		struct rpma_conn *conn = link.conn[link.use];
-		struct timer t;
-
-		for (timer_start(&t, side->opt.ms); timer_next(&t);) {
-			n++;
-			poke(link.out + out_slot(n), n);
-			CHECK(rpma_write(conn, link.remote, 0, link.out_mr, out_slot(n), LEN,
-				RPMA_F_COMPLETION_ON_ERROR, NULL));
-			CHECK(rpma_flush(conn, link.remote, 0, LEN, RPMA_FLUSH_TYPE_VISIBILITY,
-				RPMA_F_COMPLETION_ALWAYS, NULL));
-			await_completion(link.cq[link.use]);
-		}
-		timer_report(&t, 1);
-		ctl_send(side, &n, sizeof(n));
-	} else {
-		ctl_recv(side, &n, sizeof(n));
-		REQUIRE(peek(link.in) == n, "the memory has %" PRIu64 ", flushed was %" PRIu64,
-			peek(link.in), n);
-	}
 	link_close(&link);
 }
 

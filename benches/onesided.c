@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * onesided.c -- reads and writes of every size, one at a time, in bursts and on several connections, while
- * the target's program sleeps.
+ * onesided.c -- reads and writes of every size, in bursts and on several connections, while the target's
+ * program sleeps. `rpma perf` measures those that come one at a time.
  */
 #include "bench.h"
 
@@ -38,36 +38,6 @@ close_link(struct link *link)
 	else
 		ctl_recv(link->side, &done, sizeof(done));
 	link_close(link);
-}
-
-static void
-one(struct side *side, bool reads)
-{
-	struct link link;
-
-	open_link(&link, side, 1);
-	if (side->initiator) {
-		struct timer t;
-
-		for (timer_start(&t, side->opt.ms); timer_next(&t);) {
-			post(&link, 0, 0, reads, RPMA_F_COMPLETION_ALWAYS);
-			await_completion(link.cq[0]);
-		}
-		timer_report(&t, 1);
-	}
-	close_link(&link);
-}
-
-void
-one_write(struct side *side)
-{
-	one(side, false);
-}
-
-void
-one_read(struct side *side)
-{
-	one(side, true);
 }
 
 /*

@@ -53,11 +53,16 @@ def figures(output, size):
     return {"value": float(line.group(1)) / 8}
 
 
+def any_port():
+    """A port that hardly anybody has."""
+    return str(20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000)
+
+
 def pair(bench, server_command, client_command, env, read):
     """A server and a client, each on its CPU, until `read` makes figures of the client's output. The port is added to both commands."""
     why = None
     for attempt in range(TRIES):
-        port = str(20000 + (os.getpid() * 7 + time.monotonic_ns() // 1000) % 10000)
+        port = any_port()
         server = bench.spawn([*server_command, port], env, bench.target_cpu)
         try:
             # its listener is not announced, and a client that comes too early does not try again

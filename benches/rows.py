@@ -3,6 +3,7 @@
 
 import others
 import peers
+import perf
 
 SMALL_WRITES = 15000
 IDLE_WINDOW_S = 5
@@ -87,7 +88,7 @@ ON_ONE_HOST = [
         ("raw-rate",), "raw TCP, one send() for each FPDU of such a write (28 B)", 1.0, (">=", 5), 3),
     Row("write-rate-64", "8 B writes, one signalled in 64, until all are visible", "M/s", ("write-rate", "--signal", "64"),
         ("raw-rate",), "raw TCP, one send() for each FPDU of such a write (28 B)", 1.0, (">=", 5), 3),
-    Row("write-flush", "8 B write and flush to visibility, polling", "us", ("write-flush",), RAW_BUSY,
+    Row("write-flush", "8 B write and flush to visibility, polling", "us", (perf.PERF, "write-flush", "8"), RAW_BUSY,
         "round trip of raw TCP, both busy", 1.0, ("<=", 1.25)),
     Row("send-poll", "8 B send/recv, both polling, half round trip", "us", ("send-pingpong",), RAW_BUSY, HALF_BUSY, 0.5, ("<=", 1.2)),
     Row("srq-64", "8 B send/recv round on one of 64 connections with one shared receive queue, both polling", "us",
@@ -129,9 +130,9 @@ ROWS = [
         "the same without the flood", 1.0, ("<=", 5), 1, {"SOFTVERBS_LOCAL": "ring"}),
     Row("tcp-crc", "writes of 64KiB with SOFTVERBS_CRC=1; over TCP", "GB/s", ("write-stream", "--size", str(64 << 10)),
         ("write-stream", "--size", str(64 << 10)), "without CRC", 1.0, (">=", 0.6), 2, TCP, CRC),
-    Row("vm-write-8", "8 B write, its completion polled", "us", ("one-write",), ("vm-write",), "one process_vm_writev of 8 B", 1.0,
+    Row("vm-write-8", "8 B write, its completion polled", "us", (perf.PERF, "write", "8"), ("vm-write",), "one process_vm_writev of 8 B", 1.0,
         ("<=", 1.2)),
-    Row("vm-read-8", "8 B read, its completion polled", "us", ("one-read",), ("vm-read",), "one process_vm_readv of 8 B", 1.0,
+    Row("vm-read-8", "8 B read, its completion polled", "us", (perf.PERF, "read", "8"), ("vm-read",), "one process_vm_readv of 8 B", 1.0,
         ("<=", 1.2)),
     Row("vm-write-spin", "write-spin", "us", ("write-pingpong", "--signal", "32"), ("vm-write",), "one process_vm_writev of 8 B", 1.0,
         ("<=", 1.5)),
@@ -139,7 +140,7 @@ ROWS = [
         ("write-burst", "--signal", "64"), ("vm-write",), "one process_vm_writev of 8 B", 1.0, ("<=", 0.45)),
     beside_kernel("write", "64KiB", 64 << 10), beside_kernel("write", "1MiB", 1 << 20),
     beside_kernel("read", "64KiB", 64 << 10), beside_kernel("read", "1MiB", 1 << 20),
-    Row("file-write-8", "8 B write to a mapped file, its completion polled", "us", ("one-write", "--file"), ("vm-write",),
+    Row("file-write-8", "8 B write to a mapped file, its completion polled", "us", (perf.PERF, "write", "8", "--pmem", perf.FILE), ("vm-write",),
         "one process_vm_writev of 8 B", 1.0, ("<=", 0.1)),
     beside_memcpy("64KiB", 64 << 10), beside_memcpy("1MiB", 1 << 20),
     Row("shm-send-poll", "send-poll", "us", ("send-pingpong",), ("shm-pingpong",), "half a ping-pong in shared memory, both spin", 0.5,
@@ -155,7 +156,7 @@ ROWS = [
     Row("memory-1000", "resident memory of an idle connection, 1,000 of them, at the side that needs more", "KiB", None,
         target=("<=", 64), digits=1),
     as_original("write-spin", "write-spin, this library on soft", "us", ("write-pingpong", "--signal", "32")),
-    as_original("write-flush", "write-flush, this library on soft", "us", ("write-flush",)),
+    as_original("write-flush", "write-flush, this library on soft", "us", (perf.PERF, "write-flush", "8")),
     as_original("write-rate", "write-rate, this library on soft", "M/s", ("write-rate", "--signal", "16"), 3),
     as_original("send-poll", "send-poll, this library on soft", "us", ("send-pingpong",)),
     as_original("send-sleep", "send-sleep, this library on soft", "us", ("send-pingpong", "--sleep")),
