@@ -45,7 +45,7 @@ SONAME := librpma.so.0
 
 BUILD_PACKAGES := gcc libc6-dev binutils make pkg-config libibverbs-dev librdmacm-dev
 QUICK_PACKAGES := $(BUILD_PACKAGES) g++ libcmocka-dev iproute2 rdmacm-utils codespell
-TEST_PACKAGES := $(QUICK_PACKAGES) libclang-dev librpma-dev abigail-tools mandoc groff-base python3 valgrind
+TEST_PACKAGES := $(QUICK_PACKAGES) libclang-dev librpma-dev abigail-tools mandoc groff-base python3 flake8 valgrind
 ARM64_PACKAGES := $(BUILD_PACKAGES) gcc-aarch64-linux-gnu qemu-user-static qemu-system-arm mmdebstrap debian-archive-keyring cpio file
 BENCH_PACKAGES := $(BUILD_PACKAGES) python3 strace
 VALGRIND_PACKAGES := $(BUILD_PACKAGES) valgrind libc6-dbg

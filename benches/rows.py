@@ -101,6 +101,7 @@ ON_ONE_HOST = [
     bandwidth("read", "4KiB", 4 << 10), bandwidth("read", "64KiB", 64 << 10), bandwidth("read", "1MiB", 1 << 20),
 ]
 
+
 def beside_peers(link):
     """The peers have their data in shared memory of their own, where they copy by themselves; here it may be any memory."""
     row = {row.name: link(row) for row in ON_ONE_HOST}

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""top.py PID: the objects that `rpma top --json` prints of one process, which reads 64 bytes again and again."""
+
+import json
+import sys
+
+lines = [json.loads(line) for line in sys.stdin]
+assert len(lines) >= 3, lines
+counts = []
+for line in lines:
+    row, = line["processes"]
+    assert row["pid"] == int(sys.argv[1]) and row["connections"]["open"] == 1 and row["opened"] == 1, row
+    # Between two readings of the counters; the time of the line is when it was printed.
+    more = row["operations"]["read"] - counts[-1][1] if counts else None
+    assert more is None or abs(row["ops_per_second"]["read"] * row["seconds"] / more - 1) < 0.01, (more, row)
+    assert not counts or line["time"] > counts[-1][0], line
+    # A read may be posted between the looks at the two counters.
+    assert abs(row["bytes"]["read"] - 64 * row["operations"]["read"]) <= 64 < row["bytes"]["read"], row
+    latency = row["latency_us"]["read"]
+    assert 0 < latency["p50"] <= latency["p99"] and row["latency_all_us"] == latency, row
+    counts.append((line["time"], row["operations"]["read"]))
+print(len(lines), "objects")
