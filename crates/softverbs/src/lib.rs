@@ -53,6 +53,7 @@ mod fuzzing;
 mod instrument;
 mod limits;
 mod link;
+mod lock;
 mod memory;
 mod metrics;
 mod policy;
@@ -74,13 +75,7 @@ pub use cq::on_failed_completion;
 pub use ffi::context::{context, device, owns, owns_device};
 pub use ffi::{ending, event_reason, flushes_by, not_counted, post_denied, rdma, verbs};
 
-use std::sync::{Mutex, MutexGuard};
+pub(crate) use lock::lock;
 
 /// The target of messages of level Info that are a notice, between that level and a warning.
 pub const NOTICE: &str = "softverbs::notice";
-
-/// Locks a mutex. A poisoned one is locked as well: in a program a panic aborts the process, so poisoning
-/// occurs only in tests.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

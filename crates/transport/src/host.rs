@@ -38,7 +38,7 @@ pub enum LinkError {
 pub enum Durable {
     /// They are.
     Now,
-    /// [`super::Conn::durable`] is called with the number that was given.
+    /// `durable` of the connection is called with the number that was given.
     Later,
 }
 
@@ -77,9 +77,9 @@ pub trait Host {
     /// Writes from `local` to `remote`, for RDMA Reads the other way, as the rights of `remote` say, which
     /// are the same for all of it, as is the STag. The two lists are of one length in bytes, and are gone
     /// through in order. Gives how many bytes were copied, from the first one on; 0: the link is the way, and
-    /// will say what is wrong if something is. Called only where [`super::Terms::transfers`] says so, and
-    /// while no request before these is outstanding; the host sees to it that the peer has acted on all that
-    /// the link was given.
+    /// will say what is wrong if something is. Called only where [`crate::iwarp::conn::Terms::transfers`]
+    /// says so, and while no request before these is outstanding; the host sees to it that the peer has acted
+    /// on all that the link was given.
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
     /// Whether [`Host::transfer`] will most probably carry this out, once nothing before it is outstanding.
     fn may_transfer(&self, remote: Access) -> bool;

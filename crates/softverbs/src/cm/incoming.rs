@@ -19,7 +19,7 @@ use super::{addr, negotiate, send_reply};
 use crate::faults::{self, Event, Fault};
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
-use crate::progress::engine::Source;
+use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::limits::{LIMITED_LOG_INTERVAL_S, LIMITED_LOG_LINES};
 use crate::lock;
-use crate::progress::engine::{Engine, Source};
+use crate::progress::engine::Engine;
+use crate::progress::source::Source;
 
 #[derive(Default)]
 struct Counts {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The peer: segments that are in order, unless the input wants one byte of them to be another.
 
-use transport::iwarp::wire::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use transport::iwarp::wire::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use transport::iwarp::wire::stream;
 

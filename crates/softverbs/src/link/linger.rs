@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::limits::LINGER_MS;
 use crate::lock;
-use crate::progress::engine::{Engine, Source};
+use crate::progress::engine::Engine;
+use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::socket::Socket;
 use crate::sys;

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use super::Driven;
 use super::attention::Tick;
 use super::liveness::Liveness;
+use super::source::Source;
 use super::timers::{Timer, Timers};
 use super::wakeup::Wakeup;
 use super::watch::Watch;
@@ -34,14 +35,6 @@ use crate::policy::trust::TICK;
 use crate::process::PerProcess;
 use crate::sys::{self, Epoll, Errno};
 use crate::{config, lock, probes, thread};
-
-/// Something that acts when its descriptor is ready or its time has come.
-pub(crate) trait Source: Send + Sync {
-    /// `events` are the epoll events of the descriptor, or 0 when another thread asked by [`Engine::kick`].
-    fn ready(self: Arc<Self>, events: u32);
-    /// The time given to [`Engine::schedule`] has come. It may no longer matter: the source looks for itself.
-    fn timeout(self: Arc<Self>) {}
-}
 
 const WAKE: u64 = 0;
 const LATER: u64 = 1;

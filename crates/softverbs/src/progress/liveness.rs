@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::engine::{Engine, Source};
+use super::engine::Engine;
+use super::source::Source;
 use super::{By, Driven};
 use crate::limits::LOOKS;
 use crate::sys::{self, Heard};

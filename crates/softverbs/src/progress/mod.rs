@@ -29,6 +29,7 @@ pub(crate) mod export;
 pub(crate) mod liveness;
 pub(crate) mod ring;
 pub(crate) mod sleep;
+pub(crate) mod source;
 mod sync;
 pub(crate) mod timers;
 pub(crate) mod turn;

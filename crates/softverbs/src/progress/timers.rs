@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use super::engine::Source;
+use super::source::Source;
 use crate::lock;
 
 /// Sources to be called, by deadline and a number of their own.

@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::attention::{Attention, Orders, Tick};
-use super::engine::{Engine, Source};
+use super::engine::Engine;
+use super::source::Source;
 use super::{By, Driven};
 use crate::lock;
 use crate::sys::{Epoll, Errno};

@@ -11,7 +11,7 @@ use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPER
 use crate::link::Link;
 use crate::memory::{self, Batch};
 use crate::policy::poller;
-use crate::progress::engine::Source;
+use crate::progress::source::Source;
 use crate::progress::turn::Left;
 use crate::progress::{By, Driven, Outstanding};
 use crate::strict::Strict;

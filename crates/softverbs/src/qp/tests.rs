@@ -3,7 +3,8 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use transport::iwarp::wire::ddp::{Header, QN_SEND};
+use transport::iwarp::wire::codes::QN_SEND;
+use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::Opcode;
 
 use super::*;

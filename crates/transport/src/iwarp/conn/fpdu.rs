@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! FPDUs on their way to the link.
 
-use crate::iwarp::wire::ddp::{FIRST_MSN, Header, QN_TERMINATE};
+use crate::iwarp::wire::codes::QN_TERMINATE;
+use crate::iwarp::wire::ddp::{FIRST_MSN, Header};
 use crate::iwarp::wire::rdmap::{Opcode, Terminate};
 use crate::iwarp::wire::stream::{self, MAX_CONTROL_FPDU};
 

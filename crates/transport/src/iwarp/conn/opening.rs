@@ -15,11 +15,11 @@
 //! A responder answers an announced first FPDU with an empty Write, so that an initiator of our own need not
 //! wait to know.
 
-use super::Micros;
 use super::ending::End;
 use super::send::SendHalf;
 use crate::host::Host;
 use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_PROBE_MS, PROBES, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
+use crate::units::Micros;
 
 /// Which side asked for the connection, and whether it announced (RFC 6581) to send an FPDU at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The receiving half: bytes from the link become placed payload, completed receives, answered reads.
 //!
-//! What the peer says is checked before a byte moves: the order of its messages by [`iwarp`], its keys,
-//! rights and bounds by the host. The first thing that is wrong ends the connection, with the Terminate
-//! message that the standard asks for; nothing that came before it is undone.
+//! What the peer says is checked before a byte moves: the order of its messages by [`crate::iwarp::wire`],
+//! its keys, rights and bounds by the host. The first thing that is wrong ends the connection, with the
+//! Terminate message that the standard asks for; nothing that came before it is undone.
 //!
 //! Large payloads go from the link to their place in one step. Small ones come through a buffer, so that one
 //! call takes many messages, and are placed in batches: a batch ends before anything that rests on it, be it
@@ -22,10 +22,11 @@ use super::ending::{Cause, End, Refusal, read_denied, write_denied};
 use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::{Answer, SendHalf, sink};
 use super::sq::Progress;
-use super::{IMMEDIATE_OF_SEND, Quota, Sizes};
+use super::terms::{IMMEDIATE_OF_SEND, Sizes};
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
 use crate::host::{Durable, Host, LinkError};
 use crate::limits::PLACE_BATCH;
+use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::{Completion, Extra, Local, RecvWr, opcode, status};
 

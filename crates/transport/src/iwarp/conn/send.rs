@@ -14,7 +14,8 @@ mod transfer;
 
 use std::collections::VecDeque;
 
-use crate::iwarp::wire::ddp::{FIRST_MSN, Header, QN_REQUEST, QN_SEND, TAGGED_LEN, UNTAGGED_LEN};
+use crate::iwarp::wire::codes::{QN_REQUEST, QN_SEND};
+use crate::iwarp::wire::ddp::{FIRST_MSN, Header, TAGGED_LEN, UNTAGGED_LEN};
 use crate::iwarp::wire::rdmap::{AtomicResponse, Opcode, ReadRequest, TermCode, encode_immediate};
 use crate::iwarp::wire::stream;
 use crate::iwarp::wire::terminate::Terminate;
@@ -22,10 +23,11 @@ use crate::iwarp::wire::terminate::Terminate;
 use super::ending::{End, Refusal, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
 use super::sq::{Entry, Progress, SendQueue};
-use super::{Framing, IMMEDIATE_OF_SEND, Quota};
+use super::terms::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::host::{Host, LinkError, Part};
 use crate::limits::{MAX_READS, MAX_SGE};
+use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::{Local, Op, SendWr, status};
 use queue::{Batch, FpduQueue};

@@ -2,8 +2,8 @@
 //! The header of a DDP segment, including the RDMAP control field, and the order of untagged segments.
 
 use super::bytes::{be32, be64, put32, put64};
+use super::codes::Opcode;
 use super::error::WireError;
-use super::rdmap::Opcode;
 
 /// Bytes of the header of a tagged segment.
 pub const TAGGED_LEN: usize = 14;
@@ -11,15 +11,6 @@ pub const TAGGED_LEN: usize = 14;
 pub const UNTAGGED_LEN: usize = 18;
 /// Bytes of the longest header.
 pub const MAX_HEADER_LEN: usize = UNTAGGED_LEN;
-
-/// Queue of Send and Immediate Data messages.
-pub const QN_SEND: u32 = 0;
-/// Queue of Read Request and Atomic Request messages.
-pub const QN_REQUEST: u32 = 1;
-/// Queue of the Terminate message.
-pub const QN_TERMINATE: u32 = 2;
-/// Queue of Atomic Response messages.
-pub const QN_ATOMIC_RESPONSE: u32 = 3;
 
 /// The message sequence number (MSN) of the first message of every queue.
 pub const FIRST_MSN: u32 = 1;

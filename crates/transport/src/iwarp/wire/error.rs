@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use super::rdmap::Opcode;
-use super::terminate::TermCode;
+use super::codes::{Opcode, TermCode};
 
 /// A violation of MPA, DDP or RDMAP by the peer. It ends the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

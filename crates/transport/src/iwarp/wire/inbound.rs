@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The order of the received segments of a stream.
 
-use super::ddp::{Header, MessagePos, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, UntaggedOrder};
+use super::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND};
+use super::ddp::{Header, MessagePos, UntaggedOrder};
 use super::error::WireError;
 use super::rdmap::check_segment;
 

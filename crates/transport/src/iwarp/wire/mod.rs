@@ -3,8 +3,8 @@
 //!
 //! A TCP stream carries one MPA request and one MPA reply ([`mpa`]), then FPDUs in both directions until it
 //! is closed ([`stream`]). Each FPDU holds one DDP segment ([`ddp`]); the segments of one DDP message make
-//! one RDMAP message ([`rdmap`], [`inbound`]). A violation is answered with a Terminate message
-//! ([`terminate`]).
+//! one RDMAP message ([`rdmap`], [`inbound`]). Their numbers are in [`codes`]. A violation is answered with a
+//! Terminate message ([`terminate`]).
 //!
 //! This module owns no socket, buffer or memory region, and does not allocate memory for messages. Whatever a
 //! peer sends results in an event or a [`WireError`], never in a panic. All multi-byte fields are big-endian
@@ -14,6 +14,7 @@
 //! RFC 7306 (immediate data, atomics).
 
 mod bytes;
+pub mod codes;
 pub mod ddp;
 pub mod error;
 pub mod inbound;

@@ -3,112 +3,24 @@
 //! permits.
 
 use super::bytes::{be32, be64, put32, put64};
-use super::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use super::ddp::Header;
 use super::error::WireError;
 
-pub use super::terminate::{TermCode, Terminate};
+pub use super::codes::{Opcode, TermCode};
+pub use super::terminate::Terminate;
 
 /// Bytes of the body of an Immediate Data message.
 pub const IMMEDIATE_LEN: usize = 8;
 
-/// The RDMAP opcode of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Opcode {
-    /// RDMA Write.
-    Write = 0,
-    /// RDMA Read Request.
-    ReadRequest = 1,
-    /// RDMA Read Response.
-    ReadResponse = 2,
-    /// Send.
-    Send = 3,
-    /// Send with Invalidate.
-    SendInv = 4,
-    /// Send with Solicited Event.
-    SendSe = 5,
-    /// Send with Solicited Event and Invalidate.
-    SendSeInv = 6,
-    /// Terminate.
-    Terminate = 7,
-    /// Immediate Data.
-    Immediate = 8,
-    /// Immediate Data with Solicited Event.
-    ImmediateSe = 9,
-    /// Atomic Request.
-    AtomicRequest = 10,
-    /// Atomic Response.
-    AtomicResponse = 11,
-}
-
-impl Opcode {
-    /// The opcode with this number, if it is defined.
-    #[inline]
-    pub fn from_u8(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::Write,
-            1 => Self::ReadRequest,
-            2 => Self::ReadResponse,
-            3 => Self::Send,
-            4 => Self::SendInv,
-            5 => Self::SendSe,
-            6 => Self::SendSeInv,
-            7 => Self::Terminate,
-            8 => Self::Immediate,
-            9 => Self::ImmediateSe,
-            10 => Self::AtomicRequest,
-            11 => Self::AtomicResponse,
-            _ => return None,
-        })
-    }
-
-    /// The queue number of the message; `None` for the two tagged ones.
-    #[inline]
-    pub fn queue(self) -> Option<u32> {
-        match self {
-            Self::Write | Self::ReadResponse => None,
-            Self::Send | Self::SendInv | Self::SendSe | Self::SendSeInv => Some(QN_SEND),
-            Self::Immediate | Self::ImmediateSe => Some(QN_SEND),
-            Self::ReadRequest | Self::AtomicRequest => Some(QN_REQUEST),
-            Self::Terminate => Some(QN_TERMINATE),
-            Self::AtomicResponse => Some(QN_ATOMIC_RESPONSE),
-        }
-    }
-
-    /// Whether the segments of the message are tagged.
-    #[inline]
-    pub fn is_tagged(self) -> bool {
-        self.queue().is_none()
-    }
-
-    /// Whether the message is one of the four kinds of Send.
-    #[inline]
-    pub fn is_send(self) -> bool {
-        matches!(self, Self::Send | Self::SendInv | Self::SendSe | Self::SendSeInv)
-    }
-
-    /// Whether the message generates an event at a completion queue that is armed for solicited events only.
-    #[inline]
-    pub fn solicited(self) -> bool {
-        matches!(self, Self::SendSe | Self::SendSeInv | Self::ImmediateSe)
-    }
-
-    /// Whether the message invalidates an STag.
-    #[inline]
-    pub fn invalidates(self) -> bool {
-        matches!(self, Self::SendInv | Self::SendSeInv)
-    }
-
-    /// Minimum and maximum length of a body with a fixed format; `None` if the body is data of any length.
-    fn body_range(self) -> Option<(usize, usize)> {
-        match self {
-            Self::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
-            Self::AtomicRequest => Some((AtomicRequest::LEN, AtomicRequest::LEN)),
-            Self::AtomicResponse => Some((AtomicResponse::LEN, AtomicResponse::LEN)),
-            Self::Immediate | Self::ImmediateSe => Some((IMMEDIATE_LEN, IMMEDIATE_LEN)),
-            Self::Terminate => Some((Terminate::MIN_LEN, Terminate::MAX_LEN)),
-            _ => None,
-        }
+/// Minimum and maximum length of a body with a fixed format; `None` if the body is data of any length.
+fn body_range(opcode: Opcode) -> Option<(usize, usize)> {
+    match opcode {
+        Opcode::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
+        Opcode::AtomicRequest => Some((AtomicRequest::LEN, AtomicRequest::LEN)),
+        Opcode::AtomicResponse => Some((AtomicResponse::LEN, AtomicResponse::LEN)),
+        Opcode::Immediate | Opcode::ImmediateSe => Some((IMMEDIATE_LEN, IMMEDIATE_LEN)),
+        Opcode::Terminate => Some((Terminate::MIN_LEN, Terminate::MAX_LEN)),
+        _ => None,
     }
 }
 
@@ -128,7 +40,7 @@ pub fn check_segment(header: &Header, payload_len: usize) -> Result<(), WireErro
     let error = if opcode.queue() != Some(qn) {
         WireError::QueueNumber(qn)
     } else {
-        match opcode.body_range() {
+        match body_range(opcode) {
             Some((_, max)) if payload_len > max || !last => WireError::MessageTooLong(opcode),
             Some((min, _)) if payload_len < min => WireError::MessageTooShort(opcode),
             _ => return Ok(()),

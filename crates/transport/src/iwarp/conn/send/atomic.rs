@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Atomic operations on their way out: our requests, and the answers to the peer's (RFC 7306).
 
-use crate::iwarp::wire::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST};
+use crate::iwarp::wire::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST};
+use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
 
 use super::SendHalf;

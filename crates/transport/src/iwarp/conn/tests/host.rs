@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::iwarp::wire::ddp::{Header, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use crate::iwarp::wire::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, ReadRequest, TermCode};
 use crate::iwarp::wire::stream;
 use crate::iwarp::wire::terminate::Terminate;

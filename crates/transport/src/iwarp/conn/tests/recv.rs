@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What comes from the link: what is placed, completed and answered, in which order, and what is refused.
 
-use crate::iwarp::wire::ddp::{Header, QN_REQUEST, QN_SEND};
+use crate::iwarp::wire::codes::{QN_REQUEST, QN_SEND};
+use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, TermCode, encode_immediate};
 use crate::iwarp::wire::terminate::Terminate;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What goes to the link: the FPDUs of each work request and each answer, and in which order.
 
-use crate::iwarp::wire::ddp::{Header, QN_SEND};
+use crate::iwarp::wire::codes::QN_SEND;
+use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, ReadRequest, TermCode, encode_immediate};
 use crate::iwarp::wire::terminate::Terminate;
 

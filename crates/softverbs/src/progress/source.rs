@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! What the engine calls.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+/// Something that acts when its descriptor is ready or its time has come.
+pub(crate) trait Source: Send + Sync {
+    /// `events` are the epoll events of the descriptor, or 0 when another thread asked by [`super::engine::Engine::kick`].
+    fn ready(self: Arc<Self>, events: u32);
+    /// The time given to [`super::engine::Engine::schedule`] has come. It may no longer matter: the source looks for itself.
+    fn timeout(self: Arc<Self>) {}
+}
