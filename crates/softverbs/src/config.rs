@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use once_cell::race::OnceBox;
 
+use crate::policy::mode::Mode;
 use crate::sys;
 
 /// One environment variable that softverbs reads.
@@ -143,8 +144,19 @@ const FAULTS: Knob = Knob {
     help: "faults to inject into the connections of the process, for tests: rejected and lost connections, failed and delayed operations. The section FAULT LAB of softverbs(7) describes the rules",
 };
 
+/// The seed is a number.
+const POLICY: Knob = Knob {
+    name: "SOFTVERBS_POLICY",
+    default: 0,
+    min: 0,
+    max: 0,
+    words: &["adaptive", "never", "always", "random:SEED"],
+    text: "",
+    help: "for tests of softverbs: how its heuristics decide, on which only speed depends, such as whether a request waits for the next one; adaptive: by prediction; never, always: no or yes each time; random: no or yes by a sequence that the seed determines",
+};
+
 /// All settings, in the order of the manual page.
-pub const KNOBS: [Knob; 10] = [
+pub const KNOBS: [Knob; 11] = [
     LOCAL,
     CRC,
     SPIN_US,
@@ -155,6 +167,7 @@ pub const KNOBS: [Knob; 10] = [
     MAX_PENDING_ADDRESS,
     STRICT,
     FAULTS,
+    POLICY,
 ];
 
 /// What becomes of a program that does what an adapter refuses.
@@ -185,6 +198,8 @@ pub(crate) struct Config {
     pub strict: Strict,
     /// The rules of fault injection, as they were given.
     pub faults: Option<String>,
+    /// How the heuristics of [`crate::policy`] decide.
+    pub policy: Mode,
 }
 
 /// The values of the settings; the first call reads the environment.
@@ -204,6 +219,7 @@ pub(crate) fn get() -> &'static Config {
             max_pending_address: count(&MAX_PENDING_ADDRESS),
             strict: strict(read(&STRICT)),
             faults: variable(FAULTS.name).map(|text| text.to_string_lossy().into_owned()),
+            policy: variable(POLICY.name).map_or(Mode::Adaptive, |text| policy(&text.to_string_lossy())),
         })
     })
 }
@@ -259,9 +275,28 @@ fn word(knob: &Knob, text: &str) -> u64 {
     match knob.words.iter().zip(0..).find(|(word, _)| **word == text.trim()) {
         Some((_, value)) => value,
         None => {
-            let words = knob.words.join(", ");
-            log::warn!("{}={text:?} is none of {words}; using {}", knob.name, knob.shown_default());
+            warn_of_words(knob, text);
             knob.default
+        }
+    }
+}
+
+fn warn_of_words(knob: &Knob, text: &str) {
+    let words = knob.words.join(", ");
+    log::warn!("{}={text:?} is none of {words}; using {}", knob.name, knob.shown_default());
+}
+
+fn policy(text: &str) -> Mode {
+    match text.trim() {
+        "adaptive" => Mode::Adaptive,
+        "never" => Mode::Never,
+        "always" => Mode::Always,
+        other => {
+            let seed = other.strip_prefix("random:").and_then(|seed| seed.parse().ok());
+            seed.map(Mode::Random).unwrap_or_else(|| {
+                warn_of_words(&POLICY, text);
+                Mode::Adaptive
+            })
         }
     }
 }
@@ -289,5 +324,15 @@ mod tests {
         }
         assert_eq!((STRICT.shown_default().as_str(), CRC.shown_default().as_str()), ("off", "0"));
         assert_eq!(FAULTS.shown_default(), "none");
+    }
+    #[test]
+    fn a_policy_is_a_word_or_a_seed_and_anything_else_is_adaptive() {
+        assert_eq!(policy("adaptive"), Mode::Adaptive);
+        assert_eq!((policy(" never "), policy("always")), (Mode::Never, Mode::Always));
+        assert_eq!((policy("random:0"), policy("random:7")), (Mode::Random(0), Mode::Random(7)));
+        for other in ["", "1", "Never", "random", "random:", "random:x", "random:-1", "random:SEED"] {
+            assert_eq!(policy(other), Mode::Adaptive, "{other}");
+        }
+        assert_eq!(POLICY.shown_default(), "adaptive");
     }
 }

@@ -29,7 +29,7 @@ use crate::progress::{By, Driven, Outstanding};
 use crate::send_entries::SendEntries;
 use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
-use crate::{lock, probes};
+use crate::{config, lock, probes};
 use reserve::try_filled;
 use transport::step::reason;
 use transport::wr::{Completion, status};
@@ -131,7 +131,7 @@ impl Cq {
             connections: Mutex::default(),
             home: Mutex::default(),
             watches: Mutex::default(),
-            yielding: Yielding::default(),
+            yielding: Yielding::new(config::get().policy),
             armed: AtomicBool::new(false),
             has_more: AtomicBool::new(false),
             deferred: AtomicBool::new(false),

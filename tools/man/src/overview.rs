@@ -113,7 +113,12 @@ fn soft_settings(header: &Header) -> String {
         let mut heading = vec![bold(knob.name), roman("=")];
         for (i, word) in knob.words.iter().enumerate() {
             heading.extend((i > 0).then(|| roman("|")));
-            heading.push(bold(*word));
+            match word.split_once(':') {
+                Some((word, argument)) => {
+                    heading.extend([bold(word), bold(":"), italic(argument.to_lowercase())]);
+                }
+                None => heading.push(bold(*word)),
+            }
         }
         let range = if !knob.text.is_empty() {
             heading.push(italic(knob.text));

@@ -25,7 +25,7 @@ pub(super) enum Chosen {
 }
 
 /// The environment variables of the library and of soft0.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     "RPMA_LOG",
     "RPMA_METRICS",
     "RPMA_NATIVE",
@@ -39,6 +39,7 @@ const KNOWN: [&str; 16] = [
     "SOFTVERBS_MAX_PENDING_LISTENER",
     "SOFTVERBS_ONLY",
     "SOFTVERBS_PEER_TIMEOUT_MS",
+    "SOFTVERBS_POLICY",
     "SOFTVERBS_REPLY_TIMEOUT_MS",
     "SOFTVERBS_SPIN_US",
     "SOFTVERBS_STRICT",
@@ -93,6 +94,19 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
         };
         report.warn("settings", text, "unset SOFTVERBS_FAULTS");
     }
+    if let Some(policy) = env::var_os("SOFTVERBS_POLICY").filter(|policy| policy != "adaptive") {
+        let policy = policy.to_string_lossy();
+        let text = if is_policy(&policy) {
+            format!(
+                "software RDMA predicts nothing and is slow: SOFTVERBS_POLICY, which is for tests, is \"{policy}\""
+            )
+        } else {
+            format!(
+                "SOFTVERBS_POLICY is \"{policy}\", which is taken as adaptive; it must be one of adaptive, never, always, random:SEED"
+            )
+        };
+        report.warn("settings", text, "unset SOFTVERBS_POLICY");
+    }
     let value = env::var_os("RPMA_PROVIDER").unwrap_or_default();
     let (wanted, wrong) = parse(&value.to_string_lossy());
     if let Some(meant) = wrong {
@@ -110,6 +124,14 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
 fn not_strict(value: &str) -> Option<&'static str> {
     const MODES: [&str; 3] = ["adapter", "warn", "off"];
     (!MODES.contains(&value.trim())).then(|| nearest(value, &MODES))
+}
+
+/// Whether this is a value of SOFTVERBS_POLICY.
+fn is_policy(value: &str) -> bool {
+    match value.trim() {
+        "adaptive" | "never" | "always" => true,
+        other => other.strip_prefix("random:").is_some_and(|seed| seed.parse::<u64>().is_ok()),
+    }
 }
 
 /// With the value that was probably meant if it is none.
@@ -223,6 +245,8 @@ mod tests {
         assert_eq!(parse("sofd").1, Some("soft"));
         assert_eq!(parse("rdmacore").1, Some("rdma-core"));
         assert_eq!((not_strict("adapter"), not_strict(" warn "), not_strict("off")), (None, None, None));
+        assert!(["adaptive", " never ", "always", "random:7"].into_iter().all(is_policy));
+        assert!(!["", "random", "random:x", "Never"].into_iter().any(is_policy));
         assert_eq!((not_strict("adaptor"), not_strict("warning")), (Some("adapter"), Some("warn")));
         assert_eq!(nearest("RPMA_PROVDER", &KNOWN), "RPMA_PROVIDER");
         assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));

@@ -29,6 +29,7 @@ use std::time::Instant;
 
 use super::direct::MOST;
 use super::shared::{EXPORTED_KEYS, SIZE, Shared, Words};
+use crate::config;
 use crate::policy::settle::{PATIENCE, Settling};
 use crate::progress::export::Ledger;
 use crate::progress::wakeup::Wakeup;
@@ -87,7 +88,7 @@ impl Rings {
             taken_by_peer: AtomicU64::new(0),
             full: AtomicBool::new(false),
             borrows: AtomicBool::new(false),
-            settling: Settling::default(),
+            settling: Settling::new(config::get().policy),
         }
     }
 

@@ -16,6 +16,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::mode::{Decisions, Mode};
+
 /// Small requests in a row, each followed by the next one within [`CLOSE_NS`], after which such a request
 /// waits for the one behind it. Verbs leave the source of a request to the provider until it completes; the
 /// example of librpma 0.9.0 for atomic writes changes it before, nine requests long, and works where requests
@@ -86,15 +88,19 @@ pub(crate) struct Coalescer {
     last: AtomicU8,
     returned: AtomicU64,
     runs: [Run; 2],
-}
-
-impl Default for Coalescer {
-    fn default() -> Self {
-        Self { last: AtomicU8::new(Kind::Large as u8), returned: AtomicU64::new(0), runs: Default::default() }
-    }
+    decisions: Decisions,
 }
 
 impl Coalescer {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self {
+            last: AtomicU8::new(Kind::Large as u8),
+            returned: AtomicU64::new(0),
+            runs: Default::default(),
+            decisions: Decisions::new(mode),
+        }
+    }
+
     /// A post begins; `over`: all earlier requests, and the program has taken their completions. Gives how
     /// long it may wait for the next one, and the time.
     pub(crate) fn begins(
@@ -104,6 +110,10 @@ impl Coalescer {
         more: impl FnOnce() -> bool,
         clock: impl FnOnce() -> u64,
     ) -> Option<(Duration, u64)> {
+        if let Some(waits) = self.decisions.prescribed() {
+            // Any request, a large one, too. No prediction has been right before.
+            return waits.then(|| (Duration::from_nanos(MIN_DELAY_NS), clock()));
+        }
         let last = self.last.swap(kind as u8, Ordering::Relaxed);
         // A program that has its completion has waited for it, however little time that takes.
         let waited = over && last == Kind::Signalled as u8;
@@ -127,6 +137,7 @@ impl Coalescer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mode::MODES;
     use super::*;
 
     const US: u64 = 1_000;
@@ -152,7 +163,7 @@ mod tests {
     #[test]
     fn a_request_waits_only_after_a_run_of_close_ones() {
         for kind in [Kind::Unsignalled, Kind::Signalled] {
-            let coalescer = Coalescer::default();
+            let coalescer = Coalescer::new(Mode::Adaptive);
             let (delay, now) = post(&coalescer, kind, CLOSE_RUN, 100, 0);
             assert_eq!(delay, None);
             let (delay, now) = post(&coalescer, kind, 2, 100, now);
@@ -160,7 +171,7 @@ mod tests {
             let (delay, _) = post(&coalescer, kind, 1, 2 * CLOSE_NS, now);
             assert_eq!(delay, None, "the one before was not followed");
         }
-        let large = Coalescer::default();
+        let large = Coalescer::new(Mode::Adaptive);
         assert_eq!(post(&large, Kind::Large, 100, 100, 0).0, None);
     }
 
@@ -169,7 +180,7 @@ mod tests {
         for (begin, run) in [(0, 100 * US), (0, 400 * US), (0, 10_000 * US), (1_000_000 * US, 100 * US)] {
             // One post is made after the run.
             let longest = (run / DELAY_SHARE + US).min(MAX_DELAY_NS);
-            let coalescer = Coalescer::default();
+            let coalescer = Coalescer::new(Mode::Adaptive);
             let (_, start) = post(&coalescer, Kind::Unsignalled, 1, 5 * CLOSE_NS, begin);
             let posts = u32::try_from(run / 500).unwrap();
             let (delay, _) = post(&coalescer, Kind::Unsignalled, posts, 500, start);
@@ -180,15 +191,49 @@ mod tests {
 
     #[test]
     fn a_program_that_takes_completions_waits_for_the_longest_delay_at_most() {
-        let coalescer = Coalescer::default();
+        let coalescer = Coalescer::new(Mode::Adaptive);
         post(&coalescer, Kind::Signalled, 2, 100, 0);
         let delay = coalescer.begins(Kind::Signalled, false, || true, || 300).unwrap().0;
         assert_eq!(delay, Duration::from_nanos(MAX_DELAY_NS));
     }
 
     #[test]
+    fn the_longest_delay_is_the_same_in_every_mode() {
+        // Runs of close posts, of different lengths and with a pause behind each.
+        let kinds = [Kind::Unsignalled, Kind::Signalled, Kind::Large];
+        for (mode, kind) in MODES.into_iter().flat_map(|mode| kinds.map(|kind| (mode, kind))) {
+            let coalescer = Coalescer::new(mode);
+            let mut now = 1_000_000 * US;
+            for posts in [1, 2, 17, 300, 1, 5_000, 20] {
+                now += 10_000 * US;
+                let began = now;
+                for _ in 0..posts {
+                    now += 500;
+                    let delay = coalescer.begins(kind, false, || false, || now).map(|(delay, _)| delay);
+                    let right = now - began;
+                    let longest = (right / DELAY_SHARE).clamp(MIN_DELAY_NS, MAX_DELAY_NS);
+                    assert!(delay.is_none_or(|delay| delay <= Duration::from_nanos(longest)), "{mode:?}");
+                    coalescer.returns(now);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mode_decides_whatever_the_request_is() {
+        for kind in [Kind::Unsignalled, Kind::Signalled, Kind::Large] {
+            let waits = |mode| {
+                let coalescer = Coalescer::new(mode);
+                (0..100).filter(|now| coalescer.begins(kind, true, || true, || *now).is_some()).count()
+            };
+            assert_eq!((waits(Mode::Never), waits(Mode::Always)), (0, 100));
+            assert!((25..75).contains(&waits(Mode::Random(1))));
+        }
+    }
+
+    #[test]
     fn a_program_that_waits_for_each_completion_is_never_delayed() {
-        let coalescer = Coalescer::default();
+        let coalescer = Coalescer::new(Mode::Adaptive);
         for now in 0..1_000 {
             assert!(coalescer.begins(Kind::Signalled, true, || false, || now).is_none());
             coalescer.returns(now);

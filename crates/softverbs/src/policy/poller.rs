@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::mode::{Decisions, Mode};
+
 /// The interval after which the engine looks whether the program has polled: one that polls is back long
 /// before.
 pub(crate) const INTERVAL: Duration = Duration::from_micros(200);
@@ -16,34 +18,41 @@ pub(crate) const INTERVAL: Duration = Duration::from_micros(200);
 const WORST: Duration = Duration::from_micros(400);
 
 /// The polls of a connection.
-#[derive(Default)]
 pub(crate) struct Poller {
     polls: AtomicU32,
     /// Of these the engine knows.
     known: AtomicU32,
+    decisions: Decisions,
 }
 
 impl Poller {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { polls: AtomicU32::new(0), known: AtomicU32::new(0), decisions: Decisions::new(mode) }
+    }
+
     /// A poll has driven the connection.
     pub(crate) fn polled(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the program has polled since the last call: then it will again.
-    pub(crate) fn has_returned(&self) -> bool {
+    /// Whether the program has polled since the last call, and so will again. That it has is a fact in every
+    /// mode: without it the work would be left for ever.
+    pub(crate) fn will_return(&self) -> bool {
         let polls = self.polls.load(Ordering::Relaxed);
-        self.known.swap(polls, Ordering::Relaxed) != polls
+        let has_polled = self.known.swap(polls, Ordering::Relaxed) != polls;
+        has_polled && self.decisions.prescribed().unwrap_or(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::mode::MODES;
     use super::*;
 
     /// A program polls until some moment, the engine looks after each interval. Returns for how long the work
     /// is left after the last poll.
-    fn left_for(last_poll: Duration) -> Duration {
-        let poller = Poller::default();
+    fn left_for(last_poll: Duration, mode: Mode) -> Duration {
+        let poller = Poller::new(mode);
         let mut look = INTERVAL;
         let mut poll = Duration::ZERO;
         loop {
@@ -51,7 +60,7 @@ mod tests {
                 poller.polled();
                 poll += Duration::from_micros(10);
             }
-            if !poller.has_returned() {
+            if !poller.will_return() && look >= last_poll {
                 return look - last_poll;
             }
             look += INTERVAL;
@@ -60,9 +69,35 @@ mod tests {
 
     #[test]
     fn what_a_poll_has_left_waits_for_two_intervals_at_most() {
-        for micros in 0..2_000 {
-            let left = left_for(Duration::from_micros(micros));
-            assert!(left <= WORST, "{left:?} after {micros} us");
+        for mode in MODES {
+            for micros in 0..2_000 {
+                let left = left_for(Duration::from_micros(micros), mode);
+                assert!(left <= WORST, "{left:?} after {micros} us, {mode:?}");
+            }
         }
+    }
+
+    #[test]
+    fn a_program_that_does_not_poll_returns_in_no_mode() {
+        for mode in MODES {
+            let poller = Poller::new(mode);
+            assert!(!(0..100).any(|_| poller.will_return()), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn that_a_program_that_has_polled_returns_is_decided_by_the_mode() {
+        let returns = |mode| {
+            let poller = Poller::new(mode);
+            let looks = 0..100;
+            looks
+                .filter(|_| {
+                    poller.polled();
+                    poller.will_return()
+                })
+                .count()
+        };
+        assert_eq!((returns(Mode::Adaptive), returns(Mode::Always), returns(Mode::Never)), (100, 100, 0));
+        assert!((25..75).contains(&returns(Mode::Random(1))));
     }
 }

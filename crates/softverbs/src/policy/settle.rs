@@ -10,6 +10,8 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::mode::{Decisions, Mode};
+
 /// A copy of so many bytes is worth a wait.
 const WORTH_A_WAIT: usize = 16 * 1024;
 /// That wait: so long, and longer by what the same bytes would take through the ring at 2 GB/s, as they would
@@ -24,31 +26,45 @@ const MOST_SKIPPED: u32 = 31;
 
 /// The outcome of earlier waits of a connection. Only predictions depend on it, so it needs no ordering among
 /// threads.
-#[derive(Default)]
 pub(crate) struct Settling {
     /// Requests that will not wait for the peer, and how many these were the last time.
     skips: AtomicU32,
     skipped: AtomicU32,
     /// The bytes of those that did not wait and found that the peer had not acted on all yet.
     missed: AtomicUsize,
+    decisions: Decisions,
 }
 
 impl Settling {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self {
+            skips: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
+            missed: AtomicUsize::new(0),
+            decisions: Decisions::new(mode),
+        }
+    }
+
     /// How long to wait before a request of `len` bytes, at most those of the longest copy, which has found
     /// that the peer has not acted on all yet.
     pub(crate) fn patience(&self, len: usize) -> Option<Duration> {
+        let pays = self.decisions.prescribed().unwrap_or_else(|| self.pays(len));
+        pays.then(|| match len {
+            0..WORTH_A_WAIT => SMALL_PATIENCE,
+            _ => PATIENCE + Duration::from_nanos((len / RING_BYTES_PER_NS) as u64),
+        })
+    }
+
+    fn pays(&self, len: usize) -> bool {
         let missed = self.missed.load(Ordering::Relaxed).saturating_add(len.max(SMALL_COPY));
         let skips = self.skips.load(Ordering::Relaxed);
         if missed < WORTH_A_WAIT || skips > 0 {
             self.missed.store(missed, Ordering::Relaxed);
             self.skips.store(skips.saturating_sub(1), Ordering::Relaxed);
-            return None;
+            return false;
         }
         self.missed.store(0, Ordering::Relaxed);
-        Some(match len {
-            0..WORTH_A_WAIT => SMALL_PATIENCE,
-            _ => PATIENCE + Duration::from_nanos((len / RING_BYTES_PER_NS) as u64),
-        })
+        true
     }
 
     pub(crate) fn has_waited(&self, in_vain: bool) {
@@ -61,11 +77,12 @@ impl Settling {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mode::MODES;
     use super::*;
 
     #[test]
     fn a_wait_in_vain_makes_the_next_ones_rare() {
-        let settling = Settling::default();
+        let settling = Settling::new(Mode::Adaptive);
         let skips = |settling: &Settling| settling.skips.load(Ordering::Relaxed);
         for expected in [1, 3, 7, 15, MOST_SKIPPED, MOST_SKIPPED] {
             assert!(settling.patience(WORTH_A_WAIT).is_some());
@@ -83,10 +100,34 @@ mod tests {
 
     #[test]
     fn a_wait_has_a_limit_and_small_requests_seldom_wait() {
-        let settling = Settling::default();
-        let longest = settling.patience(1 << 20).unwrap();
-        assert!(longest <= Duration::from_micros(565), "{longest:?}");
+        let settling = Settling::new(Mode::Adaptive);
+        assert!(settling.patience(1 << 20).is_some());
         let waits: Vec<_> = (0..64).filter_map(|_| settling.patience(8)).collect();
         assert_eq!(waits, [SMALL_PATIENCE; 4], "one in 16");
+    }
+
+    #[test]
+    fn a_wait_is_no_longer_in_any_mode() {
+        for mode in MODES {
+            let settling = Settling::new(mode);
+            for len in [0, 8, SMALL_COPY, WORTH_A_WAIT, 1 << 20].repeat(20) {
+                let longest = settling.patience(len).unwrap_or_default();
+                let of_ring = Duration::from_nanos(len as u64 / 2);
+                assert!(longest <= PATIENCE + of_ring, "{longest:?} for {len} bytes, {mode:?}");
+                assert!(longest <= Duration::from_micros(565));
+                settling.has_waited(true);
+            }
+        }
+    }
+
+    #[test]
+    fn a_mode_decides_whatever_came_of_earlier_waits() {
+        let waits = |mode| {
+            let settling = Settling::new(mode);
+            let requests = (0..100).map(|_| settling.patience(8));
+            requests.filter_map(|wait| wait.inspect(|_| settling.has_waited(true))).count()
+        };
+        assert_eq!((waits(Mode::Never), waits(Mode::Always)), (0, 100));
+        assert!((25..75).contains(&waits(Mode::Random(1))));
     }
 }

@@ -21,6 +21,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::mode::{Decisions, Mode};
+
 /// Sleeps after which it is asked again whether threads are displaced: the question is two system calls, and
 /// where one thread was there is mostly one that spins.
 const DISPLACED: u32 = 32;
@@ -48,11 +50,12 @@ pub(crate) struct Spin {
     raised: u32,
     received: u64,
     slept: bool,
+    decisions: Decisions,
 }
 
 impl Spin {
     /// `length`: how long to look after the last work.
-    pub(crate) fn new(length: Duration) -> Self {
+    pub(crate) fn new(length: Duration, mode: Mode) -> Self {
         Self {
             length,
             until: None,
@@ -62,6 +65,7 @@ impl Spin {
             raised: 0,
             received: 0,
             slept: false,
+            decisions: Decisions::new(mode),
         }
     }
 
@@ -78,14 +82,15 @@ impl Spin {
         Signs { raised, received }: Signs,
         preemptions: impl FnOnce() -> i64,
     ) {
-        self.until = None;
         let woke_others = std::mem::replace(&mut self.raised, raised) != raised;
         let stream = received.wrapping_sub(std::mem::replace(&mut self.received, received)) > STREAM;
         let slept = std::mem::take(&mut self.slept);
-        if self.length.is_zero() || (slept && self.displaces(preemptions)) || woke_others || stream {
-            return;
-        }
-        self.until = Some(now + self.length);
+        let pays = match self.decisions.prescribed() {
+            _ if self.length.is_zero() => false,
+            None => !((slept && self.displaces(preemptions)) || woke_others || stream),
+            Some(pays) => pays,
+        };
+        self.until = pays.then(|| now + self.length);
     }
 
     /// The engine has slept: whether its waking up has displaced a thread.
@@ -113,27 +118,60 @@ impl Spin {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mode::MODES;
     use super::*;
 
     const LENGTH: Duration = Duration::from_micros(20);
 
     #[test]
     fn the_search_ends_after_its_length() {
-        let mut spin = Spin::new(LENGTH);
+        let mut spin = Spin::new(LENGTH, Mode::Adaptive);
         let now = Instant::now();
         assert!(!spin.goes_on(now));
         spin.worked(now, Signs { raised: 0, received: 8 }, || 0);
         assert!(spin.goes_on(now + LENGTH / 2) && !spin.goes_on(now + LENGTH));
-        let mut never = Spin::new(Duration::ZERO);
+        let mut never = Spin::new(Duration::ZERO, Mode::Adaptive);
         never.worked(now, Signs { raised: 0, received: 8 }, || 0);
         assert!(!never.goes_on(now));
+    }
+
+    #[test]
+    fn a_search_is_no_longer_in_any_mode() {
+        let now = Instant::now();
+        for mode in MODES {
+            for length in [Duration::ZERO, LENGTH] {
+                let mut spin = Spin::new(length, mode);
+                for raised in 0..100 {
+                    spin.worked(now, Signs { raised, received: 8 }, || 0);
+                    assert!(!spin.goes_on(now + length), "{mode:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mode_decides_whatever_the_signs_are() {
+        let now = Instant::now();
+        let searches = |mode| {
+            let mut spin = Spin::new(LENGTH, mode);
+            let works = 0..100;
+            works
+                .filter(|raised| {
+                    spin.slept();
+                    spin.worked(now, Signs { raised: raised % 2, received: 0 }, || 0);
+                    spin.goes_on(now)
+                })
+                .count()
+        };
+        assert_eq!((searches(Mode::Never), searches(Mode::Always)), (0, 100));
+        assert!((25..75).contains(&searches(Mode::Random(1))));
     }
 
     #[test]
     fn the_engine_sleeps_at_once_where_the_processor_may_be_needed() {
         let now = Instant::now();
         let searches = |signs, slept, preemptions| {
-            let mut spin = Spin::new(LENGTH);
+            let mut spin = Spin::new(LENGTH, Mode::Adaptive);
             if slept {
                 spin.slept();
             }

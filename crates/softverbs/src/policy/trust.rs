@@ -10,6 +10,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::mode::{Decisions, Mode};
+
 /// After so long the engine checks again the sockets that it leaves to a polling program: the delay of the
 /// first message after a program has stopped polling.
 pub(crate) const TICK: Duration = Duration::from_micros(200);
@@ -29,17 +31,20 @@ pub(crate) struct Trust {
     /// Signs in a row, and how many are needed.
     streak: AtomicU32,
     needed: AtomicU32,
-}
-
-impl Default for Trust {
-    fn default() -> Self {
-        Self { streak: AtomicU32::new(0), needed: AtomicU32::new(MIN_TRUST) }
-    }
+    decisions: Decisions,
 }
 
 impl Trust {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { streak: AtomicU32::new(0), needed: AtomicU32::new(MIN_TRUST), decisions: Decisions::new(mode) }
+    }
+
     /// A poll has moved bytes, or a sleep has ended. Returns whether that is enough.
     pub(crate) fn look(&self) -> bool {
+        self.decisions.prescribed().unwrap_or_else(|| self.completes_streak())
+    }
+
+    fn completes_streak(&self) -> bool {
         let streak = self.streak.fetch_add(1, Ordering::Relaxed) + 1;
         let is_enough = streak >= self.needed.load(Ordering::Relaxed);
         if is_enough {
@@ -72,7 +77,7 @@ mod tests {
 
     #[test]
     fn each_error_doubles_the_signs_that_are_needed() {
-        let trust = Trust::default();
+        let trust = Trust::new(Mode::Adaptive);
         let signs = |trust: &Trust| (1..).find(|_| trust.look()).unwrap();
         assert_eq!(signs(&trust), MIN_TRUST);
         trust.refuted();
@@ -84,5 +89,16 @@ mod tests {
         (1..MIN_TRUST).for_each(|_| assert!(!trust.look()));
         trust.reset();
         assert_eq!(signs(&trust), MIN_TRUST, "signs in a row");
+    }
+
+    #[test]
+    fn a_mode_decides_at_each_sign() {
+        let looks = |mode| {
+            let trust = Trust::new(mode);
+            trust.refuted();
+            (0..100).filter(|_| trust.look()).count()
+        };
+        assert_eq!((looks(Mode::Never), looks(Mode::Always)), (0, 100));
+        assert!((25..75).contains(&looks(Mode::Random(1))));
     }
 }

@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::mode::{Decisions, Mode};
+
 /// Consecutive empty polls that found every connection being driven by another thread, after which the poller
 /// yields its processor: that thread may need it.
 const BUSY_POLLS: u32 = 8;
@@ -15,12 +17,19 @@ const BUSY_POLLS: u32 = 8;
 const IDLE_POLLS: u32 = 64;
 
 /// The empty polls of a completion queue since the last time that it was decided.
-#[derive(Default)]
 pub(crate) struct Yielding {
     idle: AtomicU32,
+    /// Empty polls before a decision, if nothing had arrived.
+    idle_polls: u32,
+    decisions: Decisions,
 }
 
 impl Yielding {
+    pub(crate) fn new(mode: Mode) -> Self {
+        let idle_polls = if mode == Mode::Adaptive { IDLE_POLLS } else { BUSY_POLLS };
+        Self { idle: AtomicU32::new(0), idle_polls, decisions: Decisions::new(mode) }
+    }
+
     /// The program has polled. `got`: there were completions; `stepped`: no other thread was driving a
     /// connection. Returns whether to yield now.
     pub(crate) fn polled(&self, got: bool, stepped: bool) -> bool {
@@ -31,7 +40,8 @@ impl Yielding {
             return false;
         }
         let idle = self.idle.fetch_add(1, Ordering::Relaxed) + 1;
-        if idle < if stepped { IDLE_POLLS } else { BUSY_POLLS } {
+        let is_due = idle >= if stepped { self.idle_polls } else { BUSY_POLLS };
+        if !is_due || !self.decisions.prescribed().unwrap_or(true) {
             return false;
         }
         self.idle.store(0, Ordering::Relaxed);
@@ -41,20 +51,37 @@ impl Yielding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mode::MODES;
     use super::*;
 
     #[test]
     fn a_poll_in_eight_yields_at_most() {
+        for (mode, stepped) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+            let yielding = Yielding::new(mode);
+            let mut last = -1;
+            for poll in (0..800).filter(|_| yielding.polled(false, stepped)) {
+                assert!(poll - last >= 8, "{poll} behind {last}, {mode:?}");
+                last = poll;
+            }
+        }
+    }
+
+    #[test]
+    fn a_mode_decides_from_the_eighth_empty_poll_on() {
+        let yields = |mode, stepped| {
+            let yielding = Yielding::new(mode);
+            (0..640).filter(|_| yielding.polled(false, stepped)).count()
+        };
+        assert_eq!((yields(Mode::Adaptive, false), yields(Mode::Adaptive, true)), (80, 10));
         for stepped in [false, true] {
-            let yielding = Yielding::default();
-            let yields = (0..800).filter(|_| yielding.polled(false, stepped)).count();
-            assert!((1..=100).contains(&yields), "{yields}");
+            assert_eq!((yields(Mode::Never, stepped), yields(Mode::Always, stepped)), (0, 80));
+            assert!((50..80).contains(&yields(Mode::Random(1), stepped)));
         }
     }
 
     #[test]
     fn a_program_with_completions_never_yields() {
-        let yielding = Yielding::default();
+        let yielding = Yielding::new(Mode::Adaptive);
         assert!(!(0..1_000).any(|poll| yielding.polled(poll % BUSY_POLLS == 0, false)));
     }
 }

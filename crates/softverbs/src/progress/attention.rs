@@ -24,6 +24,7 @@
 //! those do.
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
+use crate::policy::mode::Mode;
 use crate::policy::trust::Trust;
 
 /// What the engine does with a watch after a tick.
@@ -68,7 +69,7 @@ pub(crate) struct Attention {
 
 impl Attention {
     /// Of a set that the kernel wakes the engine for.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(mode: Mode) -> Self {
         Self {
             armed: Mutex::new(true),
             quiet: AtomicBool::new(false),
@@ -77,7 +78,7 @@ impl Attention {
             sleepers: AtomicU32::new(0),
             fresh: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
-            trust: Trust::default(),
+            trust: Trust::new(mode),
         }
     }
 
@@ -195,6 +196,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::policy::mode::MODES;
     use crate::policy::trust::{MIN_TRUST, TICK, WORST};
 
     struct Nobody;
@@ -211,8 +213,8 @@ mod tests {
 
     /// A program polls every 10 us until `last_poll`; something arrives at once after that. Returns for how
     /// long nobody looks.
-    fn unseen_for(last_poll: Duration) -> Duration {
-        let attention = Attention::new();
+    fn unseen_for(last_poll: Duration, mode: Mode) -> Duration {
+        let attention = Attention::new(mode);
         let (mut poll, mut tick) = (Duration::ZERO, TICK);
         loop {
             while poll <= last_poll.min(tick) {
@@ -226,6 +228,7 @@ mod tests {
             });
             if after == Tick::Over {
                 assert!(has_looked, "the set is armed, and looked at once more");
+                assert!(*lock(&attention.armed));
                 return tick - last_poll;
             }
             tick += TICK;
@@ -234,9 +237,11 @@ mod tests {
 
     #[test]
     fn what_arrives_behind_the_last_poll_waits_for_two_ticks_at_most() {
-        for micros in (u64::from(MIN_TRUST) * 10)..2_000 {
-            let unseen = unseen_for(Duration::from_micros(micros));
-            assert!(unseen <= WORST, "{unseen:?} after {micros} us");
+        for mode in MODES {
+            for micros in (u64::from(MIN_TRUST) * 10)..2_000 {
+                let unseen = unseen_for(Duration::from_micros(micros), mode);
+                assert!(unseen <= WORST, "{unseen:?} after {micros} us, {mode:?}");
+            }
         }
     }
 }

@@ -221,7 +221,7 @@ impl Engine {
     fn run(&self) {
         sys::run_where_the_process_may();
         sys::ask_for_short_slices();
-        let mut spin = Spin::new(config::get().spin);
+        let mut spin = Spin::new(config::get().spin, config::get().policy);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         let mut now = Instant::now();
         let mut last_tick = now;

@@ -28,8 +28,8 @@ use super::attention::{Attention, Orders, Tick};
 use super::engine::Engine;
 use super::source::Source;
 use super::{By, Driven};
-use crate::lock;
 use crate::sys::{Epoll, Errno};
+use crate::{config, lock};
 use transport::access::Access;
 use transport::step::reason;
 
@@ -102,7 +102,7 @@ impl Watch {
             rings: Mutex::default(),
             ring_count: AtomicUsize::new(0),
             next_token: AtomicU64::new(0),
-            attention: Attention::new(),
+            attention: Attention::new(config::get().policy),
             full: AtomicU32::new(0),
             polls: AtomicU32::new(0),
         });

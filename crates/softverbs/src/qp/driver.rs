@@ -43,7 +43,7 @@ impl Driven for Qp {
     }
 
     fn drive_deferred(&self) {
-        if self.turn.has_just(reason::AGAIN) && self.poller.has_returned() {
+        if self.turn.has_just(reason::AGAIN) && self.poller.will_return() {
             // It is still on the list, as the turn says, and will be asked for again.
             self.list(true);
         } else if self.turn.enter_deferred() {

@@ -38,7 +38,7 @@ use crate::send_entries::SendEntries;
 use crate::socket::Socket;
 use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
-use crate::{lock, probes};
+use crate::{config, lock, probes};
 use driver::Host;
 use log::Level;
 use transport::access::Accessor;
@@ -189,6 +189,7 @@ impl Qp {
             instruments: instrument::State::default(),
         };
         let instruments = Instruments::new(num, max_send_wr, instruments);
+        let policy = config::get().policy;
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
             num,
@@ -206,8 +207,8 @@ impl Qp {
             receives,
             entries: Arc::new(SendEntries::new(max_send_wr, instruments.clone())),
             instruments,
-            coalescer: Coalescer::default(),
-            poller: Poller::default(),
+            coalescer: Coalescer::new(policy),
+            poller: Poller::new(policy),
             session: Mutex::new(session),
             flushed: Mutex::default(),
             engine: OnceLock::new(),

@@ -7,6 +7,7 @@ use loom::thread;
 use super::super::attention::{Attention, Orders, Tick};
 use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
+use crate::policy::mode::Mode;
 use crate::policy::trust::MIN_TRUST;
 
 struct Set {
@@ -38,7 +39,7 @@ impl Orders for Set {
 impl Set {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            attention: Attention::new(),
+            attention: Attention::new(Mode::Adaptive),
             armed: AtomicBool::new(true),
             ticking: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),

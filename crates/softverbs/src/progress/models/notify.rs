@@ -8,6 +8,7 @@ use super::super::attention::{Attention, Orders, Tick};
 use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Ordering::Relaxed, lock};
 use super::super::wakeup::Wakeup;
 use super::check;
+use crate::policy::mode::Mode;
 use crate::policy::trust::MIN_TRUST;
 
 /// A ring that holds one message at most, its reader's set, and what the kernel and the engine were told. The
@@ -53,7 +54,7 @@ impl Line {
     fn new() -> Arc<Self> {
         let zero = || AtomicU32::new(0);
         Arc::new(Self {
-            attention: Attention::new(),
+            attention: Attention::new(Mode::Adaptive),
             put: zero(),
             taken: zero(),
             reader: Wakeup::new(),

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! How the heuristics decide: by prediction or, in tests, without one.
+//!
+//! A mode replaces predictions only. What a heuristic guarantees whatever it predicts (the length of a
+//! search, the polls between two yields, that a poll was made at all) holds in every mode, and with it the
+//! worst cost.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The mode of all heuristics of a process (`SOFTVERBS_POLICY`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As predicted.
+    #[default]
+    Adaptive,
+    /// No.
+    Never,
+    /// Yes.
+    Always,
+    /// Yes or no, drawn from this seed.
+    Random(u64),
+}
+
+/// The mode of one heuristic, and what it has drawn so far. That is part of the value, and neither global nor
+/// a time, so the decisions of a test are the same ones in each run.
+#[derive(Debug)]
+pub(crate) struct Decisions {
+    mode: Mode,
+    /// Changed by several threads: two may draw in any order.
+    drawn: AtomicU64,
+}
+
+impl Decisions {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { mode, drawn: AtomicU64::new(0) }
+    }
+
+    /// The next decision, if it is made without a prediction.
+    #[inline]
+    pub(crate) fn prescribed(&self) -> Option<bool> {
+        if self.mode == Mode::Adaptive { None } else { Some(self.unpredicted()) }
+    }
+
+    #[cold]
+    fn unpredicted(&self) -> bool {
+        match self.mode {
+            Mode::Adaptive | Mode::Never => false,
+            Mode::Always => true,
+            Mode::Random(seed) => {
+                let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
+                is_odd(mixed(mixed(seed).wrapping_add(drawn)))
+            }
+        }
+    }
+}
+
+fn is_odd(number: u64) -> bool {
+    number % 2 == 1
+}
+
+/// The finalizer of SplitMix64: each bit of the result depends on all of the argument.
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// The modes for which the tests hold each heuristic to its worst cost.
+#[cfg(test)]
+pub(crate) const MODES: [Mode; 6] =
+    [Mode::Adaptive, Mode::Never, Mode::Always, Mode::Random(0), Mode::Random(1), Mode::Random(u64::MAX)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decisions(mode: Mode, count: usize) -> Vec<bool> {
+        let decisions = Decisions::new(mode);
+        (0..count).filter_map(|_| decisions.prescribed()).collect()
+    }
+
+    #[test]
+    fn only_the_adaptive_mode_leaves_it_to_the_prediction() {
+        assert_eq!(decisions(Mode::Adaptive, 10), []);
+        assert_eq!(decisions(Mode::Never, 10), [false; 10]);
+        assert_eq!(decisions(Mode::Always, 10), [true; 10]);
+    }
+
+    #[test]
+    fn a_seed_is_a_sequence_and_half_of_it_is_yes() {
+        let mut sequences = Vec::new();
+        for seed in [0, 1, 2, 1 << 40, u64::MAX] {
+            let sequence = decisions(Mode::Random(seed), 1_000);
+            assert_eq!(sequence, decisions(Mode::Random(seed), 1_000));
+            let yes = sequence.iter().filter(|yes| **yes).count();
+            assert!((400..600).contains(&yes), "{yes} of seed {seed}");
+            assert!(!sequences.contains(&sequence), "seed {seed} is another one");
+            sequences.push(sequence);
+        }
+    }
+}
