@@ -72,6 +72,18 @@ fn mixed(number: u64) -> u64 {
 pub(crate) const MODES: [Mode; 6] =
     [Mode::Adaptive, Mode::Never, Mode::Always, Mode::Random(0), Mode::Random(1), Mode::Random(u64::MAX)];
 
+/// Random modes that begin with each sequence of so many decisions.
+#[cfg(all(test, loom))]
+pub(crate) fn random_modes(count: u32) -> impl Iterator<Item = Mode> {
+    (0..1 << count).map(move |wanted: u32| {
+        let begins_so = |mode: &Mode| {
+            let decisions = Decisions::new(*mode);
+            (0..count).all(|i| decisions.prescribed() == Some(wanted & 1 << i != 0))
+        };
+        (0..).map(Mode::Random).find(begins_so).expect("half of all seeds begin with a yes")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

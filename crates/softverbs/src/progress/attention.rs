@@ -45,7 +45,7 @@ pub(crate) trait Orders {
     fn tick(&self);
     /// Asks the peers that share memory with this process for notifications from now on, and drives what they
     /// have put there already.
-    fn have_bells_rung(&self);
+    fn request_notifications(&self);
 }
 
 pub(crate) struct Attention {
@@ -103,7 +103,7 @@ impl Attention {
     fn tell(&self, orders: &impl Orders) {
         if !self.notify_requested.load(Ordering::Relaxed) {
             self.notify_requested.store(true, Ordering::SeqCst);
-            orders.have_bells_rung();
+            orders.request_notifications();
         }
     }
 
@@ -208,7 +208,7 @@ mod tests {
 
         fn tick(&self) {}
 
-        fn have_bells_rung(&self) {}
+        fn request_notifications(&self) {}
     }
 
     /// A program polls every 10 us until `last_poll`; something arrives at once after that. Returns for how

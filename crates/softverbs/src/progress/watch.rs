@@ -307,7 +307,7 @@ impl Orders for Arc<Watch> {
         self.engine.tick(self.clone());
     }
 
-    fn have_bells_rung(&self) {
+    fn request_notifications(&self) {
         if self.ring_count.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -22,6 +22,9 @@
 //! by the model. The join at the end of a model orders everything, so what a driver must see is checked in
 //! the step.
 //!
+//! Whatever the heuristics decide, all of this must hold: a model in which one decides is checked in all
+//! their modes. What a prediction leads to is checked in the adaptive one alone.
+//!
 //! A test that fails prints the order only with `LOOM_LOG=trace`; `LOOM_MAX_PREEMPTIONS` (3) bounds how often
 //! a thread is interrupted.
 
@@ -37,11 +40,25 @@ mod wakeup;
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering::Relaxed, lock};
 use super::turn::{Left, Turn};
+use crate::policy::mode::{Mode, random_modes};
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.check(model);
+}
+
+/// Checks a model in which heuristics decide, in each of their modes.
+fn check_all<M: Fn() + Sync + Send + 'static>(model: impl Fn(Mode) -> M) {
+    let modes = [Mode::Adaptive, Mode::Never, Mode::Always].into_iter().chain(random_modes(3));
+    modes.for_each(|mode| check_in(mode, model(mode)));
+}
+
+/// Checks a model in which heuristics decide in this mode.
+fn check_in(mode: Mode, model: impl Fn() + Sync + Send + 'static) {
+    // Printed when the check fails: the last one is the mode.
+    eprintln!("{mode:?}");
+    check(model);
 }
 
 const NOTHING: Left = Left { again: 0, stalled: false };

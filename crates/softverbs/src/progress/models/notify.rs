@@ -7,7 +7,7 @@ use loom::thread;
 use super::super::attention::{Attention, Orders, Tick};
 use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Ordering::Relaxed, lock};
 use super::super::wakeup::Wakeup;
-use super::check;
+use super::check_all;
 use crate::policy::mode::Mode;
 use crate::policy::trust::MIN_TRUST;
 
@@ -25,7 +25,7 @@ struct Line {
     reads: Mutex<()>,
     /// Bells that were notified and not answered, at the end of the reader and of the writer.
     notified: AtomicU32,
-    rung_for_room: AtomicU32,
+    notified_for_room: AtomicU32,
     kicked: AtomicU32,
     ticking: AtomicU32,
     armed: AtomicBool,
@@ -42,7 +42,7 @@ impl Orders for Line {
     }
 
     /// As `Watch` does, with what `Rings` says.
-    fn have_bells_rung(&self) {
+    fn request_notifications(&self) {
         self.reader.about_to_sleep();
         if self.put.load(Ordering::Acquire) != self.taken.load(Relaxed) {
             self.kicked.fetch_add(1, Relaxed);
@@ -51,10 +51,10 @@ impl Orders for Line {
 }
 
 impl Line {
-    fn new() -> Arc<Self> {
+    fn new(mode: Mode) -> Arc<Self> {
         let zero = || AtomicU32::new(0);
         Arc::new(Self {
-            attention: Attention::new(Mode::Adaptive),
+            attention: Attention::new(mode),
             put: zero(),
             taken: zero(),
             reader: Wakeup::new(),
@@ -62,33 +62,41 @@ impl Line {
             full: AtomicBool::new(false),
             reads: Mutex::new(()),
             notified: zero(),
-            rung_for_room: zero(),
+            notified_for_room: zero(),
             kicked: zero(),
             ticking: zero(),
             armed: AtomicBool::new(true),
         })
     }
 
-    /// The program polls, and the engine only looks with its ticks.
-    fn quiet() -> Arc<Self> {
-        let line = Self::new();
-        (0..MIN_TRUST).for_each(|_| line.attention.polled(&*line));
-        assert!(!line.attention.notify_requested());
+    /// The program polls, and the engine only looks with its ticks, if that is ever left to it.
+    fn quiet(mode: Mode) -> Arc<Self> {
+        let line = Self::new(mode);
+        let polls = if matches!(mode, Mode::Random(_)) { u32::MAX } else { MIN_TRUST };
+        for _ in (0..polls).take_while(|_| line.attention.notify_requested()) {
+            line.attention.polled(&*line);
+        }
+        assert_eq!(line.attention.notify_requested(), mode == Mode::Never);
+        if mode == Mode::Never {
+            // The first step of the connection.
+            line.read();
+        }
         line
     }
 
-    /// The reader drives: takes what is there.
+    /// The reader drives: takes what is there. That is never as much as it has room for, so it asks for the
+    /// bell before it leaves, as `Rings::available` does.
     fn read(&self) -> bool {
         let _turn = lock(&self.reads);
         let taken = self.taken.load(Relaxed);
         let mut put = self.put.load(Ordering::Acquire);
-        if put == taken && self.attention.notify_requested() {
+        if self.attention.notify_requested() {
             self.reader.about_to_sleep();
             put = self.put.load(Ordering::Acquire);
         }
         self.taken.store(put, Ordering::Release);
         if put != taken && self.writer.must_wake() {
-            self.rung_for_room.fetch_add(1, Relaxed);
+            self.notified_for_room.fetch_add(1, Relaxed);
         }
         put != taken
     }
@@ -102,14 +110,14 @@ impl Line {
     /// The engine's tick, if the set is on its list.
     fn tick(&self) {
         if self.ticking.swap(0, Relaxed) > 0
-            && self.attention.tick(self, || self.reader_was_told() && self.read()) == Tick::Again
+            && self.attention.tick(self, || self.reader_was_notified() && self.read()) == Tick::Again
         {
             Orders::tick(self);
         }
     }
 
     /// What the engine or a sleeper would be woken by.
-    fn reader_was_told(&self) -> bool {
+    fn reader_was_notified(&self) -> bool {
         let notified = self.notified.swap(0, Ordering::AcqRel) > 0;
         self.kicked.swap(0, Ordering::AcqRel) > 0 || notified
     }
@@ -137,89 +145,97 @@ impl Line {
         self.tick();
         self.tick();
         assert_eq!(self.ticking.load(Relaxed), 0);
-        while self.reader_was_told() {
+        while self.reader_was_notified() {
             self.read();
         }
         assert_eq!(self.put.load(Relaxed), self.taken.load(Relaxed), "bytes that nobody was told of");
         if self.full.load(Relaxed) {
-            assert!(self.rung_for_room.load(Relaxed) > 0, "room that the writer was not told of");
+            assert!(self.notified_for_room.load(Relaxed) > 0, "room that the writer was not told of");
         }
     }
 }
 
 #[test]
 fn the_program_stops_polling_when_a_message_comes() {
-    check(|| {
-        let line = Line::quiet();
-        let engine = thread::spawn({
-            let line = line.clone();
-            move || {
-                line.tick();
-                line.tick();
-            }
-        });
-        let program = thread::spawn({
-            let line = line.clone();
-            move || line.poll()
-        });
-        assert!(line.write());
-        engine.join().unwrap();
-        program.join().unwrap();
-        line.assert_all_taken();
+    check_all(|mode| {
+        move || {
+            let line = Line::quiet(mode);
+            let engine = thread::spawn({
+                let line = line.clone();
+                move || {
+                    line.tick();
+                    line.tick();
+                }
+            });
+            let program = thread::spawn({
+                let line = line.clone();
+                move || line.poll()
+            });
+            assert!(line.write());
+            engine.join().unwrap();
+            program.join().unwrap();
+            line.assert_all_taken();
+        }
     });
 }
 
 #[test]
 fn a_thread_goes_to_sleep_when_a_message_comes() {
-    check(|| {
-        let line = Line::quiet();
-        let program = thread::spawn({
-            let line = line.clone();
-            move || {
-                line.poll();
-                line.attention.sleep(&*line);
-                while line.reader_was_told() {
-                    line.read();
+    check_all(|mode| {
+        move || {
+            let line = Line::quiet(mode);
+            let program = thread::spawn({
+                let line = line.clone();
+                move || {
+                    line.poll();
+                    line.attention.sleep(&*line);
+                    while line.reader_was_notified() {
+                        line.read();
+                    }
+                    line.attention.wake(&*line);
                 }
-                line.attention.wake(&*line);
-            }
-        });
-        assert!(line.write());
-        program.join().unwrap();
-        line.assert_all_taken();
+            });
+            assert!(line.write());
+            program.join().unwrap();
+            line.assert_all_taken();
+        }
     });
 }
 
 #[test]
 fn polls_make_the_set_quiet_when_messages_come() {
-    check(|| {
-        let line = Line::new();
-        (1..MIN_TRUST).for_each(|_| line.attention.polled(&*line));
-        let program = thread::spawn({
-            let line = line.clone();
-            move || {
-                line.poll();
-                line.poll();
-            }
-        });
-        assert!(line.write());
-        line.write();
-        program.join().unwrap();
-        line.assert_all_taken();
+    check_all(|mode| {
+        move || {
+            let line = Line::new(mode);
+            (1..MIN_TRUST).for_each(|_| line.attention.polled(&*line));
+            let program = thread::spawn({
+                let line = line.clone();
+                move || {
+                    line.poll();
+                    line.poll();
+                }
+            });
+            assert!(line.write());
+            line.write();
+            program.join().unwrap();
+            line.assert_all_taken();
+        }
     });
 }
 
 #[test]
-fn a_writer_without_room_is_told_of_it() {
-    check(|| {
-        let line = Line::quiet();
-        assert!(line.write());
-        let program = thread::spawn({
-            let line = line.clone();
-            move || line.poll()
-        });
-        line.write();
-        program.join().unwrap();
-        line.assert_all_taken();
+fn a_writer_without_room_notify_requested_of_it() {
+    check_all(|mode| {
+        move || {
+            let line = Line::quiet(mode);
+            assert!(line.write());
+            let program = thread::spawn({
+                let line = line.clone();
+                move || line.poll()
+            });
+            line.write();
+            program.join().unwrap();
+            line.assert_all_taken();
+        }
     });
 }

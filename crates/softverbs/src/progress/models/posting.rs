@@ -7,7 +7,9 @@ use loom::thread;
 use super::super::ring::Ring;
 use super::super::sync::{AtomicU32, Ordering::Relaxed};
 use super::super::turn::{Left, Turn};
-use super::{AGAIN, Held, RECEIVE, RunList, assert_at_rest, check};
+use super::{AGAIN, Held, RECEIVE, RunList, assert_at_rest, check, check_in};
+use crate::policy::mode::{Mode, random_modes};
+use crate::policy::poller::Poller;
 
 const POSTED: u32 = 1;
 
@@ -22,26 +24,29 @@ struct Line {
     rounds: u32,
     /// Items that a step consumes.
     budget: u32,
-    /// What is left goes to the list of a moment later, as that of a poll.
+    /// The program polls instead of posting: what it leaves goes to the list of a moment later.
     polls: bool,
+    poller: Poller,
 }
 
 impl Line {
     fn new(rounds: u32, budget: u32) -> Arc<Self> {
-        Arc::new(Self::line(rounds, budget, false))
+        Arc::new(Self::line(rounds, budget, false, Mode::Adaptive))
     }
 
-    fn of_a_poller(rounds: u32, budget: u32) -> Arc<Self> {
-        Arc::new(Self::line(rounds, budget, true))
+    fn of_a_poller(rounds: u32, budget: u32, mode: Mode) -> Arc<Self> {
+        Arc::new(Self::line(rounds, budget, true, mode))
     }
 
-    fn line(rounds: u32, budget: u32, polls: bool) -> Self {
+    fn line(rounds: u32, budget: u32, polls: bool, mode: Mode) -> Self {
         let next = [AtomicU32::new(0), AtomicU32::new(0)];
         let (turn, held, list, later) = (Turn::new(), Held::new(), RunList::new(), RunList::new());
-        Self { turn, held, list, later, posted: Ring::new(2).unwrap(), next, rounds, budget, polls }
+        let (posted, poller) = (Ring::new(2).unwrap(), Poller::new(mode));
+        Self { turn, held, list, later, posted, next, rounds, budget, polls, poller }
     }
 
-    fn run(&self) {
+    /// As `Qp::run`.
+    fn run(&self, polls: bool) {
         let step = |_| {
             self.held.step(|| {
                 for _ in 0..self.budget {
@@ -53,15 +58,18 @@ impl Line {
                 Some(Left { again, stalled: false })
             })
         };
-        if self.turn.drive(self.rounds, self.polls, RECEIVE, step, || false) {
-            if self.polls { self.later.list() } else { self.list.list() }
+        if self.turn.drive(self.rounds, polls, RECEIVE, step, || false) {
+            if polls { self.later.list() } else { self.list.list() }
+        }
+        if polls {
+            self.poller.polled();
         }
     }
 
     fn post(&self, poster: usize, number: u32) {
         assert_eq!(self.posted.push((poster, number)), Ok(()));
         if self.turn.enter(POSTED) {
-            self.run();
+            self.run(self.polls);
         }
     }
 
@@ -74,10 +82,15 @@ impl Line {
 
     fn engine(&self) {
         if self.list.take() && self.turn.enter_listed() {
-            self.run();
+            self.run(false);
         }
-        if self.later.take() && self.turn.enter_deferred() {
-            self.run();
+        if self.later.take() {
+            // As `Qp::drive_deferred`.
+            if self.turn.has_just(AGAIN) && self.poller.will_return() {
+                self.later.list();
+            } else if self.turn.enter_deferred() {
+                self.run(false);
+            }
         }
     }
 
@@ -178,5 +191,8 @@ fn what_is_left_for_later_by_two_is_consumed_without_another_reason() {
 
 #[test]
 fn what_a_poll_leaves_is_consumed_by_the_engine_or_by_the_next_one() {
-    check(|| two_post_beside_the_engine(&Line::of_a_poller(1, 1)));
+    // Two polls are followed by two decisions at most.
+    for mode in random_modes(2) {
+        check_in(mode, move || two_post_beside_the_engine(&Line::of_a_poller(1, 1, mode)));
+    }
 }
