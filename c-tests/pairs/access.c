@@ -275,8 +275,7 @@ initiator(struct side *side, const struct violation *v)
 			connect_link(&node, &good_link, NULL, NULL);
 	}
 	OK(rpma_mr_dereg(&local.mr));
-	region_free(&clean);
-	close_node(&node);
+	close_with_region(&node, &clean);
 }
 
 /* Defines the two functions of a test from its violation. */
@@ -409,8 +408,7 @@ vanishing_initiator(struct side *side)
 		expect_broken(&link);
 		delete_link(&link);
 	}
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 #define TEST(name, id) {name, id##_target, id##_initiator}

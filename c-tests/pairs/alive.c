@@ -44,14 +44,11 @@ stopped_target(struct side *side)
 	struct link link;
 
 	short_timeout();
-	open_target(&node, side);
-	region_new(&node, &region, SIZE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
 	hear(side, 'w');
 	check_pattern(region.ptr, SIZE, 7, "what was written");
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 /* A process that is stopped, with more on its way than the sockets hold. */
@@ -86,8 +83,7 @@ stopping_initiator(struct side *side)
 	say(side, 'w');
 	end_link(&link);
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* No receive is posted for a long time. */
@@ -111,8 +107,7 @@ late_target(struct side *side)
 	check_pattern(in.ptr, MESSAGE, 3, "the last message");
 	await_end(&link);
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -134,8 +129,7 @@ early_initiator(struct side *side)
 		expect_wc(link.cq, i, IBV_WC_SEND);
 	end_link(&link);
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /* A process with a child that does not execute anything is killed. The child has none of its connections. */
@@ -195,9 +189,7 @@ child_initiator(struct side *side)
 	struct link link;
 	pid_t child;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
 	child = fork();
 	EXPECT(child >= 0);
 	if (child == 0) {
@@ -216,8 +208,7 @@ child_initiator(struct side *side)
 	read_part(&link, &local, 0, 0, 4096);
 	check_pattern(local.ptr, 4096, 5, "what was read");
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 	kill(child, SIGKILL);
 }
 
@@ -236,8 +227,7 @@ childs_target(struct side *side)
 	await_end(&second);
 	say(side, 'c');
 	await_end(&first);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 /*
@@ -271,9 +261,7 @@ vanishing_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, SIZE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
 	hear(side, 'd');
 	_exit(0);
 }
@@ -299,9 +287,7 @@ vanished(struct side *side, bool writes, unsigned stopped_ms)
 	uint64_t began;
 
 	set_timeout(VANISH_MS);
-	open_initiator(&node, side);
-	region_new(&node, &local, SIZE, USAGE_ALL);
-	connect_link(&node, &link, cfg, NULL);
+	connect_with_region(&node, &link, &local, side, SIZE, USAGE_ALL, cfg);
 	if (stopped_ms != 0) {
 		stop_process(*side->target_pid);
 		for (uintptr_t i = 0; i < WRITES; i++)
@@ -317,8 +303,7 @@ vanished(struct side *side, bool writes, unsigned stopped_ms)
 		kill(*side->target_pid, SIGCONT);
 	say(side, 'd');
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 static void

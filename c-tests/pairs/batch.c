@@ -151,8 +151,7 @@ loss_initiator(struct side *side, const struct loss *loss)
 	end_link(&other);
 	OK(rpma_mr_remote_delete(&lost));
 	region_free(&source);
-	region_free(&back);
-	close_node(&node);
+	close_with_region(&node, &back);
 }
 
 /*
@@ -289,8 +288,7 @@ race_initiator(struct side *side)
 	}
 	end_link(&other);
 	region_free(&source);
-	region_free(&data);
-	close_node(&node);
+	close_with_region(&node, &data);
 }
 
 /* Defines the two functions of a test from what is lost. */

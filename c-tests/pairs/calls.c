@@ -230,8 +230,7 @@ answering_target(struct side *side, unsigned count)
 		await_end(&links[i]);
 	OK(rpma_srq_delete(&srq));
 	region_free(&in);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 static void
@@ -263,8 +262,7 @@ asking_initiator(struct side *side, unsigned count)
 	for (unsigned i = 0; i < count; i++)
 		end_link(&links[i]);
 	region_free(&in);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /*
@@ -316,8 +314,7 @@ asleep(struct side *side, bool is_target)
 	(is_target ? await_end : end_link)(&link);
 	EXPECT(before < ROUNDS_ASLEEP / 4, "the provider's thread was told of something %u times in %u rounds", before, ROUNDS_ASLEEP);
 	region_free(&in);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 static void
@@ -362,9 +359,7 @@ spinning_target(struct side *side)
 	unsigned before;
 
 	use_one_processor();
-	open_target(&node, side);
-	region_new(&node, &region, 4096, RPMA_MR_USAGE_WRITE_DST);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, 4096, RPMA_MR_USAGE_WRITE_DST, NULL);
 	expect_counted();
 	say(side, 'g');
 	before = empty;
@@ -375,8 +370,7 @@ spinning_target(struct side *side)
 	}
 	EXPECT(empty - before < 3 * AWAITED, "%u looks in vain while %u writes came", empty - before, AWAITED);
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -386,9 +380,7 @@ awaited_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, RPMA_MR_USAGE_WRITE_SRC);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	hear(side, 'g');
 	for (uint64_t i = 1; i <= AWAITED; i++) {
 		*(uint64_t *)local.ptr = i;
@@ -396,8 +388,7 @@ awaited_initiator(struct side *side)
 		hear(side, 'a');
 	}
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /*
@@ -463,8 +454,7 @@ ping_pong(struct side *side, bool target)
 	else
 		end_link(&link);
 	region_free(&value);
-	region_free(&memory);
-	close_node(&node);
+	close_with_region(&node, &memory);
 }
 
 static void
@@ -493,17 +483,14 @@ flushing_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, 4096, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, 4096, USAGE_ALL, NULL);
 	for (uint64_t i = 1; i <= ALONE; i++) {
 		while (__atomic_load_n((uint64_t *)region.ptr, __ATOMIC_ACQUIRE) != i)
 			sched_yield();
 		say(side, 'a');
 	}
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -533,9 +520,7 @@ flushing_initiator(struct side *side)
 	struct link link;
 	unsigned sent;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, RPMA_MR_USAGE_WRITE_SRC);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	expect_counted();
 	sent = sends;
 	write_and_flush(&link, &local, FLUSHED);
@@ -547,8 +532,7 @@ flushing_initiator(struct side *side)
 		hear(side, 'a');
 	}
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /*
@@ -565,9 +549,7 @@ waiting_initiator(struct side *side)
 	struct link link;
 	unsigned started;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, RPMA_MR_USAGE_WRITE_SRC);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	expect_counted();
 	started = timers;
 	for (uintptr_t i = 0; i < WAITED_FOR; i++) {
@@ -580,8 +562,7 @@ waiting_initiator(struct side *side)
 	write_and_flush(&link, &local, 100);
 	EXPECT(timers > 0, "no timer was counted");
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /*
@@ -623,9 +604,7 @@ reading_initiator(struct side *side)
 	struct link link;
 	unsigned sent = READS;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, RPMA_MR_USAGE_READ_DST);
-	connect_link(&node, &link, cfg, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, RPMA_MR_USAGE_READ_DST, cfg);
 	OK(rpma_conn_cfg_delete(&cfg));
 	expect_counted();
 	/* where others want the processors the answers come one by one for a while */
@@ -633,8 +612,7 @@ reading_initiator(struct side *side)
 		sent = read_many(&link, &local);
 	EXPECT(sent <= READS / 3, "%u times sendmsg for %u reads", sent, READS);
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /*
@@ -658,9 +636,7 @@ overwritten_target(struct side *side, const struct bursts *bursts)
 	unsigned copied;
 	unsigned asked;
 
-	open_target(&node, side);
-	region_new(&node, &region, SPACE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SPACE, USAGE_ALL, NULL);
 	expect_counted();
 	copied = copies;
 	asked = identities;
@@ -674,8 +650,7 @@ overwritten_target(struct side *side, const struct bursts *bursts)
 	/* eight bytes are stored, not copied; then there is nothing to be counted */
 	EXPECT(bursts->len == 8 || copied > 0, "no copy was counted");
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -715,8 +690,7 @@ bursting_initiator(struct side *side, const struct bursts *bursts)
 	end_link(&link);
 	EXPECT(sent <= bursts->writes / 5, "%u times sendmsg for %u writes", sent, bursts->writes);
 	region_free(&local);
-	region_free(&back);
-	close_node(&node);
+	close_with_region(&node, &back);
 }
 
 /*
@@ -734,14 +708,11 @@ stopped_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, LARGE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, LARGE, USAGE_ALL, NULL);
 	hear(side, 'd');
 	await_end(&link);
 	check_pattern(region.ptr, LARGE, 5, "the target's region");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -775,8 +746,7 @@ full_initiator(struct side *side)
 		take_wc(link.cq, &wc);
 	say(side, 'd');
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* Defines the two functions of a test from what both take. */

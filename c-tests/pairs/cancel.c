@@ -91,8 +91,7 @@ waits_target(struct side *side)
 	EXPECT(count_fds() == fds, "%u descriptors, %u at first", count_fds(), fds);
 	say(side, 'e');
 	await_end(&link);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -102,9 +101,7 @@ asked_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &out, MESSAGE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &out, side, MESSAGE, USAGE_ALL, NULL);
 	for (unsigned i = 0; i < CANCELLATIONS; i += 50) {
 		hear(side, 'm');
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -112,8 +109,7 @@ asked_initiator(struct side *side)
 	}
 	hear(side, 'e');
 	end_link(&link);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 struct work {
@@ -162,9 +158,7 @@ busy_initiator(struct side *side)
 	struct link link;
 	unsigned fds;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
 	fds = count_fds();
 	for (unsigned i = 0; i < BUSY_CANCELLATIONS; i++) {
 		struct work w = {.node = &node, .link = &link, .local = &local};
@@ -180,8 +174,7 @@ busy_initiator(struct side *side)
 	EXPECT(count_fds() == fds, "%u descriptors, %u at first", count_fds(), fds);
 	write_part(&link, 0, &local, 0, 64);
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 static volatile sig_atomic_t alarms;
@@ -246,8 +239,7 @@ stormy_initiator(struct side *side)
 	}
 	setitimer(ITIMER_REAL, &never, NULL);
 	EXPECT(alarms > 500, "%d alarms", (int)alarms);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 static void
@@ -264,8 +256,7 @@ stormy_target(struct side *side)
 		accept_link(&node, &link, NULL, &region);
 		await_end(&link);
 	}
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 #define ENDS 50
@@ -301,8 +292,7 @@ piped_initiator(struct side *side)
 		rpma_conn_disconnect(link.conn);
 		delete_link(&link);
 	}
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 static void
@@ -321,8 +311,7 @@ closing_target(struct side *side)
 		OK(rpma_conn_disconnect(link.conn));
 		delete_link(&link);
 	}
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 const struct test cancel_tests[] = {

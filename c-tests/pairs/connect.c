@@ -176,8 +176,7 @@ reject_initiator(struct side *side)
 		connect_link(&node, &link, NULL, NULL);
 		end_link(&link);
 	}
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /* A plain TCP socket of the test's own. */
@@ -320,14 +319,11 @@ garbage_initiator(struct side *side)
 
 	/* all of that done, with one of them still connected and silent, a real program is served */
 	say(side, 'L');
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
 	read_part(&link, &local, 0, 0, 4096);
 	check_pattern(local.ptr, 4096, 6, "what was read");
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 	close(mute);
 }
 
@@ -346,8 +342,7 @@ garbage_target(struct side *side)
 	/* the first request that gets here is the real one */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 /* One after the other: nothing may be left of any of them. */
@@ -377,8 +372,7 @@ many_target(struct side *side)
 	sleep_ms(200);
 	EXPECT(count_fds() <= fds + 1, "%u descriptors, %u at first", count_fds(), fds);
 	EXPECT(count_threads() <= threads, "%u threads, %u at first", count_threads(), threads);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -404,8 +398,7 @@ many_initiator(struct side *side)
 	}
 	sleep_ms(200);
 	EXPECT(count_fds() <= fds + 1, "%u descriptors, %u at first", count_fds(), fds);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* All at the same time. */
@@ -431,8 +424,7 @@ at_once_target(struct side *side)
 		await_end(&links[i]);
 	for (uint32_t i = 0; i < AT_ONCE; i++)
 		check_pattern(region.ptr + i * 64, 64, i, "a connection's bytes");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -462,8 +454,7 @@ at_once_initiator(struct side *side)
 		expect_wc(links[i].cq, 1, IBV_WC_RDMA_READ);
 	for (int i = 0; i < AT_ONCE; i++)
 		end_link(&links[i]);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* The port is in use: the call fails, and succeeds when the port is free again. */

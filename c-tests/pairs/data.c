@@ -48,9 +48,7 @@ struct setup {
 static void
 begin(struct setup *s, struct side *side, size_t size, const struct rpma_conn_cfg *cfg)
 {
-	open_initiator(&s->node, side);
-	region_new(&s->node, &s->local, size, USAGE_ALL);
-	connect_link(&s->node, &s->link, cfg, NULL);
+	connect_with_region(&s->node, &s->link, &s->local, side, size, USAGE_ALL, cfg);
 	EXPECT(s->link.remote != NULL && s->link.remote_size == size);
 }
 
@@ -58,8 +56,7 @@ static void
 end(struct setup *s)
 {
 	end_link(&s->link);
-	region_free(&s->local);
-	close_node(&s->node);
+	close_with_region(&s->node, &s->local);
 }
 
 static void
@@ -336,8 +333,7 @@ both_ways(struct side *side, bool is_target)
 	else
 		end_link(&link);
 	region_free(&local);
-	region_free(&shared);
-	close_node(&node);
+	close_with_region(&node, &shared);
 }
 
 static void

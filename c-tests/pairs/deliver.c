@@ -112,8 +112,7 @@ receiver(struct side *side, const struct form *form)
 	}
 	OK(rpma_conn_cfg_delete(&cfg));
 	OK(rpma_srq_delete(&srq));
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 /* Sends all, takes all completions, and is gone. */
@@ -178,8 +177,7 @@ sender(struct side *side, const struct form *form)
 	open_sender(&node, side, &out, form);
 	for (unsigned c = 0; c < CONNECTIONS; c++)
 		send_and_go(side, &node, &out, form);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /*
@@ -272,8 +270,7 @@ play(struct side *side, bool is_target, const struct rally *rally)
 	(is_target ? await_end : end_link)(&link);
 	EXPECT(overtaken == 0, "%u of %u answers came before the completion of what they answer", overtaken, rally->rounds);
 	region_free(&out);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 /* Defines the two functions of a test from what both take. */

@@ -65,13 +65,10 @@ idle_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, SIZE, USAGE_PLAIN);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SIZE, USAGE_PLAIN, NULL);
 	await_end(&link);
 	check_pattern(region.ptr, SIZE, 2, "the target's region at the end");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -110,8 +107,7 @@ busy_initiator(struct side *side)
 		EXPECT(kill(*side->target_pid, SIGCONT) == 0, "%s", strerror(errno));
 	end_link(&link);
 	region_free(&src);
-	region_free(&dst);
-	close_node(&node);
+	close_with_region(&node, &dst);
 }
 
 /*
@@ -222,8 +218,7 @@ writing_initiator(struct side *side, unsigned rounds)
 		end_broken(&link);
 		delete_link(&link);
 	}
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 static void
@@ -290,9 +285,7 @@ unaware_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &region, SIZE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
 	for (unsigned i = 0; i < 50; i++) {
 		fill_pattern(region.ptr, SIZE, 2);
 		write_part(&link, 0, &region, 0, SIZE);
@@ -301,8 +294,7 @@ unaware_initiator(struct side *side)
 		check_pattern(region.ptr, SIZE, 2, "what was read");
 	}
 	end_link(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -368,8 +360,7 @@ receiving_target(struct side *side)
 	check_pattern(region.ptr, LEN, 6, "memory behind a message");
 	await_end(&link);
 	region_free(&region);
-	region_free(&messages);
-	close_node(&node);
+	close_with_region(&node, &messages);
 }
 
 static void
@@ -408,8 +399,7 @@ ordering_initiator(struct side *side)
 	say(side, 'd');
 	end_link(&link);
 	region_free(&src);
-	region_free(&message);
-	close_node(&node);
+	close_with_region(&node, &message);
 }
 
 const struct test direct_tests[] = {

@@ -62,8 +62,7 @@ with_receives(struct side *side, bool is_target, bool ending)
 	}
 	check_bytes(in.ptr, 4096, 0, "the receive buffer");
 	delete_link(&link);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -144,8 +143,7 @@ exited_target(struct side *side)
 		expect_broken(&link);
 	}
 	delete_link(&link);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 /* Everything posted before a disconnect of our own has arrived at the other side. */
@@ -169,8 +167,7 @@ last_words_initiator(struct side *side)
 	/* completed, so handed to the transport, which is reliable and must not be cut off */
 	write_part(&link, 0, &out, 0, SIZE);
 	end_link(&link);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /* Posting after the end: fails immediately, or completes once as flushed. Never lost, never successful. */
@@ -181,9 +178,7 @@ late_post_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, 4096, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, 4096, USAGE_ALL, NULL);
 	OK(rpma_conn_disconnect(link.conn));
 	expect_event(&link, RPMA_CONN_CLOSED);
 	for (uintptr_t i = 0; i < 4; i++) {
@@ -202,8 +197,7 @@ late_post_initiator(struct side *side)
 	}
 	expect_no_wc(link.cq);
 	delete_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 static void
@@ -277,9 +271,7 @@ killed_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, SIZE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
 	expect_event(&link, RPMA_CONN_UNDEFINED);
 }
 
@@ -338,8 +330,7 @@ surviving_target(struct side *side)
 	accept_link(&node, &other, NULL, &region);
 	await_end(&other);
 	check_pattern(region.ptr, 4096, 5, "the server's region");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -379,8 +370,7 @@ surviving_initiator(struct side *side)
 		if (i == 0)
 			connect_link(&node, &link, NULL, NULL);
 	}
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* A client that dies between its request and its acceptance: the server loses only that connection. */

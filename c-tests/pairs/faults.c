@@ -101,8 +101,7 @@ target_of(struct side *side, unsigned connections)
 	}
 	/* where a request would have written that was not to */
 	check_bytes(region.ptr + SIZE / 2, SIZE / 2, 0, "what no request has written");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -307,8 +306,7 @@ killed_target(struct side *side)
 		delete_link(&link);
 		expect_lines(1, "queue pair ", "Connection reset by peer");
 	}
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -419,8 +417,7 @@ msync_target(struct side *side)
 	region_new(&node, &region, SIZE, USAGE_ALL);
 	accept_flushes(&node, &region);
 	expect_lines(2, "", "");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 /* Flushes once; the milliseconds that it took. */

@@ -91,8 +91,7 @@ persistent_target(struct side *side)
 		say(side, 'f');
 	}
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -103,9 +102,7 @@ persistent_initiator(struct side *side)
 	struct link link;
 	int type = 0;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, SIZE, RPMA_MR_USAGE_WRITE_SRC);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, SIZE, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	OK(rpma_mr_remote_get_flush_type(link.remote, &type));
 	EXPECT(type == RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT, "0x%x", type);
 	RETURNS(RPMA_E_NOSUPP, rpma_flush(link.conn, link.remote, 0, SIZE, RPMA_FLUSH_TYPE_VISIBILITY,
@@ -120,8 +117,7 @@ persistent_initiator(struct side *side)
 		hear(side, 'f');
 	}
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* Memory that cannot be made durable: the flush is permitted and confirms that the data are in place. */
@@ -143,8 +139,7 @@ anonymous_target(struct side *side)
 		say(side, 'f');
 	}
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -154,9 +149,7 @@ anonymous_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, SIZE, RPMA_MR_USAGE_WRITE_SRC);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, SIZE, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	for (uint32_t i = 0; i < 40; i++) {
 		fill_pattern(local.ptr, SIZE, 80 + i);
 		OK(rpma_write(link.conn, link.remote, i, local.mr, 0, SIZE / 2, RPMA_F_COMPLETION_ON_ERROR,
@@ -177,8 +170,7 @@ anonymous_initiator(struct side *side)
 	expect_wc(link.cq, 7, IBV_WC_RDMA_READ);
 	expect_no_wc(link.cq);
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* A target whose peer configuration was not applied, and a region without the usage. */
@@ -189,12 +181,9 @@ refused_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SIZE, RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, NULL);
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -253,8 +242,7 @@ atomic_target(struct side *side)
 	check_bytes(region.ptr, 1024, 0, "before the word");
 	check_bytes(region.ptr + 1032, 4096 - 1032, 0, "behind the word");
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -289,17 +277,14 @@ atomic_initiator(struct side *side, bool from_region)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &src, 4096, RPMA_MR_USAGE_WRITE_SRC);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &src, side, 4096, RPMA_MR_USAGE_WRITE_SRC, NULL);
 	RETURNS(RPMA_E_INVAL, rpma_atomic_write(link.conn, link.remote, 1025, "eight by",
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	RETURNS(RPMA_E_INVAL, rpma_write_atomic(link.conn, link.remote, 1025, src.mr, 0,
 		RPMA_F_COMPLETION_ALWAYS, NULL));
 	atomic_values(side, &link, from_region ? &src : NULL);
 	end_link(&link);
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 static void

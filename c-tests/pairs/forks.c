@@ -69,8 +69,7 @@ child(struct side *side)
 	open_peer(&node, side);
 	region_new(&node, &region, SIZE, RPMA_MR_USAGE_WRITE_DST);
 	OK(rpma_ep_listen(node.peer, side->addr, "0", &node.ep));
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 	_exit(0);
 }
 

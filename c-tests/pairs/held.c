@@ -150,9 +150,7 @@ ending_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, LEN, USAGE_PLAIN);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, LEN, USAGE_PLAIN, NULL);
 	hear(side, 'h');
 	expect_begun(&region);
 	OK(rpma_conn_disconnect(link.conn));
@@ -222,8 +220,7 @@ serving_target(struct side *side)
 	OK(rpma_mr_dereg(&region.mr));
 	EXPECT(munmap(region.ptr, LEN) == 0, "%s", strerror(errno));
 	delete_link(&link);
-	region_free(&messages);
-	close_node(&node);
+	close_with_region(&node, &messages);
 }
 
 static void
@@ -234,9 +231,7 @@ serving_initiator(struct side *side)
 	struct held held;
 	struct node node;
 
-	open_initiator(&node, side);
-	region_new(&node, &message, 64, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &message, side, 64, USAGE_ALL, NULL);
 	connect_link(&node, &other, NULL, NULL);
 	hold(&held, &node, &link);
 	say(side, 'h');
@@ -251,8 +246,7 @@ serving_initiator(struct side *side)
 	delete_link(&link);
 	end_link(&other);
 	region_free(&held.src);
-	region_free(&message);
-	close_node(&node);
+	close_with_region(&node, &message);
 }
 
 /*

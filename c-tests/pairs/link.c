@@ -225,6 +225,31 @@ connect_link(struct node *node, struct link *link, const struct rpma_conn_cfg *c
 }
 
 void
+accept_with_region(struct node *node, struct link *link, struct region *region, struct side *side, size_t size,
+	int usage, const struct rpma_conn_cfg *cfg)
+{
+	open_target(node, side);
+	region_new(node, region, size, usage);
+	accept_link(node, link, cfg, region);
+}
+
+void
+connect_with_region(struct node *node, struct link *link, struct region *region, struct side *side, size_t size,
+	int usage, const struct rpma_conn_cfg *cfg)
+{
+	open_initiator(node, side);
+	region_new(node, region, size, usage);
+	connect_link(node, link, cfg, NULL);
+}
+
+void
+close_with_region(struct node *node, struct region *region)
+{
+	region_free(region);
+	close_node(node);
+}
+
+void
 expect_event(struct link *link, enum rpma_conn_event expected)
 {
 	enum rpma_conn_event event = RPMA_CONN_UNDEFINED;
@@ -343,8 +368,7 @@ serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after)
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
 	check_pattern(region.ptr, size, seed_after, "the target's region at the end");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 void
@@ -354,10 +378,7 @@ serve_anything(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, 4096, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, 4096, USAGE_ALL, NULL);
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }

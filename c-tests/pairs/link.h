@@ -75,6 +75,16 @@ void accept_link(struct node *node, struct link *link, const struct rpma_conn_cf
 void connect_link(struct node *node, struct link *link, const struct rpma_conn_cfg *cfg,
 	const struct region *offer);
 
+/*
+ * A node with a new region and one connection: the target offers the region, the initiator's is its own. What
+ * ends both is close_with_region(), once the connection has ended.
+ */
+void accept_with_region(struct node *node, struct link *link, struct region *region, struct side *side, size_t size,
+	int usage, const struct rpma_conn_cfg *cfg);
+void connect_with_region(struct node *node, struct link *link, struct region *region, struct side *side, size_t size,
+	int usage, const struct rpma_conn_cfg *cfg);
+void close_with_region(struct node *node, struct region *region);
+
 void expect_event(struct link *link, enum rpma_conn_event expected);
 /* CLOSED or LOST: what the end of a broken connection may be called. */
 void expect_broken(struct link *link);

@@ -74,8 +74,7 @@ target(struct side *side, unsigned shared)
 	await_end(&link);
 	check_pattern(region.ptr, SIZE / 2, SEED_I, "what was written");
 	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 /* What happens while the target listens. */
@@ -104,8 +103,7 @@ initiator(struct side *side, unsigned shared, const char *why)
 	write_part(&link, 0, &region, 0, SIZE / 2);
 	end_link(&link);
 	EXPECT(count_shared() == 0, "%u mappings are left", count_shared());
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 /* "": these tests are not of this run, which is about a device, two hosts or TCP. */
@@ -432,8 +430,7 @@ receiving_target(struct side *side)
 		check_pattern(region.ptr, LONG, i, "the message");
 	}
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -443,9 +440,7 @@ sending_initiator(struct side *side, void (*restrict_it)(void))
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &region, LONG, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &region, side, LONG, USAGE_ALL, NULL);
 	EXPECT(count_shared() == 1, "%u mappings", count_shared());
 	for (unsigned i = 0; i < 4; i++) {
 		if (i == 1)
@@ -456,8 +451,7 @@ sending_initiator(struct side *side, void (*restrict_it)(void))
 		expect_wc(link.cq, 1, IBV_WC_SEND);
 	}
 	end_link(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void

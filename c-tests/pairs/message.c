@@ -392,8 +392,7 @@ too_long_target(struct side *side)
 	check_bytes(in.ptr + 100, SIZE - 100, 0xee, "behind the receive's buffer");
 	expect_broken(&link);
 	delete_link(&link);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -404,9 +403,7 @@ too_long_initiator(struct side *side)
 	struct link link;
 	struct ibv_wc wc;
 
-	open_initiator(&node, side);
-	region_new(&node, &out, SIZE, RPMA_MR_USAGE_SEND);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &out, side, SIZE, RPMA_MR_USAGE_SEND, NULL);
 	OK(rpma_send(link.conn, out.mr, 0, 101, RPMA_F_COMPLETION_ALWAYS, (void *)4));
 	/* it may have left before it was refused; it completes once in any case */
 	next_wc(link.cq, &wc);
@@ -414,8 +411,7 @@ too_long_initiator(struct side *side)
 	end_broken(&link);
 	expect_no_wc(link.cq);
 	delete_link(&link);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /*
@@ -429,9 +425,7 @@ early_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &in, SIZE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &in);
+	accept_with_region(&node, &link, &in, side, SIZE, USAGE_ALL, NULL);
 	for (uint32_t i = 0; i < 5; i++) {
 		hear(side, 's');
 		sleep_ms(50);
@@ -450,8 +444,7 @@ early_target(struct side *side)
 	expect_no_wc(link.cq);
 	check_bytes(in.ptr, SIZE, 0, "without a receive");
 	delete_link(&link);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -462,9 +455,7 @@ early_initiator(struct side *side)
 	struct link link;
 	struct ibv_wc wc;
 
-	open_initiator(&node, side);
-	region_new(&node, &out, SIZE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &out, side, SIZE, USAGE_ALL, NULL);
 	for (uint32_t i = 0; i < 5; i++) {
 		fill_pattern(out.ptr, SIZE / 2, 60 + i);
 		OK(rpma_send(link.conn, out.mr, 0, SIZE / 2, RPMA_F_COMPLETION_ON_ERROR, (void *)4));
@@ -487,8 +478,7 @@ early_initiator(struct side *side)
 	expect_event(&link, RPMA_CONN_CLOSED);
 	expect_no_wc(link.cq);
 	delete_link(&link);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 const struct test message_tests[] = {

@@ -47,8 +47,7 @@ full_queue_target(struct side *side)
 	await_end(&link);
 	check_pattern(other.ptr, SIZE, 5, "the other connection's region");
 	region_free(&other);
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -92,8 +91,7 @@ full_queue_initiator(struct side *side)
 	end_link(&second);
 	end_link(&link);
 	region_free(&data);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /* The target deregisters its region while it is being written: only that connection fails, each time. */
@@ -127,8 +125,7 @@ taken_back_target(struct side *side)
 		check_pattern(memory, SIZE, i, "memory that is no region any more");
 	}
 	check_pattern(kept.ptr, SIZE, 6, "another region");
-	region_free(&kept);
-	close_node(&node);
+	close_with_region(&node, &kept);
 }
 
 static void
@@ -171,8 +168,7 @@ taken_back_initiator(struct side *side)
 		end_broken(&link);
 		delete_link(&link);
 	}
-	region_free(&data);
-	close_node(&node);
+	close_with_region(&node, &data);
 }
 
 const struct test overrun_tests[] = {

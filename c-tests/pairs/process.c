@@ -53,8 +53,7 @@ idle_initiator(struct side *side)
 	read_part(&link, &local, 0, 0, SIZE);
 	check_pattern(local.ptr, SIZE, SEED_T, "what was read");
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* Without RPMA_PROVIDER, an address that no device serves is served by the soft provider. */
@@ -111,14 +110,11 @@ forking_initiator(struct side *side)
 				WEXITSTATUS(status) == 0, "%d", status);
 			continue;
 		}
-		open_initiator(&node, side);
-		region_new(&node, &local, SIZE, USAGE_ALL);
-		connect_link(&node, &link, NULL, NULL);
+		connect_with_region(&node, &link, &local, side, SIZE, USAGE_ALL, NULL);
 		read_part(&link, &local, 0, 0, SIZE);
 		check_pattern(local.ptr, SIZE, SEED_T, "what was read");
 		end_link(&link);
-		region_free(&local);
-		close_node(&node);
+		close_with_region(&node, &local);
 		if (i == 0)
 			exit(0);
 	}
@@ -227,8 +223,7 @@ descriptors_initiator(struct side *side)
 	check_pattern(local.ptr, SIZE, SEED_T, "what was read without a spare descriptor");
 	EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* A listener without file descriptors loses the requests of that time, but keeps working. */
@@ -259,8 +254,7 @@ starved_target(struct side *side)
 	/* the initiator's request is still waiting, or has been refused and comes again */
 	accept_link(&node, &link, NULL, &region);
 	await_end(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -272,9 +266,7 @@ starved_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &local, SIZE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &local, side, SIZE, USAGE_ALL, NULL);
 	end_link(&link);
 	hear(side, 'n');
 	req = new_req(&node, NULL);
@@ -296,8 +288,7 @@ starved_initiator(struct side *side)
 	read_part(&link, &local, 0, 0, SIZE);
 	check_pattern(local.ptr, SIZE, SEED_T, "what was read");
 	end_link(&link);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 const struct test process_tests[] = {

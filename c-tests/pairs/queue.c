@@ -440,9 +440,7 @@ batch_initiator(struct side *side)
 	int got;
 	int ret;
 
-	open_initiator(&node, side);
-	region_new(&node, &dst, 4096, RPMA_MR_USAGE_READ_DST);
-	connect_link(&node, &link, cfg, NULL);
+	connect_with_region(&node, &link, &dst, side, 4096, RPMA_MR_USAGE_READ_DST, cfg);
 	OK(rpma_conn_cfg_delete(&cfg));
 	for (uintptr_t i = 0; i < 64; i++)
 		OK(rpma_read(link.conn, dst.mr, i * 64, link.remote, i * 64, 64, RPMA_F_COMPLETION_ALWAYS,
@@ -465,8 +463,7 @@ batch_initiator(struct side *side)
 	RETURNS(RPMA_E_INVAL, rpma_cq_get_wc(link.cq, 2, wc, NULL));
 	RETURNS(RPMA_E_INVAL, rpma_cq_get_wc(link.cq, 0, wc, &got));
 	end_link(&link);
-	region_free(&dst);
-	close_node(&node);
+	close_with_region(&node, &dst);
 }
 
 /* Two threads on one connection and one queue: every completion is seen by exactly one of them. */
@@ -524,8 +521,7 @@ threads_initiator(struct side *side)
 	EXPECT(total_seen == 2 * PER_THREAD, "%u", total_seen);
 	expect_no_wc(shared_link.cq);
 	end_link(&shared_link);
-	region_free(&shared_dst);
-	close_node(&node);
+	close_with_region(&node, &shared_dst);
 }
 
 const struct test queue_tests[] = {

@@ -44,8 +44,7 @@ reasons_target(struct side *side)
 				"the range is not in the memory region");
 		delete_link(&link);
 	}
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -100,8 +99,7 @@ reasons_initiator(struct side *side)
 	connect_link(&node, &link, NULL, NULL);
 	end_link(&link);
 	SAYS("rpma_conn_delete: conn_ptr is NULL", "");
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* ---- connections that there are not ---- */

@@ -171,8 +171,7 @@ strict_initiator(struct side *side)
 	memset(local.ptr, 1, local.size);
 	for (size_t i = 0; i < CASES; i++)
 		try_case(&node, side, &local, i, true);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /* The last case ends no connection: the length of a flush is not on the wire. */
@@ -194,8 +193,7 @@ lenient(struct side *side, const char *mode)
 	memset(local.ptr, 1, local.size);
 	for (size_t i = 0; i < CASES - 1; i++)
 		try_case(&node, side, &local, i, false);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 static void

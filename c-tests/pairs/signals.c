@@ -221,9 +221,7 @@ asked_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_SEND, NULL);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		hear(side, 'm');
 		OK(rpma_send(link.conn, out.mr, 0, MESSAGE, RPMA_F_COMPLETION_ALWAYS, (void *)2));
@@ -231,8 +229,7 @@ asked_initiator(struct side *side)
 	}
 	hear(side, 'e');
 	end_link(&link);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 const struct test signals_tests[] = {

@@ -266,8 +266,7 @@ whoever_target(struct side *side)
 	await_end(&first);
 	await_end(&second);
 	OK(rpma_mr_dereg(&part.mr));
-	region_free(&whole);
-	close_node(&node);
+	close_with_region(&node, &whole);
 }
 
 static void
@@ -306,8 +305,7 @@ whoever_initiator(struct side *side)
 	OK(rpma_mr_remote_delete(&part));
 	end_link(&first);
 	end_link(&second);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 /*
@@ -342,8 +340,7 @@ first_target(struct side *side)
 	}
 	await_end(&to_plain);
 	region_free(&plain);
-	region_free(&durable);
-	close_node(&node);
+	close_with_region(&node, &durable);
 }
 
 static void

@@ -103,8 +103,7 @@ crowded_target(struct side *side)
 		for (int k = 0; k < 64; k++)
 			close(own[k]);
 	}
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -132,8 +131,7 @@ crowding_initiator(struct side *side)
 	}
 	for (int i = 0; i < STRANGERS; i++)
 		close(fds[i]);
-	region_free(&local);
-	close_node(&node);
+	close_with_region(&node, &local);
 }
 
 #define GONE 40

@@ -199,8 +199,7 @@ target_of(struct side *side, unsigned connections)
 		accept_link(&node, &link, NULL, &region);
 		await_end(&link);
 	}
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -263,8 +262,7 @@ places_initiator(struct side *side)
 	end_link(&link);
 
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 static void
@@ -286,8 +284,7 @@ unpolled(struct side *side, const char *mode, unsigned count)
 		end_link(&link);
 	}
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 static void
@@ -313,13 +310,10 @@ overrun_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, SIZE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, SIZE, USAGE_ALL, NULL);
 	expect_broken(&link);
 	delete_link(&link);
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void
@@ -333,9 +327,7 @@ overrun_initiator(struct side *side)
 	struct ibv_wc wc;
 
 	be("adapter");
-	open_initiator(&node, side);
-	region_new(&node, &src, SIZE, USAGE_ALL);
-	connect_link(&node, &link, cfg, NULL);
+	connect_with_region(&node, &link, &src, side, SIZE, USAGE_ALL, cfg);
 	/* as many as the queue has entries */
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < CQ_SIZE; i++)
@@ -359,8 +351,7 @@ overrun_initiator(struct side *side)
 	expect_no_wc(link.cq);
 	delete_link(&link);
 	OK(rpma_conn_cfg_delete(&cfg));
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 /* ---- messages without receives ---- */
@@ -441,8 +432,7 @@ late_target(struct side *side, const char *mode, bool shared, uint64_t least_ms,
 	expect_event(&link, RPMA_CONN_CLOSED);
 	delete_link(&link);
 	OK(rpma_srq_delete(&srq));
-	region_free(&in);
-	close_node(&node);
+	close_with_region(&node, &in);
 }
 
 static void
@@ -470,9 +460,7 @@ late_initiator(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_initiator(&node, side);
-	region_new(&node, &out, MESSAGE, RPMA_MR_USAGE_SEND);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &out, side, MESSAGE, RPMA_MR_USAGE_SEND, NULL);
 	for (unsigned i = 0; i < 4; i++) {
 		hear(side, 'g');
 		fill_pattern(out.ptr, MESSAGE, i);
@@ -484,8 +472,7 @@ late_initiator(struct side *side)
 	}
 	expect_broken(&link);
 	delete_link(&link);
-	region_free(&out);
-	close_node(&node);
+	close_with_region(&node, &out);
 }
 
 /* ---- memory of requests in flight ---- */
@@ -504,9 +491,7 @@ changed_initiator(struct side *side)
 	struct link link;
 
 	be("adapter");
-	open_initiator(&node, side);
-	region_new(&node, &src, SIZE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &src, side, SIZE, USAGE_ALL, NULL);
 	/* after the completion of a later request, and where nothing is sent from */
 	for (unsigned i = 0; i < 3; i++) {
 		OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
@@ -527,8 +512,7 @@ changed_initiator(struct side *side)
 	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 	src.ptr[7]++;
 	end_link(&link);
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 	expect_reports(1, "", "");
 }
 
@@ -540,9 +524,7 @@ withdrawn_initiator(struct side *side)
 	struct link link;
 
 	be("warn");
-	open_initiator(&node, side);
-	region_new(&node, &src, SIZE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &src, side, SIZE, USAGE_ALL, NULL);
 	region_new(&node, &other, SIZE, USAGE_ALL);
 	OK(write_word(&link, &other, RPMA_F_COMPLETION_ON_ERROR));
 	write_part(&link, 0, &src, 0, 8);
@@ -554,8 +536,7 @@ withdrawn_initiator(struct side *side)
 	expect_reports(1, "this may fail on an adapter: queue pair", "call ibv_dereg_mr (rpma_mr_dereg) after");
 	write_part(&link, 0, &src, 0, 8);
 	end_link(&link);
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 	expect_reports(1, "", "");
 }
 
@@ -587,8 +568,7 @@ hasty_initiator(struct side *side)
 	expect_reports(1, "unsignalled work request 0x77", "");
 	expect_event(&link, RPMA_CONN_CLOSED);
 	delete_link(&link);
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 /* ---- waiting in vain ---- */
@@ -613,9 +593,7 @@ vain_initiator(struct side *side)
 	pthread_t thread;
 
 	be("warn");
-	open_initiator(&node, side);
-	region_new(&node, &src, SIZE, USAGE_ALL);
-	connect_link(&node, &link, NULL, NULL);
+	connect_with_region(&node, &link, &src, side, SIZE, USAGE_ALL, NULL);
 	OK(write_word(&link, &src, RPMA_F_COMPLETION_ON_ERROR));
 	EXPECT(pthread_create(&thread, NULL, wait_for_one, &link) == 0);
 	for (unsigned i = 0; i < 3000 && reports == 0; i++)
@@ -625,8 +603,7 @@ vain_initiator(struct side *side)
 	EXPECT(pthread_join(thread, NULL) == 0);
 	expect_wc(link.cq, 0, IBV_WC_RDMA_WRITE);
 	end_link(&link);
-	region_free(&src);
-	close_node(&node);
+	close_with_region(&node, &src);
 }
 
 const struct test strict_tests[] = {

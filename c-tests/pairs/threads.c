@@ -176,14 +176,11 @@ one_connection_target(struct side *side)
 	struct node node;
 	struct link link;
 
-	open_target(&node, side);
-	region_new(&node, &region, THREADS * SIZE, USAGE_ALL);
-	accept_link(&node, &link, NULL, &region);
+	accept_with_region(&node, &link, &region, side, THREADS * SIZE, USAGE_ALL, NULL);
 	await_end(&link);
 	for (unsigned i = 0; i < THREADS; i++)
 		check_pattern(region.ptr + i * SIZE, SIZE, i, "what a thread has written");
-	region_free(&region);
-	close_node(&node);
+	close_with_region(&node, &region);
 }
 
 static void

@@ -101,8 +101,7 @@ streaming_initiator(struct side *side)
 		expect_broken(&link);
 		delete_link(&link);
 	}
-	region_free(&source);
-	close_node(&node);
+	close_with_region(&node, &source);
 }
 
 const struct test words_tests[] = {

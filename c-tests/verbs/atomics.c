@@ -50,8 +50,7 @@ both_t(struct side *side)
 	mr = offer(&end, side, words, SIZE, RIGHTS);
 	hear(side, 'd');
 	EXPECT(words[0] == 77 && words[1] == 0, "%llu", (unsigned long long)words[0]);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -70,8 +69,7 @@ both_i(struct side *side)
 	DONE(ibv_query_device(end.id->verbs, &attr));
 	EXPECT(attr.atomic_cap != IBV_ATOMIC_NONE && attr.max_qp_init_rd_atom > 0, "the device has no atomic operations");
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(was(&end, add, mr, words + 5, 5, 0, &place) == 100, "%llu", (unsigned long long)words[5]);
 	EXPECT(was(&end, add, mr, words, (uint64_t)-3, 0, &place) == 105, "%llu", (unsigned long long)words[0]);
 	EXPECT(was(&end, swap, mr, words, 102, 70, &place) == 102, "%llu", (unsigned long long)words[0]);
@@ -87,8 +85,7 @@ both_i(struct side *side)
 	wr.num_sge = 1;
 	EXPECT(ibv_post_send(end.id->qp, &wr, &bad) == EINVAL && bad == &wr, "an entry of 4 bytes");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 #define ROUNDS 400
@@ -201,8 +198,7 @@ refusing(struct side *side, int access, bool unmapped)
 	hear(side, 'd');
 	DONE(mprotect(words, SIZE, PROT_READ | PROT_WRITE));
 	EXPECT(words[0] == 5 && words[1] == 5, "a word has changed");
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -217,15 +213,13 @@ refused(struct side *side, unsigned at, enum ibv_wc_status expected)
 	connect_end(&end, side);
 	learn(side, &place, sizeof(place));
 	hear(side, 'r');
-	mr = ibv_reg_mr(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	wc = change(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, words, 1, 0, place.addr + at, place.rkey);
 	EXPECT(wc.status == expected, "%s", ibv_wc_status_str(wc.status));
 	wc = change(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, words, 1, 0, place.addr, place.rkey);
 	EXPECT(wc.status == IBV_WC_WR_FLUSH_ERR && words[0] == 0, "%s", ibv_wc_status_str(wc.status));
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -277,8 +271,7 @@ window_t(struct side *side)
 
 	accept_end(&end, side);
 	words[8] = 40;
-	mr = ibv_reg_mr(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	MADE(mr);
+	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	mw = ibv_alloc_mw(end.pd, IBV_MW_TYPE_1);
 	MADE(mw);
 	bind.bind_info = (struct ibv_mw_bind_info){mr, (uintptr_t)(words + 8), 16, IBV_ACCESS_REMOTE_ATOMIC};
@@ -290,8 +283,7 @@ window_t(struct side *side)
 	hear(side, 'd');
 	EXPECT(words[8] == 42, "%llu", (unsigned long long)words[8]);
 	DONE(ibv_dealloc_mw(mw));
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -304,14 +296,12 @@ window_i(struct side *side)
 
 	connect_end(&end, side);
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(was(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, mr, words, 1, 0, &place) == 40, "");
 	EXPECT(was(&end, IBV_WR_ATOMIC_CMP_AND_SWP, mr, words, 41, 42, &place) == 41, "");
 	EXPECT(transfer(&end, IBV_WR_RDMA_READ, mr, words, 8, place.addr, place.rkey) == IBV_WC_REM_ACCESS_ERR, "a read");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /* The same two operations, built call by call. */
@@ -327,8 +317,7 @@ extended_t(struct side *side)
 	mr = offer(&end, side, words, SIZE, RIGHTS);
 	hear(side, 'd');
 	EXPECT(words[0] == 3, "%llu", (unsigned long long)words[0]);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -366,8 +355,7 @@ extended_i(struct side *side)
 	hear(side, 'A');
 	say(side, 'C');
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(pd, words, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	qp = ibv_qp_to_qp_ex(id->qp);
 	MADE(qp);
 

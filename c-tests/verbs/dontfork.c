@@ -80,8 +80,7 @@ kept_i(struct side *side)
 	DONE(ibv_fork_init());
 	marks = ibv_is_fork_initialized() == IBV_FORK_ENABLED;
 	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, FULL);
 	EXPECT(child_has(memory) == !marks);
 	/* until the last region has gone */
 	second = ibv_reg_mr_iova(end.pd, memory, SIZE, 0, FULL);
@@ -111,8 +110,7 @@ results_i(struct side *side)
 	DONE(ibv_fork_init());
 	marks = ibv_is_fork_initialized() == IBV_FORK_ENABLED;
 	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, old, SIZE, FULL);
-	MADE(mr);
+	mr = REG_MR(end.pd, old, SIZE, FULL);
 
 	/* the new memory cannot be kept: the region is as before */
 	refused = MADV_DONTFORK;

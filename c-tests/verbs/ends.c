@@ -191,6 +191,37 @@ next_recv(struct end *end)
 	return next(end->id->qp->recv_cq);
 }
 
+struct ibv_mr *
+connect_with_memory(struct end *end, struct side *side, void *memory, size_t length)
+{
+	connect_end(end, side);
+	return REG_MR(end->pd, memory, length, IBV_ACCESS_LOCAL_WRITE);
+}
+
+struct ibv_mr *
+accept_with_memory(struct end *end, struct side *side, void *memory, size_t length, int access)
+{
+	accept_end(end, side);
+	return offer(end, side, memory, length, access);
+}
+
+void
+close_with_memory(struct end *end, struct ibv_mr *mr)
+{
+	DONE(ibv_dereg_mr(mr));
+	close_end(end);
+}
+
+void
+offer_until_done(struct side *side, size_t length, int access)
+{
+	struct end end;
+	struct ibv_mr *mr = accept_with_memory(&end, side, pages(length), length, access);
+
+	hear(side, 'd');
+	close_with_memory(&end, mr);
+}
+
 enum ibv_wc_status
 transfer(struct end *end, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *local, uint32_t length, uint64_t remote_addr,
 	uint32_t rkey)

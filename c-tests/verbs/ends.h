@@ -18,6 +18,21 @@
 #define DONE(call) EXPECT((call) == 0, "%s", strerror(errno))
 #define MADE(pointer) EXPECT((pointer) != NULL, "%s", strerror(errno))
 
+/* The region that ibv_reg_mr() registers. */
+#define REG_MR(...)                                                                                \
+	__extension__({                                                                            \
+		struct ibv_mr *made_ = ibv_reg_mr(__VA_ARGS__);                                    \
+		MADE(made_);                                                                       \
+		made_;                                                                             \
+	})
+
+/* A transfer() that completes so. */
+#define EXPECT_TRANSFER(expected, ...)                                                             \
+	do {                                                                                       \
+		enum ibv_wc_status status_ = transfer(__VA_ARGS__);                                \
+		EXPECT(status_ == (expected), "%s", ibv_wc_status_str(status_));                   \
+	} while (0)
+
 /* One side of a connection with a queue pair whose completion queues rdma_cm has made. */
 struct end {
 	struct rdma_cm_id *listener; /* of the target */
@@ -68,6 +83,17 @@ void learn(struct side *side, void *what, size_t size);
 
 /* Registers memory and tells the other side where it is. */
 struct ibv_mr *offer(struct end *end, struct side *side, void *memory, size_t length, int access);
+
+/*
+ * The initiator's end with a region for its own use, and the target's end with one that it offers; they go
+ * together.
+ */
+struct ibv_mr *connect_with_memory(struct end *end, struct side *side, void *memory, size_t length);
+struct ibv_mr *accept_with_memory(struct end *end, struct side *side, void *memory, size_t length, int access);
+void close_with_memory(struct end *end, struct ibv_mr *mr);
+
+/* A target that offers memory, and does nothing else, until the initiator says 'd'. */
+void offer_until_done(struct side *side, size_t length, int access);
 
 /* Posts a signalled one-sided request with one entry, and waits for its completion. */
 enum ibv_wc_status transfer(struct end *end, enum ibv_wr_opcode opcode, struct ibv_mr *mr, void *local, uint32_t length,

@@ -34,13 +34,10 @@ struct traffic {
 static void
 once_around(struct traffic *traffic, unsigned seed)
 {
-	enum ibv_wc_status status;
 
 	fill_pattern(traffic->out, SIZE, seed);
-	status = transfer(&traffic->end, IBV_WR_RDMA_WRITE, traffic->from, traffic->out, SIZE, traffic->place.addr, traffic->place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-	status = transfer(&traffic->end, IBV_WR_RDMA_READ, traffic->to, traffic->in, SIZE, traffic->place.addr, traffic->place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &traffic->end, IBV_WR_RDMA_WRITE, traffic->from, traffic->out, SIZE, traffic->place.addr, traffic->place.rkey);
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &traffic->end, IBV_WR_RDMA_READ, traffic->to, traffic->in, SIZE, traffic->place.addr, traffic->place.rkey);
 	check_pattern(traffic->in, SIZE, seed, "what came back");
 }
 
@@ -64,10 +61,8 @@ start(struct traffic *traffic, struct side *side)
 	learn(side, &traffic->place, sizeof(traffic->place));
 	traffic->out = pages(SIZE);
 	traffic->in = pages(SIZE);
-	traffic->from = ibv_reg_mr(traffic->end.pd, traffic->out, SIZE, 0);
-	MADE(traffic->from);
-	traffic->to = ibv_reg_mr(traffic->end.pd, traffic->in, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(traffic->to);
+	traffic->from = REG_MR(traffic->end.pd, traffic->out, SIZE, 0);
+	traffic->to = REG_MR(traffic->end.pd, traffic->in, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(pthread_create(&traffic->thread, NULL, pump, traffic) == 0, "");
 }
 
@@ -160,8 +155,7 @@ forking_t(struct side *side, bool init)
 
 	if (init)
 		DONE(ibv_fork_init());
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
+	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	fork_children();
 	child = sleeping_child();
 	say(side, 'f');
@@ -173,8 +167,7 @@ forking_t(struct side *side, bool init)
 	/* what the peer wrote last is here, not in the child's copy */
 	check_pattern(memory, SIZE, LAST, "the target's memory");
 	end_child(child);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -214,15 +207,7 @@ static void init_i(struct side *side) { forking_i(side, true); }
 static void
 stays_t(struct side *side)
 {
-	struct end end;
-	char *memory = pages(SIZE);
-	struct ibv_mr *mr;
-
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	offer_until_done(side, SIZE, FULL);
 }
 
 static void
@@ -273,8 +258,7 @@ connecting_t(struct side *side)
 	int status;
 	pid_t pid;
 
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
+	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	hear(side, 'c');
 	/* the port is the listener's of this process, which the child must not use */
 	DONE(rdma_destroy_id(end.listener));
@@ -288,8 +272,7 @@ connecting_t(struct side *side)
 	EXPECT(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child ended with status 0x%x", status);
 	say(side, 'e');
 	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void

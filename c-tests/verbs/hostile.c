@@ -33,8 +33,7 @@ untouched_t(struct side *side)
 	mr = offer(&end, side, memory, SIZE, FULL);
 	hear(side, 'd');
 	check_bytes(memory, SIZE, 't', "the target's memory");
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -77,8 +76,7 @@ open_lists(struct lists *lists, struct side *side)
 	lists->cap = attr.cap;
 	learn(side, &lists->place, sizeof(lists->place));
 	lists->memory = pages(SIZE);
-	lists->mr = ibv_reg_mr(lists->end.pd, lists->memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(lists->mr);
+	lists->mr = REG_MR(lists->end.pd, lists->memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	lists->one = (struct ibv_sge){(uintptr_t)lists->memory, 8, lists->mr->lkey};
 	reset(lists);
 }
@@ -213,8 +211,7 @@ local_i(struct side *side, enum local what)
 	memset(memory, 'i', SIZE);
 	other = ibv_alloc_pd(end.id->verbs);
 	MADE(other);
-	mr = ibv_reg_mr(what == OTHER_PD ? other : end.pd, memory, SIZE / 2, what == NOT_WRITABLE ? 0 : IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(what == OTHER_PD ? other : end.pd, memory, SIZE / 2, what == NOT_WRITABLE ? 0 : IBV_ACCESS_LOCAL_WRITE);
 	sge.lkey = mr->lkey;
 	if (what == GONE)
 		DONE(ibv_dereg_mr(mr));
@@ -263,8 +260,7 @@ remote_t(struct side *side, enum local what)
 	accept_end(&end, side);
 	other = ibv_alloc_pd(end.id->verbs);
 	MADE(other);
-	mr = ibv_reg_mr(what == OTHER_PD ? other : end.pd, memory, SIZE / 2, FULL);
-	MADE(mr);
+	mr = REG_MR(what == OTHER_PD ? other : end.pd, memory, SIZE / 2, FULL);
 	place.rkey = mr->rkey;
 	if (what == GONE)
 		DONE(ibv_dereg_mr(mr));
@@ -291,19 +287,14 @@ remote_i(struct side *side)
 	char *memory = pages(SIZE);
 	struct place place;
 	struct ibv_mr *mr;
-	enum ibv_wc_status status;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = connect_with_memory(&end, side, memory, SIZE);
 	learn(side, &place, sizeof(place));
 	memset(memory, 'i', SIZE);
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, place.length, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, place.length, place.addr, place.rkey);
 	check_bytes(memory, SIZE, 'i', "the initiator's memory");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void remote_gone_t(struct side *side) { remote_t(side, GONE); }
@@ -325,8 +316,7 @@ receive_t(struct side *side, bool is_short)
 	struct ibv_wc wc;
 
 	accept_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	sge.lkey = mr->lkey;
 	if (!is_short)
 		DONE(ibv_dereg_mr(mr));
@@ -472,8 +462,7 @@ order_i(struct side *side)
 	MADE(cq);
 	srq = ibv_create_srq(pd, &init);
 	MADE(srq);
-	mr = ibv_reg_mr(pd, memory, SIZE, FULL);
-	MADE(mr);
+	mr = REG_MR(pd, memory, SIZE, FULL);
 	attr.send_cq = attr.recv_cq = cq;
 	attr.srq = srq;
 	qp = ibv_create_qp(pd, &attr);
@@ -582,8 +571,7 @@ foreign_i(struct side *side)
 
 	MADE(pd);
 	MADE(cq);
-	mr = ibv_reg_mr(pd, memory, SIZE, FULL);
-	MADE(mr);
+	mr = REG_MR(pd, memory, SIZE, FULL);
 	EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, foreign_pd, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL, "%s",
 		strerror(errno));
 	EXPECT(ibv_create_cq(device, 8, NULL, foreign_channel, 0) == NULL && errno == EINVAL, "%s", strerror(errno));
@@ -685,15 +673,7 @@ null_i(struct side *side)
 static void
 destroyed_t(struct side *side)
 {
-	struct end end;
-	char *memory = pages(SIZE);
-	struct ibv_mr *mr;
-
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	offer_until_done(side, SIZE, FULL);
 }
 
 static void
@@ -719,8 +699,7 @@ destroyed_i(struct side *side)
 	attr.send_cq = attr.recv_cq = cq;
 	connect_end_with(&end, side, pd, &attr);
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	sge.lkey = mr->lkey;
 	wr.wr.rdma.remote_addr = place.addr;
 	wr.wr.rdma.rkey = place.rkey;

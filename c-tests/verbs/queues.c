@@ -114,14 +114,12 @@ fatal_i(struct side *side)
 	connect_end(&end, side);
 	fd.fd = end.id->verbs->async_fd;
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	EXPECT(poll(&fd, 1, 0) == 0, "an event of a connection that works");
-	EXPECT(transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, 0x12345) == IBV_WC_REM_ACCESS_ERR, "");
+	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, 0x12345);
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -134,15 +132,7 @@ fatal_i(struct side *side)
 static void
 overrun_t(struct side *side)
 {
-	struct end end;
-	char *memory = pages(SIZE);
-	struct ibv_mr *mr;
-
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
-	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	offer_until_done(side, SIZE, FULL);
 }
 
 /*
@@ -167,8 +157,7 @@ overrun(struct side *side, bool ignored, struct end *end, struct ibv_cq **cq)
 	attr.send_cq = attr.recv_cq = *cq;
 	connect_end_with(end, side, NULL, &attr);
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(end->pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end->pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	for (unsigned i = 0; i < WRITES; i++) {
 		struct ibv_sge sge = {(uintptr_t)memory, 8, mr->lkey};
 		struct ibv_send_wr *bad, wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
@@ -285,14 +274,11 @@ unreceived_i(struct side *side)
 	char *memory = pages(SIZE);
 	struct ibv_mr *mr;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
-	EXPECT(transfer(&end, IBV_WR_SEND, mr, memory, 8, 0, 0) == IBV_WC_SUCCESS, "");
+	mr = connect_with_memory(&end, side, memory, SIZE);
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_SEND, mr, memory, 8, 0, 0);
 	say(side, 's');
 	expect_event(end.id->verbs, IBV_EVENT_QP_FATAL, end.id->qp);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -343,13 +329,11 @@ extended_t(struct side *side)
 	char *memory = pages(SIZE);
 	struct ibv_mr *mr;
 
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
+	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	hear(side, 'd');
 	EXPECT(memcmp(memory, "inline data", 11) == 0, "%.11s", memory);
 	EXPECT(memcmp(memory + 64, "from memory", 11) == 0, "%.11s", memory + 64);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -383,8 +367,7 @@ extended_i(struct side *side)
 	hear(side, 'A');
 	say(side, 'C');
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	strcpy(memory, "from memory");
 	qp = ibv_qp_to_qp_ex(id->qp);
 	MADE(qp);

@@ -44,11 +44,9 @@ object_i(struct side *side)
 	struct ibv_mr *first, *second;
 
 	connect_end(&end, side);
-	first = ibv_reg_mr(end.pd, memory, SIZE, FULL);
-	MADE(first);
+	first = REG_MR(end.pd, memory, SIZE, FULL);
 	EXPECT(first->context == end.id->verbs && first->pd == end.pd && first->addr == memory && first->length == SIZE, "");
-	second = ibv_reg_mr(end.pd, memory + 100, SIZE - 100, 0);
-	MADE(second);
+	second = REG_MR(end.pd, memory + 100, SIZE - 100, 0);
 	EXPECT(first->rkey != second->rkey && first->lkey != second->lkey, "");
 	DONE(ibv_dereg_mr(first));
 	DONE(ibv_dereg_mr(second));
@@ -81,8 +79,7 @@ right_t(struct side *side, const struct right *right)
 	mr = offer(&end, side, memory, SIZE, right->access);
 	hear(side, 'd');
 	check_bytes(memory, SIZE, right->permitted == IBV_WR_RDMA_WRITE ? 'i' : 't', "the target's memory");
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -96,11 +93,9 @@ right_i(struct side *side, const struct right *right)
 
 	connect_end(&end, side);
 	memset(memory, 'i', SIZE);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	learn(side, &place, sizeof(place));
-	status = transfer(&end, right->permitted, mr, memory, SIZE, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, right->permitted, mr, memory, SIZE, place.addr, place.rkey);
 	if (right->permitted == IBV_WR_RDMA_READ)
 		check_bytes(memory, SIZE, 't', "what was read");
 	memset(memory, 'x', SIZE);
@@ -113,8 +108,7 @@ right_i(struct side *side, const struct right *right)
 	EXPECT(status != IBV_WC_SUCCESS, "");
 	check_bytes(memory, SIZE, 'x', "the initiator's memory");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void write_right_t(struct side *side) { right_t(side, &WRITE); }
@@ -152,8 +146,7 @@ shifted_t(struct side *side, enum shift shift)
 	check_bytes(memory + SIZE, 64, 0, "what is before the target");
 	check_bytes(memory + SIZE + 64, 64, 'i', "the target");
 	check_bytes(memory + SIZE + 128, SIZE - 128, 0, "what is behind the target");
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -163,7 +156,6 @@ shifted_i(struct side *side)
 	char *memory = pages(SIZE);
 	struct place place;
 	struct ibv_mr *mr;
-	enum ibv_wc_status status;
 
 	connect_end(&end, side);
 	memset(memory + 10, 'i', 64);
@@ -171,14 +163,11 @@ shifted_i(struct side *side)
 	mr = ibv_reg_mr_iova(end.pd, memory, SIZE, 0x7770000000, IBV_ACCESS_LOCAL_WRITE);
 	MADE(mr);
 	learn(side, &place, sizeof(place));
-	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, (void *)(uintptr_t)(0x7770000000 + 10), 64, place.addr + 64, place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, (void *)(uintptr_t)(0x7770000000 + 100), 64, place.addr + 64, place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, (void *)(uintptr_t)(0x7770000000 + 10), 64, place.addr + 64, place.rkey);
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, (void *)(uintptr_t)(0x7770000000 + 100), 64, place.addr + 64, place.rkey);
 	check_bytes(memory + 100, 64, 'i', "what was read");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void zero_based_t(struct side *side) { shifted_t(side, ZERO_BASED); }
@@ -197,8 +186,7 @@ implicit_t(struct side *side)
 
 	accept_end(&end, side);
 	EXPECT(ibv_reg_mr(end.pd, NULL, SIZE_MAX, FULL) == NULL && errno == EINVAL, "%s", strerror(errno));
-	mr = ibv_reg_mr(end.pd, NULL, SIZE_MAX, FULL | IBV_ACCESS_ON_DEMAND);
-	MADE(mr);
+	mr = REG_MR(end.pd, NULL, SIZE_MAX, FULL | IBV_ACCESS_ON_DEMAND);
 	memory = pages(SIZE); /* mapped after the registration */
 	place.addr = (uintptr_t)memory;
 	place.rkey = mr->rkey;
@@ -208,8 +196,7 @@ implicit_t(struct side *side)
 	DONE(munmap(memory, SIZE));
 	say(side, 'u');
 	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -223,21 +210,17 @@ implicit_i(struct side *side)
 
 	connect_end(&end, side);
 	memset(memory, 'i', SIZE);
-	mr = ibv_reg_mr(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
-	MADE(mr);
+	mr = REG_MR(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
 	learn(side, &place, sizeof(place));
-	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, place.addr, place.rkey);
 	/* a read behind the write: it has been placed */
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, place.addr, place.rkey);
 	say(side, 'w');
 	hear(side, 'u');
 	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
 	EXPECT(status != IBV_WC_SUCCESS, "memory that is not mapped was read");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /* It has the rights that it was registered with, like any other. */
@@ -251,15 +234,13 @@ implicit_right_t(struct side *side)
 
 	accept_end(&end, side);
 	memset(memory, 't', SIZE);
-	mr = ibv_reg_mr(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
-	MADE(mr);
+	mr = REG_MR(end.pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
 	place.addr = (uintptr_t)memory;
 	place.rkey = mr->rkey;
 	tell(side, &place, sizeof(place));
 	hear(side, 'd');
 	check_bytes(memory, SIZE, 't', "the target's memory");
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -277,8 +258,7 @@ on_demand_t(struct side *side)
 	EXPECT(memory != MAP_FAILED, "%s", strerror(errno));
 	accept_end(&end, side);
 	EXPECT(ibv_reg_mr(end.pd, memory, SIZE, FULL) == NULL && errno == EFAULT, "%s", strerror(errno));
-	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL | IBV_ACCESS_ON_DEMAND);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, FULL | IBV_ACCESS_ON_DEMAND);
 	place.addr = (uintptr_t)memory;
 	place.rkey = mr->rkey;
 	DONE(mprotect(memory, SIZE, PROT_READ | PROT_WRITE));
@@ -288,8 +268,7 @@ on_demand_t(struct side *side)
 	DONE(mprotect(memory, SIZE, PROT_NONE));
 	say(side, 'u');
 	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 const struct test regions[] = {

@@ -34,8 +34,7 @@ translation_t(struct side *side)
 	hear(side, 'd');
 	check_bytes(old, SIZE, 'o', "the old memory");
 	check_bytes(new, 2 * SIZE, 'n', "the new memory");
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -45,29 +44,20 @@ translation_i(struct side *side)
 	char *memory = pages(2 * SIZE);
 	struct place old, new;
 	struct ibv_mr *mr;
-	enum ibv_wc_status status;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, 2 * SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = connect_with_memory(&end, side, memory, 2 * SIZE);
 	learn(side, &old, sizeof(old));
 	memset(memory, 'o', 2 * SIZE);
-	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, old.addr, old.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, old.addr, old.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, SIZE, old.addr, old.rkey);
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, old.addr, old.rkey);
 	say(side, 'o');
 	learn(side, &new, sizeof(new));
 	memset(memory, 'n', 2 * SIZE);
-	status = transfer(&end, IBV_WR_RDMA_WRITE, mr, memory, 2 * SIZE, new.addr, new.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
-	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_WRITE, mr, memory, 2 * SIZE, new.addr, new.rkey);
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, 1, new.addr, new.rkey);
+	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -105,21 +95,15 @@ narrowed_i(struct side *side)
 	char *memory = pages(SIZE);
 	struct place place;
 	struct ibv_mr *mr;
-	enum ibv_wc_status status;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = connect_with_memory(&end, side, memory, SIZE);
 	learn(side, &place, sizeof(place));
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
 	say(side, 'r');
 	hear(side, 'n');
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void access_t(struct side *side) { narrowed_t(side, ACCESS); }
@@ -146,8 +130,7 @@ input_i(struct side *side)
 	struct ibv_mr *mr, before;
 
 	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, FULL);
 	before = *mr;
 	REFUSED(1 << 10, end.pd, memory, SIZE, FULL);
 	REFUSED(TRANSLATION, NULL, memory, 0, 0);
@@ -168,8 +151,7 @@ device_input_i(struct side *side)
 	struct ibv_mr *mr, before;
 
 	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, FULL);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, FULL);
 	before = *mr;
 	REFUSED(0, end.pd, memory, SIZE, 0);
 	REFUSED(0, end.pd, memory, SIZE, FULL);
@@ -231,12 +213,9 @@ combined_i(struct side *side, int flags)
 	struct ibv_mr *mr;
 	enum ibv_wc_status status;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = connect_with_memory(&end, side, memory, SIZE);
 	learn(side, &old, sizeof(old));
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
-	EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, old.addr, old.rkey);
 	check_bytes(memory, SIZE, 'o', "what was read");
 	say(side, 'r');
 	learn(side, &new, sizeof(new));
@@ -254,8 +233,7 @@ combined_i(struct side *side, int flags)
 		EXPECT(status != IBV_WC_SUCCESS, "a region that may only be read was written");
 	}
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void translation_access_t(struct side *side) { combined_t(side, TRANSLATION | ACCESS); }
@@ -280,8 +258,7 @@ under_way_t(struct side *side)
 	unsigned changes = 0;
 
 	fill_pattern(memory, 2 * LONG, 3);
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, 2 * LONG, FULL);
+	mr = accept_with_memory(&end, side, memory, 2 * LONG, FULL);
 	for (; poll(&over, 1, 0) == 0; changes++) {
 		bool narrow = changes % 2 == 0;
 
@@ -292,8 +269,7 @@ under_way_t(struct side *side)
 	}
 	hear(side, 'd');
 	EXPECT(changes >= CHANGES, "only %u changes", changes);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -305,9 +281,7 @@ under_way_i(struct side *side)
 	struct place place;
 	struct ibv_mr *mr;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, LONG, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = connect_with_memory(&end, side, memory, LONG);
 	learn(side, &place, sizeof(place));
 	/* until both sides have done enough */
 	for (unsigned i = 0; i < READS || poll(&changed, 1, 0) == 0; i++) {
@@ -318,8 +292,7 @@ under_way_i(struct side *side)
 	check_pattern(memory, LONG, 3, "what was read");
 	hear(side, 'c');
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -333,8 +306,7 @@ failed_t(struct side *side)
 	char *memory = pages(SIZE), *gone = pages(SIZE);
 	struct ibv_mr *mr;
 
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
+	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	hear(side, 'r');
 	/* not before: whatever is mapped in between could get this address */
 	DONE(munmap(gone, SIZE));
@@ -343,8 +315,7 @@ failed_t(struct side *side)
 	EXPECT(ibv_rereg_mr(mr, TRANSLATION, NULL, memory, SIZE, 0) == IBV_REREG_MR_ERR_CMD, "the region works again");
 	say(side, 'f');
 	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -354,19 +325,14 @@ failed_i(struct side *side)
 	char *memory = pages(SIZE);
 	struct place place;
 	struct ibv_mr *mr;
-	enum ibv_wc_status status;
 
-	connect_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = connect_with_memory(&end, side, memory, SIZE);
 	learn(side, &place, sizeof(place));
 	say(side, 'r');
 	hear(side, 'f');
-	status = transfer(&end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
-	EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+	EXPECT_TRANSFER(IBV_WC_REM_ACCESS_ERR, &end, IBV_WR_RDMA_READ, mr, memory, SIZE, place.addr, place.rkey);
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 const struct test reregistered[] = {

@@ -19,8 +19,7 @@ patterned_t(struct side *side)
 	fill_pattern(memory, SIZE, 1);
 	mr = offer(&end, side, memory, SIZE, FULL);
 	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 /*
@@ -139,13 +138,11 @@ gathered_t(struct side *side)
 	char *memory = pages(SIZE);
 	struct ibv_mr *mr;
 
-	accept_end(&end, side);
-	mr = offer(&end, side, memory, SIZE, FULL);
+	mr = accept_with_memory(&end, side, memory, SIZE, FULL);
 	hear(side, 'd');
 	EXPECT(memcmp(memory, "one,two,three", 13) == 0, "%.13s", memory);
 	EXPECT(memcmp(memory + 100, "in,line", 7) == 0, "%.7s", memory + 100);
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -164,10 +161,8 @@ gathered_i(struct side *side)
 	strcpy(memory, "three");
 	strcpy(memory + 50, "two,");
 	strcpy(memory + 100, "one,");
-	mr = ibv_reg_mr(end.pd, memory, SIZE, 0);
-	MADE(mr);
-	sink = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(sink);
+	mr = REG_MR(end.pd, memory, SIZE, 0);
+	sink = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	entries[0] = (struct ibv_sge){(uintptr_t)memory + 100, 4, mr->lkey};
 	entries[1] = (struct ibv_sge){(uintptr_t)memory + 50, 4, mr->lkey};
 	entries[2] = (struct ibv_sge){(uintptr_t)memory, 0, mr->lkey};
@@ -186,7 +181,7 @@ gathered_i(struct side *side)
 	memset(line, 'x', sizeof(line));
 	EXPECT(next_send(&end).status == IBV_WC_SUCCESS, "");
 	/* behind both writes */
-	EXPECT(transfer(&end, IBV_WR_RDMA_READ, sink, memory, 1, place.addr, place.rkey) == IBV_WC_SUCCESS, "");
+	EXPECT_TRANSFER(IBV_WC_SUCCESS, &end, IBV_WR_RDMA_READ, sink, memory, 1, place.addr, place.rkey);
 	say(side, 'd');
 	DONE(ibv_dereg_mr(mr));
 	DONE(ibv_dereg_mr(sink));
@@ -205,8 +200,7 @@ scattered_t(struct side *side)
 	struct ibv_wc wc;
 
 	accept_end(&end, side);
-	mr = ibv_reg_mr(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(end.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	entries[0] = (struct ibv_sge){(uintptr_t)memory + 200, 3, mr->lkey};
 	entries[1] = (struct ibv_sge){(uintptr_t)memory + 100, 1, mr->lkey};
 	entries[2] = (struct ibv_sge){(uintptr_t)memory, 100, mr->lkey};
@@ -216,8 +210,7 @@ scattered_t(struct side *side)
 	EXPECT(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.byte_len == 9, "%s", ibv_wc_status_str(wc.status));
 	EXPECT(memcmp(memory + 200, "sca", 3) == 0 && memory[100] == 't' && memcmp(memory, "tered", 5) == 0, "");
 	say(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 }
 
 static void
@@ -289,8 +282,7 @@ wide_t(struct side *side)
 	struct end end;
 
 	accept_end_with(&end, side, NULL, &attr);
-	sink = ibv_reg_mr(end.pd, received, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(sink);
+	sink = REG_MR(end.pd, received, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	spread(entries, received, sink);
 	DONE(ibv_post_recv(end.id->qp, &wr, &bad));
 	/* and one for the inline message */
@@ -333,10 +325,8 @@ wide_i(struct side *side)
 	DONE(ibv_query_qp(end.id->qp, &state, IBV_QP_CAP, &queried));
 	EXPECT(queried.cap.max_send_sge >= WIDE && queried.cap.max_recv_sge >= WIDE && queried.cap.max_inline_data >= INLINE, "");
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(end.pd, memory, SIZE, 0);
-	MADE(mr);
-	sink = ibv_reg_mr(end.pd, read_to, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(sink);
+	mr = REG_MR(end.pd, memory, SIZE, 0);
+	sink = REG_MR(end.pd, read_to, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	for (unsigned i = 0; i < WIDE; i++)
 		memset(memory + 64 * (WIDE - i), (int)('a' + i), i + 1);
 	spread(entries, memory, mr);
@@ -465,8 +455,7 @@ own_queues_i(struct side *side)
 	connect_end_with(&end, side, own.pd, &own.attr);
 	check_own(&own, &end);
 	learn(side, &place, sizeof(place));
-	mr = ibv_reg_mr(own.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(mr);
+	mr = REG_MR(own.pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	DONE(ibv_req_notify_cq(own.send, 0));
 	DONE(rdma_post_read(end.id, NULL, memory, SIZE, mr, IBV_SEND_SIGNALED, place.addr, place.rkey));
 	DONE(ibv_get_cq_event(own.channel, &cq, &context));
@@ -477,8 +466,7 @@ own_queues_i(struct side *side)
 	DONE(ibv_post_send(end.id->qp, &wr, &bad));
 	EXPECT(next_send(&end).wr_id == 3, "");
 	hear(side, 'd');
-	DONE(ibv_dereg_mr(mr));
-	close_end(&end);
+	close_with_memory(&end, mr);
 	destroy_own(&own);
 }
 

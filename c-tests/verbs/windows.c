@@ -18,8 +18,7 @@ static void
 open_view(struct view *view, struct end *end, enum ibv_mw_type type)
 {
 	view->memory = pages(SIZE);
-	view->mr = ibv_reg_mr(end->pd, view->memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	MADE(view->mr);
+	view->mr = REG_MR(end->pd, view->memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	view->mw = ibv_alloc_mw(end->pd, type);
 	MADE(view->mw);
 	EXPECT(view->mw->context == end->id->verbs && view->mw->pd == end->pd && view->mw->type == type, "");
@@ -110,8 +109,7 @@ look(struct seen *seen, struct side *side)
 	connect_end(&seen->end, side);
 	seen->memory = pages(SIZE);
 	memset(seen->memory, 'i', SIZE);
-	seen->mr = ibv_reg_mr(seen->end.pd, seen->memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(seen->mr);
+	seen->mr = REG_MR(seen->end.pd, seen->memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 }
 
 static enum ibv_wc_status
@@ -351,8 +349,7 @@ wr_send_inv_i(struct side *side)
 	pd = seen.end.pd;
 	seen.memory = pages(SIZE);
 	memset(seen.memory, 'i', SIZE);
-	seen.mr = ibv_reg_mr(pd, seen.memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
-	MADE(seen.mr);
+	seen.mr = REG_MR(pd, seen.memory, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	learn(side, &place, sizeof(place));
 	expect_access(&seen, place);
 	say(side, 'w');
@@ -393,8 +390,7 @@ mistake_t(struct side *side, enum mistake mistake)
 	if (mistake == BOUND)
 		bind_2(&end, &view, 1, info);
 	if (mistake == NOT_FOR_WINDOWS || mistake == NO_LOCAL_WRITE) {
-		other = ibv_reg_mr(end.pd, view.memory, SIZE, mistake == NO_LOCAL_WRITE ? IBV_ACCESS_MW_BIND : IBV_ACCESS_LOCAL_WRITE);
-		MADE(other);
+		other = REG_MR(end.pd, view.memory, SIZE, mistake == NO_LOCAL_WRITE ? IBV_ACCESS_MW_BIND : IBV_ACCESS_LOCAL_WRITE);
 		info.mr = other;
 	}
 	post_bind_2(&end, &view, 2, info);
