@@ -2,9 +2,9 @@
 //! std with locks that check the order in which they are taken.
 //!
 //! ThreadSanitizer reports races, but no inverted lock order: the locks of std are futexes, in which it
-//! cannot recognize a mutex. With `--cfg lock_order`, `rpma` and `softverbs` use this crate under the name
-//! `std`. A thread that takes a lock in an order that contradicts an earlier one, of any thread, then panics,
-//! whether the threads meet or not. See tools/check-threads.
+//! cannot recognize a mutex. With `--cfg lock_order`, `rpma`, `rpma-metrics` and `softverbs` use this crate
+//! under the name `std`. A thread that takes a lock in an order that contradicts an earlier one, of any
+//! thread, then panics, whether the threads meet or not. See tools/check-threads.
 #![forbid(unsafe_code)]
 
 /// What softverbs uses of `once_cell`, for which this crate stands, too.

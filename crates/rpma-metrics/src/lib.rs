@@ -9,6 +9,10 @@
 //! The first call of [`process`] that finds the variable starts the thread. A child of fork(2) has counters
 //! of its own, from zero on, and a thread of its own from its first call on.
 
+// Locks that check their order.
+#[cfg(lock_order)]
+extern crate lock_order as std;
+
 mod counters;
 pub mod flushes;
 mod serve;
