@@ -7,8 +7,6 @@
 //! thread, then panics, whether the threads meet or not. See tools/check-threads.
 #![forbid(unsafe_code)]
 
-/// What softverbs uses of `once_cell`, for which this crate stands, too.
-pub use once_cell::race;
 pub use std::*;
 
 /// The locks that `rpma` and `softverbs` use, in place of those of std.

@@ -31,11 +31,9 @@
 //! fewer than those of librpma: what an administrator would want to know of normal operation has the target
 //! [`NOTICE`].
 
-// std and once_cell as helgrind and DRD understand them.
-#[cfg(visible_sync)]
-extern crate visible_sync as once_cell;
-#[cfg(visible_sync)]
-extern crate visible_sync as std;
+// std with locks that check their order; see tools/check-threads.
+#[cfg(lock_order)]
+extern crate lock_order as std;
 
 mod cancel;
 mod channel;

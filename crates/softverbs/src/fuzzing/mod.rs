@@ -33,7 +33,8 @@ const DEPTH: u32 = 4;
 const RECEIVES: usize = 6;
 
 /// One connection, from its handshake to its end.
-pub(crate) fn connection(bytes: &[u8]) {
+#[allow(unreachable_pub)] // fuzz targets call it, with cfg(fuzzing)
+pub fn connection(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((agreed, early)) = handshake::run(&mut input) else { return };
     let choice = input.byte();
