@@ -7,8 +7,8 @@
 //! neither a program that waits before it polls nor a second thread that waits for the same queue misses
 //! them. No completion is announced twice.
 //!
-//! A poll that finds no completion drives the connections of the queue in the calling thread. The queue knows
-//! them only as [`Driven`], and the watches ([`Watch`]) that hold their sockets.
+//! A poll that finds no completion drives the connections of the queue in the calling thread. The queue
+//! has them only as [`Driven`], and the watches ([`Watch`]) that hold their sockets.
 //!
 //! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a
 //! connection. Under `ring` only the channel is locked.
@@ -472,8 +472,8 @@ impl Cq {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Requests of one of its connections were deferred: whoever waits for completions takes them along. What
-    /// this does not show to another thread in time is sent by the engine.
+    /// Requests of one of its connections were deferred: a thread that waits for completions sends them
+    /// first. What this does not show to another thread in time is sent by the engine.
     pub(crate) fn note_deferred(&self) {
         if !self.deferred.load(Ordering::Relaxed) {
             self.deferred.store(true, Ordering::Relaxed);

@@ -30,7 +30,7 @@ pub(crate) const LEN: usize = 32;
 /// What /proc/PID/fd shows of such a file, before the digits.
 const LINK: &str = "/memfd:softverbs-";
 
-/// What a process that may inspect another one knows of it.
+/// What only a process that may inspect another one can read of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence(pub [u8; LEN]);
 

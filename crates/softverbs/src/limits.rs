@@ -66,8 +66,8 @@ pub(crate) const REFUSALS: u32 = 5;
 pub(crate) const REFUSED_MS: u64 = 2;
 /// Milliseconds for which a closing connection waits for the peer's FIN.
 pub(crate) const LINGER_MS: u64 = 2_000;
-/// What the engine does on a connection, in each direction, before it serves the next one: so many bytes, or
-/// so many segments or requests. An aligned 8-byte write takes the kernel 0.6 us, so this is 150 us of a peer
+/// What the engine does on a connection, in each direction, before it serves the next one: this many bytes,
+/// or segments and requests. An aligned 8-byte write takes the kernel 0.6 us, so this is 150 us of a peer
 /// that floods the connection with them.
 pub(crate) const ENGINE_BYTES: usize = 1 << 20;
 pub(crate) const ENGINE_OPERATIONS: usize = 256;

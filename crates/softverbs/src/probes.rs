@@ -71,7 +71,7 @@ pub(crate) fn flushed(start: u64, len: u64, errno: i32) {
     probe_lazy!(softverbs, flushed, start, len, errno);
 }
 
-/// The softverbs thread was woken by so many events, 0 if by a timer.
+/// The engine thread was woken by this many events; 0: by a timer.
 #[inline(always)]
 pub(crate) fn wake(events: usize) {
     probe_lazy!(softverbs, wake, events);

@@ -186,7 +186,7 @@ fn descriptor(address: &[u8]) -> Option<RawFd> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// Connects to whoever listens under a name, and gives the number of the descriptor that is its [`Evidence`].
+/// Connects to the listener with a name, and returns the number of the descriptor that is its [`Evidence`].
 /// ENOENT if nobody does, EAGAIN if too many wait there.
 pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<(Socket, RawFd), Errno> {
     let name = file_name(namespace, of);

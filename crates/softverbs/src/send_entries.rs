@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The entries of a send queue that are in use.
 //!
-//! A request of software RDMA is over when the connection has completed it, so an unsignalled one frees its
-//! entry by itself, and a signalled one when its completion is polled: a program whose completion queue is as
+//! In software RDMA an unsignalled request frees its entry when the connection has completed it, and a
+//! signalled one when its completion is polled: a program whose completion queue is as
 //! long as its send queue can never overrun it.
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ impl SendEntries {
         self.max.saturating_sub(self.in_use.load(Ordering::Acquire)) as usize
     }
 
-    /// An unsignalled request is over.
+    /// An unsignalled request is complete.
     pub(crate) fn release(&self) {
         self.in_use.fetch_sub(1, Ordering::Release);
     }

@@ -3,7 +3,7 @@
 //!
 //! Each rule stands where the thing happens that it is about; this is what they share: the mode, and one log
 //! line for each place at which a rule is broken. A place is a rule and an object, so that a program that
-//! does the same a million times a second is told once.
+//! repeats a violation a million times a second gets one line.
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;

@@ -8,7 +8,7 @@ use crate::sys::{self, Errno};
 /// What a thread runs.
 type Body = Box<dyn FnOnce() + Send>;
 
-/// Starts a thread with this name that nobody waits for. It runs no signal handler of the program. EAGAIN,
+/// Starts a detached thread with this name. It runs no signal handler of the program. EAGAIN,
 /// ENOMEM.
 ///
 /// `std::thread` keeps values with destructors for each thread, on the side of the creator, too, and glibc

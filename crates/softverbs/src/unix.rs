@@ -56,7 +56,7 @@ pub(crate) fn listen(path: &Path, backlog: i32) -> Result<Socket, Errno> {
     Ok(socket)
 }
 
-/// Connects to whoever listens at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait
+/// Connects to the listener at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait
 /// there.
 pub(crate) fn connect(path: &Path) -> Result<Socket, Errno> {
     connect_as(libc::SOCK_STREAM, path)

@@ -87,7 +87,7 @@ pub trait Host {
     /// answer is on its way.
     fn acted(&mut self) {}
 
-    /// Whether an access is allowed. It is asked for a whole segment before a byte of it is placed.
+    /// Checks an access: for a whole segment, before a byte of it is placed.
     fn check(&mut self, access: Access) -> Result<(), Denied>;
     /// Adds a placement to the batch: `access.len` bytes at `from` of the input that [`Host::settle`] will be
     /// given.
@@ -126,7 +126,7 @@ pub trait Host {
     fn established(&mut self);
     /// The connection ends; called once, before anything is completed because of it.
     fn ends(&mut self, _ending: Ending<'_>) {}
-    /// The connection is over; called once, after all that came before it was delivered. `failed`: neither
+    /// The connection has ended; called once, after all that came before it was delivered. `failed`: neither
     /// side has closed it.
     fn ended(&mut self, failed: bool);
 }

@@ -6,7 +6,7 @@
 pub const MAX_SGE: usize = 16;
 /// Ranges of the peer's memory that one system call accesses, for as many requests or more.
 pub const MAX_TOGETHER: usize = 64;
-/// Bytes of inline data: the most that perftest asks for.
+/// Bytes of inline data: the most that perftest requests.
 pub const MAX_INLINE: usize = 220;
 /// Bytes of inline data that are stored in the work request itself; librpma needs 8.
 pub const SHORT_INLINE: usize = 32;

@@ -51,7 +51,7 @@ pub enum Extra {
     Invalidated([u8; 4]),
 }
 
-/// What a program learns of a work request that has ended.
+/// A work completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// That of the work request.
@@ -190,7 +190,7 @@ pub enum Local {
     Inline([u8; SHORT_INLINE]),
     /// As many as the request is long.
     LongInline(Box<[u8]>),
-    /// None: a window is bound to so many bytes of the region, from [`SendWr::remote_addr`] on, and has
+    /// None: a window is bound to this many bytes of the region, from [`SendWr::remote_addr`] on, and has
     /// [`SendWr::rkey`] then.
     Window {
         /// The STag of the region.

@@ -30,7 +30,7 @@ pub(super) enum Stage {
     FaultInjected,
 }
 
-/// Why an attempt has failed, as its event has it.
+/// Why an attempt has failed, as its event reports it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub event: rdma_cm_event_type::Type,

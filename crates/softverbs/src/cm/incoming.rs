@@ -187,7 +187,7 @@ impl Incoming {
         }
     }
 
-    /// The MPA Request is complete: the program is told.
+    /// The MPA Request is complete: raises the event.
     fn requested(self: &Arc<Self>, frame: Frame, private_data: &[u8]) {
         if frame.markers {
             let Some(state) = self.take_stalled() else { return };

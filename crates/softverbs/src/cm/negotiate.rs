@@ -16,7 +16,7 @@ pub(crate) struct Offer {
     pub ird: u16,
     /// Reads that it has outstanding at a time.
     pub ord: u16,
-    /// It asks for CRCs.
+    /// It requires CRCs.
     pub crc: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Agreed {
 pub(crate) enum Refusal {
     /// The peer has rejected the request.
     Rejected,
-    /// The peer asks for markers, which are not supported.
+    /// The peer requires markers, which are not supported.
     Markers,
     /// The peer does not take a Write as the first message, the only one that is sent.
     FirstMessage,
@@ -43,7 +43,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What the peer is told before the connection is closed, with CRC or not as the reply says.
+    /// The Terminate code that is sent before the connection closes, with a CRC if the reply has set it.
     pub(crate) fn terminate(self) -> Option<TermCode> {
         match self {
             Self::Rejected | Self::Markers => None,
@@ -122,7 +122,7 @@ pub(crate) fn agree(reply: &Frame, offer: Offer) -> Result<Agreed, Refusal> {
     if enhanced.peer_to_peer && !enhanced.rtr_write {
         return Err(Refusal::FirstMessage);
     }
-    // Whatever was offered, so many are answered.
+    // Whatever was offered, this many are answered.
     if enhanced.ord > MAX_READS && enhanced.ord != DEPTH_NOT_NEGOTIATED {
         return Err(Refusal::Depth);
     }

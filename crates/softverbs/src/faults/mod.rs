@@ -2,8 +2,8 @@
 //! Fault injection: failures that a program seldom meets, by rules in the environment.
 //!
 //! A rule names an event, what becomes of it, and which one of these events is meant ([`fault_rules`]). Where
-//! such an event happens, the plan of the process is asked ([`plan()`]) and says what is to fail; whoever
-//! asks does it, and says so in the log. A process without rules has no plan, and what has none asks nobody.
+//! such an event happens, the plan of the process ([`plan()`]) decides whether it fails; the caller carries
+//! the fault out and logs it. A process without rules has no plan.
 #![forbid(unsafe_code)]
 
 mod plan;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! In strict mode: the entries of a send queue as an adapter counts them.
 //!
-//! An adapter learns of the program only what a completion tells the program: all requests up to the one that
-//! a completion is for have freed their entries when the program has taken that completion, and unsignalled
-//! ones behind it have not, however long they are done. In [`Strict::Adapter`] a queue is full when it is
-//! full for an adapter, in [`Strict::Warn`] this is only reported.
+//! An adapter frees entries when the program takes a completion: those of all requests up to the one that the
+//! completion is for. Unsignalled requests behind it keep their entries, however long they are complete. In
+//! [`Strict::Adapter`] a queue is full when it is full for an adapter, in [`Strict::Warn`] this is only
+//! reported.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -110,7 +110,7 @@ impl Adapter {
         self.flight.outstanding()
     }
 
-    /// An unsignalled request is over.
+    /// An unsignalled request is complete.
     pub(super) fn released(&self) {
         lock(&self.done).unsignalled += 1;
     }

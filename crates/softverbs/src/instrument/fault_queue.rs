@@ -3,8 +3,8 @@
 //! fail them.
 //!
 //! What becomes of a request is decided when it is posted, since that is the order of the program, and done
-//! when it is the request's turn to be taken by the connection. So all requests before it go out as ever, and
-//! all behind it wait. A connection that is over takes whatever there is: everything completes once.
+//! when the connection would take the request. So all requests before it are sent as usual, and all behind it
+//! wait. A connection that has ended takes all requests: each completes once.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -58,7 +58,7 @@ struct State {
     fates: VecDeque<(u64, Fate)>,
     /// Until when the request that is taken next is delayed.
     until: Option<Micros>,
-    /// The connection is over, and nothing is held any more.
+    /// The connection has ended, and nothing is held any more.
     is_open: bool,
 }
 
@@ -89,7 +89,7 @@ impl FaultQueue {
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         let events = [event_of(wr.op), Some(Event::Peer), wr.signaled.then_some(Event::Wc)];
-        // Whoever takes the request looks here first.
+        // The connection looks here before it takes the request.
         let mut state = lock(&self.state);
         push(wr)?;
         let position = state.posted;
@@ -161,7 +161,7 @@ impl FaultQueue {
         }
     }
 
-    /// The connection is over; true the first time.
+    /// The connection has ended; true the first time.
     pub(super) fn release_all(&self) -> bool {
         !std::mem::replace(&mut lock(&self.state).is_open, true)
     }

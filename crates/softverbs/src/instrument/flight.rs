@@ -86,7 +86,7 @@ fn sum_of(memory: &[Access], accessor: Accessor, process: Process) -> Option<u64
 }
 
 impl Flight {
-    /// Of a send queue with so many places.
+    /// For a send queue with this many entries.
     pub(super) fn new(most: u32) -> Self {
         let requests = Requests { known: VecDeque::new(), most: most as usize, first: 0, flying: 0 };
         Self { process: Process::own(), over: AtomicBool::new(false), requests: Mutex::new(requests) }
@@ -112,7 +112,8 @@ impl Flight {
         Ok(())
     }
 
-    /// So many requests are over, and the program knows. Gives one whose memory has changed meanwhile.
+    /// This many requests are complete, and the program has taken the completion. Returns one whose memory
+    /// has changed meanwhile.
     pub(super) fn end(&self, count: u64) -> Option<u64> {
         let over = self.over.load(Ordering::Relaxed);
         let mut requests = lock(&self.requests);

@@ -62,8 +62,8 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
         let expired = self.state.rnr.expires(|| self.host.now());
         let mut stepped = conn.step(self, if expired { why | reason::RECEIVE } else { why }, budget);
         if let Some(queue) = self.overrun.take() {
-            // A connection that is over may leave completions without room: the program has ended it, or
-            // learns why it has ended.
+            // Completions that find no room after the connection has ended are no overrun: the program has
+            // ended it, or gets the reason.
             if !conn.is_over() && self.host.overrun(queue, instruments.mode) {
                 conn.lose(self, libc::ENOBUFS);
                 stepped = conn.step(self, 0, budget);

@@ -172,7 +172,7 @@ impl Instruments {
         }
     }
 
-    /// The program is told this of the connection.
+    /// An event of the connection for the program.
     pub(crate) fn event(&self, event: Event) {
         if let Some(metrics) = &self.metrics {
             metrics.event(event);

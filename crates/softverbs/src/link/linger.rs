@@ -38,7 +38,7 @@ struct Linger {
 /// Sends `last`, then the FIN. The engine waits [`LINGER_MS`] for the FIN of the peer, then closes the
 /// socket.
 pub(super) fn start(engine: &Arc<Engine>, socket: Socket, last: &[u8]) {
-    // Without memory for it the peer learns of the end without the reason.
+    // Without memory for it the peer sees the end without the reason.
     let mut unsent = Vec::new();
     if unsent.try_reserve_exact(last.len()).is_ok() {
         unsent.extend_from_slice(last);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The link of a connection whose two ends are on one host: what it carries goes through rings in memory that
-//! both share.
+//! The link of a connection whose two ends are on one host: its bytes go through rings in memory that both
+//! share.
 //!
-//! The TCP connection stays. It says that the peer is there, and it carries the end: what it brings is what
-//! follows all that was put into the ring. So an end that closes sends its last words over TCP, whether the
-//! ring has room or not, and what a peer that was killed has put into the ring before is delivered. The
-//! engine watches the socket, and nobody else needs to: nothing arrives there before the end. Nobody asks
-//! whether the host of the peer is still there ([`crate::progress::liveness`]), as it is this one.
+//! The TCP connection stays. It shows that the peer exists, and it carries the end: its bytes follow all that
+//! was put into the ring. So an end that closes sends its final bytes over TCP, whether the ring has room or
+//! not, and what a peer that was killed has put into the ring before is delivered. Only the engine watches
+//! the socket: nothing arrives there before the end. There is no check of peer liveness
+//! ([`crate::progress::liveness`]), as the host of the peer is this one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -68,7 +68,7 @@ impl Theirs {
     }
 }
 
-/// The end of the peer, as the engine learns of it from the socket.
+/// The end of the peer, as the socket reports it to the engine.
 struct End {
     connection: Weak<dyn Driven>,
     has_come: AtomicBool,

@@ -2,15 +2,15 @@
 //! The process at the other end, whose memory this one copies to and from by process_vm_writev(2) and
 //! process_vm_readv(2).
 //!
-//! Those calls know a process by its number, and mean whatever memory it has at that moment: that of a
+//! Those calls identify a process by its number, and access whatever memory it has at that moment: that of a
 //! program which it has executed since (execve(2)), or that of another process which got the number after it
-//! had ended. So each process has a guard page, at an address that is drawn by chance, and each call accesses
+//! had ended. So each process has a guard page, at a random address, and each call accesses
 //! the guard page of the peer before anything else. All ranges of a call are of the same memory, in order,
 //! and the first one that cannot be accessed ends it: where the guard page is not there, nothing is copied.
 //!
-//! The guard page holds a random number. Peers tell each other where it is and what it says; who finds that
-//! there, in the process that the kernel names, has found the peer. And may access it: the same call says
-//! whether the kernel permits that (ptrace(2), "access mode checking").
+//! The guard page holds a random number. Peers send each other its address and the number; if the process
+//! that the kernel names has the number there, it is the peer. The same read shows whether the kernel permits
+//! the access (ptrace(2), "access mode checking").
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak};

@@ -385,7 +385,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // In a child the range may be somebody else's by now.
+        // In a child another mapping may have the range by now.
         if !self.is_left_behind() {
             // SAFETY: the mapping belongs to this object, which is gone after this.
             unsafe { libc::munmap(self.start.as_ptr().cast(), total_len()) };

@@ -6,7 +6,7 @@
 //! it: this or another connection, through this or another region of the same mapping, or the program itself.
 //! Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
 //!
-//! The kernel reports that pages could not be written once, to whoever asks first, and then takes them for
+//! The kernel reports that pages could not be written once, to the first caller, and then takes them for
 //! written. So a failure is that of all flushes that shared the call, and of all later ones of regions with
 //! that memory, whether they were asked for over this connection or another one ([`lose_writes`]). The faults
 //! that are injected are such failures. Only the programs can do something about it: write the data again, to

@@ -71,7 +71,7 @@ unsafe fn compare_and_swap(addr: u64, change: Change<'_>) -> u64 {
 
 /// The child has not run, or what it has changed is not seen here.
 const NOT_RUN: u32 = 0;
-/// It has begun; if it is over, the memory has ended it.
+/// It has begun; if the child has ended, the memory access has ended it.
 const BEGUN: u32 = 1;
 const DONE: u32 = 2;
 

@@ -4,7 +4,7 @@
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a
 //! remote peer, first acquires a [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a
 //! single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
-//! [`mapping`] knows which memory may be registered; [`exporters`] which peers access it by themselves.
+//! [`mapping`] checks which memory may be registered; [`exporters`] tracks which peers access it themselves.
 
 mod durable;
 mod exchange;

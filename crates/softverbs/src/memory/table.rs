@@ -184,7 +184,7 @@ type Chunk = [Slot; CHUNK];
 
 /// The index of a slot is in the bits of its STag from bit `SHIFT` on. Those below are the key of a window.
 struct Table<const SHIFT: u32> {
-    /// The chunks of all levels, allocated on first use, by whoever comes first: nobody waits for another
+    /// The chunks of all levels, allocated on first use by the first thread: no thread waits for another
     /// thread.
     chunks: [OnceBox<Chunk>; CHUNKS],
     /// The number of slots of each level that are in use or about to be.

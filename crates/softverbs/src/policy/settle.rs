@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
 
-/// A copy of so many bytes is worth a wait.
+/// A copy of this many bytes is worth a wait.
 const WORTH_A_WAIT: usize = 16 * 1024;
 /// That wait: so long, and longer by what the same bytes would take through the ring at 2 GB/s, as they would
 /// come behind what is there.
 pub(crate) const PATIENCE: Duration = Duration::from_micros(40);
 const RING_BYTES_PER_NS: usize = 2;
 /// Small copies that were not made since are worth a shorter wait: what goes on through the ring for ever
-/// would never leave it. Each counts as so many bytes.
+/// would never leave it. Each counts as this many bytes.
 const SMALL_COPY: usize = 1024;
 const SMALL_PATIENCE: Duration = Duration::from_micros(5);
 const MOST_SKIPPED: u32 = 31;

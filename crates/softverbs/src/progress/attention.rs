@@ -153,7 +153,7 @@ impl Attention {
     }
 
     /// The thread sleeps no more. If it has slept again and again it will now, which the next tick will show;
-    /// else the kernel is asked.
+    /// else the kernel is armed.
     pub(crate) fn wake(&self, orders: &impl Orders) {
         let mut armed = lock(&self.armed);
         if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -8,11 +8,11 @@
 //! set up, the sockets of a completion queue. Sources are called on the engine thread without any lock of the
 //! engine held, so they may add and remove sources.
 //!
-//! It is a guest in somebody's process. It runs where the process may run and not where the thread that
+//! It belongs to the process of a program. It runs where the process may run and not where the thread that
 //! happened to start it was pinned. It asks the scheduler for short slices: a thread that wakes up with a
 //! shorter slice than the one that is running gets the processor at once, which matters when the program
-//! spins on its memory. And it looks for more work before it sleeps ([`Spin`]) only while nobody else wants
-//! its processor.
+//! spins on its memory. And it looks for more work before it sleeps ([`Spin`]) only while no other
+//! thread wants its processor.
 //!
 //! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a
 //! source.
@@ -111,7 +111,7 @@ impl Engine {
             liveness: Arc::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
-        // Edge-triggered, so that nobody has to read it.
+        // Edge-triggered, so it need not be read.
         engine.epoll.add(engine.later_timer.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, LATER)?;
         Ok(engine)
     }
@@ -130,7 +130,7 @@ impl Engine {
         source: Arc<dyn Source>,
     ) -> Result<(), Errno> {
         let watched = {
-            // The lock is kept until the kernel knows the descriptor: whoever is told of an event, and may
+            // The lock is kept until the kernel knows the descriptor: a thread that gets an event, and may
             // close it, comes after that.
             let mut sources = lock(&self.sources);
             sources
@@ -282,8 +282,8 @@ impl Engine {
         }
     }
 
-    /// Calls who was kicked and steps what is listed, each once; what lists itself again has its turn after
-    /// the others.
+    /// Calls the kicked sources and steps the listed connections, each once; one that lists itself again
+    /// comes after the others.
     fn run_lists(&self) -> bool {
         let kicked = std::mem::take(&mut *lock(&self.kicked));
         let listed = std::mem::take(&mut *lock(&self.listed));
@@ -297,7 +297,7 @@ impl Engine {
         worked
     }
 
-    /// Steps what was deferred, unless somebody else has done it.
+    /// Steps deferred connections, unless another thread has done so.
     fn run_later(&self) {
         let connections = {
             let mut later = lock(&self.later);

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Who moves the bytes, and when.
+//! Which thread moves the bytes, and when.
 //!
 //! - [`turn`]: one driver at a time for each connection. A program that posts or polls drives in its own
 //!   thread; else the engine does.
-//! - [`ring`]: what is posted waits here for the driver.
-//! - [`watch`]: the sockets behind one completion queue; [`attention`]: who has promised to look at them.
+//! - [`ring`]: posted requests wait here for the driver.
+//! - [`watch`]: the sockets behind one completion queue; [`attention`]: which thread will look at them.
 //! - [`sleep`]: a thread of the program that sleeps for completions and looks itself.
 //! - [`engine`]: one thread a process, for what no thread of the program looks at: events, timers,
-//!   connections that were handed over;
-//!   [`wakeup`]: who wakes it.
+//!   connections that were handed over; [`wakeup`]: which thread wakes it.
 //! - [`export`]: when a peer in another process may copy to and from memory of this one.
-//! - [`liveness`]: whether the hosts of the peers are still there.
+//! - [`liveness`]: whether the hosts of the peers still respond.
 //!
 //! The protocols among these threads, [`turn`], [`ring`], [`attention`], [`wakeup`] and [`export`], are
 //! checked by `models`, with loom, for every order in which the threads can run.
 //!
-//! Four rules hold them together. Nobody waits for a driver: who comes second leaves a reason and goes. A
-//! driver looks for reasons again before it leaves. Who promises to look arms first, then looks once more,
-//! then sleeps. A guess about what the program does next may cost a system call. Where it may cost time, the
-//! time is bounded: a program which stops polling without a word is noticed with the engine's next tick, and
-//! a request that was to go out with the next one waits for at most an eighth of the time for which that has
-//! been right.
+//! Four rules hold. No thread waits for a driver: the second one leaves a reason and returns. A driver checks
+//! for reasons again before it leaves. A thread that will look arms first, then looks once more, then sleeps.
+//! A misprediction of what the program does next may cost a system call. Where it may cost time, the time is
+//! bounded: if a program stops polling, the engine finds that at its next tick; a request that is held back
+//! for the next one waits for at most an eighth of the time for which the prediction has been right.
 #![forbid(unsafe_code)]
 
 pub(crate) mod attention;
@@ -64,7 +62,7 @@ pub(crate) enum Outstanding {
 
 /// A connection, as those see it who have something for it to do.
 pub(crate) trait Driven: Send + Sync {
-    /// Leaves reasons, and steps the connection unless somebody else does. Says whether it stepped.
+    /// Leaves reasons, and steps the connection unless another thread does. Returns whether it stepped.
     fn drive(&self, reasons: u32, by: By) -> bool;
     /// Steps the connection if that is still to be done; the engine has taken it off its run list.
     fn drive_listed(&self);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The timers of the engine. Most never expire: the connection is established in time, the peer answers, and
-//! whoever holds the [`Timer`] cancels it. The memory of what it was for is freed then and not at its
+//! the holder of the [`Timer`] cancels it. The memory of its source is freed then and not at its
 //! deadline, which matters where a thousand connections a second come and go.
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whose turn it is to drive a connection.
+//! The turn: the right to drive a connection.
 //!
-//! One word per connection. Whoever has work for it (a posted request, an event of its socket, a finished
-//! flush, a disconnect) leaves a reason in the word and tries to take the turn, in one read-modify-write. Who
-//! gets it takes the reasons, steps, and leaves; leaving fails while a reason is there, so nothing that was
-//! noted is overlooked. Who does not get it goes away at once: nobody waits for anybody, and there is no
+//! One word per connection. A thread that has work for it (a posted request, an event of its socket, a
+//! finished flush, a disconnect) leaves a reason in the word and tries to take the turn, in one
+//! read-modify-write. The thread that gets it takes the reasons, steps, and leaves; leaving fails while there
+//! is a reason, so none is lost. A thread that does not get it returns at once: no thread waits, there is no
 //! second driver and no lock order.
 //!
 //! ```text
@@ -12,17 +12,17 @@
 //!   take             reasons -> 0         before looking at any work
 //!   stall            STALLED              then look at the receives once more
 //!   leave            RUNNING -> 0         fails if a reason has come: take again
-//!   hand_over        RUNNING -> LISTED    the engine steps next, unless somebody is there before it
+//!   hand_over        RUNNING -> LISTED    the engine steps next, unless another thread does before
 //!                    RUNNING -> LATER     the engine steps a moment later, unless the poller is back
 //! defer(reason)      LATER | reason       without driving: the engine will, a moment later
-//! close              CLOSED               for good: nobody enters any more
+//! close              CLOSED               for good: no thread enters any more
 //! ```
 //!
 //! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it
-//! is on the engine's run list exactly once, and anybody who comes first may drive it. So a thread that loses
-//! its processor between two steps holds nobody up. LATER says the same of the list of those that the engine
-//! drives a moment later; a connection may be on both. Work that is handed over waits for the later one only
-//! where a poll has left it.
+//! is on the engine's run list exactly once, and the first thread that comes may drive it. So a thread that
+//! loses its processor between two steps blocks no other. LATER is the same for the list of those that the
+//! engine drives a moment later; a connection may be on both. Work that is handed over waits for the later
+//! one only if a poll has left it.
 
 use super::sync::{AtomicU32, Ordering, fence};
 
@@ -52,7 +52,7 @@ impl Turn {
         Self(AtomicU32::new(0))
     }
 
-    /// Leaves reasons; true when the turn is the caller's, who then must [`Turn::drive`].
+    /// Leaves reasons; true when the caller has the turn, and must [`Turn::drive`].
     pub(crate) fn enter(&self, reasons: u32) -> bool {
         self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
     }
@@ -140,7 +140,7 @@ impl Turn {
         }
     }
 
-    /// Leaves a reason for whoever drives, or for the engine a moment later; true when the caller must put
+    /// Leaves a reason for the driver, or for the engine a moment later; true when the caller must put
     /// the connection on the list for that.
     pub(crate) fn defer(&self, reason: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Turn {
     }
 
     /// The engine has taken the connection off its run list; true when it must drive it now. Reasons that
-    /// somebody else has taken since need no second look.
+    /// another thread has taken since need no second look.
     pub(crate) fn enter_listed(&self) -> bool {
         self.enter_from(LISTED)
     }
@@ -177,7 +177,7 @@ impl Turn {
         }
     }
 
-    /// Whether nobody drives the connection, and nothing is left to do that was noted.
+    /// Whether no thread drives the connection, and there is no reason to.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.0.load(Ordering::Acquire) & (REASONS | RUNNING | CLOSED) == 0
     }

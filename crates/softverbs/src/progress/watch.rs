@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The sockets behind one completion queue, and who has promised to look at them.
+//! The sockets behind one completion queue, and which thread will look at them.
 //!
 //! The sockets are in one epoll of their own, edge-triggered and for good; only a connection whose socket is
 //! full changes what it is watched for. That epoll as a whole is watched by the engine, or not:
 //!
 //! - *armed*: the kernel wakes the engine when a socket has something;
-//! - *quiet*: somebody else looks. A thread that sleeps for completions waits for the epoll itself and is
+//! - *quiet*: another thread looks. A thread that sleeps for completions waits for the epoll itself and is
 //!   woken in the engine's place. Or the program polls, and each poll moves the bytes: then an engine that
 //!   woke up for every segment would only be in the way. It looks with each tick instead, and arms when the
 //!   polls no longer move anything, or have left something unmoved.
 //!
 //! Only polls that moved bytes make a queue quiet, several in a row, and more of them after each time that
 //! this was wrong: a program that polls for its own completion and then waits for its memory to change needs
-//! the engine, and gets a tick late at most once in a while. Who has promised to look is kept in
+//! the engine, and gets a tick late at most once in a while. Which thread will look is kept in
 //! [`super::attention`].
 //!
 //! A peer on the same host may send through memory that both share ([`PeerNotify`]). The kernel reports no
@@ -110,11 +110,11 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Adds a connection's socket. The engine is told by what the socket has, now and later. Gives the token
-    /// to remove it by.
+    /// Adds a connection's socket. The engine gets events for what the socket has, now and later. Returns the
+    /// token to remove it by.
     pub(crate) fn add(&self, socket: &OwnedFd, connection: Arc<dyn Driven>) -> Result<u64, Errno> {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the kernel knows the socket: whoever is told of an event, and may close it,
+        // The lock is kept until the kernel knows the socket: a thread that gets an event, and may close it,
         // comes after that.
         let mut connections = lock(&self.connections);
         connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
@@ -137,7 +137,7 @@ impl Watch {
     }
 
     /// Whether a socket is full. The kernel says when it has room for a good part of what it can hold.
-    /// Whoever polls asks it, and does not push on: the socket would take a few bytes each time.
+    /// A thread that polls reads this, and sends no more: the socket would take a few bytes each time.
     pub(crate) fn awaits_room(&self) -> bool {
         self.full.load(Ordering::Relaxed) > 0
     }

@@ -84,7 +84,7 @@ impl Qp {
     }
 
     /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn,
-    /// and has it no more afterwards.
+    /// and gives it up.
     pub(super) fn run(&self, by: By) {
         // Of all rounds together.
         let mut quota = match by {
@@ -103,7 +103,7 @@ impl Qp {
             let again = if stepped.again { reason::AGAIN } else { 0 };
             Some(Left { again, stalled: stepped.awaits == Awaits::Receive })
         };
-        // A shared receive queue knows who waits for it.
+        // A shared receive queue has a list of the connections that wait for it.
         let has_receive = || self.srq.is_none() && self.receives.has_value();
         // A program that polls will poll again. An engine that took over would compete with it, for the turn
         // and maybe for the processor.

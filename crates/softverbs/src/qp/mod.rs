@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Queue pairs: a connection, its turn, and the rings that the program posts to.
 //!
-//! Everything that happens to a connection is a reason to drive it. Whoever brings one, be it a thread that
-//! posts, one that polls, one that sleeps for completions, or the engine, tries to take the turn
+//! Everything that happens to a connection is a reason to drive it. The thread that brings one (it posts,
+//! polls, sleeps for completions, or is the engine) tries to take the turn
 //! ([`crate::progress::turn`]) and then steps the connection ([`transport::iwarp::conn`]) until nothing is
 //! left. The lock around the connection is there for safe code: the turn says whose it is.
 #![forbid(unsafe_code)]
@@ -51,11 +51,11 @@ use transport::wr::{RecvWr, SendWr};
 
 const _: () = assert!(reason::ALL & !REASONS == 0);
 
-/// Who learns of the beginning and the end of a connection.
+/// Observes the beginning and the end of a connection.
 pub(crate) trait ConnObserver: Send + Sync {
     /// The connection can be used.
     fn established(&self);
-    /// The connection is over; called once.
+    /// The connection has ended; called once.
     fn ended(&self);
 }
 
@@ -407,7 +407,7 @@ impl Qp {
             instruments.destroyed();
         }
         self.turn.close();
-        // Whoever is stepping now finishes the step; nobody begins another one.
+        // A step in progress is finished; no other one begins.
         let mut session = lock(&self.session);
         let (conn, mut host) = self.host(&mut session);
         conn.abandon(&mut host);

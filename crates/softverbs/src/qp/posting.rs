@@ -66,7 +66,7 @@ impl Qp {
 
     /// Takes a place in a full queue: requests that were only left in the ring, or that another thread is
     /// sending now, still have theirs. That they wait was not the program's decision, so it gets no error for
-    /// it: who sends them may have to wait for a processor itself.
+    /// it: the sending thread may have to wait for a processor itself.
     #[cold]
     fn take_place_of_others(&self) -> bool {
         let began = Instant::now();

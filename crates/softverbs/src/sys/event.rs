@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Descriptors that wake somebody: eventfds, timers, epoll.
+//! Descriptors that wake a thread: eventfds, timers, epoll.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -23,7 +23,7 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// In strict mode: EINVAL for more bytes than an adapter carries. A process is told once for each kind of
+    /// In strict mode: EINVAL for more bytes than an adapter carries. The log has one line for each kind of
     /// message.
     fn check(self, len: usize, mode: Strict) -> Result<(), Errno> {
         static PLACES: Places = Places::new();

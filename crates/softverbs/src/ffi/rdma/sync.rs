@@ -158,8 +158,8 @@ unsafe fn next(
     }
 }
 
-/// Takes what is queued for a synchronous identifier whose connection is over; the last one becomes its last
-/// event.
+/// Takes the queued events of a synchronous identifier whose connection has ended; the last one becomes its
+/// last event.
 ///
 /// # Safety
 ///

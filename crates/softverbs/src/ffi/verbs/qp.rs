@@ -35,7 +35,7 @@ pub(crate) struct QpOwn {
 
 pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
 
-/// What a program can do that asks for what iWARP does not have.
+/// The remedy for a program that requires what iWARP lacks.
 const REMEDY: &str = "soft0 offers reliable connections (IBV_QPT_RC) that rdma_cm sets up; use the program's option for rdma_cm, for \
                       example -R of perftest or -cm 1 of qperf";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The end of a connection: why, and what the peer and the work requests are told.
+//! The end of a connection: the cause, the Terminate message, and the statuses of the work requests.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub(crate) enum End {
     PeerClosed,
     /// The peer refused something of ours.
     Terminated(Terminate),
-    /// Something of the peer is refused; it is told why, where there is a code for it.
+    /// Something of the peer is refused; a Terminate message says why, where there is a code.
     Refused(Option<Terminate>, Refusal),
     /// The link failed, or the peer did not keep a time limit.
     Link(Errno),
@@ -35,7 +35,7 @@ pub(crate) enum End {
 pub(crate) enum Refusal {
     /// A violation of the protocol.
     Protocol(WireError),
-    /// A segment with so many bytes of payload.
+    /// A segment with this many bytes of payload.
     Segment(Header, usize, Cause),
     /// A read.
     Read(ReadRequest, Cause),
@@ -48,7 +48,7 @@ pub(crate) enum Refusal {
 /// Why it is refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
-    /// What the peer is told.
+    /// The code for the peer.
     Code(TermCode),
     /// The access is denied. The peer may be told less.
     Denied(Denied),
@@ -144,7 +144,7 @@ impl End {
         }
     }
 
-    /// Whether there is nobody left to send anything to.
+    /// Whether there is no peer left to send to.
     pub(super) fn is_without_link(&self) -> bool {
         matches!(self, Self::PeerClosed | Self::Link(_))
     }
@@ -165,7 +165,7 @@ pub(super) fn status_of(terminate: &Terminate, atomic: bool) -> Option<u32> {
     let code = code_of(terminate);
     match (code.layer, code.etype) {
         (0, 1) => Some(status::REM_ACCESS_ERR),
-        // The word is not aligned, or the peer knows no atomic operations.
+        // The word is not aligned, or the peer does not support atomic operations.
         (0, 2)
             if atomic
                 && matches!(code, TermCode::RDMAP_OP_CATASTROPHIC_STREAM | TermCode::RDMAP_OP_OPCODE) =>

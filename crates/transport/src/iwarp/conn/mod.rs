@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! One reliable connection as a state machine.
 //!
-//! A [`Conn`] is plain data with one entry, [`Conn::step`]: it is told what has happened, and calls its
-//! [`Host`] for what must happen now. It knows no lock, atomic, socket, thread or clock, so two of them
+//! A [`Conn`] is plain data with one entry, [`Conn::step`]: its arguments are what has happened, and it calls
+//! its [`Host`] for what must happen now. It has no lock, atomic, socket, thread or clock, so two of them
 //! joined by a simulated link run through millions of schedules in seconds (`sim`), and what holds there
 //! holds for every driver that keeps the one rule: one step at a time.
 //!
@@ -176,8 +176,8 @@ impl Conn {
             return Err(End::Local);
         }
         self.hung_up |= why & reason::HANGUP != 0;
-        // What is there when the time for the peer's first FPDU is over has come in time: this process may
-        // have been stopped.
+        // Bytes already readable when the first-FPDU timer expires arrived in time: this process may have
+        // been stopped.
         let time_up = why & reason::TIME != 0 && self.opening.awaits_first();
         if !self.opening.awaits_first() {
             self.opening.time(&mut self.send, host)?;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The first moments of a connection, until the peer has sent an FPDU.
 //!
-//! The standard has the initiator speak first: the responder may send when it has received an FPDU. Kernels
-//! keep that loosely, and lose what comes when they do not expect it:
+//! In the standard the initiator sends first: the responder may send when it has received an FPDU. Kernels do
+//! not keep that strictly, and lose what they do not expect:
 //!
-//! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. What arrives in between lies
-//!   in its socket until more arrives. So an initiator that hears nothing *knocks*: it sends an empty Write,
-//!   again and again at growing intervals. Until then it sends less than the socket takes at first; else
-//!   there would be no room left to send_probe.
+//! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. Bytes that arrive in between
+//!   stay in its socket until more arrive. So an initiator that has received nothing sends zero-length RDMA
+//!   Writes as probes, at growing intervals. Until the first one it sends less than the socket takes at
+//!   first; else there would be no room left for a probe.
 //! - An initiator in the kernel takes bytes that follow the Reply at once for a malformed Reply. So a
-//!   responder whose peer did not announce an FPDU lets a moment pass; it cannot wait for one, as the peer's
+//!   responder whose peer did not announce an FPDU pauses briefly; it cannot wait for one, as the peer's
 //!   program may be waiting for ours.
 //!
-//! A responder answers an announced first FPDU with an empty Write, so that an initiator of our own need not
-//! wait to know.
+//! A responder answers an announced first FPDU with a zero-length Write, so an initiator of ours need not
+//! send probes.
 
 use super::ending::End;
 use super::send::SendHalf;

@@ -442,7 +442,7 @@ impl Messages {
                 let code = write_denied(self.told(denied));
                 refuse(code, Cause::Denied(denied), &self.header, self.payload_len)
             }
-            // The memory is ours, and so is the mistake: the peer knows nothing of it.
+            // The memory is ours, and so is the mistake: it is not reported to the peer.
             Opcode::ReadResponse => End::Request { position: self.reading, status: status::LOC_PROT_ERR },
             _ => self.refuse(TermCode::DDP_CATASTROPHIC),
         }

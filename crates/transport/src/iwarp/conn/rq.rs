@@ -85,8 +85,8 @@ impl RecvQueue {
         true
     }
 
-    /// The connection is over: the current receive ends with a flush error, and, if the receive queue is the
-    /// connection's own, all that are and will be posted.
+    /// The connection has ended: the current receive ends with a flush error, and, if the receive queue is
+    /// the connection's own, all that are and will be posted.
     pub(super) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
         self.fail_current(host, status::WR_FLUSH_ERR);
         while self.deliver_kept(host) && own_receives {

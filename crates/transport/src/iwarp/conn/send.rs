@@ -2,7 +2,7 @@
 //! The sending half: work requests and answers to the peer's reads become FPDUs, FPDUs go to the link.
 //!
 //! Payload is never copied on its way: the link reads it from registered memory, whose rights are checked
-//! anew for each call. Only a CRC, which must cover the very bytes that are sent, asks for a copy.
+//! anew for each call. Only a CRC, which must cover the very bytes that are sent, requires a copy.
 //!
 //! Requests go out in posting order. A read or an atomic operation waits while as many of both as the peer
 //! can take are under way, a fenced request until none is. Answers to the peer's reads and atomic operations
@@ -154,7 +154,7 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Lets about so many bytes of requests and answers go out before the next change; `usize::MAX` is no
+    /// Lets about this many bytes of requests and answers go out before the next change; `usize::MAX` is no
     /// limit.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.allowance = bytes;
@@ -355,7 +355,7 @@ impl SendHalf {
             match self.sendable(host)? {
                 Some(position) => {
                     let fpdu = self.next_of_request(host, position)?;
-                    // Nothing goes out for a request that concerns this side alone; it is over then.
+                    // Nothing is sent for a request that concerns this side alone; it is complete then.
                     if fpdu.is_some() || self.sq.next_position() == Some(position) {
                         return Ok(fpdu);
                     }

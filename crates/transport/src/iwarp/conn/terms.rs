@@ -56,7 +56,7 @@ impl Default for Sizes {
 pub struct Terms<'a> {
     /// How messages are cut.
     pub framing: Framing,
-    /// Who asked for the connection.
+    /// Which side has requested the connection.
     pub role: Role,
     /// A message without a receive waits for one, instead of ending the connection.
     pub wait_for_receives: bool,

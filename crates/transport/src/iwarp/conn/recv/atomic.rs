@@ -73,7 +73,7 @@ impl Messages {
             return Err(self.refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM));
         }
         for sink in entry.wr.local.parts(0, WORD, LOCAL_WRITE) {
-            // The memory is ours, and so is the mistake: the peer knows nothing of it.
+            // The memory is ours, and so is the mistake: it is not reported to the peer.
             host.place(sink, 0).map_err(|_| End::Request { position, status: status::LOC_PROT_ERR })?;
         }
         let settled = host.settle(&answer.original.to_ne_bytes());

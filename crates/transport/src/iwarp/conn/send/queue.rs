@@ -123,7 +123,7 @@ impl FpduQueue {
         }
     }
 
-    /// The link has taken so many bytes. `sent` is called for each request whose peer may answer from here
+    /// The link has taken this many bytes. `sent` is called for each request whose peer may answer from here
     /// on.
     pub(super) fn taken(&mut self, mut n: usize, mut sent: impl FnMut(u64)) {
         while let Some(fpdu) = self.fpdus.front_mut() {
