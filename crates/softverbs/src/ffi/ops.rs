@@ -6,7 +6,8 @@
 use arrayvec::ArrayVec;
 use libc::{c_int, c_uint};
 use rdma_sys::{
-    ibv_context_ops, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wr_opcode,
+    ibv_context_ops, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc,
+    ibv_wc_flags, ibv_wr_opcode,
 };
 use std::ptr::{addr_of, addr_of_mut};
 
@@ -18,12 +19,12 @@ use crate::sys::Errno;
 use transport::limits::MAX_INLINE;
 use transport::wr::{Completion, Entries, Extra, Local, Op, RecvWr, SendWr, Sge};
 
-pub(super) const SEND_FENCE: c_uint = 1;
-pub(super) const SEND_SIGNALED: c_uint = 1 << 1;
-pub(super) const SEND_SOLICITED: c_uint = 1 << 2;
-const SEND_INLINE: c_uint = 1 << 3;
-const WC_WITH_IMM: c_uint = 1 << 1;
-const WC_WITH_INV: c_uint = 1 << 3;
+pub(super) const SEND_FENCE: c_uint = ibv_send_flags::IBV_SEND_FENCE.0;
+pub(super) const SEND_SIGNALED: c_uint = ibv_send_flags::IBV_SEND_SIGNALED.0;
+pub(super) const SEND_SOLICITED: c_uint = ibv_send_flags::IBV_SEND_SOLICITED.0;
+pub(super) const SEND_INLINE: c_uint = ibv_send_flags::IBV_SEND_INLINE.0;
+const WC_WITH_IMM: c_uint = ibv_wc_flags::IBV_WC_WITH_IMM.0;
+const WC_WITH_INV: c_uint = ibv_wc_flags::IBV_WC_WITH_INV.0;
 
 /// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::atomic_of`] and
 /// [`verbs::read_window_wr`] know the others.

@@ -2,17 +2,16 @@
 //! The attributes of a queue pair that the program modifies itself.
 
 use libc::c_int;
-use rdma_sys::{ibv_qp_attr, ibv_qp_state, rdma_cm_id};
+use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, rdma_cm_id};
 use std::ptr::addr_of;
 
 use super::finish;
 use super::handle::IdObject;
+use transport::access::{REMOTE_READ, REMOTE_WRITE};
 
-const STATE: c_int = 1;
-const ACCESS_FLAGS: c_int = 1 << 3;
-const PORT: c_int = 1 << 5;
-const REMOTE_WRITE: u32 = 1 << 1;
-const REMOTE_READ: u32 = 1 << 2;
+const STATE: c_int = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+const ACCESS_FLAGS: c_int = ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 as c_int;
+const PORT: c_int = ibv_qp_attr_mask::IBV_QP_PORT.0 as c_int;
 
 /// Stores the attributes, and which of them, that ibv_modify_qp(3) needs for a queue pair that the program
 /// has created itself and wants to bring to the state in `qp_state`.

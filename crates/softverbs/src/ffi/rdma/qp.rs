@@ -2,7 +2,9 @@
 //! The queue pair of an identifier.
 
 use libc::c_int;
-use rdma_sys::{ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id};
+use rdma_sys::{
+    ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, rdma_cm_id,
+};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::Arc;
 
@@ -15,8 +17,7 @@ use crate::lock;
 use crate::qp::Qp;
 use crate::sys::Errno;
 
-/// IBV_QP_INIT_ATTR_PD.
-const MASK_PD: u32 = 1;
+const MASK_PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
 
 /// The connection behind a queue pair.
 ///

@@ -3,8 +3,8 @@
 
 use libc::{c_char, c_int};
 use rdma_sys::{
-    ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_mtu, ibv_port_attr,
-    ibv_port_state, ibv_query_device_ex_input,
+    ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags,
+    ibv_mtu, ibv_port_attr, ibv_port_state, ibv_query_device_ex_input,
 };
 use std::ptr::{addr_of, null_mut};
 
@@ -208,9 +208,8 @@ pub unsafe fn ibv_query_device_ex(
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
-/// Flags of `enum ibv_device_cap_flags`.
-const DEVICE_MEM_WINDOW: u32 = 1 << 17;
-const DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+const DEVICE_MEM_WINDOW: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0;
+const DEVICE_MEM_WINDOW_TYPE_2B: u32 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 
 fn device_attributes() -> ibv_device_attr_ex {
     // SAFETY: all-zero is a valid ibv_device_attr_ex: nothing is supported.

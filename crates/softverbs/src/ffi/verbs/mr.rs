@@ -2,7 +2,7 @@
 //! Memory regions.
 
 use libc::{c_int, c_void};
-use rdma_sys::{ibv_mr, ibv_pd, ibv_sge};
+use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd, ibv_sge};
 use std::ptr::addr_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -53,9 +53,9 @@ const ACCESS_KNOWN: u32 = 0x3ff;
 const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
 /// Access flag: the region need not be mapped when it is registered.
-const ON_DEMAND: u32 = 1 << 6;
+const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 /// Access flag: all pages of the region are huge.
-const HUGETLB: u32 = 1 << 7;
+const HUGETLB: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 
 /// Access flags that an implicit on-demand region cannot have: IBV_ACCESS_HUGETLB asks for pages of one size,
 /// and a flush to persistence writes back the whole region.

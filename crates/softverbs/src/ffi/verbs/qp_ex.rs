@@ -5,7 +5,8 @@
 //! The calls have no result. The first error is kept, and the last call returns it; then none of the requests
 //! is posted.
 
-use libc::{c_int, c_uint, c_void};
+use libc::{c_int, c_void};
+use rdma_sys::ibv_qp_create_send_ops_flags as Flags;
 use rdma_sys::{
     ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
     ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic, ibv_send_wr__bindgen_ty_4__bindgen_ty_1, ibv_sge,
@@ -15,21 +16,25 @@ use std::ptr::{addr_of, null_mut};
 
 use super::qp::QpObject;
 use super::section::Section;
-use crate::ffi::ops::read_send_wr;
+use crate::ffi::ops::{SEND_INLINE, read_send_wr};
 use crate::sys::Errno;
 use arrayvec::ArrayVec;
 use transport::limits::{MAX_INLINE, MAX_SGE};
 
-const WITH_RDMA_WRITE: u64 = 1;
-const WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
-const WITH_SEND: u64 = 1 << 2;
-const WITH_SEND_WITH_IMM: u64 = 1 << 3;
-const WITH_RDMA_READ: u64 = 1 << 4;
-const WITH_ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
-const WITH_ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
-const WITH_LOCAL_INV: u64 = 1 << 7;
-const WITH_BIND_MW: u64 = 1 << 8;
-const WITH_SEND_WITH_INV: u64 = 1 << 9;
+const fn of(flag: Flags) -> u64 {
+    flag.0 as u64
+}
+
+const WITH_RDMA_WRITE: u64 = of(Flags::IBV_QP_EX_WITH_RDMA_WRITE);
+const WITH_RDMA_WRITE_WITH_IMM: u64 = of(Flags::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+const WITH_SEND: u64 = of(Flags::IBV_QP_EX_WITH_SEND);
+const WITH_SEND_WITH_IMM: u64 = of(Flags::IBV_QP_EX_WITH_SEND_WITH_IMM);
+const WITH_RDMA_READ: u64 = of(Flags::IBV_QP_EX_WITH_RDMA_READ);
+const WITH_ATOMIC_CMP_AND_SWP: u64 = of(Flags::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
+const WITH_ATOMIC_FETCH_AND_ADD: u64 = of(Flags::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+const WITH_LOCAL_INV: u64 = of(Flags::IBV_QP_EX_WITH_LOCAL_INV);
+const WITH_BIND_MW: u64 = of(Flags::IBV_QP_EX_WITH_BIND_MW);
+const WITH_SEND_WITH_INV: u64 = of(Flags::IBV_QP_EX_WITH_SEND_WITH_INV);
 
 /// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
 pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
@@ -42,8 +47,6 @@ pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
     | WITH_LOCAL_INV
     | WITH_BIND_MW
     | WITH_SEND_WITH_INV;
-
-const SEND_INLINE: c_uint = 1 << 3;
 
 /// A work request with its data.
 struct Built {
