@@ -4,7 +4,8 @@
 use super::checker::Durability;
 use super::link::Found;
 use super::memory::{PERSISTENT, Region, stag};
-use super::plan::Disk;
+use super::plan::{Disk, Predictions};
+use super::random::mix;
 use super::world::{Side, Sim, say};
 use crate::access::{Access, Bind, Denied, REMOTE_READ, REMOTE_WRITE, Unchanged, Unreachable};
 use crate::host::{Durable, Host, LinkError, Part};
@@ -285,7 +286,17 @@ impl Host for At<'_> {
     }
 
     fn may_transfer(&self, remote: Access) -> bool {
-        self.exported(remote).is_some()
+        let is_exported = self.exported(remote).is_some();
+        let predicted = match self.sim.plan.predictions {
+            Predictions::Adaptive => is_exported,
+            Predictions::Never => false,
+            Predictions::Always => true,
+            // Of all that has happened, as nothing can be drawn here.
+            Predictions::Random => mix(self.sim.print ^ self.sim.actions as u64) % 2 == 0,
+        };
+        let wrong = &self.sim.mispredicted[usize::from(predicted)];
+        wrong.set(wrong.get() + u64::from(predicted != is_exported));
+        predicted
     }
 
     fn acted(&mut self) {

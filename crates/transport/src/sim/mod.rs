@@ -85,6 +85,9 @@ fn schedules_copy_directly() {
     }
     assert!(sim.transfers > 100, "{} transfers", sim.transfers);
     assert!(sim.transferred_together > 20, "{} of several requests", sim.transferred_together);
+    for (answer, wrong) in ["no", "yes"].iter().zip(&sim.mispredicted) {
+        assert!(wrong.get() > 20, "{} wrong answers {answer}", wrong.get());
+    }
 }
 
 /// What a schedule does depends on its seed alone, not on those that ran before it.

@@ -29,6 +29,17 @@ pub(super) enum Disk {
     Failing,
 }
 
+/// How a host predicts whether a request can be carried out by direct copy. Any answer must be correct.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Predictions {
+    /// By the keys that the peer has exported, as the driver of a real connection.
+    #[default]
+    Adaptive,
+    Never,
+    Always,
+    Random,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SidePlan {
     pub framing: Framing,
@@ -89,6 +100,7 @@ pub(super) struct Plan {
     pub transfers: bool,
     /// The keys for them are there from the beginning, not only after their first use.
     pub exported: bool,
+    pub predictions: Predictions,
     pub untransferred: u32,
     pub short_transfer: u32,
 }
@@ -145,6 +157,12 @@ impl Plan {
             lose: ends && draw.below(64) == 0,
             transfers: draw.below(2) == 0,
             exported: draw.below(2) == 0,
+            predictions: draw.one_of(&[
+                Predictions::Adaptive,
+                Predictions::Never,
+                Predictions::Always,
+                Predictions::Random,
+            ]),
             untransferred: draw.rate(128),
             short_transfer: draw.rate(128),
         }

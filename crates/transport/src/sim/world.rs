@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two connections, the link between them, the memory and the queues around them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::checker::Checker;
@@ -67,6 +68,8 @@ pub(super) struct Sim {
     pub transfers: u64,
     /// Those of several requests.
     pub transferred_together: u64,
+    /// Wrong predictions of direct copies: no, and yes.
+    pub mispredicted: [Cell<u64>; 2],
     pub scratch: Vec<u8>,
 }
 
@@ -92,6 +95,7 @@ impl Sim {
             trace: false,
             transfers: 0,
             transferred_together: 0,
+            mispredicted: Default::default(),
             scratch: Vec::new(),
         }
     }
