@@ -9,8 +9,8 @@ use libc::{c_int, c_void};
 use rdma_sys::ibv_qp_create_send_ops_flags as Flags;
 use rdma_sys::{
     ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
-    ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic, ibv_send_wr__bindgen_ty_4__bindgen_ty_1, ibv_sge,
-    ibv_wr_opcode,
+    ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma, ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic,
+    ibv_send_wr__bindgen_ty_4__bindgen_ty_1 as Bind, ibv_sge, ibv_wr_opcode,
 };
 use std::ptr::{addr_of, null_mut};
 
@@ -21,32 +21,54 @@ use crate::sys::Errno;
 use arrayvec::ArrayVec;
 use transport::limits::{MAX_INLINE, MAX_SGE};
 
-const fn of(flag: Flags) -> u64 {
-    flag.0 as u64
+/// Makes a call of each operation, and puts those that a queue pair is created for into its structure. A row
+/// is the flag of the operation, the field of its call, its opcode with the arguments of the call, and what
+/// these set in the work request.
+macro_rules! operations {
+    ($($flag:ident $call:ident $opcode:ident($($arg:ident: $ty:ty),*) |$wr:ident| $set:expr;)*) => {
+        /// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
+        pub(super) const OPERATIONS: u64 = $(Flags::$flag.0 as u64)|*;
+
+        fn fill_operations(qp: &mut ibv_qp_ex, operations: u64) {
+            $(
+                unsafe extern "C" fn $call(qp: *mut ibv_qp_ex, $($arg: $ty),*) {
+                    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete, with arguments
+                    // as in ibv_wr_post(3): what `info` of a bind points to is copied here.
+                    unsafe { begin(qp, ibv_wr_opcode::$opcode, |$wr| $set) }
+                }
+                qp.$call = if operations & Flags::$flag.0 as u64 != 0 { Some($call) } else { None };
+            )*
+        }
+    };
 }
 
-const WITH_RDMA_WRITE: u64 = of(Flags::IBV_QP_EX_WITH_RDMA_WRITE);
-const WITH_RDMA_WRITE_WITH_IMM: u64 = of(Flags::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
-const WITH_SEND: u64 = of(Flags::IBV_QP_EX_WITH_SEND);
-const WITH_SEND_WITH_IMM: u64 = of(Flags::IBV_QP_EX_WITH_SEND_WITH_IMM);
-const WITH_RDMA_READ: u64 = of(Flags::IBV_QP_EX_WITH_RDMA_READ);
-const WITH_ATOMIC_CMP_AND_SWP: u64 = of(Flags::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
-const WITH_ATOMIC_FETCH_AND_ADD: u64 = of(Flags::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
-const WITH_LOCAL_INV: u64 = of(Flags::IBV_QP_EX_WITH_LOCAL_INV);
-const WITH_BIND_MW: u64 = of(Flags::IBV_QP_EX_WITH_BIND_MW);
-const WITH_SEND_WITH_INV: u64 = of(Flags::IBV_QP_EX_WITH_SEND_WITH_INV);
-
-/// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
-pub(super) const OPERATIONS: u64 = WITH_RDMA_WRITE
-    | WITH_RDMA_WRITE_WITH_IMM
-    | WITH_SEND
-    | WITH_SEND_WITH_IMM
-    | WITH_RDMA_READ
-    | WITH_ATOMIC_CMP_AND_SWP
-    | WITH_ATOMIC_FETCH_AND_ADD
-    | WITH_LOCAL_INV
-    | WITH_BIND_MW
-    | WITH_SEND_WITH_INV;
+operations! {
+    IBV_QP_EX_WITH_RDMA_WRITE wr_rdma_write IBV_WR_RDMA_WRITE(rkey: u32, remote_addr: u64)
+        |wr| wr.wr.rdma = Rdma { remote_addr, rkey };
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM wr_rdma_write_imm
+        IBV_WR_RDMA_WRITE_WITH_IMM(rkey: u32, remote_addr: u64, imm: u32)
+        |wr| {
+            wr.wr.rdma = Rdma { remote_addr, rkey };
+            wr.__bindgen_anon_1.imm_data = imm;
+        };
+    IBV_QP_EX_WITH_RDMA_READ wr_rdma_read IBV_WR_RDMA_READ(rkey: u32, remote_addr: u64)
+        |wr| wr.wr.rdma = Rdma { remote_addr, rkey };
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP wr_atomic_cmp_swp
+        IBV_WR_ATOMIC_CMP_AND_SWP(rkey: u32, remote_addr: u64, compare_add: u64, swap: u64)
+        |wr| wr.wr.atomic = Atomic { remote_addr, compare_add, swap, rkey };
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD wr_atomic_fetch_add
+        IBV_WR_ATOMIC_FETCH_AND_ADD(rkey: u32, remote_addr: u64, compare_add: u64)
+        |wr| wr.wr.atomic = Atomic { remote_addr, compare_add, swap: 0, rkey };
+    IBV_QP_EX_WITH_SEND wr_send IBV_WR_SEND() |_wr| ();
+    IBV_QP_EX_WITH_SEND_WITH_IMM wr_send_imm IBV_WR_SEND_WITH_IMM(imm: u32)
+        |wr| wr.__bindgen_anon_1.imm_data = imm;
+    IBV_QP_EX_WITH_SEND_WITH_INV wr_send_inv IBV_WR_SEND_WITH_INV(rkey: u32)
+        |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey;
+    IBV_QP_EX_WITH_LOCAL_INV wr_local_inv IBV_WR_LOCAL_INV(rkey: u32)
+        |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey;
+    IBV_QP_EX_WITH_BIND_MW wr_bind_mw IBV_WR_BIND_MW(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info)
+        |wr| wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info: info.read() };
+}
 
 /// A work request with its data.
 struct Built {
@@ -71,17 +93,7 @@ pub(crate) type Builder = Section<Requests>;
 /// Puts the calls into the structure: those of the operations that the queue pair is created for, and those
 /// that all have in common.
 pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
-    let has = |operation: u64| operations & operation != 0;
-    qp.wr_rdma_write = if has(WITH_RDMA_WRITE) { Some(rdma_write) } else { None };
-    qp.wr_rdma_write_imm = if has(WITH_RDMA_WRITE_WITH_IMM) { Some(rdma_write_imm) } else { None };
-    qp.wr_send = if has(WITH_SEND) { Some(send) } else { None };
-    qp.wr_send_imm = if has(WITH_SEND_WITH_IMM) { Some(send_imm) } else { None };
-    qp.wr_rdma_read = if has(WITH_RDMA_READ) { Some(rdma_read) } else { None };
-    qp.wr_atomic_cmp_swp = if has(WITH_ATOMIC_CMP_AND_SWP) { Some(atomic_cmp_swp) } else { None };
-    qp.wr_atomic_fetch_add = if has(WITH_ATOMIC_FETCH_AND_ADD) { Some(atomic_fetch_add) } else { None };
-    qp.wr_local_inv = if has(WITH_LOCAL_INV) { Some(local_inv) } else { None };
-    qp.wr_send_inv = if has(WITH_SEND_WITH_INV) { Some(send_inv) } else { None };
-    qp.wr_bind_mw = if has(WITH_BIND_MW) { Some(bind_mw) } else { None };
+    fill_operations(qp, operations);
     qp.wr_set_sge = Some(set_sge);
     qp.wr_set_sge_list = Some(set_sge_list);
     qp.wr_set_inline_data = Some(set_inline_data);
@@ -211,85 +223,6 @@ unsafe fn set(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Built) -> Result<(), 
     let requests = unsafe { requests(qp) };
     let changed = requests.built.last_mut().ok_or(libc::EINVAL).and_then(change);
     requests.error = requests.error.or(changed.err());
-}
-
-unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_RDMA_WRITE, |wr| wr.wr.rdma = remote(remote_addr, rkey)) }
-}
-
-unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, imm: u32) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe {
-        begin(qp, ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, |wr| {
-            wr.wr.rdma = remote(remote_addr, rkey);
-            wr.__bindgen_anon_1.imm_data = imm;
-        });
-    }
-}
-
-unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_RDMA_READ, |wr| wr.wr.rdma = remote(remote_addr, rkey)) }
-}
-
-unsafe extern "C" fn atomic_cmp_swp(
-    qp: *mut ibv_qp_ex,
-    rkey: u32,
-    remote_addr: u64,
-    compare_add: u64,
-    swap: u64,
-) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe {
-        begin(qp, ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP, |wr| {
-            wr.wr.atomic = Atomic { remote_addr, compare_add, swap, rkey };
-        });
-    }
-}
-
-unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, compare_add: u64) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe {
-        begin(qp, ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, |wr| {
-            wr.wr.atomic = Atomic { remote_addr, compare_add, swap: 0, rkey };
-        });
-    }
-}
-
-unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND, |_| ()) }
-}
-
-unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, |wr| wr.__bindgen_anon_1.imm_data = imm) }
-}
-
-unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_LOCAL_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
-}
-
-unsafe extern "C" fn bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete, and `info` points to an
-    // ibv_mw_bind_info, which is copied (ibv_wr_post(3)).
-    unsafe {
-        let bind_info = info.read();
-        begin(qp, ibv_wr_opcode::IBV_WR_BIND_MW, |wr| {
-            wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey, bind_info };
-        });
-    }
-}
-
-unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
-    unsafe { begin(qp, ibv_wr_opcode::IBV_WR_SEND_WITH_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
-}
-
-fn remote(remote_addr: u64, rkey: u32) -> rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
-    rdma_sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey }
 }
 
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
