@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is counted. A connection has counters of its own, so that threads with different connections write
-//! different memory; they are summed when somebody asks, and added to those of earlier connections when the
+//! different memory; they are summed on request, and added to those of earlier connections when the
 //! connection is deleted.
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub enum Kind {
     Atomic,
 }
 
-/// An event of a connection that the program is told.
+/// An event of a connection, as reported to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is established.
@@ -41,7 +41,7 @@ pub enum Event {
     Lost,
     /// The peer has rejected the request.
     Rejected,
-    /// Nobody has answered the request.
+    /// The request was not answered.
     Unreachable,
 }
 
@@ -151,7 +151,7 @@ impl Counts {
     }
 }
 
-/// Counters as they were when somebody asked.
+/// A snapshot of counters.
 #[derive(Clone, Debug)]
 pub struct Sums {
     pub operations: [u64; KINDS.len()],
@@ -318,7 +318,7 @@ pub struct Counters {
     region_bytes: AtomicU64,
 }
 
-/// All counters as they were when somebody asked.
+/// A snapshot of all counters.
 pub struct Snapshot {
     pub sums: Sums,
     pub requested: u64,
@@ -411,7 +411,7 @@ impl Counters {
         self.region_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// With so many connections by themselves.
+    /// With at most this many connections listed one by one.
     pub fn snapshot(&self, connections: usize) -> Snapshot {
         let all = self.connections();
         let mut sums = all.past.clone();

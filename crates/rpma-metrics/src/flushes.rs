@@ -58,7 +58,7 @@ pub fn synced<T>(sync: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A flush is over.
+/// A flush has ended.
 pub fn flushed(is_done: bool) {
     if IS_COUNTED.load(Relaxed) {
         let counter = if is_done { &DONE } else { &FAILED };

@@ -80,7 +80,7 @@ fn begin(warn: Warn) -> Option<&'static Process> {
     let pid = std::process::id();
     let value = setting::variable(c"RPMA_METRICS");
     let Some(setting) = value.as_ref().and_then(|value| setting::parse(value, pid)) else {
-        // Said once, by whoever is first.
+        // Logged once, by the first thread.
         if let Some(value) = value.filter(|_| !IS_OFF.swap(true, Ordering::Relaxed)) {
             let (value, expected) = (value.to_string_lossy(), setting::EXPECTED);
             warn(format_args!(

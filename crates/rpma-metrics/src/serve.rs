@@ -24,7 +24,7 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// Starts serving.
 pub(super) fn start(process: &'static Process) {
     flushes::reset();
-    // That of the parent may be set, by a thread that this process does not have.
+    // A thread of the parent, which this process does not have, may have set it.
     WRITING.store(false, Ordering::Relaxed);
     let run: Box<dyn FnOnce() + Send> = match &process.setting {
         Setting::File(path, every) => Box::new(move || {
@@ -79,7 +79,7 @@ pub(super) fn finish(process: &'static Process) {
         Setting::File(path, _) => thread::without_signals(|| replace(process, path)),
         Setting::Unix(_) => {
             if let Some(path) = process.socket.get() {
-                // There is nobody left to tell of a failure.
+                // A failure cannot be reported any more.
                 let _ = fs::remove_file(path);
             }
         }
@@ -124,7 +124,7 @@ fn say(process: &Process, path: &Path, result: io::Result<()>) {
     }
 }
 
-/// Whoever reads the file sees the former text or the new one.
+/// A reader of the file sees the old text or the new one.
 fn write(path: &Path, pid: u32, text: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{pid}.tmp"));
@@ -147,7 +147,7 @@ fn write(path: &Path, pid: u32, text: &[u8]) -> io::Result<()> {
     };
     let written = file?.write_all(text).and_then(|()| fs::rename(beside, path));
     if written.is_err() {
-        // It is the first failure that is told.
+        // The first failure is reported.
         let _ = fs::remove_file(beside);
     }
     written

@@ -17,7 +17,7 @@ const LONGEST: f64 = 86400.0;
 /// Where the counters are served.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// Whoever connects to this socket gets them; None: the one that `rpma top` finds by itself.
+    /// On this socket; None: the one that `rpma top` finds by itself.
     Unix(Option<PathBuf>),
     /// The file is replaced whenever the time has passed.
     File(PathBuf, Duration),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The socket: whoever connects to it gets the counters, as an answer of HTTP if the request is one.
+//! The socket: a client that connects gets the counters, as an HTTP response if its request is one.
 
 use std::ffi::c_int;
 use std::fs::{self, DirBuilder};
@@ -188,7 +188,7 @@ fn request(stream: &mut UnixStream) -> io::Result<Wish> {
     Ok(wish(&request))
 }
 
-/// Answers one client. The text is asked for when the request is there.
+/// Answers one client. The text is made when the request has arrived.
 pub(super) fn answer(mut stream: UnixStream, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let wish = request(&mut stream)?;

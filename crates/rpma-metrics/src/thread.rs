@@ -8,7 +8,7 @@ use std::ptr;
 
 const STACK: usize = 256 * 1024;
 
-/// Starts a thread that nobody waits for. It runs no signal handler of the program.
+/// Starts a detached thread. It runs no signal handler of the program.
 ///
 /// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the
 /// process when it has no memory to note one.

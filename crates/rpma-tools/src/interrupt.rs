@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Waiting that Ctrl-C ends, so that what was measured until then is told.
+//! Waiting that Ctrl-C ends, so that the results until then are printed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

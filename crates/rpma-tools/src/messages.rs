@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the library says while it is asked, through `RPMA_LOG`: which provider it chose, and why.
+//! What the library logs during a call, through `RPMA_LOG`: which provider it chose, and why.
 
 use std::ffi::c_char;
 use std::fs::File;

@@ -120,7 +120,7 @@ pub fn note(error: Error, body: &'static str) -> c_int {
             let _ = write!(failure.text, "{}: {}", function_of(body), Lossy(why));
         }
     });
-    // A compiler that knows the result has the caller keep the error instead of ending with this call.
+    // If the compiler sees the result, the caller keeps the error instead of ending with this call.
     std::hint::black_box(error as c_int)
 }
 

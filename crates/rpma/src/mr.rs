@@ -41,7 +41,7 @@ impl MrLocal {
         size: usize,
         usage: c_int,
     ) -> Result<Box<Self>> {
-        // SAFETY: the caller guarantees what is asked for there.
+        // SAFETY: the requirements are those of this function.
         unsafe { Self::register_with(domain.api, domain, addr, size, usage) }
     }
 
@@ -55,7 +55,7 @@ impl MrLocal {
         size: usize,
         usage: c_int,
     ) -> Result<Box<Self>> {
-        // SAFETY: the caller guarantees what is asked for there.
+        // SAFETY: the requirements are those of this function.
         unsafe {
             let api = domain.api.plain.unwrap_or(domain.api);
             let region = Self::register_with(api, domain, addr, size, usage)?;

@@ -14,7 +14,7 @@ pub const DESCRIPTOR_SIZE: usize = 1;
 /// A peer configuration: the properties that a peer declares to its remote peer.
 #[derive(Debug)]
 pub struct PeerCfg {
-    /// As the descriptor has it: 1 if direct write to persistent memory is declared, otherwise 0.
+    /// As in the descriptor: 1 if direct write to persistent memory is declared, otherwise 0.
     direct_write_to_pmem: AtomicU8,
 }
 

@@ -15,7 +15,7 @@ use crate::error::Result;
 
 /// The private data of a connection or of its request, if there are any.
 pub struct PrivateData {
-    /// What is told of them: the view of one of the copies, or [`NOTHING`].
+    /// The view that the program gets: of one of the copies, or [`NOTHING`].
     view: AtomicPtr<rpma_conn_private_data>,
     /// All copies that were ever told of, which are freed at the end.
     copies: AtomicPtr<Copied>,

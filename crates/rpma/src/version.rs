@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::text::{Lossy, c_literal};
 
-/// The version, as the package has it.
+/// The version of the package.
 pub const VERSION: &CStr = c_literal(concat!(env!("CARGO_PKG_VERSION"), "\0"));
 
 /// Logs version and path, once a process: a program may have found another library than its user thinks.
@@ -17,7 +17,7 @@ pub fn announce() {
     }
 }
 
-/// The file that this code was loaded from, as the loader knows it.
+/// The file that this code was loaded from, as the loader reports it.
 fn path() -> &'static CStr {
     // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; what it gives for one in
     // this library stays until the library is unloaded, and this code with it.

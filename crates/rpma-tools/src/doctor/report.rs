@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What was found, and how it is told.
+//! The findings, and their output.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;

@@ -33,7 +33,7 @@ impl Config {
         Ok(config)
     }
 
-    /// With places for so many sends and receives, and a completion of each.
+    /// With entries for this many sends and receives, and a completion of each.
     pub(crate) fn queues(self, sends: u32, receives: u32) -> Result<Self, Failed> {
         let functions = &self.library.functions;
         // SAFETY: the configuration is alive.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! An endpoint that takes connections, and what it is asked.
+//! A listening endpoint and its connection requests.
 
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::RawFd;
@@ -65,7 +65,7 @@ impl Listener {
     }
 }
 
-/// A `struct rpma_conn_req` of somebody who connects. It is rejected if it is not accepted.
+/// A `struct rpma_conn_req` of a peer that connects. It is rejected if it is not accepted.
 pub(crate) struct Request {
     peer: Peer,
     raw: *mut c_void,

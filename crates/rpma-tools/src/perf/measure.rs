@@ -14,7 +14,7 @@ use super::workload::{Channel, Clock, Tally};
 use crate::cpu;
 use crate::interrupt::{self, Wake};
 
-/// How often the progress is told.
+/// How often the progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 /// The part of a case that is not counted, at its beginning.
 const WARM_UP: u32 = 10;

@@ -45,7 +45,7 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    /// Before anything is measured, so that a wrong path is told at once.
+    /// Before anything is measured, so that a wrong path is reported at once.
     pub(super) fn create(path: &Path) -> Result<Self, String> {
         let file = File::create(path).map_err(|why| format!("{}: {why}", path.display()))?;
         Ok(Self { path: path.to_owned(), file })

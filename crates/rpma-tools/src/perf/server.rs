@@ -60,7 +60,7 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// The session is over.
+    /// The session has ended.
     pub(super) fn end_session(&self) {
         self.session.store(0, Ordering::Release);
     }
@@ -135,7 +135,7 @@ impl Serve {
 }
 
 impl Server {
-    /// Lets somebody in, or not.
+    /// Admits a client, or rejects it.
     fn take(&mut self, request: Request) -> Result<(), String> {
         self.threads.retain(|thread| !thread.is_finished());
         if self.threads.len() >= MAX_CONNECTIONS {
@@ -155,7 +155,7 @@ impl Server {
                 }
             }
             Err(Nonsense::Refused(why)) => Err(Answer::Refused(why)),
-            // It is rejected, since nobody would read why.
+            // It is rejected, as the reason would not be read.
             Err(Nonsense::Foreign) => return Err("it is not from rpma perf".to_owned()),
         };
         let (role, answer) = match answer {

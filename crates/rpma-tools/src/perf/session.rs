@@ -158,7 +158,7 @@ impl Session {
     }
 }
 
-/// What is said when a time is over.
+/// The message when a time limit has passed.
 pub(super) fn silent(timeout: Duration) -> String {
     format!("nothing came for {} s", timeout.as_secs_f64())
 }

@@ -111,9 +111,9 @@ macro_rules! provider_table {
             /// Why an attempt to connect has failed, from an event that is not acknowledged, if that is known
             /// without [`Self::likely_reason`]. Has been logged.
             pub event_reason: unsafe fn(event: *mut rdma_cm_event, out: &mut dyn Write),
-            /// Calls `then` with how the connection of a queue pair has ended, as one of its completion
-            /// queues knows it, and whether neither side asked for it; not at all if that is not known. Has
-            /// been logged.
+            /// Calls `then` with the cause of the end of a connection, as recorded for one of its
+            /// completion queues, and whether neither side has closed it; not at all if there is no
+            /// record. Has been logged.
             pub ending: unsafe fn(cq: *mut ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)),
             /// Posts a send request for an access that the remote memory region does not permit, as its
             /// descriptor says. It fails on the way as any other, unless the provider fails it by itself.

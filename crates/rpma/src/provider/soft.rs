@@ -26,7 +26,7 @@ pub(super) fn api() -> Api {
         name: "soft",
         has_flush_access: true,
         pins_memory: false,
-        // softverbs has logged it, with what only it knows.
+        // softverbs has logged it, with details that only it has.
         likely_reason: |_, _| None,
         event_reason,
         ending,

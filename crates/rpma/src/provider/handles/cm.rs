@@ -74,7 +74,7 @@ impl AddrInfo {
             return false;
         }
         // SAFETY: the address belongs to the result, which is readable until freed, and is as long as its
-        // family says. Its alignment is nobody's promise.
+        // family says. Its alignment is not guaranteed.
         unsafe {
             match c_int::from((&raw const (*to).sa_family).read_unaligned()) {
                 libc::AF_INET => {
@@ -170,7 +170,7 @@ impl CmEvent {
         unsafe { (*self.event).id }
     }
 
-    /// Why an attempt to connect has failed, as far as the provider knows.
+    /// The cause of a failed attempt to connect, if the provider has one.
     #[cold]
     pub fn reason(&self) -> Text<384> {
         let mut reason = Text::new();
@@ -259,7 +259,7 @@ pub(crate) unsafe fn identifier(qp: *mut ibv_qp) -> *mut rdma_cm_id {
     unsafe { (&raw const (*qp).qp_context).read().cast() }
 }
 
-/// What a queue pair is asked for, and what it got.
+/// The capacities that are requested for a queue pair, then those that it has.
 pub struct QpCaps {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
@@ -295,7 +295,7 @@ impl CmId {
     /// The identifier of a connection request that has not been answered.
     ///
     /// # Safety
-    /// `id` must be live, of `api`, and nobody else's.
+    /// `id` must be live, of `api`, and owned by the caller.
     pub unsafe fn of_request(api: Api, id: *mut rdma_cm_id) -> Self {
         Self { api, id, unanswered: true }
     }
@@ -440,7 +440,7 @@ impl CmId {
         Ok(QueuePair { posts, api: self.api, id: self.id })
     }
 
-    /// Answers an unanswered request with no, and destroys the identifier. Both are attempted.
+    /// Rejects a pending connection request, then destroys its identifier, even if the reject fails.
     pub fn close(self) -> Result<(), Failed> {
         ManuallyDrop::new(self).release()
     }
