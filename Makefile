@@ -5,8 +5,8 @@
 #   make check-quick  builds it, then runs a first part of the tests, in less than two minutes
 #   make check      builds it, then runs all tests
 #   make check-long runs the simulation for 50 million schedules (SIM_SCHEDULES is another number), the stress tests with their long
-#                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), and all of check-threads and check-sanitizers; PARTS="simulation",
-#                   "stress", "threads" or "sanitizers" for one of them
+#                   amounts (STRESS_SEED, STRESS_PERCENT, TESTS), the pairs in every mode of the heuristics (POLICY_SEED), and all of
+#                   check-threads and check-sanitizers; PARTS="simulation", "stress", "policies", "threads" or "sanitizers" for one
 #   make bench      builds it, then measures it on the soft provider beside raw TCP; ROWS="a b" for some rows, ROWS=--help says which
 #   make bench-peers  installs UCX and libfabric, then measures beside their programs; from then on make bench does so, too
 #   make bench-svg  draws what make bench has left in build/bench.json as docs/bench.svg
@@ -287,7 +287,7 @@ check-quick: examples
 check-long: setup-tests all
 	@$(SETUP) $(VALGRIND_PACKAGES)
 	@CARGO="$(CARGO)" CC="$(CC)" SIM_SCHEDULES="$(SIM_SCHEDULES)" STRESS_SEED="$(STRESS_SEED)" STRESS_PERCENT="$(STRESS_PERCENT)" \
-		TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
+		POLICY_SEED="$(POLICY_SEED)" TESTS="$(TESTS)" PARTS="$(PARTS)" tools/check-long $(STAGE)
 
 check-threads: all
 	@$(SETUP) $(BUILD_PACKAGES)
