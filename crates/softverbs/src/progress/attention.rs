@@ -10,6 +10,8 @@
 //! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
 //! ```
 //!
+//! A set that is to be armed while the kernel refuses that stays, or becomes, one that the engine looks at.
+//!
 //! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a
 //! set quiet, if [`Trust`] finds that there were enough. While it is quiet because the program sleeps again
 //! and again, arming the completion queue, which comes before each sleep, does not end that.
@@ -107,7 +109,7 @@ impl Attention {
         }
     }
 
-    /// The kernel wakes the engine from now on, for what is there already, too.
+    /// The kernel wakes the engine from now on, for what is there already, too. If it refuses, the tick does.
     pub(crate) fn arm(&self, orders: &impl Orders) {
         let looked_at = self.sleeps.load(Ordering::Acquire) || self.sleepers.load(Ordering::Acquire) > 0;
         if self.quiet.load(Ordering::Acquire) && !looked_at {
@@ -161,7 +163,9 @@ impl Attention {
             if !self.ticking.load(Ordering::Acquire) {
                 if !self.trust.look() {
                     self.set_armed(&mut armed, true, orders);
-                    return;
+                    if *armed {
+                        return;
+                    }
                 }
                 self.ticking.store(true, Ordering::Release);
                 orders.tick();
@@ -178,21 +182,24 @@ impl Attention {
             return Tick::Again;
         }
         let mut armed = lock(&self.armed);
-        self.ticking.store(false, Ordering::Release);
         if self.sleepers.load(Ordering::Acquire) > 0 {
+            self.ticking.store(false, Ordering::Release);
             return Tick::Over;
         }
         self.set_armed(&mut armed, true, orders);
+        let after = if *armed { Tick::Over } else { Tick::Again };
+        self.ticking.store(after == Tick::Again, Ordering::Release);
         drop(armed);
         if look() {
             self.trust.refuted();
         }
-        Tick::Over
+        after
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
     use std::time::Duration;
 
     use super::*;
@@ -233,6 +240,59 @@ mod tests {
             }
             tick += TICK;
         }
+    }
+
+    /// A kernel that refuses to wake the engine, so often.
+    struct Refusing {
+        refusals: Cell<u32>,
+        ticks: Cell<u32>,
+    }
+
+    impl Refusing {
+        fn new(refusals: u32) -> Self {
+            Self { refusals: Cell::new(refusals), ticks: Cell::new(0) }
+        }
+    }
+
+    impl Orders for Refusing {
+        fn wake_engine(&self, wanted: bool) -> bool {
+            let refuses = wanted && self.refusals.get() > 0;
+            self.refusals.set(self.refusals.get() - u32::from(refuses));
+            !refuses
+        }
+
+        fn tick(&self) {
+            self.ticks.set(self.ticks.get() + 1);
+        }
+
+        fn request_notifications(&self) {}
+    }
+
+    #[test]
+    fn the_engine_looks_with_each_tick_until_the_kernel_wakes_it() {
+        let (attention, orders) = (Attention::new(Mode::Always), Refusing::new(2));
+        attention.polled(&orders);
+        let mut looks = 0;
+        let mut tick = || {
+            attention.tick(&orders, || {
+                looks += 1;
+                false
+            })
+        };
+        let ticks: Vec<_> = (0..4).map(|_| tick()).collect();
+        assert_eq!(ticks, [Tick::Again, Tick::Again, Tick::Again, Tick::Over]);
+        assert_eq!((looks, orders.ticks.get()), (3, 1));
+    }
+
+    #[test]
+    fn a_thread_that_wakes_up_leaves_the_set_to_the_tick_if_the_kernel_refuses() {
+        let (attention, orders) = (Attention::new(Mode::Never), Refusing::new(1));
+        attention.sleep(&orders);
+        attention.wake(&orders);
+        assert_eq!(orders.ticks.get(), 1, "nobody looks");
+        let ticks: Vec<_> = (0..2).map(|_| attention.tick(&orders, || false)).collect();
+        assert_eq!(ticks, [Tick::Again, Tick::Over]);
+        assert!(*lock(&attention.armed));
     }
 
     #[test]

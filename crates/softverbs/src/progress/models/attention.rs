@@ -15,6 +15,8 @@ struct Set {
     mode: Mode,
     /// What the kernel was told.
     armed: AtomicBool,
+    /// It refuses to wake the engine, once.
+    refuses: AtomicBool,
     /// On the engine's list.
     ticking: AtomicU32,
     sleepers: AtomicU32,
@@ -24,6 +26,9 @@ struct Set {
 
 impl Orders for Set {
     fn wake_engine(&self, wanted: bool) -> bool {
+        if wanted && self.refuses.swap(false, Relaxed) {
+            return false;
+        }
         self.armed.store(wanted, Relaxed);
         true
     }
@@ -43,6 +48,7 @@ impl Set {
             attention: Attention::new(mode),
             mode,
             armed: AtomicBool::new(true),
+            refuses: AtomicBool::new(false),
             ticking: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
             bells: AtomicU32::new(0),
@@ -94,6 +100,9 @@ impl Set {
         assert!(self.attention.notify_requested() || ticking, "nobody looks at shared memory");
         // A program that does nothing more is noticed by the second tick.
         self.tick();
+        if self.refuses.load(Relaxed) {
+            self.tick();
+        }
         self.tick();
         assert_eq!(self.ticking.load(Relaxed), 0);
         assert_eq!(self.armed.load(Relaxed), self.sleepers.load(Relaxed) == 0);
@@ -256,4 +265,22 @@ fn a_thread_that_is_about_to_be_left_to_its_sleeps_wakes_up_while_the_engine_tic
     three(nearly_trusted, Set::nap, Set::tick, |_| {});
     three(nearly_trusted, Set::nap, |set| set.attention.polled(set), |_| {});
     three(nearly_trusted, Set::nap, Set::nap, |_| {});
+}
+
+#[test]
+fn a_kernel_that_refuses_to_wake_the_engine_leaves_the_set_to_the_tick() {
+    fn refused(mode: Mode) -> Arc<Set> {
+        let set = about_to_be_armed(mode);
+        set.refuses.store(true, Relaxed);
+        set
+    }
+    fn asleep(mode: Mode) -> Arc<Set> {
+        let set = Set::new(mode);
+        set.refuses.store(true, Relaxed);
+        set
+    }
+    three(refused, Set::tick, Set::nap, |_| {});
+    three(refused, Set::tick, |set| set.attention.arm(set), |_| {});
+    three(refused, Set::tick, |set| set.attention.polled(set), |_| {});
+    three(asleep, Set::nap, Set::nap, Set::tick);
 }
