@@ -85,7 +85,8 @@ impl Vanishing {
 
     fn protect(&self, prot: i32) {
         // SAFETY: the range is that of this mapping, to which there are no references.
-        assert_eq!(unsafe { libc::mprotect(self.map.addr as *mut libc::c_void, self.map.len, prot) }, 0);
+        let ret = unsafe { libc::mprotect(self.map.addr as *mut libc::c_void, self.map.len, prot) };
+        assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
     }
 
     pub(crate) fn vanish(&self) {
