@@ -300,7 +300,11 @@ impl Orders for Arc<Watch> {
         let events = if wanted { libc::EPOLLIN as u32 } else { 0 };
         // An epoll reports nothing but what it was asked for; a set that has something when it is armed is
         // reported at once.
-        self.engine.watch(self.token, self.set.fd(), events).is_ok()
+        match self.engine.watch(self.token, self.set.fd(), events) {
+            Ok(()) => true,
+            // It was closed: nothing is to be looked at.
+            Err(e) => e == libc::ENOENT,
+        }
     }
 
     fn tick(&self) {
@@ -330,6 +334,28 @@ impl Source for Watch {
             } else {
                 self.attention.waits_otherwise();
             }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::policy::trust::{MIN_TRUST, TICK};
+
+    #[test]
+    fn the_engine_releases_a_quiet_set_that_was_closed() {
+        let watch = Watch::new(Engine::get().unwrap()).unwrap();
+        (0..MIN_TRUST).for_each(|_| watch.polled());
+        watch.close();
+        let left = Arc::downgrade(&watch);
+        drop(watch);
+        let began = Instant::now();
+        while left.strong_count() > 0 {
+            assert!(began.elapsed() < 10_000 * TICK, "it is looked at with each tick");
+            std::thread::yield_now();
         }
     }
 }
