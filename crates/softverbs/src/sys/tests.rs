@@ -86,7 +86,7 @@ impl Vanishing {
     fn protect(&self, prot: i32) {
         // SAFETY: the range is that of this mapping, to which there are no references.
         let ret = unsafe { libc::mprotect(self.map.addr as *mut libc::c_void, self.map.len, prot) };
-        assert_eq!(ret, 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(ret, 0, "{}", io::Error::last_os_error());
     }
 
     pub(crate) fn vanish(&self) {
