@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
 use crate::sys::{self, Errno};
@@ -41,6 +41,12 @@ impl<T> Drop for Taker<'_, T> {
             events.unraised -= 1;
             sys::event_raise(&self.0.counter);
         }
+    }
+}
+
+impl<T> AsFd for EventQueue<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.counter.as_fd()
     }
 }
 

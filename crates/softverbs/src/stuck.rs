@@ -43,7 +43,7 @@ impl Waiting {
 
     #[cold]
     fn begin_strictly(events: &EventQueue<usize>, queues: &Arc<Queues>) -> Option<Self> {
-        if events.contains(|_| true) || sys::is_non_blocking(events.fd()) {
+        if events.contains(|_| true) || sys::is_non_blocking(events) {
             return None;
         }
         let engine = Engine::get().ok()?;
@@ -167,7 +167,7 @@ mod tests {
         assert!(!is_checked());
         assert_eq!(events.take(), Ok(1));
         assert!(is_checked());
-        sys::set_non_blocking(events.fd());
+        sys::set_non_blocking(&events);
         assert!(!is_checked());
     }
 }

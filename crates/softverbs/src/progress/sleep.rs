@@ -56,7 +56,7 @@ pub(crate) fn take<T, K: 'static>(
         if let Some(event) = queue.try_take() {
             return Ok(event);
         }
-        if sys::is_non_blocking(queue.fd()) {
+        if sys::is_non_blocking(queue) {
             return Err(libc::EAGAIN);
         }
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

@@ -2,22 +2,33 @@
 //! Descriptors that wake a thread: eventfds, timers, epoll.
 
 use std::cell::Cell;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use super::{Errno, again, check, check_len, errno, owned};
+use rustix::event::epoll;
+use rustix::fs::OFlags;
+use rustix::io::retry_on_intr;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::{Errno, again, check, errno, owned, to_errno};
 use crate::cancel::whole;
 
 /// An eventfd that counts events: each read takes one, and the descriptor is readable while any are left.
 pub(crate) fn event_counter() -> Result<OwnedFd, Errno> {
-    // SAFETY: eventfd takes no pointers.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) })
+    eventfd(libc::EFD_SEMAPHORE)
 }
 
 /// An eventfd that wakes a sleeping epoll; reading it clears it.
 pub(crate) fn event_flag() -> Result<OwnedFd, Errno> {
+    eventfd(libc::EFD_NONBLOCK)
+}
+
+/// By the function of the C library, which a program may replace; rustix calls the kernel by number.
+fn eventfd(flags: libc::c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: eventfd takes no pointers.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+    owned(unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) })
 }
 
 thread_local! {
@@ -31,37 +42,29 @@ pub(crate) fn events_raised() -> u32 {
 
 /// A timer as a descriptor.
 pub(crate) fn timer() -> Result<OwnedFd, Errno> {
-    // SAFETY: timerfd_create takes no pointers.
-    owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) })
+    to_errno(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK))
 }
 
 /// Has a timer expire once, so long from now.
 pub(crate) fn timer_start(fd: &OwnedFd, after: Duration) -> Result<(), Errno> {
-    let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let it_value = libc::timespec {
-        tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let it_value = Timespec {
+        tv_sec: after.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: after.subsec_nanos().into(),
     };
-    let time = libc::itimerspec { it_interval: never, it_value };
-    // SAFETY: the time is a valid itimerspec; the previous one is not asked for.
-    check(again(|| unsafe { libc::timerfd_settime(fd.as_raw_fd(), 0, &time, std::ptr::null_mut()) }))
-        .map(drop)
+    let time = Itimerspec { it_interval, it_value };
+    to_errno(retry_on_intr(|| timerfd_settime(fd, TimerfdTimerFlags::empty(), &time))).map(drop)
 }
 
-/// Adds one to an eventfd.
+/// Adds one to an eventfd. The counter cannot overflow in practice, so the write does not block.
 pub(crate) fn event_raise(fd: &OwnedFd) {
     RAISED.set(RAISED.get().wrapping_add(1));
-    let one = 1u64;
-    // SAFETY: the buffer is eight readable bytes. The counter cannot overflow in practice, so the write does
-    // not block.
-    whole(|| again(|| unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) }));
+    let _ = whole(|| retry_on_intr(|| rustix::io::write(fd, &1u64.to_ne_bytes())));
 }
 
 /// Reads an eventfd; blocks unless the descriptor has O_NONBLOCK.
 pub(crate) fn event_take(fd: &OwnedFd) -> Result<(), Errno> {
-    let mut count = 0u64;
-    // SAFETY: the buffer is eight writable bytes.
-    check_len(unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) }).map(drop)
+    to_errno(rustix::io::read(fd, &mut [0; size_of::<u64>()])).map(drop)
 }
 
 /// Reads an eventfd if its count is not zero. Never blocks, whatever the flags of the descriptor.
@@ -72,13 +75,13 @@ pub(crate) fn event_try_take(fd: &OwnedFd) {
     whole(|| again(|| unsafe { libc::preadv2(fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) }));
 }
 
-/// An epoll instance; each descriptor is registered with a 64-bit token.
+/// An epoll instance; each descriptor is registered with a 64-bit token. Descriptors are numbers here,
+/// because the sockets are behind locks that must not be held in these calls.
 pub(crate) struct Epoll(OwnedFd);
 
 impl Epoll {
     pub(crate) fn new() -> Result<Self, Errno> {
-        // SAFETY: epoll_create1 takes no pointers.
-        owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(Self)
+        to_errno(epoll::create(epoll::CreateFlags::CLOEXEC)).map(Self)
     }
 
     fn ctl(&self, op: libc::c_int, fd: RawFd, events: u32, token: u64) -> Result<(), Errno> {
@@ -140,37 +143,49 @@ impl Epoll {
     }
 }
 
+/// Waits until one of the descriptors is ready, up to so many milliseconds (-1: without limit), and returns
+/// how many are. EINTR.
+fn poll(fds: &mut [libc::pollfd], timeout_ms: libc::c_int) -> Result<usize, Errno> {
+    // SAFETY: the pointer and the count are those of the slice, which is writable.
+    let ready = check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) })?;
+    Ok(ready as usize)
+}
+
+/// What of `events` a descriptor is ready for, and errors; 0 if that is nothing within `timeout`.
+fn ready_for(fd: RawFd, events: libc::c_short, timeout: Duration) -> libc::c_short {
+    let timeout = timeout.as_millis().try_into().unwrap_or(libc::c_int::MAX);
+    let mut fds = [libc::pollfd { fd, events, revents: 0 }];
+    whole(|| poll(&mut fds, timeout)).map_or(0, |_| fds[0].revents)
+}
+
 /// Whether a read of the descriptor, or a wait for it, would find something.
 pub(crate) fn is_readable(fd: RawFd) -> bool {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd, which outlives the call.
-    whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents & libc::POLLIN != 0
+    is_readable_within(fd, Duration::ZERO)
+}
+
+/// As [`is_readable`]; waits so long for that.
+pub(crate) fn is_readable_within(fd: RawFd, timeout: Duration) -> bool {
+    ready_for(fd, libc::POLLIN, timeout) & libc::POLLIN != 0
 }
 
 /// Whether a write to the descriptor would not block, and would not fail either as far as is known: a socket
 /// is connected.
 pub(crate) fn is_writable(fd: RawFd) -> bool {
-    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one pollfd, which outlives the call.
-    whole(|| unsafe { libc::poll(&mut poll, 1, 0) }) == 1 && poll.revents == libc::POLLOUT
+    ready_for(fd, libc::POLLOUT, Duration::ZERO) == libc::POLLOUT
 }
 
 /// Waits until one of the descriptors is ready. EINTR.
 pub(crate) fn wait_readable(fds: &mut [libc::pollfd]) -> Result<(), Errno> {
-    // SAFETY: the pointer and the count are those of the slice, which is writable.
-    check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) }).map(drop)
+    poll(fds, -1).map(drop)
 }
 
 /// Whether a descriptor has O_NONBLOCK.
-pub(crate) fn is_non_blocking(fd: RawFd) -> bool {
-    // SAFETY: F_GETFL takes no further argument.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_NONBLOCK != 0
+pub(crate) fn is_non_blocking(fd: impl AsFd) -> bool {
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// Switches a descriptor to O_NONBLOCK, as programs do.
 #[cfg(test)]
-pub(crate) fn set_non_blocking(fd: RawFd) {
-    // SAFETY: F_SETFL takes the flags.
-    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+pub(crate) fn set_non_blocking(fd: impl AsFd) {
+    rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).unwrap();
 }

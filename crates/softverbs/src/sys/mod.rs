@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The system calls of softverbs, each in a function with a contract that its callers can meet.
+//!
+//! Most are made by rustix, built to call the functions of the C library, which programs and sanitizers may
+//! replace. Called here directly are those that rustix lacks, those whose memory the program may unmap or a
+//! peer may change meanwhile, so that there must not be a slice of it, and those that rustix makes in another
+//! way: eventfd by its number, ppoll for poll, posix_madvise for madvise, preadv64v2 for preadv2, getrlimit64
+//! without a look at the result, epoll_pwait2 without another way for kernels before 5.11. Its memfd_create
+//! looks for the function with dlsym(3), which waits while another thread is in dlopen(3); a constructor that
+//! runs there may wait for the engine.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -29,6 +37,11 @@ pub(crate) fn errno_of(e: &io::Error) -> Errno {
     e.raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// A result of rustix, with the number of its error.
+pub(crate) fn to_errno<T>(result: rustix::io::Result<T>) -> Result<T, Errno> {
+    result.map_err(rustix::io::Errno::raw_os_error)
+}
+
 /// Stores `e` in the calling thread's `errno`, as a C function does before it returns NULL or -1.
 pub(crate) fn set_errno(e: Errno) {
     // SAFETY: __errno_location returns the address of this thread's own errno, valid for the life of the
@@ -40,7 +53,8 @@ fn check(ret: libc::c_int) -> Result<libc::c_int, Errno> {
     if ret < 0 { Err(errno()) } else { Ok(ret) }
 }
 
-fn check_len(ret: isize) -> Result<usize, Errno> {
+/// The length that a system call returns.
+pub(crate) fn check_len(ret: isize) -> Result<usize, Errno> {
     usize::try_from(ret).map_err(|_| errno())
 }
 

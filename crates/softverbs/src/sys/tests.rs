@@ -145,7 +145,7 @@ fn an_event_counter_gives_each_event_once() {
     event_raise(&fd);
     event_take(&fd).unwrap();
     event_try_take(&fd);
-    set_non_blocking(fd.as_raw_fd());
+    set_non_blocking(&fd);
     assert_eq!(event_take(&fd), Err(libc::EAGAIN));
 }
 
