@@ -4,7 +4,9 @@
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::AddressFamily;
 
 use crate::cancel::whole;
 use crate::fork;
@@ -16,7 +18,7 @@ pub(crate) struct Socket(ManuallyDrop<OwnedFd>);
 
 impl Socket {
     /// A non-blocking, close-on-exec TCP socket.
-    pub(crate) fn new(family: i32) -> Result<Self, Errno> {
+    pub(crate) fn new(family: AddressFamily) -> Result<Self, Errno> {
         Self::noted(|| sys::tcp_socket(family))
     }
 
@@ -42,6 +44,12 @@ impl Deref for Socket {
 
     fn deref(&self) -> &OwnedFd {
         &self.0
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Socket addresses: conversion between C and Rust, and the socket calls that take addresses.
 
-use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::ptr::addr_of;
 
-use crate::sys::{self, Errno};
+use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+use rustix::net::addr::SocketAddrArg;
+use rustix::net::{AddressFamily, SocketAddrAny};
 
-/// The size of an address of any family.
-const STORAGE_LEN: socklen_t = size_of::<sockaddr_storage>() as socklen_t;
+use crate::sys::{self, Errno, to_errno};
 
 /// Reads a C socket address. EINVAL if it is NULL or neither IPv4 nor IPv6, as from librdmacm.
 ///
@@ -22,98 +22,51 @@ pub(crate) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Errno> {
         return Err(libc::EINVAL);
     }
     // SAFETY: `addr` is not NULL, so it points to a socket address, and each starts with its family.
-    match c_int::from(unsafe { addr_of!((*addr).sa_family).read() }) {
-        libc::AF_INET => {
-            // SAFETY: an address of family AF_INET is a sockaddr_in; it may be unaligned.
-            let v4 = unsafe { addr.cast::<sockaddr_in>().read_unaligned() };
-            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
-            Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: an address of family AF_INET6 is a sockaddr_in6; it may be unaligned.
-            let v6 = unsafe { addr.cast::<sockaddr_in6>().read_unaligned() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            let port = u16::from_be(v6.sin6_port);
-            Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
-        }
-        _ => Err(libc::EINVAL),
-    }
+    let len = match c_int::from(unsafe { addr_of!((*addr).sa_family).read_unaligned() }) {
+        libc::AF_INET => size_of::<sockaddr_in>(),
+        libc::AF_INET6 => size_of::<sockaddr_in6>(),
+        _ => return Err(libc::EINVAL),
+    };
+    // SAFETY: an address has the length of its family; it is copied, so it may be unaligned.
+    of_ip(unsafe { SocketAddrAny::read(addr.cast(), len as socklen_t) })
+}
+
+/// EINVAL if it is neither IPv4 nor IPv6.
+fn of_ip(addr: SocketAddrAny) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(addr).map_err(|_| libc::EINVAL)
 }
 
 /// The C form of an address.
 pub(crate) fn to_storage(addr: &SocketAddr) -> (sockaddr_storage, socklen_t) {
-    // SAFETY: all-zero is a valid sockaddr_storage.
-    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
-    let to: *mut sockaddr_storage = &mut storage;
-    match addr {
-        SocketAddr::V4(v4) => {
-            let from = sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: a sockaddr_storage is large enough and aligned for a sockaddr_in.
-            unsafe { to.cast::<sockaddr_in>().write(from) };
-            (storage, size_of::<sockaddr_in>() as socklen_t)
-        }
-        SocketAddr::V6(v6) => {
-            let from = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                sin6_scope_id: v6.scope_id(),
-            };
-            // SAFETY: a sockaddr_storage is large enough and aligned for a sockaddr_in6.
-            unsafe { to.cast::<sockaddr_in6>().write(from) };
-            (storage, size_of::<sockaddr_in6>() as socklen_t)
-        }
+    let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
+    // SAFETY: `storage` is writable for the length of any address, and all-zero is valid behind this one.
+    unsafe {
+        let len = addr.write_sockaddr(storage.as_mut_ptr().cast());
+        (storage.assume_init(), len)
     }
 }
 
-pub(crate) fn family(addr: &SocketAddr) -> c_int {
-    if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
-}
-
-fn check(ret: c_int) -> Result<(), Errno> {
-    if ret < 0 { Err(sys::errno()) } else { Ok(()) }
+pub(crate) fn family(addr: &SocketAddr) -> AddressFamily {
+    if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
 pub(crate) fn bind(fd: &OwnedFd, addr: &SocketAddr) -> Result<(), Errno> {
-    let (storage, len) = to_storage(addr);
-    // SAFETY: `storage` holds an address of `len` bytes and outlives the call.
-    check(unsafe { libc::bind(fd.as_raw_fd(), addr_of!(storage).cast(), len) })
+    to_errno(rustix::net::bind(fd, addr))
 }
 
 /// Connects a socket. EINPROGRESS on a non-blocking socket, among others.
 pub(crate) fn connect(fd: &OwnedFd, addr: &SocketAddr) -> Result<(), Errno> {
-    let (storage, len) = to_storage(addr);
-    // SAFETY: `storage` holds an address of `len` bytes and outlives the call.
-    check(unsafe { libc::connect(fd.as_raw_fd(), addr_of!(storage).cast(), len) })
-}
-
-type NameCall = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
-
-fn name(fd: &OwnedFd, call: NameCall) -> Result<SocketAddr, Errno> {
-    let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
-    let mut len = STORAGE_LEN;
-    // SAFETY: `storage` is writable for `len` bytes, and `call` is getsockname or getpeername, which writes
-    // no more.
-    check(unsafe { call(fd.as_raw_fd(), storage.as_mut_ptr().cast(), &mut len) })?;
-    // SAFETY: the call has stored an address, and all of `storage` is initialised, so it has the length of
-    // any family.
-    unsafe { read(storage.as_ptr().cast()) }
+    to_errno(rustix::net::connect(fd, addr))
 }
 
 /// The local address of a socket.
 pub(crate) fn local(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
-    name(fd, libc::getsockname)
+    of_ip(to_errno(rustix::net::getsockname(fd))?)
 }
 
 /// The address of the peer of a socket.
 pub(crate) fn peer(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
-    name(fd, libc::getpeername)
+    of_ip(to_errno(rustix::net::getpeername(fd))?.ok_or(libc::EINVAL)?)
 }
 
 /// The source address of the route to `dst`; ENETUNREACH or another error of connect(2) if there is no route.
@@ -160,8 +113,30 @@ mod tests {
     }
 
     #[test]
+    fn an_ipv6_address_keeps_all_that_a_program_gives() {
+        let bytes = std::array::from_fn(|i| i as u8 + 1);
+        let wanted = sockaddr_in6 {
+            sin6_family: libc::AF_INET6 as libc::sa_family_t,
+            sin6_port: 7204u16.to_be(),
+            sin6_flowinfo: 0x000a_bcdeu32.to_be(),
+            sin6_addr: libc::in6_addr { s6_addr: bytes },
+            sin6_scope_id: 3,
+        };
+        // SAFETY: it is an address of its family.
+        let addr = unsafe { read(addr_of!(wanted).cast()) }.unwrap();
+        assert_eq!(addr.to_string(), "[102:304:506:708:90a:b0c:d0e:f10%3]:7204");
+        let (storage, len) = to_storage(&addr);
+        assert_eq!(len as usize, size_of::<sockaddr_in6>());
+        // SAFETY: `storage` is as large and aligned as any address.
+        let got = unsafe { addr_of!(storage).cast::<sockaddr_in6>().read() };
+        assert_eq!((got.sin6_family, got.sin6_port), (wanted.sin6_family, wanted.sin6_port));
+        assert_eq!((got.sin6_flowinfo, got.sin6_scope_id), (wanted.sin6_flowinfo, wanted.sin6_scope_id));
+        assert_eq!(got.sin6_addr.s6_addr, bytes);
+    }
+
+    #[test]
     fn a_family_is_that_of_the_address() {
-        for (text, expected) in [("127.0.0.1:1", libc::AF_INET), ("[::1]:1", libc::AF_INET6)] {
+        for (text, expected) in [("127.0.0.1:1", AddressFamily::INET), ("[::1]:1", AddressFamily::INET6)] {
             assert_eq!(family(&text.parse().unwrap()), expected);
         }
     }
@@ -169,7 +144,7 @@ mod tests {
     /// UDP sockets: they bind and connect as those of TCP do, and no packet is sent.
     #[test]
     fn sockets_have_the_addresses_they_are_given_or_report_why_not() {
-        let socket = || sys::udp_socket(libc::AF_INET).unwrap();
+        let socket = || sys::udp_socket(AddressFamily::INET).unwrap();
         let (first, second) = (socket(), socket());
         bind(&first, &"127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = local(&first).unwrap();

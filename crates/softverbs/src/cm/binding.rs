@@ -18,10 +18,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::net::sockopt;
+
 use super::addr;
 use crate::lock;
 use crate::process::PerProcess;
-use crate::sys::{self, Errno};
+use crate::sys::Errno;
 
 /// Why an identifier cannot have an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +121,7 @@ impl Binding {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let one_family = match wanted {
             SocketAddr::V4(_) => true,
-            SocketAddr::V6(_) => sys::get_option(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Ok(1),
+            SocketAddr::V6(_) => sockopt::ipv6_v6only(socket) == Ok(true),
         };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mut entry = Entry { number, addr: *wanted, reuse, one_family };
@@ -191,7 +193,7 @@ pub(crate) fn permit_rebind(socket: &OwnedFd) {
 }
 
 fn set_reuse(socket: &OwnedFd, on: bool) {
-    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, i32::from(on));
+    let _ = sockopt::set_socket_reuseaddr(socket, on);
 }
 
 /// Binds a socket, beside connections of a listener that has been closed.

@@ -23,6 +23,7 @@ use crate::sys::{self, Errno};
 use crate::{config, lock};
 use log::Level;
 use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_ESTABLISHED};
+use rustix::net::sockopt::socket_error;
 use transport::iwarp::conn::terminate_fpdu;
 use transport::iwarp::wire::mpa::MAX_FRAME_LEN;
 use transport::iwarp::wire::terminate::Terminate;
@@ -272,10 +273,8 @@ impl Outgoing {
         let mut guard = lock(&self.state);
         let Some(state) = &mut *guard else { return Next::Wait };
         if state.exchange.stage() == Stage::Connecting {
-            let sent = match sys::get_option(&state.socket, libc::SOL_SOCKET, libc::SO_ERROR) {
-                Ok(0) => self.send_request(state),
-                Ok(e) | Err(e) => Err(e),
-            };
+            let connected = sys::to_errno(socket_error(&state.socket)).and_then(sys::to_errno);
+            let sent = connected.and_then(|()| self.send_request(state));
             let fd = state.socket.as_raw_fd();
             let watched = sent.and_then(|()| self.engine.watch(self.token, fd, READ));
             return watched.map_or_else(|e| state.exchange.failed(e, Instant::now()), |()| Next::Wait);

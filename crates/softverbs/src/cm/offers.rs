@@ -28,6 +28,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use rustix::net::ipproto;
+use rustix::net::sockopt::socket_protocol;
+
 use super::addr;
 use crate::evidence::{self, Evidence};
 use crate::fork;
@@ -100,7 +103,7 @@ fn candidates(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
 }
 
 fn is_tcp(socket: &OwnedFd) -> bool {
-    sys::get_option(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+    socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
 /// Whether a descriptor leaves the program at least half of those that it may have. A connection with rings

@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::sys;
+use rustix::net::sockopt;
 
 /// What the program has set.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,37 +24,40 @@ impl Options {
     pub(crate) fn apply(self, socket: &OwnedFd) {
         self.apply_tos(socket);
         if let Some(only) = self.only_ipv6 {
-            sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, i32::from(only));
+            let _ = sockopt::set_ipv6_v6only(socket, only);
         }
     }
 
     /// Applies the one that can change at any time. A connection inherits it from its listener.
     pub(crate) fn apply_tos(self, socket: &OwnedFd) {
         if let Some(tos) = self.tos {
-            sys::set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, i32::from(tos));
-            sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(tos));
+            let _ = sockopt::set_ip_tos(socket, tos);
+            let _ = sockopt::set_ipv6_tclass(socket, tos.into());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::AddressFamily;
+
     use super::*;
+    use crate::sys;
 
     #[test]
     fn a_socket_gets_what_is_set() {
         let options = Options { tos: Some(0x20), only_ipv6: Some(true), ..Options::default() };
-        let v4 = sys::tcp_socket(libc::AF_INET).unwrap();
+        let v4 = sys::tcp_socket(AddressFamily::INET).unwrap();
         options.apply(&v4);
-        assert_eq!(sys::get_option(&v4, libc::IPPROTO_IP, libc::IP_TOS), Ok(0x20));
-        let v6 = sys::tcp_socket(libc::AF_INET6).unwrap();
+        assert_eq!(sockopt::ip_tos(&v4), Ok(0x20));
+        let v6 = sys::tcp_socket(AddressFamily::INET6).unwrap();
         Options::default().apply(&v6);
-        let before = sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+        let before = sockopt::ipv6_tclass(&v6);
         assert_ne!(before, Ok(0x20), "nothing was set");
         options.apply(&v6);
-        assert_eq!(sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_TCLASS), Ok(0x20));
-        assert_eq!(sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), Ok(1));
+        assert_eq!(sockopt::ipv6_tclass(&v6), Ok(0x20));
+        assert_eq!(sockopt::ipv6_v6only(&v6), Ok(true));
         Options { only_ipv6: Some(false), ..options }.apply(&v6);
-        assert_eq!(sys::get_option(&v6, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY), Ok(0));
+        assert_eq!(sockopt::ipv6_v6only(&v6), Ok(false));
     }
 }

@@ -5,6 +5,8 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
 use crate::config;
 use crate::sys;
 use transport::iwarp::wire::mpa::{self, Frame};
@@ -14,12 +16,13 @@ use transport::iwarp::wire::mpa::{self, Frame};
 /// [`crate::progress::liveness`] looks at the answers.
 pub(crate) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
-    let seconds = |d: Duration| i32::try_from(d.as_secs().max(1)).unwrap_or(i32::MAX);
-    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-    sys::set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
-    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(limit / 2));
-    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds(limit / 8));
-    sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4);
+    let seconds = |d: Duration| Duration::from_secs(d.as_secs().max(1));
+    // A connection works without them.
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, seconds(limit / 2));
+    let _ = sockopt::set_tcp_keepintvl(socket, seconds(limit / 8));
+    let _ = sockopt::set_tcp_keepcnt(socket, 4);
 }
 
 /// While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets
@@ -43,6 +46,7 @@ pub(crate) fn send_reply(socket: &OwnedFd, frame: &Frame, private_data: &[u8]) -
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn what_a_listener_accepts_has_its_options() {
@@ -59,7 +63,7 @@ mod tests {
                 (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
                 (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
             ]
-            .map(|(level, option)| sys::get_option(&far, level, option).unwrap())
+            .map(|(level, option)| sys::get_option::<i32>(far.as_raw_fd(), level, option).unwrap())
         };
         let before = options();
         prepare(&listener.try_clone().unwrap().into());

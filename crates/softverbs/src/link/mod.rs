@@ -11,13 +11,16 @@ mod shared;
 mod tcp;
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
 
 use crate::memory::Grant;
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
 use crate::progress::watch::{PeerNotify, Watch};
 use crate::socket::Socket;
-use crate::sys::{self, Errno};
+use crate::sys::Errno;
 use local::Local;
 pub(crate) use local::{Mine, Theirs};
 pub(crate) use ring::Rings;
@@ -127,7 +130,7 @@ impl Link {
             Self::Tcp(tcp) => tcp.socket(),
             Self::Local(local) => local.socket(),
         };
-        sys::reset_when_closed(socket);
+        let _ = set_socket_linger(socket, Some(Duration::ZERO));
         self.close(None);
     }
 

@@ -16,6 +16,7 @@ mod tests;
 use once_cell::race::OnceBox;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
@@ -262,7 +263,8 @@ impl Qp {
 
     fn open(&self, session: &mut Session, stream: Stream) -> Result<(), Errno> {
         let _ = self.peer.set(stream.peer);
-        let mss = sys::get_option(&stream.socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1448);
+        let mss = sys::get_option::<i32>(stream.socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG)
+            .unwrap_or(1448);
         let mss = usize::try_from(mss).unwrap_or(0);
         let shared = stream.rings.is_some();
         let link = (|| {

@@ -2,11 +2,15 @@
 //! TCP sockets.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
-use super::{Errno, again, check, check_len, owned};
+use rustix::io::retry_on_intr;
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, accept_with, socket_with};
+
+use super::{Errno, again, check, check_len, to_errno};
 use crate::cancel::whole;
 
 thread_local! {
@@ -31,61 +35,62 @@ fn count_received(received: Result<usize, Errno>) -> Result<usize, Errno> {
 }
 
 /// A non-blocking, close-on-exec TCP socket.
-pub(crate) fn tcp_socket(family: i32) -> Result<OwnedFd, Errno> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: socket takes no pointers.
-    owned(unsafe { libc::socket(family, kind, 0) })
+pub(crate) fn tcp_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    to_errno(socket_with(family, SocketType::STREAM, flags, None))
 }
 
 /// A close-on-exec UDP socket, used only to find the source address of a route.
-pub(crate) fn udp_socket(family: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: socket takes no pointers.
-    owned(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })
+pub(crate) fn udp_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    to_errno(socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None))
 }
 
 /// Accepts a connection; the new socket is non-blocking and close-on-exec.
 pub(crate) fn accept(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: the address pointers may be NULL when the caller does not want the address.
-    owned(unsafe { libc::accept4(fd.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) })
+    to_errno(accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC))
 }
 
 pub(crate) fn listen(fd: &OwnedFd, backlog: i32) -> Result<(), Errno> {
-    // SAFETY: listen takes no pointers.
-    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
+    to_errno(rustix::net::listen(fd, backlog))
 }
 
 /// Shuts down the sending direction: the peer receives everything sent so far, then the end of the stream.
 pub(crate) fn shutdown_write(fd: &OwnedFd) {
-    // SAFETY: shutdown takes no pointers. It fails only on a socket that is no longer connected, which needs
-    // no FIN.
-    unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
+    // It fails only on a socket that is no longer connected, which needs no FIN.
+    let _ = rustix::net::shutdown(fd, Shutdown::Write);
 }
 
-/// Sets an integer socket option; without effect on a kernel that does not have it.
+/// Sets an integer socket option that rustix does not have; without effect on a kernel that does not have it.
 pub(crate) fn set_option(fd: &OwnedFd, level: i32, name: i32, value: i32) {
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: `value` is readable for `len` bytes and outlives the call.
     unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
 }
 
-/// Has a TCP connection reset when its socket is closed, instead of ended.
-pub(crate) fn reset_when_closed(fd: &OwnedFd) {
-    let value = libc::linger { l_onoff: 1, l_linger: 0 };
-    let len = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: `value` is readable for `len` bytes and outlives the call.
-    unsafe {
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const value).cast(), len)
-    };
-}
+/// The value of a socket option: any bytes are one.
+///
+/// # Safety
+///
+/// All bytes must be valid for the type, which has no pointers and no padding that matters.
+pub(crate) unsafe trait OptionValue: Copy {}
 
-/// Reads an integer socket option.
-pub(crate) fn get_option(fd: &OwnedFd, level: i32, name: i32) -> Result<i32, Errno> {
-    let mut value = 0i32;
-    let mut len = size_of::<i32>() as libc::socklen_t;
+// SAFETY: a number.
+unsafe impl OptionValue for i32 {}
+// SAFETY: a number.
+unsafe impl OptionValue for u64 {}
+// SAFETY: three numbers.
+unsafe impl OptionValue for libc::ucred {}
+// SAFETY: numbers.
+unsafe impl OptionValue for libc::tcp_info {}
+
+/// Reads a socket option that rustix does not have. What the kernel does not write of it is 0.
+pub(crate) fn get_option<T: OptionValue>(fd: RawFd, level: i32, name: i32) -> Result<T, Errno> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is writable for `len` bytes; both outlive the call.
-    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len) })?;
-    Ok(value)
+    check(unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) })?;
+    // SAFETY: it is initialised, and any bytes are valid for a type with this trait.
+    Ok(unsafe { value.assume_init() })
 }
 
 /// What the kernel has heard of the host at the other end of a TCP connection.
@@ -99,15 +104,19 @@ pub(crate) struct Heard {
 
 /// What the kernel has heard of the remote host of a socket; `None` if the descriptor is none.
 pub(crate) fn heard(fd: RawFd) -> Option<Heard> {
-    // SAFETY: all-zero is a valid tcp_info.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `info` is writable for `len` bytes; both outlive the call.
-    let ret =
-        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len) };
+    let info: libc::tcp_info = get_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
     let silence = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
     let unanswered = u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes);
-    (ret == 0).then_some(Heard { silence: Duration::from_millis(silence.into()), unanswered })
+    Some(Heard { silence: Duration::from_millis(silence.into()), unanswered })
+}
+
+/// A message of these parts, without address and control data.
+fn message(parts: &[libc::iovec]) -> libc::msghdr {
+    // SAFETY: an all-zero msghdr is a valid one.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = parts.as_ptr().cast_mut();
+    msg.msg_iovlen = parts.len() as _;
+    msg
 }
 
 /// Sends the bytes of `parts` without blocking. `ends_segment`: bytes sent later are not added to the last
@@ -116,10 +125,7 @@ pub(crate) fn heard(fd: RawFd) -> Option<Heard> {
 /// Safe for any address: the kernel reads the memory, and fails with EFAULT if it is not mapped. The caller
 /// decides which memory may be sent.
 pub(crate) fn send_parts(fd: &OwnedFd, parts: &[libc::iovec], ends_segment: bool) -> Result<usize, Errno> {
-    // SAFETY: an all-zero msghdr is a valid one: no address, no control data.
-    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
-    msg.msg_iov = parts.as_ptr().cast_mut();
-    msg.msg_iovlen = parts.len() as _;
+    let msg = message(parts);
     let end = if ends_segment { libc::MSG_EOR } else { 0 };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | end;
     // SAFETY: msg_iov points to msg_iovlen iovecs, which sendmsg only reads; the memory behind them is read
@@ -134,11 +140,10 @@ pub(crate) fn send(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 }
 
 /// Receives bytes without blocking; 0 is the end of the stream.
+#[inline]
 pub(crate) fn recv(fd: &OwnedFd, buf: &mut [u8]) -> Result<usize, Errno> {
-    // SAFETY: the buffer is writable for its length.
-    let call =
-        || unsafe { libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
-    count_received(check_len(whole(|| again(call))))
+    let received = whole(|| retry_on_intr(|| rustix::net::recv(fd, &mut *buf, RecvFlags::DONTWAIT)));
+    count_received(to_errno(received).map(|(_, n)| n))
 }
 
 /// Discards bytes that a TCP socket has received, up to 16 KiB, without blocking; 0 is the end of the stream.
@@ -166,10 +171,7 @@ pub(crate) unsafe fn recv_into(fd: &OwnedFd, addr: u64, len: usize, rest: &mut [
         libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len },
         libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
     ];
-    // SAFETY: an all-zero msghdr is a valid one: no address, no control data.
-    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
-    msg.msg_iov = parts.as_ptr().cast_mut();
-    msg.msg_iovlen = parts.len() as _;
+    let mut msg = message(&parts);
     // SAFETY: the caller holds a grant to write the first part, the second one is the slice `rest`; recvmsg
     // only reads the iovecs.
     let call = || unsafe { libc::recvmsg(fd.as_raw_fd(), &mut msg, libc::MSG_DONTWAIT) };

@@ -225,7 +225,7 @@ fn make_info(
     // or a block of its own.
     let filled = (|| unsafe {
         (*info).ai_flags = hints.flags & RAI_PASSIVE;
-        (*info).ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr));
+        (*info).ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr).as_raw().into());
         (*info).ai_qp_type = hints.qp_type;
         (*info).ai_port_space = hints.port_space;
         ((*info).ai_src_addr, (*info).ai_src_len) = address(src)?;
