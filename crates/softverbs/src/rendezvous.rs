@@ -18,22 +18,25 @@
 //! listener's [`Evidence`] is. A name holds the number of the network namespace: several of them may share
 //! the directory. A program that cleans up /tmp by age may remove a name; the listener's connections then use
 //! TCP.
+#![forbid(unsafe_code)]
 
-use std::ffi::CString;
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 
 use crate::cancel::whole;
 use crate::evidence::Evidence;
 use crate::fork;
 use crate::limits::RENDEZVOUS_FILES;
 use crate::socket::Socket;
-use crate::sys::{Errno, errno, errno_of};
+use crate::sys::{Errno, errno_of, to_errno};
 use crate::unix;
 
 /// What the kernel gives for a user that has no number in the user namespace of this process
@@ -41,8 +44,7 @@ use crate::unix;
 const NOBODY: libc::uid_t = 65534;
 
 fn user() -> Option<libc::uid_t> {
-    // SAFETY: geteuid takes no pointers.
-    Some(unsafe { libc::geteuid() }).filter(|&uid| uid != NOBODY)
+    Some(geteuid().as_raw()).filter(|&uid| uid != NOBODY)
 }
 
 /// The directories in which the sockets may be, in the order in which a listener tries them.
@@ -60,14 +62,8 @@ struct Directory(Socket);
 impl Directory {
     /// EPERM if it is not such a directory.
     fn open(path: &Path) -> Result<Self, Errno> {
-        let path = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| libc::EINVAL)?;
-        let fd = Socket::noted(|| {
-            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-            // SAFETY: the path is a C string.
-            let fd = unsafe { libc::open(path.as_ptr(), flags) };
-            // SAFETY: the kernel has just created the descriptor, so it has no other owner.
-            if fd < 0 { Err(errno()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }) }
-        })?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = Socket::noted(|| to_errno(rustix::fs::open(path, flags, Mode::empty())))?;
         let this = Self(fd);
         let about = fs::metadata(this.path(".")).map_err(|e| errno_of(&e))?;
         let is_private = about.mode() & 0o077 == 0 && Some(about.uid()) == user();
@@ -250,8 +246,7 @@ mod tests {
         symlink(&path, &link).unwrap();
         assert!(Directory::make(&link).is_err(), "somebody else may have made the link");
         fs::remove_file(&link).unwrap();
-        // SAFETY: geteuid takes no pointers.
-        if unsafe { libc::geteuid() } == 0 {
+        if geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
             assert_eq!(Directory::make(&path).map(drop), Err(libc::EPERM));
         }

@@ -24,7 +24,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,7 @@ impl Offered {
             return Err("there are few descriptors left".into());
         }
         let (number, own) = Evidence::own().map_err(|_| "there are no descriptors left")?;
-        unix::send_with(&notify, &offer(listener, number), &[socket.as_raw_fd(), memory.file().as_raw_fd()])
+        unix::send_with(&notify, &offer(listener, number), &[socket.as_fd(), memory.file().as_fd()])
             .map_err(|_| "the offer could not be sent")?;
         Ok(Self { memory, notify, own })
     }

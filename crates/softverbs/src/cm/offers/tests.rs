@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::BorrowedFd;
 
 use super::*;
 
@@ -30,7 +31,7 @@ fn valid() -> Vec<u8> {
 }
 
 /// What a stranger sends to the listener of `responder`.
-fn send(responder: &OwnedFd, bytes: &[u8], fds: &[i32]) -> Socket {
+fn send(responder: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Socket {
     let notify = connect(responder);
     unix::send_with(&notify, bytes, fds).unwrap();
     notify
@@ -108,7 +109,7 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let memory = Mine::create().unwrap();
-    let (tcp, file) = (initiator.as_raw_fd(), memory.file().as_raw_fd());
+    let (tcp, file) = (initiator.as_fd(), memory.file().as_fd());
     let mut closed = vec![
         send(&responder, b"x", &[tcp, file]),
         send(&responder, b"softverbs offer 1", &[tcp, file]),
@@ -124,9 +125,9 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
     let udp = UdpSocket::bind(local).unwrap();
     udp.connect(peer).unwrap();
     assert_eq!(ends(&initiator), Ok((local, peer)));
-    closed.push(send(&responder, &valid(), &[udp.as_raw_fd(), file]));
+    closed.push(send(&responder, &valid(), &[udp.as_fd(), file]));
     // The socket of the responder itself, which others cannot have.
-    let _own = send(&responder, &valid(), &[responder.as_raw_fd(), file]);
+    let _own = send(&responder, &valid(), &[responder.as_fd(), file]);
     let silent = connect(&responder);
     assert!(offers.take(&responder).is_none());
     for (i, notify) in closed.iter().enumerate() {
@@ -142,7 +143,7 @@ fn memory_that_is_none_is_not_accepted() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let wrong = sys::event_flag().unwrap();
-    let notify = send(&responder, &valid(), &[initiator.as_raw_fd(), wrong.as_raw_fd()]);
+    let notify = send(&responder, &valid(), &[initiator.as_fd(), wrong.as_fd()]);
     assert!(offers.take(&responder).unwrap().accept().is_none());
     assert_eq!(sys::recv(&notify, &mut [0]), Ok(0), "it is not told that it was taken");
 }
@@ -163,7 +164,7 @@ fn those_who_offer_and_request_nothing_are_few() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let memory = Mine::create().unwrap();
-    let fds = [initiator.as_raw_fd(), memory.file().as_raw_fd()];
+    let fds = [initiator.as_fd(), memory.file().as_fd()];
     let stranger: OwnedFd = TcpStream::connect(addr::local(&responder).unwrap()).map(Into::into).unwrap_or(
         // The TCP listener is closed; any other connection will do.
         {
@@ -173,7 +174,7 @@ fn those_who_offer_and_request_nothing_are_few() {
     );
     let mut open = Vec::new();
     for _ in 0..MAX_OFFERS {
-        open.push(send(&responder, &valid(), &[stranger.as_raw_fd(), fds[1]]));
+        open.push(send(&responder, &valid(), &[stranger.as_fd(), fds[1]]));
         open.push(connect(&responder));
         if open.len() % 64 == 0 {
             let _ = offers.take(&responder);
