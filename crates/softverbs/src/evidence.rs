@@ -62,7 +62,7 @@ impl Own {
     fn new() -> Result<Self, Errno> {
         fork::undivided(|| {
             let (name, evidence, forks) = Self::draw()?;
-            let file = Socket::note(sys::named_file(&name)?);
+            let file = Socket::note(sys::memory_file(&name, 0)?);
             Ok(Self { file, evidence, before: VecDeque::new(), forks })
         })
     }
@@ -70,7 +70,7 @@ impl Own {
     fn renew(&mut self) -> Result<(), Errno> {
         fork::undivided(|| {
             let (name, evidence, forks) = Self::draw()?;
-            sys::replace(&self.file, &sys::named_file(&name)?)?;
+            self.file.replace(&sys::memory_file(&name, 0)?)?;
             if self.before.len() == KEPT {
                 self.before.pop_front();
             }

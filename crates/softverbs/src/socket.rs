@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::io::{DupFlags, dup3};
 use rustix::net::AddressFamily;
 
 use crate::cancel::whole;
@@ -36,6 +37,11 @@ impl Socket {
     pub(crate) fn note(fd: OwnedFd) -> Self {
         fork::note(fd.as_raw_fd());
         Self(ManuallyDrop::new(fd))
+    }
+
+    /// Makes the descriptor refer to another file; its number stays.
+    pub(crate) fn replace(&mut self, by: &OwnedFd) -> Result<(), Errno> {
+        sys::to_errno(dup3(by, &mut self.0, DupFlags::CLOEXEC))
     }
 }
 

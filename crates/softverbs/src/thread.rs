@@ -18,8 +18,7 @@ pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
     extern "C" fn start(arg: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: `arg` is the box that `spawn` has given to this thread alone.
         let (name, body) = *unsafe { Box::from_raw(arg.cast::<(&CStr, Body)>()) };
-        // SAFETY: the name is a C string, of which the kernel copies at most 16 bytes.
-        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        let _ = rustix::thread::set_name(name);
         sys::runs_no_handlers();
         body();
         std::ptr::null_mut()

@@ -12,16 +12,17 @@
 //! that the kernel names has the number there, it is the peer. The same read shows whether the kernel permits
 //! the access (ptrace(2), "access mode checking").
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::lock;
 use crate::process::PerProcess;
 use crate::socket::Socket;
-use crate::sys::{Errno, again, errno, page_size};
+use crate::sys::{Errno, again, check_len, errno, is_readable_within, page_size, to_errno};
 use transport::limits::MAX_TOGETHER;
 
 /// Where the guard page of a process is, and what it begins with. The address 0: it has none.
@@ -103,10 +104,6 @@ pub(super) struct Peer {
     end: Socket,
 }
 
-fn check(ret: isize) -> Result<usize, Errno> {
-    usize::try_from(ret).map_err(|_| errno())
-}
-
 fn piece<T>(at: *mut T, iov_len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast(), iov_len }
 }
@@ -122,12 +119,8 @@ impl Peer {
         if let Some(peer) = known.filter(|peer| !peer.has_ended(Duration::ZERO)) {
             return Ok(peer);
         }
-        let end = Socket::noted(|| {
-            // SAFETY: pidfd_open takes no pointers.
-            let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as isize)?;
-            // SAFETY: the kernel has just created the descriptor, so it has no other owner.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
-        })?;
+        let process = Pid::from_raw(pid).ok_or(libc::EINVAL)?;
+        let end = Socket::noted(|| to_errno(pidfd_open(process, PidfdFlags::empty())))?;
         let peer = Arc::new(Self { pid, proof, end });
         // SAFETY: nothing but the number is read.
         unsafe { peer.read(&mut [], &mut Ranges::new()) }?;
@@ -160,10 +153,7 @@ impl Peer {
 
     /// Whether it has ended, with all of its threads; waits so long for that.
     pub(super) fn has_ended(&self, wait: Duration) -> bool {
-        let mut fd = libc::pollfd { fd: self.end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let wait = libc::c_int::try_from(wait.as_millis()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `fd` is one element, which is writable.
-        unsafe { crate::cancel::whole(|| libc::poll(&mut fd, 1, wait)) > 0 && fd.revents & libc::POLLIN != 0 }
+        is_readable_within(self.end.as_raw_fd(), wait)
     }
 
     /// Copies the bytes of `local` but its first element, which is overwritten, to ranges of the peer that
@@ -217,7 +207,8 @@ impl Peer {
         let local = if local.is_empty() { &mut alone[..] } else { local };
         local[0] = first;
         let (at, n) = (local.as_ptr(), local.len() as libc::c_ulong);
-        let copied = check(again(|| call(self.pid, at, n, remote.as_ptr(), remote.len() as libc::c_ulong)))?;
+        let copied =
+            check_len(again(|| call(self.pid, at, n, remote.as_ptr(), remote.len() as libc::c_ulong)))?;
         copied.checked_sub(first.iov_len).ok_or(libc::EFAULT)
     }
 }

@@ -25,9 +25,14 @@
 //! costs two system calls of 100 to 250 ns; a look at the limit before each write would cost as much, and the
 //! limit may change in between.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{
+    FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+};
+use rustix::io::retry_on_intr;
 
 use super::process::Proof;
 use crate::cancel::whole;
@@ -35,14 +40,14 @@ use crate::fork;
 use crate::progress::export::{ExportGate, ExportedKey, KeyInUse};
 use crate::progress::wakeup::Wakeup;
 use crate::socket::Socket;
-use crate::sys::{Errno, again, errno, page_size, without_sigxfsz};
+use crate::sys::{Errno, again, check_len, errno, memory_file, page_size, to_errno, without_sigxfsz};
 
 /// Bytes of a ring, a power of two. Programs rely on what TCP takes on one host while its target posts no
 /// receives: more than 800 KiB.
 pub(super) const SIZE: usize = 1 << 20;
 
 /// The seals of the file: its size is what it is, and stays that.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 // The words and export pages of both ends are in the first page, and no page is smaller than this.
 const _: () = assert!(2 * (size_of::<Words>() + size_of::<ExportPage>()) <= 4096);
@@ -144,10 +149,6 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-fn check(ret: isize) -> Result<usize, Errno> {
-    usize::try_from(ret).map_err(|_| errno())
-}
-
 fn header_len() -> usize {
     3 * page_size() as usize
 }
@@ -163,14 +164,24 @@ fn is_refused(e: Errno) -> bool {
 }
 
 /// Makes a call on the file or, once that was refused, another one for the same bytes.
-fn copy(refused: &AtomicBool, call: impl Fn() -> isize, other: impl Fn() -> isize) -> Result<usize, Errno> {
+fn copy(
+    refused: &AtomicBool,
+    call: impl FnOnce() -> Result<usize, Errno>,
+    other: impl Fn() -> isize,
+) -> Result<usize, Errno> {
     if !refused.load(Ordering::Relaxed) {
-        match check(whole(|| again(&call))) {
+        match whole(call) {
             Err(e) if is_refused(e) => refused.store(true, Ordering::Relaxed),
             result => return result,
         }
     }
-    check(again(other))
+    check_len(again(other))
+}
+
+/// Allocates a page of the file. ENOSPC, ENOMEM.
+fn allocate(file: &Socket, page: usize) -> Result<(), Errno> {
+    let (at, len) = (page as u64 * page_size(), page_size());
+    to_errno(retry_on_intr(|| fallocate(file, FallocateFlags::empty(), at, len)))
 }
 
 /// A range of the mapping, for process_vm_readv(2) and process_vm_writev(2).
@@ -183,46 +194,25 @@ impl Shared {
     /// New memory. EFBIG: the process must not make files as large (RLIMIT_FSIZE). EPERM, ENOSYS: nor copy to
     /// and from it. ENOMEM and what else memfd_create(2) reports.
     pub(super) fn create() -> Result<Self, Errno> {
-        let file = Socket::noted(|| {
-            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-            // SAFETY: the name is a C string.
-            let fd = check(unsafe { libc::memfd_create(c"softverbs".as_ptr(), flags) } as isize)?;
-            // SAFETY: the kernel has just created the descriptor, so it has no other owner.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
-        })?;
-        let fd = file.as_raw_fd();
-        // SAFETY: these calls take no pointers. The page of the words is given memory here, because it is
-        // written to directly.
-        unsafe {
-            check(whole(|| without_sigxfsz(|| libc::ftruncate(fd, total_len() as libc::off_t) as isize)))?;
-            check(again(|| libc::fallocate(fd, 0, 0, page_size() as libc::off_t)) as isize)?;
-            check(libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) as isize)?;
-        }
+        let file = Socket::noted(|| memory_file(c"softverbs", libc::MFD_ALLOW_SEALING))?;
+        whole(|| without_sigxfsz(|| to_errno(ftruncate(&file, total_len() as u64))))?;
+        // The page of the words is given memory here, because it is written to directly.
+        allocate(&file, 0)?;
+        to_errno(fcntl_add_seals(&file, SEALS))?;
         Self::map(file)
     }
 
     /// Memory that a peer has created. EINVAL if it is not what [`Shared::create`] creates. EPERM, ENOSYS:
     /// this process must not copy to and from it. ENOMEM.
     pub(super) fn adopt(file: Socket) -> Result<Self, Errno> {
-        let fd = file.as_raw_fd();
-        // SAFETY: all-zero is a valid stat and a valid statfs; each call fills one. F_GET_SEALS takes no
-        // further argument.
-        let fits = unsafe {
-            let (mut stat, mut fs): (libc::stat, libc::statfs) = (std::mem::zeroed(), std::mem::zeroed());
-            check(libc::fstat(fd, &mut stat) as isize)?;
-            check(libc::fstatfs(fd, &mut fs) as isize)?;
-            let seals = libc::fcntl(fd, libc::F_GET_SEALS);
-            // Huge pages are another file system.
-            seals & SEALS == SEALS
-                && seals > 0
-                && stat.st_size == total_len() as libc::off_t
-                && fs.f_type == libc::TMPFS_MAGIC
-        };
-        if !fits {
+        let (len, file_system) = (to_errno(fstat(&file))?.st_size, to_errno(fstatfs(&file))?.f_type);
+        let is_sealed = fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS));
+        // Huge pages are another file system.
+        if !is_sealed || len != total_len() as libc::off_t || file_system != libc::TMPFS_MAGIC {
             return Err(libc::EINVAL);
         }
-        // SAFETY: fallocate takes no pointers. As in `create`: the peer may not have done it.
-        check(unsafe { again(|| libc::fallocate(fd, 0, 0, page_size() as libc::off_t)) } as isize)?;
+        // As in `create`: the peer may not have done it.
+        allocate(&file, 0)?;
         Self::map(file)
     }
 
@@ -235,7 +225,7 @@ impl Shared {
         let (no_writes, no_reads) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Self { start, file, no_writes, no_reads, generation: fork::generation() };
         // SAFETY: the range is the mapping that was just made; the advice changes nothing in this process.
-        check(unsafe { libc::madvise(addr, len, libc::MADV_DONTFORK) } as isize)?;
+        check_len(unsafe { libc::madvise(addr, len, libc::MADV_DONTFORK) } as isize)?;
         shared.try_both_ways()?;
         Ok(shared)
     }
@@ -284,10 +274,7 @@ impl Shared {
 
     /// Allocates the page of the keys that an end exports, before its first use. ENOSPC, ENOMEM.
     pub(super) fn prepare_exported_keys(&self, end: usize) -> Result<(), Errno> {
-        let page = page_size() as libc::off_t;
-        let (fd, at) = (self.file.as_raw_fd(), page * (1 + end as libc::off_t));
-        // SAFETY: fallocate takes no pointers.
-        check(unsafe { again(|| libc::fallocate(fd, 0, at, page)) } as isize).map(drop)
+        allocate(&self.file, 1 + end)
     }
 
     /// The keys that an end exports. It must have called [`Shared::prepare_exported_keys`], which its gate
@@ -349,12 +336,12 @@ impl Shared {
     pub(super) fn write(&self, ring: usize, at: u64, parts: &[libc::iovec]) -> Result<usize, Errno> {
         let (offset, _) = Self::find(ring, at, 0);
         let (fd, count) = (self.file.as_raw_fd(), parts.len() as libc::c_int);
+        // SAFETY: pwritev only reads `parts`, the length of which is given; the memory behind them is read by
+        // the kernel, which checks that it is mapped. The file is memory that nobody has references to.
+        let call = || unsafe { libc::pwritev(fd, parts.as_ptr(), count, offset as libc::off_t) };
         copy(
             &self.no_writes,
-            // SAFETY: pwritev only reads `parts`, the length of which is given; the memory behind them is
-            // read by the kernel, which checks that it is mapped. The file is memory that nobody has
-            // references to.
-            || without_sigxfsz(|| unsafe { libc::pwritev(fd, parts.as_ptr(), count, offset as libc::off_t) }),
+            || without_sigxfsz(|| check_len(again(call))),
             || {
                 let to = range(self.start, offset, parts);
                 // SAFETY: as above; `to` is a range of the mapping, as [`Shared::find`] gives them.
@@ -375,11 +362,15 @@ impl Shared {
         // SAFETY: preadv only reads `parts`, the length of which is given; the caller may write to the memory
         // behind them, and the kernel checks that it is mapped.
         let call = || unsafe { libc::preadv(fd, parts.as_ptr(), count, offset as libc::off_t) };
-        copy(&self.no_reads, call, || {
-            let from = range(self.start, offset, parts);
-            // SAFETY: as above; `from` is a range of the mapping, as [`Shared::find`] gives them.
-            unsafe { libc::process_vm_readv(libc::getpid(), parts.as_ptr(), count as _, &from, 1, 0) }
-        })
+        copy(
+            &self.no_reads,
+            || check_len(again(call)),
+            || {
+                let from = range(self.start, offset, parts);
+                // SAFETY: as above; `from` is a range of the mapping, as [`Shared::find`] gives them.
+                unsafe { libc::process_vm_readv(libc::getpid(), parts.as_ptr(), count as _, &from, 1, 0) }
+            },
+        )
     }
 }
 

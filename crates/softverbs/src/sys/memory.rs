@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use once_cell::race::OnceNonZeroUsize;
 
@@ -13,12 +13,8 @@ use super::{Errno, again, check, check_len, errno, owned};
 /// The page size.
 pub(crate) fn page_size() -> u64 {
     static PAGE: OnceNonZeroUsize = OnceNonZeroUsize::new();
-    let ask = || {
-        // SAFETY: sysconf takes no pointers.
-        let size = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) });
-        size.ok().and_then(NonZeroUsize::new).unwrap_or(const { NonZeroUsize::new(4096).unwrap() })
-    };
-    PAGE.get_or_init(ask).get() as u64
+    let ask = || NonZeroUsize::new(rustix::param::page_size());
+    PAGE.get_or_init(|| ask().unwrap_or(const { NonZeroUsize::new(4096).unwrap() })).get() as u64
 }
 
 /// The start and the length of the pages that contain `len` bytes at `addr`.
@@ -100,8 +96,7 @@ pub(crate) struct Process(libc::pid_t);
 
 impl Process {
     pub(crate) fn own() -> Self {
-        // SAFETY: getpid takes no pointers.
-        Self(unsafe { libc::getpid() })
+        Self(std::process::id() as libc::pid_t)
     }
 }
 
@@ -184,14 +179,7 @@ pub(crate) fn copy_from(process: Process, addr: u64, into: &mut [u8]) -> Result<
 }
 
 /// An empty file in memory (memfd_create(2)), whose name /proc/PID/fd shows. EMFILE, ENOMEM.
-pub(crate) fn named_file(name: &CStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn memory_file(name: &CStr, flags: libc::c_uint) -> Result<OwnedFd, Errno> {
     // SAFETY: the name is a C string.
-    owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })
-}
-
-/// Makes a descriptor refer to another file, and keep its number.
-pub(crate) fn replace(fd: &OwnedFd, by: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: dup3 takes no pointers; both descriptors are open, and what `fd` referred to is nobody else's
-    // to use.
-    check(unsafe { libc::dup3(by.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) }).map(drop)
+    owned(unsafe { libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) })
 }

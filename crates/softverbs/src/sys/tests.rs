@@ -58,8 +58,7 @@ impl Vanishing {
     pub(crate) const ALL: [Way; 4] = [Way::Unmapped, Way::ReadOnly, Way::Inaccessible, Way::Truncated];
 
     pub(crate) fn new(len: usize, way: Way) -> Self {
-        // SAFETY: the name is a C string.
-        let file = owned(unsafe { libc::memfd_create(c"vanishing".as_ptr(), libc::MFD_CLOEXEC) }).unwrap();
+        let file = memory_file(c"vanishing", 0).unwrap();
         let this = Self { map: Mapping::new(len), file, way };
         this.resize(len);
         this.come_back();
@@ -71,8 +70,7 @@ impl Vanishing {
     }
 
     fn resize(&self, len: usize) {
-        // SAFETY: ftruncate takes no pointers.
-        assert_eq!(unsafe { libc::ftruncate(self.file.as_raw_fd(), len as libc::off_t) }, 0);
+        rustix::fs::ftruncate(&self.file, len as u64).unwrap();
     }
 
     fn replace(&self, prot: i32, flags: i32, fd: RawFd) {

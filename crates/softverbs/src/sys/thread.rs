@@ -3,7 +3,10 @@
 
 use std::cell::Cell;
 
-use super::{errno, set_errno};
+use rustix::process::getpid;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+
+use super::Errno;
 
 /// What a thread brings upon itself, and not while it waits. Programs that report a crash handle these, often
 /// without SA_RESTART.
@@ -40,12 +43,8 @@ pub(crate) fn preemptions() -> i64 {
 /// Sets the CPU affinity of this thread to that of the process's main thread: the thread that created it may
 /// be pinned.
 pub(crate) fn run_where_the_process_may() {
-    // SAFETY: all-zero is a valid cpu_set_t; both calls get the address and the size of `set`.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &mut set) == 0 {
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-        }
+    if let Ok(set) = sched_getaffinity(Some(getpid())) {
+        let _ = sched_setaffinity(None, &set);
     }
 }
 
@@ -80,18 +79,12 @@ pub(crate) fn ask_for_short_slices() {
 /// Runs `f` with all signals blocked in this thread, so that a thread that it creates never runs signal
 /// handlers of the program.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
-    // SAFETY: all-zero is a valid sigset_t.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: all-zero is a valid sigset_t.
-    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: both calls get the addresses of the sets above, which are writable.
-    unsafe {
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-    }
+    let mut all = no_signals();
+    // SAFETY: the set is writable.
+    unsafe { libc::sigfillset(&mut all) };
+    let before = mask(libc::SIG_SETMASK, &all);
     let result = f();
-    // SAFETY: `before` holds the mask that pthread_sigmask stored above; the third argument may be NULL.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    mask(libc::SIG_SETMASK, &before);
     result
 }
 
@@ -105,9 +98,13 @@ pub(crate) fn runs_no_handlers() {
     RUNS_NO_HANDLERS.set(true);
 }
 
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid sigset_t: the empty one.
+    unsafe { std::mem::zeroed() }
+}
+
 fn mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
-    // SAFETY: all-zero is a valid sigset_t.
-    let mut before: libc::sigset_t = unsafe { std::mem::zeroed() };
+    let mut before = no_signals();
     // SAFETY: both sets are valid, and the second one is writable.
     unsafe { libc::pthread_sigmask(how, set, &mut before) };
     before
@@ -115,21 +112,19 @@ fn mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
 
 /// Makes a system call that is not to end the program because of RLIMIT_FSIZE: it fails with EFBIG, and the
 /// signal that the kernel sends to this thread then is taken back.
-pub(crate) fn without_sigxfsz(call: impl FnOnce() -> isize) -> isize {
+pub(crate) fn without_sigxfsz<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     if RUNS_NO_HANDLERS.get() {
         return call();
     }
-    // SAFETY: all-zero is a valid sigset_t.
-    let mut signal: libc::sigset_t = unsafe { std::mem::zeroed() };
+    let mut signal = no_signals();
     // SAFETY: the set is initialised and writable.
     unsafe { libc::sigaddset(&mut signal, libc::SIGXFSZ) };
     let before = mask(libc::SIG_BLOCK, &signal);
     let result = call();
-    if result < 0 && errno() == libc::EFBIG {
+    if matches!(result, Err(libc::EFBIG)) {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the set and the time are valid; no information about the signal is asked for.
         unsafe { libc::sigtimedwait(&signal, std::ptr::null_mut(), &now) };
-        set_errno(libc::EFBIG);
     }
     mask(libc::SIG_SETMASK, &before);
     result

@@ -28,28 +28,21 @@ fn memory_that_is_not_there_is_an_error_on_both_ways() {
 #[test]
 fn only_memory_is_adopted_that_nobody_can_make_shorter() {
     let len = total_len() as u64;
-    let memory = |flags, len: u64, seals: libc::c_int| {
-        // SAFETY: the name is a C string; the descriptor is new.
-        let file = unsafe {
-            let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | flags);
-            assert!(fd >= 0);
-            OwnedFd::from_raw_fd(fd)
-        };
-        let file = std::fs::File::from(file);
-        file.set_len(len).unwrap();
-        // SAFETY: F_ADD_SEALS takes an int.
-        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    let memory = |flags, len: u64, seals| {
+        let file = memory_file(c"test", flags).unwrap();
+        ftruncate(&file, len).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
         Shared::adopt(owned(file)).map(drop)
     };
-    let (grow, shrink, seal) = (libc::F_SEAL_GROW, libc::F_SEAL_SHRINK, libc::F_SEAL_SEAL);
+    let (grow, shrink, seal) = (SealFlags::GROW, SealFlags::SHRINK, SealFlags::SEAL);
     let sealing = libc::MFD_ALLOW_SEALING;
     assert_eq!(memory(sealing, len, grow | shrink | seal), Ok(()));
     assert_eq!(memory(sealing, len, grow | seal), Err(libc::EINVAL));
     assert_eq!(memory(sealing, len, shrink | seal), Err(libc::EINVAL));
-    assert_eq!(memory(sealing, len, 0), Err(libc::EINVAL));
+    assert_eq!(memory(sealing, len, SealFlags::empty()), Err(libc::EINVAL));
     assert_eq!(memory(sealing, len - 1, grow | shrink | seal), Err(libc::EINVAL));
     assert_eq!(memory(sealing, len + 1, grow | shrink | seal), Err(libc::EINVAL));
-    assert!(memory(sealing, len, grow | shrink | seal | libc::F_SEAL_WRITE).is_err());
+    assert!(memory(sealing, len, grow | shrink | seal | SealFlags::WRITE).is_err());
     assert!(Shared::adopt(owned(sys::event_flag().unwrap())).is_err());
     assert!(Shared::adopt(owned(std::fs::File::open("/proc/self/exe").unwrap())).is_err());
 }
