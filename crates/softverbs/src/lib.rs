@@ -70,7 +70,8 @@ mod thread;
 mod unix;
 
 pub use cq::on_failed_completion;
-pub use ffi::context::{context, device, owns, owns_device};
+pub use ffi::context::{owns, owns_device};
+pub use ffi::soft0::{context, device};
 pub use ffi::{ending, event_reason, flushes_by, not_counted, post_denied, rdma, verbs};
 
 pub(crate) use lock::lock;

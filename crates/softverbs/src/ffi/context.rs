@@ -12,10 +12,8 @@ use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{ops, verbs};
-
 /// The marker of an extended context in `verbs.h`: all bits set.
-const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
+pub(super) const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
 
 /// What libibverbs keeps behind the `ibv_device` of its own devices (`struct verbs_device` of its driver
 /// interface) takes less.
@@ -65,7 +63,7 @@ fn name_into<const N: usize>(field: &mut [libc::c_char; N], name: &[u8]) {
     }
 }
 
-fn make() -> Box<Soft> {
+fn make(fill: impl FnOnce(&mut verbs_context)) -> Box<Soft> {
     // SAFETY: all-zero is a valid Device: no operations, empty names.
     let mut whole: Box<Device> = Box::new(unsafe { std::mem::zeroed() });
     let device = &mut whole.device;
@@ -76,13 +74,8 @@ fn make() -> Box<Soft> {
     // SAFETY: all-zero is a valid verbs_context: every slot empty.
     let mut context: Box<verbs_context> = Box::new(unsafe { std::mem::zeroed() });
     context.sz = size_of::<verbs_context>();
-    context.query_device_ex = Some(verbs::query_device_slot);
-    context.query_port = Some(verbs::query_port_slot);
-    context.create_qp_ex = Some(verbs::create_qp_slot);
-    context.create_cq_ex = Some(verbs::create_cq_slot);
-    context.advise_mr = Some(verbs::advise_mr_slot);
+    fill(&mut context);
     context.context.device = Box::into_raw(whole).cast();
-    context.context.ops = ops::table();
     context.context.cmd_fd = -1;
     context.context.async_fd = -1;
     context.context.num_comp_vectors = 1;
@@ -90,11 +83,10 @@ fn make() -> Box<Soft> {
     Box::new(Soft { context: Box::into_raw(context) })
 }
 
-/// The context of the software device, one per process. It takes some memory, no descriptor and no thread.
-///
-/// Source: the `ibv_context` of ibv_open_device(3).
-pub fn context() -> *mut ibv_context {
-    let soft = SOFT.get_or_init(make);
+/// The context, which is made on first use; `fill` puts the functions into its slots. All others call
+/// [`context`](super::soft0::context), which has them.
+pub(super) fn get_or_make(fill: impl FnOnce(&mut verbs_context)) -> *mut ibv_context {
+    let soft = SOFT.get_or_init(|| make(fill));
     // SAFETY: the context is never freed, and only the address of a field is computed.
     unsafe { addr_of_mut!((*soft.context).context) }
 }
@@ -104,12 +96,6 @@ pub fn context() -> *mut ibv_context {
 pub fn owns(context: *const ibv_context) -> bool {
     // SAFETY: the context is never freed, and only the address of a field is computed.
     SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))
-}
-
-/// The software device.
-pub fn device() -> *mut ibv_device {
-    // SAFETY: the context is never freed, and its device never changes.
-    unsafe { addr_of!((*context()).device).read() }
 }
 
 /// Whether `device` is the software device. Only the address is compared; `device` is not dereferenced.
@@ -123,30 +109,4 @@ pub fn owns_device(device: *const ibv_device) -> bool {
 pub(crate) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_context_is_known_by_its_address() {
-        let soft = context();
-        assert!(owns(soft));
-        assert_eq!(soft, context());
-        assert!(!owns(std::ptr::null()));
-        assert!(!owns(0x10 as *const ibv_context), "never dereferenced");
-    }
-
-    #[test]
-    fn the_context_says_what_it_is() {
-        let soft = SOFT.get_or_init(make);
-        // SAFETY: the device and the context are never freed, and nothing writes to them.
-        unsafe {
-            let device = (*soft.context).context.device;
-            assert_eq!((*device).transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
-            assert_eq!((*soft.context).context.abi_compat, EXTENDED);
-            assert!((*soft.context).context.ops.post_send.is_some());
-        }
-    }
 }

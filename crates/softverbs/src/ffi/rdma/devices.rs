@@ -5,7 +5,7 @@ use libc::c_int;
 use rdma_sys::ibv_context;
 use std::ptr::null_mut;
 
-use crate::ffi::context;
+use crate::ffi::soft0;
 
 type List = [*mut ibv_context; 2];
 
@@ -16,7 +16,7 @@ type List = [*mut ibv_context; 2];
 ///
 /// As for rdma_get_devices(3).
 pub unsafe fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
-    let list: List = [context::context(), null_mut()];
+    let list: List = [soft0::context(), null_mut()];
     if !num_devices.is_null() {
         // SAFETY: `num_devices` points to an integer for the result (rdma_get_devices(3)).
         unsafe { num_devices.write(1) };

@@ -15,7 +15,7 @@ use super::{
     finish, rdma_bind_addr, rdma_create_id, rdma_create_qp, rdma_destroy_id, rdma_destroy_qp,
     rdma_destroy_srq, rdma_resolve_addr, rdma_resolve_route, sync,
 };
-use crate::ffi::context;
+use crate::ffi::soft0;
 use crate::ffi::unsupported;
 use crate::lock;
 use crate::sys::{self, Errno};
@@ -94,7 +94,7 @@ unsafe fn set_up(
                 let mut template = attr.read();
                 template.qp_type = ibv_qp_type::IBV_QPT_RC;
                 if !pd.is_null() {
-                    if addr_of!((*pd).context).read() != context::context() {
+                    if addr_of!((*pd).context).read() != soft0::context() {
                         return Err(libc::EINVAL);
                     }
                     addr_of_mut!((*id).pd).write(pd);

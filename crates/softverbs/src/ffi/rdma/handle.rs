@@ -11,8 +11,8 @@ use super::queues::Made;
 use crate::cm::addr;
 use crate::cm::id::{Channel, Id};
 use crate::cm::incoming::Request;
-use crate::ffi::context;
 use crate::ffi::object::Object;
+use crate::ffi::soft0;
 
 /// What belongs to the C structure of an identifier.
 pub(super) struct IdOwn {
@@ -54,7 +54,7 @@ pub(super) fn new_requested_id(
 ) -> *mut rdma_cm_id {
     let (channel, queue) = on.map_or((null_mut(), None), |(channel, queue)| (channel, Some(queue)));
     let mut c = blank_id(channel, context, rdma_port_space::RDMA_PS_TCP);
-    c.verbs = context::context();
+    c.verbs = soft0::context();
     c.pd = default_pd();
     c.port_num = 1;
     if let Some(local) = &request.local {

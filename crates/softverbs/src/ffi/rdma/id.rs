@@ -16,7 +16,7 @@ use super::sync;
 use crate::cm::addr;
 use crate::cm::event::Event;
 use crate::cm::id::Id;
-use crate::ffi::context;
+use crate::ffi::soft0;
 use crate::ffi::unsupported;
 use crate::sys;
 
@@ -102,7 +102,7 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
     // SAFETY: `id` has not been destroyed. The program does not read these fields before the function that
     // sets them has returned.
     unsafe {
-        addr_of_mut!((*id).verbs).write(context::context());
+        addr_of_mut!((*id).verbs).write(soft0::context());
         if addr_of!((*id).pd).read().is_null() {
             addr_of_mut!((*id).pd).write(default_pd());
         }

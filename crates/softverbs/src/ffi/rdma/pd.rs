@@ -5,7 +5,7 @@
 use once_cell::race::OnceBox;
 use rdma_sys::ibv_pd;
 
-use crate::ffi::context;
+use crate::ffi::soft0;
 use crate::ffi::verbs;
 
 struct Default(*mut ibv_pd);
@@ -29,5 +29,5 @@ impl Drop for Default {
 pub(super) fn default_pd() -> *mut ibv_pd {
     static DEFAULT: OnceBox<Default> = OnceBox::new();
     // SAFETY: the context is that of the software device, for which ibv_alloc_pd does not fail.
-    DEFAULT.get_or_init(|| Box::new(Default(unsafe { verbs::ibv_alloc_pd(context::context()) }))).0
+    DEFAULT.get_or_init(|| Box::new(Default(unsafe { verbs::ibv_alloc_pd(soft0::context()) }))).0
 }

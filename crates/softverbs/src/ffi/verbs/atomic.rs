@@ -4,7 +4,7 @@
 use rdma_sys::{ibv_send_wr, ibv_wr_opcode};
 use std::ptr::addr_of;
 
-use crate::ffi::ops::{SEND_FENCE, SEND_SIGNALED, SEND_SOLICITED};
+use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED, SEND_SOLICITED};
 use crate::sys::Errno;
 use transport::wr::{Local, Op, SendWr};
 

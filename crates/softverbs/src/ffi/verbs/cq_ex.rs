@@ -10,7 +10,7 @@ use std::ptr::{addr_of_mut, null_mut};
 
 use super::cq::{CqObject, CqOwn, create};
 use super::null_with;
-use crate::ffi::ops::{imm_of, wc_flags_of};
+use crate::ffi::completion::{imm_of, wc_flags_of};
 use crate::ffi::unsupported;
 use transport::wr::Completion;
 

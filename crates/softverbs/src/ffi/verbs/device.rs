@@ -6,16 +6,13 @@ use rdma_sys::{
     ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags,
     ibv_mtu, ibv_port_attr, ibv_port_state, ibv_query_device_ex_input,
 };
-use std::ptr::{addr_of, null_mut};
+use std::ptr::addr_of;
 
-use super::{events, gid, null_with};
-use crate::ffi::context::{self, owns, owns_device};
+use super::{PORT, gid};
 use crate::limits::*;
 use crate::sys::{self, set_errno};
 use transport::limits::{MAX_READS, MAX_SGE};
 
-/// The only port.
-pub(super) const PORT: u8 = 1;
 /// The GUID of node and system image in network byte order: locally administered, and the same on every host,
 /// as there is one such device.
 const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
@@ -25,33 +22,6 @@ const VENDOR: u32 = 0x02_736f;
 const PART: u32 = 1;
 /// iWARP has one partition, the default one.
 const PKEY: u16 = 0xffff;
-
-/// Opens the device. There is one context in a process, which every call returns. NULL and EINVAL if the
-/// device is not ours; EMFILE, ENFILE, ENOMEM: there is no descriptor for its asynchronous events.
-///
-/// # Safety
-///
-/// As for ibv_open_device(3).
-pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    if !owns_device(device) {
-        set_errno(libc::EINVAL);
-        return null_mut();
-    }
-    match events::open() {
-        Ok(_) => context::context(),
-        Err(e) => null_with(e),
-    }
-}
-
-/// Does nothing and returns 0: the context remains valid for all others that have opened the device. EINVAL
-/// if it is not ours.
-///
-/// # Safety
-///
-/// As for ibv_close_device(3).
-pub unsafe fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    if owns(context) { 0 } else { libc::EINVAL }
-}
 
 /// Returns the name of the device, which is valid until the program ends.
 ///

@@ -11,7 +11,6 @@ use std::ptr::addr_of_mut;
 
 use crate::cancel::Whole;
 use crate::channel::EventQueue;
-use crate::ffi::context;
 use crate::sys::{Errno, set_errno};
 
 /// What has happened, and the address of the C structure that it is about.
@@ -23,19 +22,16 @@ pub(super) struct Occurrence {
 static QUEUE: OnceBox<EventQueue<Occurrence>> = OnceBox::new();
 
 /// Creates the descriptor of the context, if it is not there yet. EMFILE, ENFILE, ENOMEM.
-pub(super) fn open() -> Result<&'static EventQueue<Occurrence>, Errno> {
+///
+/// # Safety
+///
+/// `context` must be that of the software device.
+pub(super) unsafe fn open(context: *mut ibv_context) -> Result<&'static EventQueue<Occurrence>, Errno> {
     let queue = QUEUE.get_or_try_init(|| EventQueue::new().map(Box::new))?;
     // SAFETY: the context is never freed. Every thread writes the same value, and a program reads it only
     // after a function that opens the device for it has returned.
-    unsafe { addr_of_mut!((*context::context()).async_fd).write(queue.fd()) };
+    unsafe { addr_of_mut!((*context).async_fd).write(queue.fd()) };
     Ok(queue)
-}
-
-/// Creates the descriptor `async_fd` of the context, which is readable while an event is queued. Programs
-/// that open the device by name have it from ibv_open_device(3); this is for those that get the context from
-/// an identifier. Fails silently: then there are no events.
-pub fn with_async_events() {
-    let _ = open();
 }
 
 /// Queues an event.
@@ -61,9 +57,10 @@ pub(super) fn withdraw(object: usize) {
 /// # Safety
 ///
 /// As for ibv_get_async_event(3).
-pub unsafe fn ibv_get_async_event(_context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+pub unsafe fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
     let _whole = Whole::new();
-    match open().and_then(EventQueue::take) {
+    // SAFETY: `context` is that of the software device (ibv_get_async_event(3)).
+    match unsafe { open(context) }.and_then(EventQueue::take) {
         Ok(Occurrence { kind, object }) => {
             // SAFETY: all-zero is a valid ibv_async_event.
             let mut found: ibv_async_event = unsafe { std::mem::zeroed() };

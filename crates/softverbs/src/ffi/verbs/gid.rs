@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::net::IpAddr;
 use std::ptr::null_mut;
 
-use super::device::PORT;
+use super::PORT;
 use crate::cm::addr;
 use crate::sys::set_errno;
 

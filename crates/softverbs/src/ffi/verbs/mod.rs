@@ -17,14 +17,17 @@ mod events;
 mod gid;
 mod mr;
 mod mw;
+mod open;
 mod pd;
 mod qp;
 mod qp_ex;
+mod qp_object;
 mod rereg;
 mod section;
 mod srq;
 #[cfg(test)]
 mod testing;
+mod wr_builder;
 
 pub use absent::*;
 pub(crate) use atomic::{atomic_of, read_atomic_wr};
@@ -33,19 +36,21 @@ pub(crate) use cq::CqObject;
 pub use cq::{ending, ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub(crate) use cq_ex::create_cq_slot;
 pub use device::{
-    ibv_close_device, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index,
-    ibv_open_device, ibv_query_device, ibv_query_device_ex, ibv_query_pkey, ibv_query_port,
+    ibv_get_device_guid, ibv_get_device_index, ibv_get_device_name, ibv_get_pkey_index, ibv_query_device,
+    ibv_query_device_ex, ibv_query_pkey, ibv_query_port,
 };
 pub(crate) use device::{query_device_slot, query_port_slot};
-pub use events::{ibv_ack_async_event, ibv_get_async_event, with_async_events};
+pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, GidEntry, ibv_query_gid, ibv_query_gid_type};
 pub(crate) use mr::advise_mr_slot;
 pub use mr::{ibv_advise_mr, ibv_dereg_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, not_counted};
 pub(crate) use mw::{alloc_mw, bind_mw, dealloc_mw, read_window_wr};
+pub use open::{ibv_close_device, ibv_open_device, with_async_events};
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
-pub(crate) use qp::{QpObject, are_of, create_qp, create_qp_slot, destroy_qp, enter_init, extended};
+pub(crate) use qp::{are_of, create_qp, create_qp_slot, destroy_qp, enter_init, extended};
 pub use qp::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
 pub use qp_ex::ibv_qp_to_qp_ex;
+pub(crate) use qp_object::QpObject;
 pub use rereg::*;
 pub(crate) use srq::SrqObject;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
@@ -53,6 +58,9 @@ pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 use std::ptr::null_mut;
 
 use crate::sys::{Errno, set_errno};
+
+/// The only port.
+const PORT: u8 = 1;
 
 fn null_with<T>(e: Errno) -> *mut T {
     set_errno(e);

@@ -14,7 +14,7 @@ use super::pd::PdObject;
 use super::{QpObject, null_with};
 use crate::ffi::context::owns;
 use crate::ffi::object::Object;
-use crate::ffi::ops::{SEND_FENCE, SEND_SIGNALED};
+use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED};
 use crate::memory;
 use crate::sys::Errno;
 use transport::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};

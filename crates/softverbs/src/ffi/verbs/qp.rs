@@ -7,33 +7,23 @@ use rdma_sys::{
     ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
 };
 use std::ptr::{addr_of, addr_of_mut};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cq::CqObject;
-use super::device::PORT;
 use super::events;
-use super::or_null;
 use super::pd::PdObject;
-use super::qp_ex::{self, Builder};
+use super::qp_ex;
+use super::qp_object::{QpObject, QpOwn};
 use super::srq::SrqObject;
+use super::wr_builder::Builder;
+use super::{PORT, or_null};
 use crate::ffi::context::next_number;
-use crate::ffi::object::Object;
 use crate::ffi::unsupported;
 use crate::instrument::Settings;
 use crate::limits::*;
 use crate::qp::{AsyncEvent, Attributes, Qp, Stage, numbers};
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_READS, MAX_SGE};
-
-pub(crate) struct QpOwn {
-    pub(crate) qp: Arc<Qp>,
-    cap: ibv_qp_cap,
-    /// What `ibv_wr_start` and the calls behind it build, if the queue pair was created for them.
-    pub(super) builder: Option<Builder>,
-}
-
-pub(crate) type QpObject = Object<ibv_qp, QpOwn, ibv_qp_ex>;
 
 /// The remedy for a program that requires what iWARP lacks.
 const REMEDY: &str = "soft0 offers reliable connections (IBV_QPT_RC) that rdma_cm sets up; use the program's option for rdma_cm, for \

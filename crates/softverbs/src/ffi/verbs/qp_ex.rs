@@ -14,12 +14,12 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, null_mut};
 
-use super::qp::QpObject;
-use super::section::Section;
-use crate::ffi::ops::{SEND_INLINE, read_send_wr};
+use super::qp_object::QpObject;
+use super::wr_builder::{Builder, Built, Requests};
+use crate::ffi::send_flags::SEND_INLINE;
+use crate::ffi::work_request::read_send_wr;
 use crate::sys::Errno;
 use arrayvec::ArrayVec;
-use transport::limits::{MAX_INLINE, MAX_SGE};
 
 /// Makes a call of each operation, and puts those that a queue pair is created for into its structure. A row
 /// is the flag of the operation, the field of its call, its opcode with the arguments of the call, and what
@@ -69,26 +69,6 @@ operations! {
     IBV_QP_EX_WITH_BIND_MW wr_bind_mw IBV_WR_BIND_MW(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info)
         |wr| wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info: info.read() };
 }
-
-/// A work request with its data.
-struct Built {
-    wr: ibv_send_wr,
-    entries: ArrayVec<ibv_sge, MAX_SGE>,
-    inline: ArrayVec<u8, MAX_INLINE>,
-}
-
-#[derive(Default)]
-pub(crate) struct Requests {
-    built: Vec<Built>,
-    error: Option<Errno>,
-}
-
-// SAFETY: the addresses in it are memory of the program that the request is about, which any thread may post;
-// they are not dereferenced before `ibv_wr_complete`.
-unsafe impl Send for Requests {}
-
-/// What is built between `ibv_wr_start` and `ibv_wr_complete`.
-pub(crate) type Builder = Section<Requests>;
 
 /// Puts the calls into the structure: those of the operations that the queue pair is created for, and those
 /// that all have in common.

@@ -7,7 +7,7 @@ use std::ptr::addr_of;
 
 use super::pd::PdObject;
 use super::{ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_reg_mr_iova};
-use crate::ffi::context::context;
+use crate::ffi::soft0::context;
 use crate::memory::{Batch, fetch};
 use crate::sys::{self, Process};
 use transport::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Reads the C work requests: the fields that an opcode uses, and no others.
+
+use arrayvec::ArrayVec;
+use libc::c_int;
+use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use std::ptr::addr_of;
+
+use super::send_flags::{SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED};
+use super::verbs;
+use crate::limits::MAX_MESSAGE;
+use crate::qp::Qp;
+use crate::sys::Errno;
+use transport::limits::MAX_INLINE;
+use transport::wr::{Entries, Local, Op, SendWr, Sge};
+
+/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::atomic_of`] and
+/// [`verbs::read_window_wr`] know the others.
+const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
+    (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
+    (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
+    (ibv_wr_opcode::IBV_WR_SEND, Op::Send),
+    (ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, Op::SendWithImm),
+    (ibv_wr_opcode::IBV_WR_SEND_WITH_INV, Op::SendWithInv),
+    (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
+];
+
+/// Takes the scatter/gather entries of a work request, of several those that are not empty; gives the sum of
+/// their lengths. EINVAL: there are more than `most`, or fewer than none, or together they are longer than a
+/// message can be.
+///
+/// # Safety
+///
+/// `list` must point to `count` entries.
+pub(super) unsafe fn take_entries(
+    list: *const ibv_sge,
+    count: c_int,
+    most: u32,
+    entries: &mut Entries,
+) -> Result<u32, Errno> {
+    let mut sum = 0u64;
+    let count = u32::try_from(count).map_err(|_| libc::EINVAL)?;
+    if count > most || (list.is_null() && count > 0) {
+        return Err(libc::EINVAL);
+    }
+    for at in 0..count as usize {
+        // SAFETY: `list` is not NULL and points to `count` entries, of which this one is copied.
+        let sge = unsafe { list.add(at).read() };
+        sum += u64::from(sge.length);
+        // An only entry goes to the wire as it is, also when it is empty.
+        if sge.length > 0 || count == 1 {
+            entries.try_push(Sge::new(sge.addr, sge.length, sge.lkey)).map_err(|_| libc::EINVAL)?;
+        }
+    }
+    if sum > u64::from(MAX_MESSAGE) { Err(libc::EINVAL) } else { Ok(sum as u32) }
+}
+
+/// Takes inline data.
+///
+/// # Safety
+///
+/// Each entry must be readable memory of the program.
+unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
+    let mut bytes = ArrayVec::<u8, MAX_INLINE>::new();
+    if len as usize > bytes.capacity() {
+        return Err(libc::EINVAL);
+    }
+    for entry in entries {
+        let at = bytes.len();
+        // SAFETY: the entry gives that many readable bytes of the program, and `bytes` has room for them: the
+        // lengths add up to `len`, which is at most its capacity. What they are is now set.
+        unsafe {
+            let to = bytes.as_mut_ptr().add(at);
+            std::ptr::copy_nonoverlapping(entry.addr as *const u8, to, entry.len as usize);
+            bytes.set_len(at + entry.len as usize);
+        }
+    }
+    Local::inline(&bytes)
+}
+
+/// Whether an operation has nothing to send and stores something, so that inline data make no sense.
+fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
+    opcode == ibv_wr_opcode::IBV_WR_RDMA_READ || verbs::atomic_of(opcode).is_some()
+}
+
+/// Reads the fields of a work request that its opcode uses. In strict mode IBV_SEND_INLINE is EINVAL for
+/// those that store data.
+///
+/// # Safety
+///
+/// `wr` must point to a work request as described in ibv_post_send(3).
+pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<SendWr, Errno> {
+    let (signal_all, max_sge) = (qp.signal_all, qp.max_send_sge);
+    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
+    // one.
+    let (wr_id, opcode, flags, list, count) = unsafe {
+        (
+            addr_of!((*wr).wr_id).read(),
+            addr_of!((*wr).opcode).read(),
+            addr_of!((*wr).send_flags).read(),
+            addr_of!((*wr).sg_list).read(),
+            addr_of!((*wr).num_sge).read(),
+        )
+    };
+    if flags & SEND_INLINE != 0 && returns_data(opcode) {
+        qp.check_inline(wr_id)?;
+    }
+    let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
+        // SAFETY: `wr` points to a work request.
+        return unsafe {
+            match verbs::atomic_of(opcode) {
+                Some(op) => verbs::read_atomic_wr(wr, op, signal_all, max_sge),
+                None => verbs::read_window_wr(wr, signal_all),
+            }
+        };
+    };
+    let mut entries = Entries::new();
+    // SAFETY: `sg_list` points to `num_sge` entries (ibv_post_send(3)).
+    let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
+    let (remote_addr, rkey) = match op {
+        Op::Send | Op::SendWithImm => (0, 0),
+        // SAFETY: this opcode uses the member `invalidate_rkey` of the union beside the immediate data.
+        Op::SendWithInv => (0, unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() }),
+        // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`.
+        _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
+    };
+    let is_flush = || {
+        let instruments = qp.instruments();
+        instruments.is_some_and(|known| entries.first().is_some_and(|sink| known.is_flush(sink.addr)))
+    };
+    let imm = match op {
+        Op::Read if is_flush() => {
+            // SAFETY: a flush of librpma has its type in the member `imm_data` of the union.
+            let kind = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
+            kind.to_ne_bytes()
+        }
+        Op::SendWithImm | Op::WriteWithImm => {
+            // SAFETY: opcodes with immediate data use the member `imm_data` of the union.
+            let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
+            imm.to_ne_bytes()
+        }
+        _ => [0; 4],
+    };
+    let local = if flags & SEND_INLINE != 0 && op != Op::Read {
+        // SAFETY: with IBV_SEND_INLINE the entries are readable memory of the program, without a memory
+        // region (ibv_post_send(3)).
+        unsafe { inline(&entries, len) }?
+    } else {
+        Local::memory(&entries)?
+    };
+    Ok(SendWr {
+        wr_id,
+        op,
+        signaled: signal_all || flags & SEND_SIGNALED != 0,
+        fence: flags & SEND_FENCE != 0,
+        solicited: flags & SEND_SOLICITED != 0,
+        imm,
+        local,
+        len,
+        remote_addr,
+        rkey,
+    })
+}
