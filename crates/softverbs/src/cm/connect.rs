@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::addr;
 use super::event::Event;
 use super::exchange::{Accepted, Failure, Initiator, Next, Stage};
-use super::id::Id;
+use super::id::{Connecting, Id};
 use super::negotiate::Offer;
 use super::offers::Offered;
 use crate::faults::{Action, Fault};
@@ -154,11 +154,6 @@ impl Outgoing {
     /// As [`Outgoing::send_request`], before anybody else knows of the attempt.
     fn send_at_once(self: &Arc<Self>) -> Result<(), Errno> {
         lock(&self.state).as_mut().map_or(Ok(()), |state| self.send_request(state))
-    }
-
-    /// Cancels the attempt; no event is raised.
-    pub(crate) fn cancel(&self) {
-        self.take();
     }
 
     fn take(&self) -> Option<State> {
@@ -317,6 +312,13 @@ impl Outgoing {
         event.responder_resources = u8::try_from(enhanced.ord).unwrap_or(u8::MAX);
         event.initiator_depth = u8::try_from(enhanced.ird).unwrap_or(u8::MAX);
         id.raise(event);
+    }
+}
+
+impl Connecting for Outgoing {
+    /// Cancels the attempt; no event is raised.
+    fn cancel(&self) {
+        self.take();
     }
 }
 

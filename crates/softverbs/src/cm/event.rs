@@ -3,7 +3,7 @@
 
 use rdma_sys::rdma_cm_event_type;
 
-use super::incoming::Unfetched;
+use super::request::Unfetched;
 
 /// An event.
 pub(crate) struct Event {

@@ -12,12 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::binding::Binding;
-use super::connect::Outgoing;
 use super::event::Event;
-use super::incoming::{Request, Unfetched};
-use super::listen::Listener;
 use super::options::Options;
 use super::phase::{Held, Phase};
+use super::request::{Request, Unfetched};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
@@ -30,12 +28,23 @@ use rdma_sys::rdma_cm_event_type::{
 /// An event channel.
 pub(crate) type Channel = Arc<EventQueue<Event>>;
 
+/// A listening socket, as far as its identifier is concerned.
+pub(super) trait Listening: Send + Sync {
+    fn close(&self);
+    fn apply_tos(&self, options: Options);
+}
+
+/// A connection attempt, as far as its identifier is concerned.
+pub(super) trait Connecting: Send + Sync {
+    fn cancel(&self);
+}
+
 /// What identifiers hold.
 pub(super) enum Sockets {}
 
 impl Held for Sockets {
-    type Listener = Arc<Listener>;
-    type Attempt = Arc<Outgoing>;
+    type Listener = Arc<dyn Listening>;
+    type Attempt = Arc<dyn Connecting>;
     type Request = Request;
 }
 

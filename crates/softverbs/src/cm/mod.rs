@@ -16,6 +16,7 @@ pub(crate) mod offers;
 pub(crate) mod options;
 mod pending;
 mod phase;
+pub(crate) mod request;
 #[cfg(test)]
 mod sim;
 mod socket;

@@ -10,7 +10,7 @@ use super::pd::default_pd;
 use super::queues::Made;
 use crate::cm::addr;
 use crate::cm::id::{Channel, Id};
-use crate::cm::incoming::Request;
+use crate::cm::request::Request;
 use crate::ffi::object::Object;
 use crate::ffi::soft0;
 
