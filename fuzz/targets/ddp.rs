@@ -5,7 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 
 use transport::iwarp::wire::ddp::{Header, HeaderCopy, MAX_HEADER_LEN};
-use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, ReadRequest, Terminate, check_segment};
+use transport::iwarp::wire::inbound::check_segment;
+use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, ReadRequest};
+use transport::iwarp::wire::terminate::Terminate;
 
 fuzz_target!(|bytes: &[u8]| {
     let decoded = Header::decode(bytes);

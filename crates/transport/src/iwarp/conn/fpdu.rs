@@ -3,8 +3,9 @@
 
 use crate::iwarp::wire::codes::QN_TERMINATE;
 use crate::iwarp::wire::ddp::{FIRST_MSN, Header};
-use crate::iwarp::wire::rdmap::{Opcode, Terminate};
+use crate::iwarp::wire::rdmap::Opcode;
 use crate::iwarp::wire::stream::{self, MAX_CONTROL_FPDU};
+use crate::iwarp::wire::terminate::Terminate;
 
 use crate::access::Access;
 use crate::host::Part;

@@ -38,8 +38,7 @@ use recv::{Ran, RecvHalf};
 use send::{Failure, Flushed, SendHalf, fail_request};
 
 pub use fpdu::terminate_fpdu;
-pub use opening::Role;
-pub use terms::{Framing, Sizes, Terms};
+pub use terms::{Framing, Role, Sizes, Terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

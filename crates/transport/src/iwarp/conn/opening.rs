@@ -17,31 +17,10 @@
 
 use super::ending::End;
 use super::send::SendHalf;
+use super::terms::Role;
 use crate::host::Host;
 use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_PROBE_MS, PROBES, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
 use crate::units::Micros;
-
-/// Which side asked for the connection, and whether it announced (RFC 6581) to send an FPDU at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Role {
-    initiator: bool,
-    announced: bool,
-}
-
-impl Role {
-    /// We asked, and the peer knows that an FPDU comes at once.
-    pub const INITIATOR_ANNOUNCED: Self = Self { initiator: true, announced: true };
-    /// We asked.
-    pub const INITIATOR: Self = Self { initiator: true, announced: false };
-    /// The peer asked, and announced an FPDU: the connection is established when that is there.
-    pub const RESPONDER_TOLD: Self = Self { initiator: false, announced: true };
-    /// The peer asked.
-    pub const RESPONDER: Self = Self { initiator: false, announced: false };
-
-    fn awaits_first(self) -> bool {
-        self == Self::RESPONDER_TOLD
-    }
-}
 
 /// What is still to be done for a peer that has not been heard.
 #[derive(Default)]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is agreed on or chosen when a connection begins.
 
-use super::opening::Role;
 #[cfg(doc)]
 use crate::host::Host;
 
@@ -48,6 +47,28 @@ pub struct Sizes {
 impl Default for Sizes {
     fn default() -> Self {
         Self { first: 4 * 1024, buffer: 64 * 1024, direct: 8 * 1024, behind_direct: 4 * 1024 }
+    }
+}
+
+/// Which side asked for the connection, and whether it announced (RFC 6581) to send an FPDU at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Role {
+    pub(super) initiator: bool,
+    announced: bool,
+}
+
+impl Role {
+    /// We asked, and the peer knows that an FPDU comes at once.
+    pub const INITIATOR_ANNOUNCED: Self = Self { initiator: true, announced: true };
+    /// We asked.
+    pub const INITIATOR: Self = Self { initiator: true, announced: false };
+    /// The peer asked, and announced an FPDU: the connection is established when that is there.
+    pub const RESPONDER_TOLD: Self = Self { initiator: false, announced: true };
+    /// The peer asked.
+    pub const RESPONDER: Self = Self { initiator: false, announced: false };
+
+    pub(super) fn awaits_first(self) -> bool {
+        self == Self::RESPONDER_TOLD
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The order of the received segments of a stream.
+//! The segments that each opcode permits, and the order of the received segments of a stream.
 
-use super::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND};
+use super::codes::{Opcode, QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND};
 use super::ddp::{Header, MessagePos, UntaggedOrder};
 use super::error::WireError;
-use super::rdmap::check_segment;
+use super::rdmap::{AtomicRequest, AtomicResponse, IMMEDIATE_LEN, ReadRequest};
+use super::terminate::Terminate;
 
 /// The untagged queues of a stream in the receiving direction.
 ///
@@ -53,4 +54,41 @@ impl Inbound {
         };
         queue.check(header, payload_len).map(Some)
     }
+}
+
+/// Minimum and maximum length of a body with a fixed format; `None` if the body is data of any length.
+fn body_range(opcode: Opcode) -> Option<(usize, usize)> {
+    match opcode {
+        Opcode::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
+        Opcode::AtomicRequest => Some((AtomicRequest::LEN, AtomicRequest::LEN)),
+        Opcode::AtomicResponse => Some((AtomicResponse::LEN, AtomicResponse::LEN)),
+        Opcode::Immediate | Opcode::ImmediateSe => Some((IMMEDIATE_LEN, IMMEDIATE_LEN)),
+        Opcode::Terminate => Some((Terminate::MIN_LEN, Terminate::MAX_LEN)),
+        _ => None,
+    }
+}
+
+/// Checks a segment by itself: that its queue is that of its opcode and, if the body has a fixed format, that
+/// its length is valid and that it is not split. [`Inbound`], which calls this function, checks the order of
+/// the segments.
+///
+/// # Errors
+///
+/// [`WireError::QueueNumber`], [`WireError::MessageTooLong`], [`WireError::MessageTooShort`], and for a
+/// Terminate message [`WireError::BadTerminate`] instead of any of them.
+#[inline]
+pub fn check_segment(header: &Header, payload_len: usize) -> Result<(), WireError> {
+    let Header::Untagged { opcode, last, qn, .. } = *header else {
+        return Ok(());
+    };
+    let error = if opcode.queue() != Some(qn) {
+        WireError::QueueNumber(qn)
+    } else {
+        match body_range(opcode) {
+            Some((_, max)) if payload_len > max || !last => WireError::MessageTooLong(opcode),
+            Some((min, _)) if payload_len < min => WireError::MessageTooShort(opcode),
+            _ => return Ok(()),
+        }
+    };
+    Err(if opcode == Opcode::Terminate { WireError::BadTerminate } else { error })
 }

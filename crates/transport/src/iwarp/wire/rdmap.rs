@@ -1,53 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMAP messages: opcodes, the bodies of messages with a fixed format, and the segments that each opcode
-//! permits.
+//! RDMAP messages: opcodes, and the bodies of messages with a fixed format.
 
 use super::bytes::{be32, be64, put32, put64};
-use super::ddp::Header;
-use super::error::WireError;
 
 pub use super::codes::{Opcode, TermCode};
-pub use super::terminate::Terminate;
 
 /// Bytes of the body of an Immediate Data message.
 pub const IMMEDIATE_LEN: usize = 8;
-
-/// Minimum and maximum length of a body with a fixed format; `None` if the body is data of any length.
-fn body_range(opcode: Opcode) -> Option<(usize, usize)> {
-    match opcode {
-        Opcode::ReadRequest => Some((ReadRequest::LEN, ReadRequest::LEN)),
-        Opcode::AtomicRequest => Some((AtomicRequest::LEN, AtomicRequest::LEN)),
-        Opcode::AtomicResponse => Some((AtomicResponse::LEN, AtomicResponse::LEN)),
-        Opcode::Immediate | Opcode::ImmediateSe => Some((IMMEDIATE_LEN, IMMEDIATE_LEN)),
-        Opcode::Terminate => Some((Terminate::MIN_LEN, Terminate::MAX_LEN)),
-        _ => None,
-    }
-}
-
-/// Checks a segment by itself: that its queue is that of its opcode and, if the body has a fixed format, that
-/// its length is valid and that it is not split. [`Inbound`](super::inbound::Inbound), which calls this
-/// function, checks the order of the segments.
-///
-/// # Errors
-///
-/// [`WireError::QueueNumber`], [`WireError::MessageTooLong`], [`WireError::MessageTooShort`], and for a
-/// Terminate message [`WireError::BadTerminate`] instead of any of them.
-#[inline]
-pub fn check_segment(header: &Header, payload_len: usize) -> Result<(), WireError> {
-    let Header::Untagged { opcode, last, qn, .. } = *header else {
-        return Ok(());
-    };
-    let error = if opcode.queue() != Some(qn) {
-        WireError::QueueNumber(qn)
-    } else {
-        match body_range(opcode) {
-            Some((_, max)) if payload_len > max || !last => WireError::MessageTooLong(opcode),
-            Some((min, _)) if payload_len < min => WireError::MessageTooShort(opcode),
-            _ => return Ok(()),
-        }
-    };
-    Err(if opcode == Opcode::Terminate { WireError::BadTerminate } else { error })
-}
 
 /// The body of a Read Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

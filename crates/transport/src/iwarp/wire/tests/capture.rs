@@ -5,8 +5,9 @@ use super::super::WireError;
 use super::super::ddp::Header;
 use super::super::inbound::Inbound;
 use super::super::mpa::{self, Decoded, Enhanced, Frame, Kind};
-use super::super::rdmap::{Opcode, ReadRequest, TermCode, Terminate};
+use super::super::rdmap::{Opcode, ReadRequest, TermCode};
 use super::super::stream::{Receiver, encode_fpdu};
+use super::super::terminate::Terminate;
 use super::{Segment, hex, receive, write_header};
 
 const PLAIN: &str = include_str!("../../../../tests/data/siw-rping-plain.hex");

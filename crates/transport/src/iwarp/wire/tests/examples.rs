@@ -5,13 +5,13 @@ use super::super::WireError;
 use super::super::ddp::Header;
 use super::super::mpa::{self, Decoded, Enhanced, Frame, Kind, MpaError};
 use super::super::rdmap::{
-    AtomicRequest, AtomicResponse, Opcode, ReadRequest, TermCode, Terminate, decode_immediate,
-    encode_immediate,
+    AtomicRequest, AtomicResponse, Opcode, ReadRequest, TermCode, decode_immediate, encode_immediate,
 };
 use super::super::stream::{
     self, MAX_CONTROL_BODY, MAX_CONTROL_FPDU, MAX_FPDU, MAX_HEADER_LEN, MAX_TRAILER_LEN, Receiver,
     encode_fpdu, encode_fpdu_header, fpdu_crc, trailer, trailer_len,
 };
+use super::super::terminate::Terminate;
 use super::{Segment, hex, receive, untagged, write_header};
 
 const REQUEST: &str = "4d504120494420526571204672616d65 50020008 0008 0008 70696e67";

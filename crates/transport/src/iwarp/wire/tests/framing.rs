@@ -3,11 +3,12 @@
 
 use super::super::WireError;
 use super::super::ddp::Header;
-use super::super::rdmap::{Opcode, TermCode, Terminate};
+use super::super::rdmap::{Opcode, TermCode};
 use super::super::stream::{
     CRC_LEN, Event, LENGTH_LEN, MAX_FPDU, MAX_ULPDU, Receiver, encode_fpdu, encode_fpdu_header, fpdu_len,
     max_tagged_payload,
 };
+use super::super::terminate::Terminate;
 use super::{feed, receive, untagged, write_header};
 
 fn fpdu(header: &Header, body: &[u8], crc: bool) -> Vec<u8> {

@@ -4,8 +4,9 @@
 use super::super::ddp::Header;
 use super::super::inbound::Inbound;
 use super::super::mpa::{self, Decoded, Kind};
-use super::super::rdmap::{Opcode, Terminate};
+use super::super::rdmap::Opcode;
 use super::super::stream::{Receiver, encode_fpdu, fpdu_len};
+use super::super::terminate::Terminate;
 use super::{Segment, feed};
 
 /// xorshift64*, with the same sequence in every run.

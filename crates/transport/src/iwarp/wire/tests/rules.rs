@@ -3,9 +3,10 @@
 
 use super::super::WireError;
 use super::super::ddp::{Header, MessagePos, UntaggedOrder};
-use super::super::inbound::Inbound;
+use super::super::inbound::{Inbound, check_segment};
 use super::super::mpa::{self, Decoded, Enhanced, Frame, Kind, MpaError};
-use super::super::rdmap::{Opcode, ReadRequest, TermCode, Terminate, check_segment};
+use super::super::rdmap::{Opcode, ReadRequest, TermCode};
+use super::super::terminate::Terminate;
 use super::{hex, untagged, write_header};
 
 fn send(last: bool, msn: u32, mo: u32) -> Header {
