@@ -35,8 +35,6 @@ use crate::sys::Errno;
 use crate::{NOTICE, unix};
 use transport::access::{Access, Exported, REMOTE_READ, REMOTE_WRITE};
 
-/// Most bytes of one copy. The owner waits for it when it withdraws the key.
-pub(super) const MOST: usize = 1 << 20;
 /// The interval after which the engine checks again whether the peer of an ended connection still uses a key.
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
 

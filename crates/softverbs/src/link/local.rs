@@ -11,8 +11,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::direct::{self, DirectCopy, MOST};
+use super::direct::{self, DirectCopy};
 use super::linger;
+use super::process::MOST;
 use super::ring::Rings;
 use super::shared::{SIZE, Shared};
 use super::tcp::{MAX_PARTS, Pieces, gather, link_error};

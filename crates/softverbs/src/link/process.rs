@@ -32,6 +32,9 @@ pub(super) struct Proof {
     pub nonce: [u64; 2],
 }
 
+/// Most bytes of one copy. The owner waits for it when it withdraws the key.
+pub(super) const MOST: usize = 1 << 20;
+
 /// Bytes of the number in a guard page. What writes write there, as a page that can be read only would not do
 /// for them, lies behind it.
 const NONCE: usize = 16;

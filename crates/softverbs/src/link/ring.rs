@@ -27,7 +27,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::direct::MOST;
+use super::process::MOST;
 use super::shared::{EXPORTED_KEYS, SIZE, Shared, Words};
 use crate::config;
 use crate::policy::settle::{PATIENCE, Settling};

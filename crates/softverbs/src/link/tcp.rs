@@ -12,7 +12,7 @@ use super::linger;
 use crate::memory::{self, Grant};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
-use crate::progress::liveness::Vigilance;
+use crate::progress::liveness::{Liveness, Vigilance};
 use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -87,7 +87,7 @@ impl Tcp {
     ) -> Result<Self, Errno> {
         let as_weak = Arc::downgrade(&connection);
         let token = watch.add(&socket, connection)?;
-        let vigilance = engine.liveness.begin(&engine, &socket, as_weak);
+        let vigilance = Liveness::begin(&engine, &socket, as_weak);
         Ok(Self {
             vigilance,
             socket,

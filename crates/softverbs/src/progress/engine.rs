@@ -25,11 +25,9 @@ use std::time::{Duration, Instant};
 
 use super::Driven;
 use super::attention::Tick;
-use super::liveness::Liveness;
-use super::source::Source;
+use super::source::{Source, Ticking};
 use super::timers::{Timer, Timers};
 use super::wakeup::Wakeup;
-use super::watch::Watch;
 use crate::policy::spin::{Signs, Spin};
 use crate::policy::trust::TICK;
 use crate::process::PerProcess;
@@ -68,8 +66,7 @@ pub(crate) struct Engine {
     kicked: Mutex<Vec<Arc<dyn Source>>>,
     listed: Mutex<VecDeque<Arc<dyn Driven>>>,
     later: Mutex<Later>,
-    ticking: Mutex<Vec<Arc<Watch>>>,
-    pub(crate) liveness: Arc<Liveness>,
+    ticking: Mutex<Vec<Arc<dyn Ticking>>>,
 }
 
 /// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the
@@ -108,7 +105,6 @@ impl Engine {
             listed: Mutex::default(),
             later: Mutex::default(),
             ticking: Mutex::default(),
-            liveness: Arc::default(),
         };
         engine.epoll.add(engine.wake.as_raw_fd(), libc::EPOLLIN as u32, WAKE)?;
         // Edge-triggered, so it need not be read.
@@ -202,7 +198,7 @@ impl Engine {
     }
 
     /// Looks at a completion queue's sockets with each tick, until its watch has had enough.
-    pub(crate) fn tick(&self, watch: Arc<Watch>) {
+    pub(crate) fn tick(&self, watch: Arc<dyn Ticking>) {
         lock(&self.ticking).push(watch);
         self.wake();
     }
@@ -320,7 +316,7 @@ impl Engine {
     fn run_ticks(&self) {
         let ticking = std::mem::take(&mut *lock(&self.ticking));
         for watch in ticking {
-            if watch.tick() == Tick::Again {
+            if watch.clone().tick() == Tick::Again {
                 lock(&self.ticking).push(watch);
             }
         }

@@ -20,6 +20,7 @@ use super::engine::Engine;
 use super::source::Source;
 use super::{By, Driven};
 use crate::limits::LOOKS;
+use crate::process::PerProcess;
 use crate::sys::{self, Heard};
 use crate::{config, lock};
 use transport::step::reason;
@@ -46,6 +47,8 @@ struct Connections {
 pub(crate) struct Liveness {
     connections: Mutex<Connections>,
 }
+
+static LIVENESS: PerProcess<Arc<Liveness>> = PerProcess::new();
 
 /// A connection that is checked; dropped before its socket is closed.
 pub(crate) struct Vigilance {
@@ -80,26 +83,27 @@ fn is_lost(heard: Heard, silence: Duration) -> bool {
 }
 
 impl Liveness {
+    /// That of this process.
+    fn get() -> Arc<Self> {
+        lock(LIVENESS.get()).get_or_insert_default().clone()
+    }
+
     /// Checks the host of a connected socket from now on. If it is lost, the connection is driven.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        engine: &Engine,
-        socket: &OwnedFd,
-        connection: Weak<dyn Driven>,
-    ) -> Vigilance {
+    pub(crate) fn begin(engine: &Engine, socket: &OwnedFd, connection: Weak<dyn Driven>) -> Vigilance {
+        let liveness = Self::get();
         let lost = Arc::new(AtomicBool::new(false));
         let watched = Watched { socket: socket.as_raw_fd(), lost: lost.clone(), connection };
         let (number, first) = {
-            let mut connections = lock(&self.connections);
+            let mut connections = lock(&liveness.connections);
             connections.next += 1;
             let number = connections.next;
             connections.watched.insert(number, watched);
             (number, !std::mem::replace(&mut connections.scheduled, true))
         };
         if first {
-            self.schedule(engine);
+            liveness.schedule(engine);
         }
-        Vigilance { liveness: self.clone(), number, lost }
+        Vigilance { liveness, number, lost }
     }
 
     fn schedule(self: &Arc<Self>, engine: &Engine) {

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use super::attention::Tick;
+
 /// Something that acts when its descriptor is ready or its time has come.
 pub(crate) trait Source: Send + Sync {
     /// The descriptor is ready, with these epoll events; 0: another thread has called
@@ -12,4 +14,10 @@ pub(crate) trait Source: Send + Sync {
     /// The time given to [`super::engine::Engine::schedule`] has come. It may no longer matter: the source
     /// checks that.
     fn timeout(self: Arc<Self>) {}
+}
+
+/// Something that the engine looks at with each tick.
+pub(crate) trait Ticking: Send + Sync {
+    /// A look; says whether there is to be another one.
+    fn tick(self: Arc<Self>) -> Tick;
 }

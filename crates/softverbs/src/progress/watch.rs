@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 
 use super::attention::{Attention, Orders, Tick};
 use super::engine::Engine;
-use super::source::Source;
+use super::source::{Source, Ticking};
 use super::{By, Driven};
 use crate::sys::{Epoll, Errno};
 use crate::{config, lock};
@@ -288,11 +288,6 @@ impl Watch {
     pub(crate) fn wake(self: &Arc<Self>) {
         self.attention.wake(self);
     }
-
-    /// The engine's look at a quiet set.
-    pub(crate) fn tick(self: &Arc<Self>) -> Tick {
-        self.attention.tick(self, || self.look(By::Engine))
-    }
 }
 
 impl Orders for Arc<Watch> {
@@ -320,6 +315,13 @@ impl Orders for Arc<Watch> {
         for connection in self.with_news() {
             self.engine.kick(Arc::new(News(connection)));
         }
+    }
+}
+
+impl Ticking for Watch {
+    /// The engine's look at a quiet set.
+    fn tick(self: Arc<Self>) -> Tick {
+        self.attention.tick(&self, || self.look(By::Engine))
     }
 }
 
