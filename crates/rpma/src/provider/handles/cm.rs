@@ -2,18 +2,17 @@
 //! Owners of connection-manager objects.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
 use libc::sockaddr;
 use rdma_sys::*;
 
+use super::peer_name::PeerName;
 use super::{Failed, Why, by_errno, by_pointer, released};
 use crate::cancel;
 use crate::error::Errno;
-use crate::log::Subject;
 use crate::provider::native::NativeQp;
 use crate::provider::{Api, metered};
 use crate::text::Text;
@@ -202,51 +201,6 @@ impl CmEvent {
 impl Drop for CmEvent {
     fn drop(&mut self) {
         released(self.release());
-    }
-}
-
-/// The remote peer of an identifier, as messages begin: its address and a colon; nothing if it is not known.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerName(pub Option<SocketAddr>);
-
-impl PeerName {
-    /// # Safety
-    /// `id` must be a live identifier.
-    pub unsafe fn of(id: *mut rdma_cm_id) -> Self {
-        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either
-        // family, whose other members are read only as that of which its first member says it is.
-        Self(unsafe {
-            let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
-            match c_int::from((&raw const (*to).sa_family).read()) {
-                libc::AF_INET => {
-                    let to = to.cast::<libc::sockaddr_in>().read();
-                    let addr = u32::from_be(to.sin_addr.s_addr).to_be_bytes();
-                    Some(SocketAddr::new(IpAddr::from(addr), u16::from_be(to.sin_port)))
-                }
-                libc::AF_INET6 => {
-                    let to = to.cast::<libc::sockaddr_in6>().read();
-                    Some(SocketAddr::new(IpAddr::from(to.sin6_addr.s6_addr), u16::from_be(to.sin6_port)))
-                }
-                _ => None,
-            }
-        })
-    }
-}
-
-impl PeerName {
-    /// The subject of a message about the peer.
-    pub fn subject(&self) -> Subject<'_> {
-        let peer: Option<&dyn fmt::Display> = match &self.0 {
-            Some(addr) => Some(addr),
-            None => None,
-        };
-        Subject { peer, ..Subject::default() }
-    }
-}
-
-impl fmt::Display for PeerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |addr| write!(f, "{addr}: "))
     }
 }
 

@@ -8,14 +8,16 @@
 //! pointer at that moment.
 
 mod cm;
+mod peer_name;
 mod verbs;
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
 
 pub(crate) use cm::{
-    AddrInfo, CmEvent, CmId, EventChannel, PeerName, QpCaps, QueuePair, Side, cm_event_name, identifier,
+    AddrInfo, CmEvent, CmId, EventChannel, QpCaps, QueuePair, Side, cm_event_name, identifier,
 };
+pub(crate) use peer_name::PeerName;
 pub(crate) use verbs::{
     CompChannel, CompQueue, MemRegion, ProtDomain, SharedRecvQueue, channel_fd, next_cq_event, query_device,
 };
