@@ -14,6 +14,7 @@ mod pmem;
 mod provider;
 mod report;
 mod same_host;
+mod settings;
 mod system;
 
 use clap::Args;
@@ -52,7 +53,7 @@ impl Doctor {
         let messages = Messages::divert();
         let system = System::this();
         let mut report = Report::default();
-        let wanted = provider::wanted(&mut report);
+        let wanted = settings::wanted(&mut report);
         metrics::check(&mut report);
         let library = libraries::check(&system, &mut report);
         let devices = Devices::find(&system);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! `rpma perf`: how fast RDMA to another host is, by operation and size.
 
+mod change;
 mod compare;
+mod lent;
 mod measure;
 mod options;
 mod plot;

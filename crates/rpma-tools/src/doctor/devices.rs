@@ -6,9 +6,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 
-use super::namespaces;
-use super::provider::Wanted;
 use super::report::Report;
+use super::settings::Wanted;
 use super::system::System;
 
 const CLASS: &str = "/sys/class/infiniband";
@@ -181,7 +180,7 @@ fn permissions(system: &System, devices: &Devices, wanted: Wanted, report: &mut 
                 needed,
                 "permissions",
                 format!("the kernel has {node}, but there is no {path}"),
-                match namespaces::container(system) {
+                match system.container() {
                     Some(_) => format!("docker run --device={NODES}"),
                     None => "udevadm trigger".to_owned(),
                 },

@@ -13,15 +13,6 @@ fn namespace(system: &System, process: &str, kind: &str) -> Option<String> {
     Some(link.to_string_lossy().into_owned())
 }
 
-/// What started this process in a container, as far as it left a sign.
-pub(super) fn container(system: &System) -> Option<String> {
-    if let Some(name) = system.read("/run/systemd/container").filter(|name| !name.is_empty()) {
-        return Some(name);
-    }
-    let signs = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
-    signs.into_iter().find(|(sign, _)| system.exists(sign)).map(|(_, name)| name.to_owned())
-}
-
 /// The network interfaces of this process. A /sys that was mounted in another network has those of that one.
 fn interfaces(system: &System) -> Vec<String> {
     let text = system.read("/proc/self/net/dev").unwrap_or_default();
@@ -33,7 +24,7 @@ fn interfaces(system: &System) -> Vec<String> {
 
 pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
     let mut said = Vec::new();
-    said.extend(container(system).map(|name| format!("a container of {name}")));
+    said.extend(system.container().map(|name| format!("a container of {name}")));
     let initial = system.read("/proc/self/uid_map").map(|map| {
         let words: Vec<&str> = map.split_whitespace().collect();
         words == ["0", "0", "4294967295"]

@@ -52,6 +52,15 @@ impl System {
         line.map(|value| value.trim().to_owned())
     }
 
+    /// What started this process in a container, as far as it left a sign.
+    pub(super) fn container(&self) -> Option<String> {
+        if let Some(name) = self.read("/run/systemd/container").filter(|name| !name.is_empty()) {
+            return Some(name);
+        }
+        let signs = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+        signs.into_iter().find(|(sign, _)| self.exists(sign)).map(|(_, name)| name.to_owned())
+    }
+
     /// Whether a capability is among the effective ones of this process; `None`: /proc does not tell.
     pub(super) fn has_capability(&self, number: u32) -> Option<bool> {
         let effective = u64::from_str_radix(&self.status("CapEff")?, 16).ok()?;

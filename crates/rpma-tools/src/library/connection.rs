@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Peers, memory and connections of librpma, owned: what is dropped is deleted, in the order that librpma
-//! asks for.
+//! Connections of librpma, owned: what is dropped is deleted, in the order that librpma asks for.
 
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Config, Context, Failed, Library, Memory, RemoteMemory};
+use super::peer::{Peer, PeerHandle};
+use super::{Config, Failed, Library, Memory, RemoteMemory};
 use crate::interrupt::{self, Wake};
 
 /// A connection event of librpma.h.
@@ -96,39 +95,7 @@ impl PrivateData {
     }
 }
 
-pub(super) struct PeerHandle {
-    pub(super) library: &'static Library,
-    pub(super) raw: *mut c_void,
-}
-
-impl Drop for PeerHandle {
-    fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_peer_new and is deleted here alone, after everything that was
-        // made from it.
-        unsafe { (self.library.functions.rpma_peer_delete)(&mut self.raw) };
-    }
-}
-
-// SAFETY: a peer may be used and deleted by another thread than the one that made it (THREADS of librpma.h).
-unsafe impl Send for PeerHandle {}
-// SAFETY: the calls that the tools make with a shared peer, memory registration and connection set-up, are
-// made by one thread.
-unsafe impl Sync for PeerHandle {}
-
-/// A `struct rpma_peer`.
-#[derive(Clone)]
-pub(crate) struct Peer(pub(super) Arc<PeerHandle>);
-
 impl Peer {
-    /// rpma_peer_new(3).
-    pub(crate) fn new(library: &'static Library, context: Context) -> Result<Self, Failed> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `raw` is
-        // written to.
-        library.check(unsafe { (library.functions.rpma_peer_new)(context.0, &mut raw) })?;
-        Ok(Self(Arc::new(PeerHandle { library, raw })))
-    }
-
     /// Sends a connection request with private data, up to 255 bytes. The connection is there when its event
     /// says so.
     pub(crate) fn connect(

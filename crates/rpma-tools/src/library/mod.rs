@@ -9,6 +9,7 @@ mod connection;
 mod listener;
 mod memory;
 mod operations;
+mod peer;
 mod peer_config;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -17,11 +18,12 @@ use std::ptr;
 
 pub(crate) use config::Config;
 use connection::{Completion, PrivateData};
-pub(crate) use connection::{Connection, Event, Peer};
+pub(crate) use connection::{Connection, Event};
 use libloading::os::unix::{Library as Loaded, RTLD_LAZY, RTLD_LOCAL};
 pub(crate) use listener::{Listener, Request};
 pub(crate) use memory::{Memory, RemoteMemory, Usage};
 pub(crate) use operations::{Done, Flush, Notify, Queue, Range};
+pub(crate) use peer::Peer;
 pub(crate) use peer_config::direct_write;
 
 /// The name that programs are linked with.

@@ -1,44 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! `--compare`: what has changed since an earlier result.
 
-use serde::Serialize;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use super::options::Case;
+use super::change::{Change, Pair};
 use super::report::{COLUMNS, FORMAT, Report, Row, columns};
-
-/// One case of both results.
-#[derive(Debug, Serialize)]
-pub(super) struct Change {
-    #[serde(flatten)]
-    case: Case,
-    ops_per_second: Pair,
-    bytes_per_second: Pair,
-    p50_us: Option<Pair>,
-    p99_us: Option<Pair>,
-}
-
-/// A value then and now. `percent` is `None` if it was 0 then.
-#[derive(Debug, Serialize)]
-struct Pair {
-    old: f64,
-    new: f64,
-    percent: Option<f64>,
-}
-
-impl Pair {
-    fn new(old: f64, new: f64) -> Self {
-        let percent = (old != 0.0).then(|| ((new / old - 1.0) * 1e3).round() / 10.0);
-        Self { old, new, percent }
-    }
-
-    fn text(&self, digits: usize) -> String {
-        let percent = self.percent.map_or("-".to_owned(), |percent| format!("{percent:+.1}%"));
-        format!(" {:>10.digits$} {:>10.digits$} {percent:>8}", self.old, self.new)
-    }
-}
 
 /// An earlier result, of which this program knows the format.
 pub(super) fn read(path: &Path) -> Result<Report, String> {
@@ -94,14 +62,6 @@ pub(super) fn lines(changes: &[Change], name: &str) -> String {
 mod tests {
     use super::super::report::tests::{report, row};
     use super::*;
-
-    #[test]
-    fn per_cents() {
-        assert_eq!(Pair::new(200.0, 150.0).percent, Some(-25.0));
-        assert_eq!(Pair::new(3.0, 4.0).percent, Some(33.3));
-        assert_eq!(Pair::new(0.0, 4.0).percent, None);
-        assert_eq!(Pair::new(2.0, 3.0).text(1), "        2.0        3.0   +50.0%");
-    }
 
     #[test]
     fn rows_of_both_are_compared() {

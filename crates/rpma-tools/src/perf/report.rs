@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-use super::compare::Change;
+use super::change::Change;
 use super::options::Case;
 use super::workload::Tally;
 

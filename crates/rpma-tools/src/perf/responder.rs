@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::lent::Lent;
 use super::options::{MAX_DEPTH, Operation};
 use super::protocol::{ASK, Cpu, Persist, Persisted};
-use super::server::Lent;
 use crate::cpu;
 use crate::interrupt::{self, Wake};
 use crate::library::{Connection, Event, Memory, Notify, Peer, Range, Request, Usage};

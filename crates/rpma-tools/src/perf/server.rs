@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::lent::Lent;
 use super::options::Operation;
 use super::protocol::{Answer, Nonsense, Wish};
 use super::responder::{Responder, Role};
@@ -46,24 +47,6 @@ pub(crate) struct Serve {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// What all connections use.
-pub(super) struct Lent {
-    pub(super) memory: Memory,
-    /// The same bytes for flushes to persistence, and nothing else: on the soft provider each read of such a
-    /// region makes writes durable.
-    durable: Memory,
-    /// The number of the session, or 0.
-    session: AtomicU32,
-    pub(super) began: Instant,
-}
-
-impl Lent {
-    /// The session has ended.
-    pub(super) fn end_session(&self) {
-        self.session.store(0, Ordering::Release);
-    }
 }
 
 struct Server {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Failure;
 use super::options::{Case, MAX_SIZE, Operation};
 use super::protocol::{ASK, Answer, Cpu, Persisted, Wish};
-use super::workload::{Channel, Mail, Work};
+use super::workload::{Channel, Mail, Work, silent};
 use crate::interrupt::{self, Wake};
 use crate::library::{
     self, Config, Connection, Event, Library, Memory, Notify, Peer, Range, RemoteMemory, Side, Usage,
@@ -156,11 +156,6 @@ impl Session {
         }
         Ok(mail)
     }
-}
-
-/// The message when a time limit has passed.
-pub(super) fn silent(timeout: Duration) -> String {
-    format!("nothing came for {} s", timeout.as_secs_f64())
 }
 
 fn connect(

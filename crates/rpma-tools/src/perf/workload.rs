@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::options::{Case, Operation};
 use super::protocol::{Persist, Persisted};
-use super::session::silent;
 use crate::interrupt::{self, Wake};
 use crate::library::{Connection, Done, Flush, Memory, Notify, Queue, Range, RemoteMemory};
 
@@ -259,4 +258,9 @@ fn idle(
             Ok(ready == Wake::Interrupted)
         }
     }
+}
+
+/// The message when a time limit has passed.
+pub(super) fn silent(timeout: Duration) -> String {
+    format!("nothing came for {} s", timeout.as_secs_f64())
 }
