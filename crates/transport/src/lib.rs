@@ -14,6 +14,7 @@
 //! access    accesses to registered memory, and why they are denied
 //! limits    bounds on what a program or a peer may request
 //! iwarp     RDMA over TCP: wire formats, and the connection
+//! testing   memory, queues and links of tests, if compiled for them
 //! ```
 #![forbid(unsafe_code)]
 
@@ -24,5 +25,7 @@ pub mod limits;
 #[cfg(test)]
 mod sim;
 pub mod step;
+#[cfg(any(test, fuzzing, feature = "testing"))]
+pub mod testing;
 pub mod units;
 pub mod wr;

@@ -2,13 +2,13 @@
 //! What a step of a simulated connection finds around it.
 
 use super::checker::Durability;
-use super::link::Found;
 use super::memory::{PERSISTENT, Region, stag};
 use super::plan::{Disk, Predictions};
 use super::random::mix;
 use super::world::{Side, Sim, say};
 use crate::access::{Access, Bind, Denied, REMOTE_READ, REMOTE_WRITE, Unchanged, Unreachable};
 use crate::host::{Durable, Host, LinkError, Part};
+use crate::testing::stream::Found;
 use crate::units::Errno;
 use crate::units::Micros;
 use crate::wr::{Completion, RecvWr, SendWr, status};

@@ -10,7 +10,6 @@ mod checker;
 mod exhaustive;
 mod forge;
 mod host;
-mod link;
 mod memory;
 mod plan;
 mod program;

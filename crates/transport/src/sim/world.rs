@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::checker::Checker;
-use super::link::{Found, Pipe};
 use super::memory::{Memory, PERSISTENT, READABLE, REGIONS, WRITABLE};
 use super::plan::Plan;
 use super::random::Draw;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
 use crate::iwarp::conn::Conn;
 use crate::step::reason;
+use crate::testing::stream::{Found, Pipe};
 use crate::units::Micros;
 
 /// A completion queue: for each completion whether it is of the send queue.

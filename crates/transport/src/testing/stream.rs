@@ -6,16 +6,20 @@ use crate::units::Micros;
 
 /// What the reader finds when it asks for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub enum Found {
+    /// So many bytes.
     Bytes(usize),
+    /// No byte yet.
     Nothing,
+    /// The end of the stream.
     End,
+    /// The connection was reset.
     Reset,
 }
 
 /// The whole stream is kept, so that the checker can look at it; three offsets say who has seen how much.
 #[derive(Debug, Default)]
-pub(super) struct Pipe {
+pub struct Pipe {
     bytes: Vec<u8>,
     arrived: usize,
     read: usize,
@@ -23,6 +27,7 @@ pub(super) struct Pipe {
     pub capacity: usize,
     /// The writer has ended the stream; its end follows the bytes.
     pub fin: bool,
+    /// The end has arrived.
     pub fin_arrived: bool,
     /// The connection was reset: what has arrived can be read, the rest is gone.
     pub reset: bool,
@@ -34,60 +39,70 @@ pub(super) struct Pipe {
     pub lossy: bool,
     /// The writer was told to wait for room.
     pub wants_room: bool,
+    /// Nothing arrives before this time.
     pub frozen_until: Micros,
 }
 
 impl Pipe {
-    pub(super) fn begin(&mut self, capacity: usize) {
+    /// A new stream in the same allocation.
+    pub fn begin(&mut self, capacity: usize) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         *self = Self { bytes, capacity, ..Self::default() };
     }
 
-    pub(super) fn room(&self) -> usize {
+    /// Bytes that the writer can write now.
+    pub fn room(&self) -> usize {
         self.capacity.saturating_sub(self.bytes.len() - self.read)
     }
 
     /// Bytes written since the beginning.
-    pub(super) fn written(&self) -> usize {
+    pub fn written(&self) -> usize {
         self.bytes.len()
     }
 
-    pub(super) fn bytes_read(&self) -> u64 {
+    /// Bytes read since the beginning.
+    pub fn bytes_read(&self) -> u64 {
         self.read as u64
     }
 
-    pub(super) fn bytes_arrived(&self) -> u64 {
+    /// Bytes that have arrived since the beginning.
+    pub fn bytes_arrived(&self) -> u64 {
         self.arrived as u64
     }
 
-    pub(super) fn on_the_way(&self) -> usize {
+    /// Bytes that were written and have not arrived.
+    pub fn on_the_way(&self) -> usize {
         self.bytes.len() - self.arrived
     }
 
-    pub(super) fn unread(&self) -> usize {
+    /// Bytes that were written and not read.
+    pub fn unread(&self) -> usize {
         self.bytes.len() - self.read
     }
 
-    pub(super) fn readable(&self) -> usize {
+    /// Bytes that can be read now.
+    pub fn readable(&self) -> usize {
         self.arrived - self.read
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) {
+    /// Appends to the stream; the caller checks [`Self::room`].
+    pub fn write(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(super) fn since(&self, from: usize) -> &[u8] {
+    /// What was written behind the first `from` bytes.
+    pub fn since(&self, from: usize) -> &[u8] {
         &self.bytes[from..]
     }
 
     /// Whether something can arrive now, be it the end.
-    pub(super) fn can_arrive(&self, now: Micros) -> bool {
+    pub fn can_arrive(&self, now: Micros) -> bool {
         !self.reset && now >= self.frozen_until && (self.on_the_way() > 0 || (self.fin && !self.fin_arrived))
     }
 
     /// Up to `n` bytes arrive, or the end behind the last of them.
-    pub(super) fn arrive(&mut self, n: usize) {
+    pub fn arrive(&mut self, n: usize) {
         let n = n.min(self.on_the_way());
         self.arrived += n;
         if self.swallowing {
@@ -98,7 +113,8 @@ impl Pipe {
         }
     }
 
-    pub(super) fn look(&self) -> Found {
+    /// What a read would return now.
+    pub fn look(&self) -> Found {
         match self.readable() {
             0 if self.reset => Found::Reset,
             0 if self.fin_arrived => Found::End,
@@ -108,12 +124,13 @@ impl Pipe {
     }
 
     /// Reads the next `into.len()` bytes, which have arrived.
-    pub(super) fn read(&mut self, into: &mut [u8]) {
+    pub fn read(&mut self, into: &mut [u8]) {
         into.copy_from_slice(&self.bytes[self.read..][..into.len()]);
         self.read += into.len();
     }
 
-    pub(super) fn cut(&mut self) {
+    /// Resets the connection: what has not arrived is lost.
+    pub fn cut(&mut self) {
         if self.reset {
             return;
         }
@@ -123,7 +140,7 @@ impl Pipe {
     }
 
     /// The reader lets go: what is there and what comes is thrown away.
-    pub(super) fn swallow(&mut self) {
+    pub fn swallow(&mut self) {
         self.swallowing = true;
         self.read = self.arrived;
     }
