@@ -22,6 +22,16 @@ pub enum Part<'a> {
     Memory(Access),
 }
 
+impl Part<'_> {
+    /// Bytes.
+    pub fn byte_len(&self) -> usize {
+        match self {
+            Part::Bytes(bytes) => bytes.len(),
+            Part::Memory(access) => access.len,
+        }
+    }
+}
+
 /// Why the link did not take or give bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkError {

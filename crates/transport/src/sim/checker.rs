@@ -105,7 +105,6 @@ pub(super) struct Model {
     atomics: Vec<usize>,
     pub taken: usize,
     pub done: usize,
-    failed: bool,
     // What it gave to the link.
     tap: Tap,
     handed: usize,
@@ -119,11 +118,8 @@ pub(super) struct Model {
     answer_ends: Vec<u64>,
     pub first_end: Option<u64>,
     // What it received.
-    pub receives: Vec<RecvWr>,
-    pub next_receive: usize,
-    pub taken_receives: Vec<usize>,
+    pub taken_receives: Vec<RecvWr>,
     pub received: usize,
-    receive_failed: bool,
     pub delivered: usize,
     /// How many windows were invalidated for messages of the peer.
     invalidated: usize,
@@ -144,7 +140,6 @@ pub(super) struct Model {
     pub graceful: Option<usize>,
     pub ended: bool,
     pub destroyed: bool,
-    pub established: bool,
     /// It broke a rule on the wire; its messages up to here still count.
     pub forged: bool,
     genuine_messages: usize,
@@ -161,27 +156,12 @@ impl Model {
         macro_rules! reuse {
             ($($field:ident),*) => { $(old.$field.clear(); self.$field = old.$field;)* };
         }
-        reuse!(
-            requests,
-            messages,
-            reads,
-            atomics,
-            originals,
-            ends,
-            answer_ends,
-            receives,
-            taken_receives,
-            durability
-        );
+        reuse!(requests, messages, reads, atomics, originals, ends, answer_ends, taken_receives, durability);
     }
 
     /// Everything that was posted is over.
     pub(super) fn sends_are_over(&self) -> bool {
         self.done == self.requests.len()
-    }
-
-    pub(super) fn receives_are_over(&self) -> bool {
-        self.next_receive == self.receives.len() && self.received == self.taken_receives.len()
     }
 
     pub(super) fn between_fpdus(&self) -> bool {

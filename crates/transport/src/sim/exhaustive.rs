@@ -109,8 +109,7 @@ fn world(sim: &mut Sim, count: &mut Count) {
     }
     for index in 0..2 {
         let wr = request(index, count.below(KINDS.len()));
-        sim.checker.posted(0, wr);
-        sim.sides[0].in_use += 1;
+        sim.posted(0, wr);
     }
     let narrow = !crc && count.below(2) == 1;
     if narrow {

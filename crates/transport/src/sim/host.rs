@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a step of a simulated connection finds around it.
+//! The worlds of the two simulated connections: each call may fail as the plan has it, or have something else
+//! happen in its middle, and is then checked.
 
 use super::checker::Durability;
-use super::memory::{PERSISTENT, Region, stag};
+use super::memory::PERSISTENT;
 use super::plan::{Disk, Predictions};
 use super::random::mix;
 use super::world::{Side, Sim, say};
-use crate::access::{Access, Bind, Denied, REMOTE_READ, REMOTE_WRITE, Unchanged, Unreachable};
-use crate::host::{Durable, Host, LinkError, Part};
-use crate::testing::stream::Found;
-use crate::units::Errno;
-use crate::units::Micros;
-use crate::wr::{Completion, RecvWr, SendWr, status};
+use crate::access::{Access, Denied, REMOTE_READ, REMOTE_WRITE};
+use crate::host::{Durable, LinkError, Part};
+use crate::testing::memory::{Memory, Regions, State};
+use crate::testing::queues::WorkQueue;
+use crate::testing::stream::Pipe;
+use crate::testing::world::{Parts, StreamWorld, World};
+use crate::units::{Errno, Micros};
+use crate::wr::{Completion, RecvWr, status};
 
 /// An error number that the link fails with.
 const LOST: Errno = libc::ECONNRESET;
@@ -22,195 +25,207 @@ impl Sim {
     }
 }
 
-/// The host of one of the two connections.
+/// The world of one of the two connections.
 pub(super) struct At<'a> {
     pub sim: &'a mut Sim,
     me: usize,
 }
 
-impl At<'_> {
-    fn side(&mut self) -> &mut Side {
-        &mut self.sim.sides[self.me]
+impl World for At<'_> {
+    type Memory = Regions;
+
+    fn parts(&mut self) -> Parts<'_, Regions> {
+        let side = &mut self.sim.sides[self.me];
+        Parts { memory: &mut self.sim.memories[self.me], queues: &mut side.queues, batch: &mut side.batch }
     }
 
-    /// Something else may happen here, in the middle of a step.
+    fn time(&mut self) -> Micros {
+        self.sim.now
+    }
+
+    fn uses(&self, call: &str) {
+        let model = &self.sim.checker.sides[self.me];
+        assert!(model.open && !model.closed, "side {} {call} without a link", self.me);
+    }
+
     fn elsewhere(&mut self) {
         if self.sim.fault(self.sim.plan.inside) {
             self.sim.inside();
         }
     }
 
-    fn up(&self, what: &str) {
-        let model = &self.sim.checker.sides[self.me];
-        assert!(model.open && !model.closed, "side {} {what} without a link", self.me);
-    }
-
-    fn failed<E>(&mut self, error: E) -> E {
+    fn failed(&mut self, access: Access, why: &dyn std::fmt::Debug, inbound: bool) {
+        say!(self.sim, "side {}: {access:x?} fails: {why:?}", self.me);
         self.sim.checker.sides[self.me].causes.memory = true;
-        self.side().must_end = true;
-        error
+        self.side().must_end |= inbound;
     }
 
-    fn allowed(&mut self, access: Access) -> Result<usize, Denied> {
-        let checked = self.sim.memories[self.me].check(access);
-        checked.map_err(|denied| {
-            say!(self.sim, "side {}: {access:x?} denied: {denied:?}", self.me);
-            self.failed(denied)
-        })
-    }
-
-    fn broken(&mut self) -> LinkError {
-        self.sim.checker.sides[self.me].causes.broken = true;
-        LinkError::Broken(LOST)
-    }
-
-    /// Bytes reach their place.
-    fn put(&mut self, access: Access, region: usize, bytes: &[u8]) {
-        let (me, sim) = (self.me, &mut *self.sim);
-        sim.checker.placed(me, region, access, bytes, &sim.memories);
-        if region == PERSISTENT {
-            let at = (access.addr - super::memory::base(me, region)) as usize;
-            sim.memories[me].persistent[at..at + bytes.len()].copy_from_slice(bytes);
+    fn checked(&mut self, access: Access) {
+        let Some(region) = self.sim.memories[self.me].find(access.stag) else { return };
+        // What makes writes durable is done by who is asked for it.
+        if !(region == PERSISTENT && access.rights == REMOTE_READ) {
+            self.side().exported[region] |= access.rights & (REMOTE_READ | REMOTE_WRITE);
         }
+    }
+
+    fn placed(&mut self, access: Access, bytes: &[u8], _directly: bool) {
+        let (me, sim) = (self.me, &mut *self.sim);
+        sim.checker.placed(me, access, bytes, &sim.memories);
         say!(sim, "side {me}: {} bytes placed at {:x}", bytes.len(), access.addr);
         sim.note(access.addr ^ (bytes.len() as u64) << 32);
     }
 
-    fn found(&mut self) -> Result<usize, LinkError> {
-        match self.sim.pipes[1 - self.me].look() {
-            Found::Bytes(n) => Ok(n),
-            Found::End => {
-                self.sim.checker.sides[self.me].causes.end_read = true;
-                Ok(0)
+    fn changed(&mut self, access: Access, original: u64, now: u64) {
+        let (me, sim) = (self.me, &mut *self.sim);
+        sim.checker.changed(me, access, original, now);
+        say!(sim, "side {me}: {:x} was {original} and is {now}", access.addr);
+        sim.note(access.addr ^ original << 32);
+    }
+
+    fn flush(&mut self, read: Access, number: u64) -> Durable {
+        say!(self.sim, "side {}: flush for read {number}", self.me);
+        self.sim.checker.flush_begins(self.me, number as usize, read);
+        if self.sim.plan.sides[self.me].disk == Disk::Fast {
+            self.sim.checker.sides[self.me].durability[number as usize] = Durability::Reported;
+            return Durable::Now;
+        }
+        self.side().flushes.push(number);
+        Durable::Later
+    }
+
+    /// The programs of the simulation bind no windows: those that are invalidated have always been there.
+    fn invalidate_window(&mut self, stag: u32) -> Result<(), Denied> {
+        say!(self.sim, "side {}: window {stag:x} is invalidated", self.me);
+        if self.sim.checker.invalidated(self.me, stag) { Ok(()) } else { Err(Denied::Stag) }
+    }
+
+    fn took_send(&mut self) {
+        self.sim.checker.sides[self.me].taken += 1;
+    }
+
+    fn took_receive(&mut self, wr: Option<&RecvWr>) {
+        let me = self.me;
+        if let Some(wr) = wr {
+            return self.sim.checker.took_receive(me, wr.clone());
+        }
+        let plan = &self.sim.plan.sides[me];
+        self.sim.sides[me].srq_waits |= plan.shared;
+        let model = &mut self.sim.checker.sides[me];
+        let over = model.closed || !model.open;
+        model.causes.no_receive |= !over && !plan.wait;
+    }
+
+    fn completes(&mut self, queue: WorkQueue, completion: &Completion) {
+        let (me, sim) = (self.me, &mut *self.sim);
+        say!(sim, "side {me} completes {} of {queue:?}: {}", completion.wr_id, completion.status);
+        let read = sim.pipes[1 - me].bytes_read();
+        match queue {
+            WorkQueue::Send => {
+                sim.checker.sides[me].send_refused = false;
+                sim.checker.send_completed(me, completion, read);
             }
-            Found::Nothing => Err(LinkError::Blocked),
-            Found::Reset => {
-                self.side().must_end = true;
-                Err(self.broken())
+            WorkQueue::Receive => {
+                sim.checker.sides[me].receive_refused = false;
+                sim.checker.receive_completed(me, completion, read);
             }
         }
+        sim.note(completion.wr_id ^ u64::from(completion.status) << 48);
+        if queue == WorkQueue::Receive && completion.status == status::SUCCESS {
+            sim.repost(me);
+        }
+    }
+
+    fn no_room(&mut self, queue: WorkQueue) {
+        let model = &mut self.sim.checker.sides[self.me];
+        match queue {
+            WorkQueue::Send => model.send_refused = true,
+            WorkQueue::Receive => model.receive_refused = true,
+        }
+    }
+
+    fn releases(&mut self) {
+        let read = self.sim.pipes[1 - self.me].bytes_read();
+        self.sim.checker.release_send(self.me, read);
+    }
+
+    fn is_established(&mut self) {
+        say!(self.sim, "side {} is established", self.me);
+        self.sim.checker.established(self.me);
+    }
+
+    fn has_ended(&mut self, _failed: bool) {
+        say!(self.sim, "side {} has ended", self.me);
+        let none_left = self.sim.plan.sides[self.me].shared || self.side().queues.receives.is_empty();
+        self.sim.checker.ended(self.me, none_left);
     }
 }
 
-impl Host for At<'_> {
-    fn now(&mut self) -> Micros {
-        self.sim.now
+impl StreamWorld for At<'_> {
+    fn pipes(&mut self) -> (&mut Pipe, &mut Pipe) {
+        let [a, b] = &mut self.sim.pipes;
+        if self.me == 0 { (a, b) } else { (b, a) }
     }
 
-    fn send(&mut self, parts: &[Part<'_>], _boundary: bool) -> Result<usize, LinkError> {
-        self.up("sends");
-        self.elsewhere();
-        let me = self.me;
-        for (i, part) in parts.iter().enumerate() {
-            if let Part::Memory(access) = part {
-                if let Err(denied) = self.sim.memories[me].check(*access) {
-                    self.sim.checker.sides[me].causes.memory = true;
-                    return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
-                }
-            }
-        }
-        if self.sim.pipes[me].refused || self.sim.pipes[me].reset {
-            return Err(self.broken());
-        }
-        let mut room = self.sim.pipes[me].room();
+    fn takes(&mut self, room: usize, _wanted: usize) -> usize {
         if self.sim.fault(self.sim.plan.blocked) {
-            room = 0;
+            0
         } else if room > 0 && self.sim.fault(self.sim.plan.short_send) {
-            room = self.sim.draw.between(1, room);
-        }
-        let sim = &mut *self.sim;
-        let mut bytes = std::mem::take(&mut sim.scratch);
-        bytes.clear();
-        let mut fault = false;
-        for part in parts {
-            match part {
-                Part::Bytes(part) => bytes.extend_from_slice(part),
-                Part::Memory(access) => match sim.memories[me].bytes(*access) {
-                    Ok(part) => bytes.extend_from_slice(part),
-                    Err(_) => fault = true,
-                },
-            }
-            if fault || bytes.len() >= room {
-                break;
-            }
-        }
-        let short = bytes.len().min(room);
-        let result = if room == 0 {
-            sim.pipes[me].wants_room = true;
-            if sim.pipes[me].room() > 0 {
-                // The socket has said no, and says later that it takes more.
-                sim.report(me);
-            }
-            Err(LinkError::Blocked)
-        } else if fault && (short == 0 || sim.draw.below(2) == 0) {
-            // The kernel gives up at the fault: with what it had before, or as a whole.
-            sim.checker.sides[me].causes.memory = true;
-            Err(LinkError::Memory(0, Unreachable::Fault))
+            self.sim.draw.between(1, room)
         } else {
-            let from = sim.pipes[me].written();
-            sim.pipes[me].write(&bytes[..short]);
-            if sim.pipes[me].room() == 0 {
-                sim.pipes[me].wants_room = true;
-            } else if short < bytes.len() {
-                sim.report(me);
-            }
-            say!(sim, "side {me} sends {short} bytes");
-            sim.note(short as u64);
-            sim.tapped(me, from);
-            sim.spoke(me);
-            Ok(short)
-        };
-        sim.scratch = bytes;
-        result
+            room
+        }
     }
 
-    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        self.up("receives");
-        assert!(!into.is_empty(), "no room to receive into");
-        self.elsewhere();
-        let n = self.found()?.min(into.len());
-        self.sim.pipes[1 - self.me].read(&mut into[..n]);
+    fn blocked(&mut self) {
+        let pipe = &mut self.sim.pipes[self.me];
+        pipe.wants_room = true;
+        if pipe.room() > 0 {
+            // The socket has said no, and says later that it takes more.
+            self.sim.report(self.me);
+        }
+    }
+
+    /// The kernel gives up at the fault: with what it had before, or as a whole.
+    fn fails_as_a_whole(&mut self) -> bool {
+        self.sim.draw.below(2) == 0
+    }
+
+    fn sent(&mut self, bytes: &[u8], taken: usize, _boundary: bool) {
+        let (me, sim) = (self.me, &mut *self.sim);
+        if sim.pipes[me].room() == 0 {
+            sim.pipes[me].wants_room = true;
+        } else if taken < bytes.len() {
+            sim.report(me);
+        }
+        say!(sim, "side {me} sends {taken} bytes");
+        sim.note(taken as u64);
+        sim.handed(me, &bytes[..taken]);
+        sim.spoke(me);
+    }
+
+    fn saw_end(&mut self) {
+        self.sim.checker.sides[self.me].causes.end_read = true;
+    }
+
+    fn broken(&mut self, sending: bool) -> LinkError {
+        self.sim.checker.sides[self.me].causes.broken = true;
+        self.side().must_end |= !sending;
+        LinkError::Broken(LOST)
+    }
+
+    fn received(&mut self, n: usize) {
         say!(self.sim, "side {} receives {n} bytes", self.me);
         self.sim.was_read(1 - self.me);
-        Ok(n)
     }
 
-    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        self.up("receives");
-        self.elsewhere();
-        let region = self.allowed(to).map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
-        let n = self.found()?;
-        let mut placed = n.min(to.len);
-        if placed > 0 && self.sim.memories[self.me].regions[region] == Region::Unmapped {
-            return Err(self.failed(LinkError::Memory(0, Unreachable::Fault)));
-        }
-        let mut bytes = std::mem::take(&mut self.sim.scratch);
-        bytes.resize(placed, 0);
-        let incoming = &mut self.sim.pipes[1 - self.me];
-        incoming.read(&mut bytes);
-        if placed > 0 {
-            self.put(Access { len: placed, ..to }, region, &bytes);
-        }
-        self.sim.scratch = bytes;
-        if placed == to.len {
-            let more = (n - placed).min(rest.len());
-            self.sim.pipes[1 - self.me].read(&mut rest[..more]);
-            placed += more;
-        }
-        say!(self.sim, "side {} receives {placed} bytes, some in place", self.me);
-        self.sim.was_read(1 - self.me);
-        Ok(placed)
-    }
-
-    fn close(&mut self, last: Option<&[u8]>) {
+    fn let_go(&mut self, last: Option<&[u8]>) {
         let (me, peer) = (self.me, 1 - self.me);
         say!(self.sim, "side {me} closes its link, {:?} last bytes", last.map(<[u8]>::len));
         self.sim.may_end(me);
         let whole = last.is_some() && !self.sim.pipes[me].reset && !self.sim.pipes[me].refused;
         if let (Some(last), true) = (last, whole) {
-            let from = self.sim.pipes[me].written();
             self.sim.pipes[me].write(last);
-            self.sim.tapped(me, from);
+            self.sim.handed(me, last);
         }
         self.sim.checker.closed(me, whole);
         self.sim.pipes[me].fin = true;
@@ -226,14 +241,10 @@ impl Host for At<'_> {
         self.sim.report(peer);
     }
 
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.up("transfers");
-        self.elsewhere();
+    fn copy_directly(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         let (me, peer) = (self.me, 1 - self.me);
-        let mut regions = Vec::new();
-        for access in remote {
-            let Some(region) = self.transferable(*access) else { return 0 };
-            regions.push(region);
+        if !remote.iter().all(|access| self.is_transferable(*access)) {
+            return 0;
         }
         let all = remote.iter().map(|access| access.len).sum::<usize>();
         let mut n = all;
@@ -248,31 +259,28 @@ impl Host for At<'_> {
         for part in local {
             match part {
                 Part::Bytes(part) => bytes.extend_from_slice(part),
-                Part::Memory(access) => match sim.memories[me].check(*access) {
-                    Ok(own) if sim.memories[me].regions[own] == Region::There => match access.rights {
-                        0 => bytes.extend_from_slice(sim.memories[me].contents_at(
-                            own,
-                            access.addr,
-                            access.len,
-                        )),
-                        _ => bytes.resize(bytes.len() + access.len, 0),
-                    },
-                    _ => return 0,
-                },
+                Part::Memory(access) => {
+                    let at = bytes.len();
+                    bytes.resize(at + access.len, 0);
+                    if sim.memories[me].fetch(*access, &mut bytes[at..]).is_err() {
+                        return 0;
+                    }
+                }
             }
         }
         assert_eq!(bytes.len(), all, "the ranges of both sides have one length");
         sim.transfers += 1;
         say!(sim, "side {me} transfers {n} bytes, {remote:x?}");
         let (mut done, mut requests) = (0, 0);
-        let ranges = remote.iter().zip(regions);
-        for (range, region) in ranges {
+        for range in remote {
             let mut range = *range;
             while range.len > 0 && done < n {
                 let of_request = self.sim.checker.transfers(me, range);
                 let access = Access { len: of_request.min(n - done), ..range };
                 if access.rights == REMOTE_WRITE {
-                    self.sim.host(peer).put(access, region, &bytes[done..][..access.len]);
+                    let bytes = &bytes[done..][..access.len];
+                    self.sim.memories[peer].store(access, bytes).expect("mapped a moment ago");
+                    self.sim.host(peer).placed(access, bytes, true);
                 }
                 self.sim.checker.transferred(me, access.len, of_request);
                 done += access.len;
@@ -285,8 +293,8 @@ impl Host for At<'_> {
         n
     }
 
-    fn may_transfer(&self, remote: Access) -> bool {
-        let is_exported = self.exported(remote).is_some();
+    fn may_copy_directly(&self, remote: Access) -> bool {
+        let is_exported = self.is_exported(remote);
         let predicted = match self.sim.plan.predictions {
             Predictions::Adaptive => is_exported,
             Predictions::Never => false,
@@ -299,204 +307,35 @@ impl Host for At<'_> {
         predicted
     }
 
-    fn acted(&mut self) {
+    fn acted_on_all(&mut self) {
         self.side().acted = self.sim.pipes[1 - self.me].bytes_read();
-    }
-
-    fn check(&mut self, access: Access) -> Result<(), Denied> {
-        self.up("checks an access");
-        let region = self.allowed(access)?;
-        // What makes writes durable is done by who is asked for it.
-        if !(region == PERSISTENT && access.rights == REMOTE_READ) {
-            self.side().exported[region] |= access.rights & (REMOTE_READ | REMOTE_WRITE);
-        }
-        Ok(())
-    }
-
-    fn place(&mut self, access: Access, from: usize) -> Result<(), Denied> {
-        self.up("places");
-        if self.side().batch.is_empty() {
-            self.elsewhere();
-        }
-        let region = self.allowed(access)?;
-        self.side().batch.push((access, from, region));
-        Ok(())
-    }
-
-    fn settle(&mut self, input: &[u8]) -> Result<(), usize> {
-        self.up("settles");
-        let mut batch = std::mem::take(&mut self.side().batch);
-        let mut result = Ok(());
-        for (k, (access, from, region)) in batch.iter().enumerate() {
-            if self.sim.memories[self.me].regions[*region] == Region::Unmapped {
-                say!(self.sim, "side {}: placement {k} of the batch fails", self.me);
-                result = Err(self.failed(k));
-                break;
-            }
-            self.put(*access, *region, &input[*from..*from + access.len]);
-        }
-        batch.clear();
-        self.side().batch = batch;
-        result
-    }
-
-    fn fetch(&mut self, from: Access, into: &mut [u8]) -> Result<(), Unreachable> {
-        let me = self.me;
-        match self.sim.memories[me].bytes(from) {
-            Ok(bytes) => {
-                into.copy_from_slice(bytes);
-                Ok(())
-            }
-            Err(why) => {
-                self.sim.checker.sides[me].causes.memory = true;
-                Err(why)
-            }
-        }
-    }
-
-    fn change(&mut self, access: Access, update: &dyn Fn(u64) -> u64) -> Result<u64, Unchanged> {
-        self.up("changes a word");
-        assert!(self.side().batch.is_empty(), "a word is changed before what came before is placed");
-        self.elsewhere();
-        let region = self.allowed(access).map_err(Unchanged::Denied)?;
-        if access.addr % 8 != 0 {
-            return Err(self.failed(Unchanged::Misaligned));
-        }
-        if self.sim.memories[self.me].regions[region] == Region::Unmapped {
-            return Err(self.failed(Unchanged::Fault));
-        }
-        let (me, sim) = (self.me, &mut *self.sim);
-        let word = sim.memories[me].counter(access.addr);
-        let original = std::mem::replace(word, update(*word));
-        sim.checker.changed(me, access, original, *word);
-        say!(sim, "side {me}: {:x} was {original} and is {word}", access.addr);
-        sim.note(access.addr ^ original << 32);
-        Ok(original)
-    }
-
-    fn make_durable(&mut self, read: Access, number: u64) -> Result<Durable, Denied> {
-        self.up("flushes");
-        self.allowed(read)?;
-        if read.stag != stag(self.me, PERSISTENT) {
-            return Ok(Durable::Now);
-        }
-        say!(self.sim, "side {}: flush for read {number}", self.me);
-        self.sim.checker.flush_begins(self.me, number as usize, read);
-        if self.sim.plan.sides[self.me].disk == Disk::Fast {
-            self.sim.checker.sides[self.me].durability[number as usize] = Durability::Reported;
-            return Ok(Durable::Now);
-        }
-        self.side().flushes.push(number);
-        Ok(Durable::Later)
-    }
-
-    /// The programs of the simulation bind no windows: those that are invalidated have always been there.
-    fn bind(&mut self, _window: Bind) -> Result<(), Denied> {
-        Err(Denied::Stag)
-    }
-
-    fn invalidate(&mut self, stag: u32) -> Result<(), Denied> {
-        self.up("invalidates a window");
-        assert!(self.side().batch.is_empty(), "a window is invalidated that is being written through");
-        say!(self.sim, "side {}: window {stag:x} is invalidated", self.me);
-        if self.sim.checker.invalidated(self.me, stag) { Ok(()) } else { Err(self.failed(Denied::Stag)) }
-    }
-
-    fn next_send(&mut self) -> Option<SendWr> {
-        let model = &mut self.sim.checker.sides[self.me];
-        let wr = model.requests.get(model.taken)?.wr.clone();
-        model.taken += 1;
-        Some(wr)
-    }
-
-    fn next_receive(&mut self) -> Option<RecvWr> {
-        let me = self.me;
-        let model = &mut self.sim.checker.sides[me];
-        if model.next_receive == model.receives.len() {
-            let shared = self.sim.plan.sides[me].shared;
-            self.sim.sides[me].srq_waits |= shared;
-            let over = model.closed || !model.open;
-            model.causes.no_receive |= !over && !self.sim.plan.sides[me].wait;
-            return None;
-        }
-        Some(self.sim.checker.take_receive(me))
-    }
-
-    fn complete_send(&mut self, completion: Completion) -> bool {
-        let me = self.me;
-        let one = self.sim_one_cq();
-        let accepted = self.side().push(0, one, true);
-        self.sim.checker.sides[me].send_refused = !accepted;
-        if accepted {
-            say!(self.sim, "side {me} completes {}: {}", completion.wr_id, completion.status);
-            let read = self.sim.pipes[1 - me].bytes_read();
-            self.sim.checker.send_completed(me, &completion, read);
-            self.sim.note(completion.wr_id ^ u64::from(completion.status) << 48);
-        }
-        accepted
-    }
-
-    fn complete_receive(&mut self, completion: Completion) -> bool {
-        let me = self.me;
-        let one = self.sim_one_cq();
-        let accepted = self.side().push(1, one, false);
-        self.sim.checker.sides[me].receive_refused = !accepted;
-        if accepted {
-            say!(self.sim, "side {me} completes receive {}: {}", completion.wr_id, completion.status);
-            let read = self.sim.pipes[1 - me].bytes_read();
-            self.sim.checker.receive_completed(me, &completion, read);
-            self.sim.note(completion.wr_id ^ u64::from(completion.status) << 48);
-            if completion.status == status::SUCCESS {
-                self.sim.repost(me);
-            }
-        }
-        accepted
-    }
-
-    fn release_send(&mut self) {
-        let me = self.me;
-        let read = self.sim.pipes[1 - me].bytes_read();
-        self.sim.checker.release_send(me, read);
-        self.side().in_use -= 1;
-    }
-
-    fn established(&mut self) {
-        say!(self.sim, "side {} is established", self.me);
-        self.sim.checker.established(self.me);
-    }
-
-    fn ended(&mut self, _failed: bool) {
-        say!(self.sim, "side {} is told the end", self.me);
-        let shared = self.sim.plan.sides[self.me].shared;
-        self.sim.checker.ended(self.me, shared);
     }
 }
 
 impl At<'_> {
-    /// The region that the peer has exported, if a request may be carried out by direct copy now.
-    fn transferable(&self, remote: Access) -> Option<usize> {
+    fn side(&mut self) -> &mut Side {
+        &mut self.sim.sides[self.me]
+    }
+
+    /// A request for this memory of the peer may be carried out by direct copy now.
+    fn is_transferable(&self, remote: Access) -> bool {
         let (me, peer) = (self.me, 1 - self.me);
         let (model, incoming) = (&self.sim.checker.sides[peer], &self.sim.pipes[peer]);
         let is_up = model.open && !model.closed && !model.destroyed;
-        if !is_up || incoming.fin_arrived || incoming.reset {
-            return None;
-        }
-        if self.sim.sides[peer].acted != self.sim.pipes[me].written() as u64 {
-            return None;
-        }
-        self.exported(remote)
+        is_up
+            && !incoming.fin_arrived
+            && !incoming.reset
+            && self.sim.sides[peer].acted == self.sim.pipes[me].written() as u64
+            && self.is_exported(remote)
     }
 
-    fn exported(&self, remote: Access) -> Option<usize> {
-        let peer = 1 - self.me;
-        let region = self.sim.memories[peer].check(remote).ok()?;
-        let there = self.sim.memories[peer].regions[region] == Region::There;
-        let exported = self.sim.sides[peer].exported[region] & remote.rights == remote.rights;
-        (there && exported).then_some(region)
-    }
-
-    fn sim_one_cq(&self) -> bool {
-        self.sim.plan.sides[self.me].one_cq
+    /// The peer has exported this memory.
+    fn is_exported(&self, remote: Access) -> bool {
+        let (memory, side) = (&self.sim.memories[1 - self.me], &self.sim.sides[1 - self.me]);
+        memory.allowed(remote).is_ok_and(|region| {
+            let exported = side.exported[region] & remote.rights == remote.rights;
+            memory.table[region].state == State::Mapped && exported
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use super::plan::{Disk, Receives};
 use super::world::{Sim, say};
 use crate::limits::{MAX_INLINE, MAX_SGE};
 use crate::step::reason;
+use crate::testing::queues::WorkQueue;
 use crate::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 
 const OPS: [Op; 8] = [
@@ -39,8 +40,7 @@ impl Sim {
     pub(super) fn receive_if_late(&mut self, me: usize) -> bool {
         let late = self.plan.sides[me].receives == Receives::Late || self.healed;
         let needed = self.plan.sides[1 - me].requests + self.sides[me].stolen;
-        let model = &self.checker.sides[me];
-        if !late || model.receives.len() >= needed || model.destroyed {
+        if !late || self.sides[me].receives_posted >= needed || self.checker.sides[me].destroyed {
             return false;
         }
         self.post_receive(me);
@@ -55,15 +55,16 @@ impl Sim {
     }
 
     pub(super) fn post_receive(&mut self, me: usize) {
-        let index = self.checker.sides[me].receives.len();
+        let index = self.sides[me].receives_posted;
         let short = self.fault(self.plan.sides[me].short_receive);
         let len = if short { self.draw.below(64) } else { LONGEST };
         let entries = self.entries(me, RECEIVES, len, MAX_SGE);
         let wr = RecvWr::new(20_000 + index as u64, &entries, len as u32).unwrap();
         say!(self, "side {me} posts receive {} of {len}", wr.wr_id);
-        self.checker.sides[me].receives.push(wr);
         let shared = self.plan.sides[me].shared;
         let side = &mut self.sides[me];
+        side.queues.receives.push_back(wr);
+        side.receives_posted += 1;
         if if shared { std::mem::take(&mut side.srq_waits) } else { side.stalled } {
             side.reasons |= reason::RECEIVE;
         }
@@ -93,11 +94,9 @@ impl Sim {
 
     /// Another connection takes a receive from the shared queue.
     pub(super) fn steal(&mut self, me: usize) -> bool {
-        let model = &mut self.checker.sides[me];
-        if !self.plan.sides[me].shared || model.next_receive == model.receives.len() {
+        if !self.plan.sides[me].shared || self.sides[me].queues.receives.pop_front().is_none() {
             return false;
         }
-        model.next_receive += 1;
         self.sides[me].stolen += 1;
         true
     }
@@ -110,14 +109,13 @@ impl Sim {
         if !model.open
             || model.destroyed
             || index >= plan.requests
-            || self.sides[me].in_use >= plan.max_send_wr
+            || self.sides[me].queues.in_use() >= plan.max_send_wr as usize
         {
             return false;
         }
         let wr = self.request(me, index);
         say!(self, "side {me} posts {wr:x?}");
-        self.checker.posted(me, wr);
-        self.sides[me].in_use += 1;
+        self.posted(me, wr);
         self.sides[me].reasons |= reason::POSTED;
         true
     }
@@ -184,8 +182,7 @@ impl Sim {
             }
         }
         let contents = inline.then(|| {
-            let bytes_of =
-                |entry: &Sge| self.memories[me].contents_at(SOURCE, entry.addr, entry.len as usize);
+            let bytes_of = |entry: &Sge| self.memories[me].at(entry.addr, entry.len as usize);
             let bytes: Vec<u8> = entries.iter().flat_map(bytes_of).copied().collect();
             Local::inline(&bytes).unwrap()
         });
@@ -240,14 +237,8 @@ impl Sim {
     /// Polls one of the completion queues.
     pub(super) fn poll(&mut self, me: usize, which: usize, most: usize) -> bool {
         let side = &mut self.sides[me];
-        let queue = &mut side.queues[which];
-        let count = queue.entries.len().min(most);
-        for send in queue.entries.drain(..count) {
-            side.in_use -= u32::from(send);
-        }
-        if count > 0 && std::mem::take(&mut queue.waiting) {
-            side.reasons |= reason::ROOM;
-        }
+        let (count, waiting) = side.queues.poll([WorkQueue::Send, WorkQueue::Receive][which], most);
+        side.reasons |= if waiting { reason::ROOM } else { 0 };
         count > 0
     }
 

@@ -8,6 +8,7 @@ use super::world::{Sim, say};
 use crate::iwarp::conn::{Role, Terms};
 use crate::limits::{FIRST_FPDU_TIMEOUT_S, RESPONDER_PAUSE_MS};
 use crate::step::{Awaits, reason};
+use crate::testing::memory::State;
 
 /// Actions after which a schedule is one that does not end.
 const MOST_ACTIONS: usize = 400_000;
@@ -108,7 +109,7 @@ impl Sim {
             assert!(model.sends_are_over(), "side {me} keeps {} of {}", model.done, model.requests.len());
             assert_eq!(model.received, model.taken_receives.len(), "side {me} keeps a receive");
             let own = !self.plan.sides[me].shared;
-            assert!(!own || model.receives_are_over(), "side {me} keeps receives");
+            assert!(!own || self.sides[me].queues.receives.is_empty(), "side {me} keeps receives");
         }
         assert!(!model.open || model.closed, "side {me} keeps its link");
         self.checker.all_delivered(me, self.pipes[1 - me].lossy);
@@ -181,10 +182,10 @@ impl Sim {
             self.steal(me);
         }
         if self.fault(plan.deregister) && self.sides[me].batch.is_empty() {
-            self.spoil(me, super::memory::Region::Deregistered);
+            self.spoil(me, State::Deregistered);
         }
         if self.fault(plan.unmap) {
-            self.spoil(me, super::memory::Region::Unmapped);
+            self.spoil(me, State::Unmapped);
         }
         if self.fault(side.exit) {
             self.exit(me);
@@ -204,13 +205,13 @@ impl Sim {
         false
     }
 
-    fn spoil(&mut self, me: usize, how: super::memory::Region) {
+    fn spoil(&mut self, me: usize, how: State) {
         let region = self.draw.below(super::memory::REGIONS);
         say!(self, "side {me}: region {region} is now {how:?}");
-        self.memories[me].regions[region] = how;
+        self.memories[me].table[region].state = how;
         // Who deregisters a region waits for transfers, and there are none from then on. It may vanish
         // unnoticed.
-        if how == super::memory::Region::Deregistered {
+        if how == State::Deregistered {
             self.sides[me].exported[region] = 0;
         }
     }
@@ -305,8 +306,7 @@ impl Sim {
         self.conns[me] = Some(conn);
         assert!(side.batch.is_empty(), "a step of side {me} leaves placements");
         assert!(!side.must_end || self.checker.sides[me].closed, "side {me} goes on after an access failed");
-        let model = &self.checker.sides[me];
-        if side.stalled && !self.plan.sides[me].shared && model.next_receive < model.receives.len() {
+        if side.stalled && !self.plan.sides[me].shared && !side.queues.receives.is_empty() {
             side.reasons |= reason::RECEIVE;
         }
         if stepped.again {
@@ -342,7 +342,7 @@ impl Sim {
                 side.reasons |= reason::TIME;
                 let model = &mut self.checker.sides[me];
                 // Its messages have waited for receives, or for room, as long as they may.
-                model.causes.starved |= side.stalled || side.queues.iter().any(|queue| queue.waiting);
+                model.causes.starved |= side.stalled || side.queues.is_waiting();
             }
         }
         true

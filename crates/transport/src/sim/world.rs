@@ -2,25 +2,19 @@
 //! Two connections, the link between them, the memory and the queues around them.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 
 use super::checker::Checker;
-use super::memory::{Memory, PERSISTENT, READABLE, REGIONS, WRITABLE};
+use super::memory::{self, PERSISTENT, READABLE, REGIONS, WRITABLE};
 use super::plan::Plan;
 use super::random::Draw;
-use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
+use crate::access::{REMOTE_READ, REMOTE_WRITE};
 use crate::iwarp::conn::Conn;
 use crate::step::reason;
+use crate::testing::memory::{Placement, Regions};
+use crate::testing::queues::Queues;
 use crate::testing::stream::{Found, Pipe};
 use crate::units::Micros;
-
-/// A completion queue: for each completion whether it is of the send queue.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    pub entries: VecDeque<bool>,
-    pub capacity: usize,
-    pub waiting: bool,
-}
+use crate::wr::SendWr;
 
 /// The driver of one connection, and the program above it.
 #[derive(Debug, Default)]
@@ -31,12 +25,11 @@ pub(super) struct Side {
     pub due: u32,
     pub stalled: bool,
     pub srq_waits: bool,
+    pub receives_posted: usize,
     pub timer: Option<Micros>,
     pub opened_at: Micros,
-    pub batch: Vec<(Access, usize, usize)>,
-    /// The completion queues of sends and of receives, or one for both.
-    pub queues: [Queue; 2],
-    pub in_use: u32,
+    pub batch: Vec<Placement>,
+    pub queues: Queues,
     pub flushes: Vec<u64>,
     pub flushed: Vec<(u64, bool)>,
     /// An access has failed, so this step ends the connection.
@@ -53,7 +46,7 @@ pub(super) struct Sim {
     pub conns: [Option<Box<Conn>>; 2],
     pub sides: [Side; 2],
     pub pipes: [Pipe; 2],
-    pub memories: [Memory; 2],
+    pub memories: [Regions; 2],
     pub checker: Checker,
     pub plan: Plan,
     pub draw: Draw,
@@ -70,7 +63,6 @@ pub(super) struct Sim {
     pub transferred_together: u64,
     /// Wrong predictions of direct copies: no, and yes.
     pub mispredicted: [Cell<u64>; 2],
-    pub scratch: Vec<u8>,
 }
 
 macro_rules! say {
@@ -84,7 +76,7 @@ impl Sim {
             conns: [None, None],
             sides: Default::default(),
             pipes: Default::default(),
-            memories: [Memory::new(0), Memory::new(1)],
+            memories: [memory::new(0), memory::new(1)],
             checker: Checker::default(),
             plan: Plan::default(),
             draw: Draw::new(0),
@@ -96,7 +88,6 @@ impl Sim {
             transfers: 0,
             transferred_together: 0,
             mispredicted: Default::default(),
-            scratch: Vec::new(),
         }
     }
 
@@ -108,10 +99,7 @@ impl Sim {
         for (me, side) in self.sides.iter_mut().enumerate() {
             let of = &self.plan.sides[me];
             let mut queues = std::mem::take(&mut side.queues);
-            for (queue, capacity) in queues.iter_mut().zip([of.send_cq, of.recv_cq]) {
-                queue.entries.clear();
-                (queue.capacity, queue.waiting) = (capacity, false);
-            }
+            queues.begin(of.send_cq, of.recv_cq, of.one_cq);
             let (mut batch, mut flushes, mut flushed) = (
                 std::mem::take(&mut side.batch),
                 std::mem::take(&mut side.flushes),
@@ -128,7 +116,7 @@ impl Sim {
             }
             self.checker.sides[me].ord = of.framing.ord;
             self.pipes[me].begin(self.plan.capacity[me]);
-            self.memories[me].begin();
+            memory::begin(&mut self.memories[me], me);
             let conn = Conn::new(me as u32 + 1, of.max_send_wr, !of.shared, of.sizes).unwrap();
             self.conns[me] = Some(Box::new(conn));
         }
@@ -177,21 +165,15 @@ impl Sim {
         self.report(1);
     }
 
-    /// Hands what was written since `from` to the checker.
-    pub(super) fn tapped(&mut self, me: usize, from: usize) {
+    /// Hands what a side has written to the checker.
+    pub(super) fn handed(&mut self, me: usize, bytes: &[u8]) {
         let read = self.pipes[1 - me].bytes_read();
-        self.checker.handed(me, self.pipes[me].since(from), read);
+        self.checker.handed(me, bytes, read);
     }
-}
 
-impl Side {
-    pub(super) fn push(&mut self, which: usize, one: bool, send: bool) -> bool {
-        let queue = &mut self.queues[if one { 0 } else { which }];
-        if queue.entries.len() >= queue.capacity {
-            queue.waiting = true;
-            return false;
-        }
-        queue.entries.push_back(send);
-        true
+    /// The program of a side posts a request.
+    pub(super) fn posted(&mut self, me: usize, wr: SendWr) {
+        self.checker.posted(me, wr.clone());
+        self.sides[me].queues.sends.push_back(wr);
     }
 }

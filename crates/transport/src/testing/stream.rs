@@ -44,6 +44,11 @@ pub struct Pipe {
 }
 
 impl Pipe {
+    /// A stream with room for so many bytes.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, ..Self::default() }
+    }
+
     /// A new stream in the same allocation.
     pub fn begin(&mut self, capacity: usize) {
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -54,6 +59,11 @@ impl Pipe {
     /// Bytes that the writer can write now.
     pub fn room(&self) -> usize {
         self.capacity.saturating_sub(self.bytes.len() - self.read)
+    }
+
+    /// The writer can write so many bytes from now on.
+    pub fn set_room(&mut self, n: usize) {
+        self.capacity = self.unread().saturating_add(n);
     }
 
     /// Bytes written since the beginning.
@@ -91,11 +101,6 @@ impl Pipe {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What was written behind the first `from` bytes.
-    pub fn since(&self, from: usize) -> &[u8] {
-        &self.bytes[from..]
-    }
-
     /// Whether something can arrive now, be it the end.
     pub fn can_arrive(&self, now: Micros) -> bool {
         !self.reset && now >= self.frozen_until && (self.on_the_way() > 0 || (self.fin && !self.fin_arrived))
@@ -125,8 +130,18 @@ impl Pipe {
 
     /// Reads the next `into.len()` bytes, which have arrived.
     pub fn read(&mut self, into: &mut [u8]) {
-        into.copy_from_slice(&self.bytes[self.read..][..into.len()]);
-        self.read += into.len();
+        into.copy_from_slice(self.peek(into.len()));
+        self.skip(into.len());
+    }
+
+    /// The next `n` bytes, which have arrived.
+    pub fn peek(&self, n: usize) -> &[u8] {
+        &self.bytes[self.read..self.arrived][..n]
+    }
+
+    /// The next `n` bytes are read.
+    pub fn skip(&mut self, n: usize) {
+        self.read += n;
     }
 
     /// Resets the connection: what has not arrived is lost.

@@ -132,10 +132,7 @@ impl Fpdu {
         let after = Part::Bytes(&self.tail[..self.tail_len]);
         let pieces = before.into_iter().chain(ranges.iter().map(|range| Part::Memory(*range))).chain([after]);
         pieces.filter_map(move |piece| {
-            let len = match piece {
-                Part::Bytes(bytes) => bytes.len(),
-                Part::Memory(access) => access.len,
-            };
+            let len = piece.byte_len();
             let skipped = skip.min(len);
             skip -= skipped;
             (len > skipped).then(|| match piece {

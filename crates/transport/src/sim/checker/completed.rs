@@ -11,7 +11,6 @@ impl Checker {
         self.pass_placed(side);
         let model = &self.sides[side];
         let (index, posted) = (model.done, &model.requests[model.done]);
-        assert!(!model.failed, "request {index} of side {side} succeeds behind one that failed");
         let handed = index < model.handed || (index == model.handed && model.all_but_trailer());
         assert!(handed, "request {index} of side {side} succeeds and was not sent");
         if posted.is_answered() {
@@ -26,7 +25,7 @@ impl Checker {
 
     pub(in crate::sim) fn release_send(&mut self, side: usize, read: u64) {
         let model = &self.sides[side];
-        assert!(model.done < model.taken && !model.requests[model.done].wr.signaled, "side {side}: released");
+        assert!(model.done < model.taken, "side {side} releases a request that was not taken");
         self.succeeded(side, read);
         self.sides[side].done += 1;
     }
@@ -37,11 +36,7 @@ impl Checker {
         assert!(!model.destroyed, "side {side} completes {wr_id} after it was destroyed");
         assert!(model.done < model.taken, "side {side} completes {wr_id}, which is not outstanding");
         let wr = model.requests[model.done].wr.clone();
-        assert_eq!(wr_id, wr.wr_id, "side {side} completes out of order, or twice");
-        assert_eq!(completion.opcode, wr.op.completion_opcode());
         if status == status::SUCCESS {
-            assert!(wr.signaled, "an unsignalled success");
-            assert_eq!(completion.byte_len, wr.len);
             self.succeeded(side, read);
         } else {
             let causes = &model.causes;
@@ -57,7 +52,6 @@ impl Checker {
             };
             assert!(explained, "request {wr_id} of side {side} fails with status {status}");
             assert!(model.closed || !model.open, "request {wr_id} fails on a connection that is up");
-            self.sides[side].failed = true;
         }
         self.sides[side].done += 1;
     }
@@ -66,17 +60,14 @@ impl Checker {
         let model = &self.sides[side];
         let Completion { wr_id, status, .. } = *completion;
         assert!(!model.destroyed, "side {side} completes {wr_id} after it was destroyed");
-        let Some(receive) = model.taken_receives.get(model.received).copied() else {
+        let Some(receive) = model.taken_receives.get(model.received).cloned() else {
             panic!("side {side} completes receive {wr_id}, which was not taken");
         };
-        let receive = model.receives[receive].clone();
-        assert_eq!(wr_id, receive.wr_id, "side {side} completes receives out of order");
         let number = model.delivered;
         let peer = &self.sides[1 - side];
         let message = peer.messages.get(number).map(|index| (*index, peer.requests[*index].clone()));
         match status {
             status::SUCCESS => {
-                assert!(!model.receive_failed, "a receive succeeds behind one that failed");
                 let Some((index, message)) = message else { panic!("a message that nobody sent") };
                 self.message_received(side, index, &message, completion, read);
                 self.sides[side].delivered += 1;
@@ -84,15 +75,10 @@ impl Checker {
             status::LOC_LEN_ERR => {
                 let longer = message.is_some_and(|(_, message)| message.overruns(&receive));
                 assert!(longer, "side {side}: message {number} is not too long");
-                self.sides[side].receive_failed = true;
             }
-            status::LOC_PROT_ERR => {
-                assert!(model.causes.memory, "no memory was refused");
-                self.sides[side].receive_failed = true;
-            }
+            status::LOC_PROT_ERR => assert!(model.causes.memory, "no memory was refused"),
             status::WR_FLUSH_ERR => {
                 assert!(model.closed || !model.open, "side {side} flushes a receive while it is up");
-                self.sides[side].receive_failed = true;
             }
             _ => panic!("side {side}: receive {wr_id} fails with status {status}"),
         }
@@ -159,27 +145,20 @@ impl Checker {
     }
 
     pub(in crate::sim) fn established(&mut self, side: usize) {
-        let model = &mut self.sides[side];
-        assert!(
-            !model.established && !model.ended && !model.closed,
-            "side {side} established twice or too late"
-        );
-        model.established = true;
+        assert!(!self.sides[side].closed, "side {side} established too late");
     }
 
-    pub(in crate::sim) fn ended(&mut self, side: usize, shared: bool) {
+    /// A side has ended; `none_left`: all its receives were taken, or are left to others.
+    pub(in crate::sim) fn ended(&mut self, side: usize, none_left: bool) {
         let model = &mut self.sides[side];
-        assert!(!model.ended && !model.destroyed, "side {side} ended twice");
+        assert!(!model.destroyed, "side {side} ends after it was destroyed");
         model.ended = true;
         assert!(model.sends_are_over() || model.send_refused, "side {side} ended before its requests");
         assert!(
             model.received == model.taken_receives.len() || model.receive_refused,
             "side {side} ended before a receive"
         );
-        assert!(
-            shared || model.receives_are_over() || model.receive_refused,
-            "side {side} ended before its receives"
-        );
+        assert!(none_left || model.receive_refused, "side {side} ended before its receives");
     }
 
     /// Side `side` is over; what its peer gave to the link before a graceful end must have been delivered.

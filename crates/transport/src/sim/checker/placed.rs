@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is placed: in the order of the stream, where it belongs, with the bytes that were sent.
 
-use super::super::memory::{self, Memory, READABLE, SINKS};
+use super::super::memory::{self, READABLE, SINKS};
 use super::{Checker, Durability};
 use crate::access::Access;
+use crate::testing::memory::Regions;
 use crate::wr::{Local, Op, RecvWr};
 
 impl Checker {
@@ -36,17 +37,16 @@ impl Checker {
         }
     }
 
-    /// Bytes are placed on a side, in `region`.
+    /// Bytes are placed on a side.
     pub(in crate::sim) fn placed(
         &mut self,
         side: usize,
-        region: usize,
         access: Access,
         bytes: &[u8],
-        memories: &[Memory; 2],
+        memories: &[Regions; 2],
     ) {
         self.pass_placed(side);
-        if region == SINKS {
+        if access.stag == memory::stag(side, SINKS) {
             return self.answer_placed(side, access, bytes, memories);
         }
         let model = &self.sides[side];
@@ -63,7 +63,6 @@ impl Checker {
         } else {
             let receive = model.taken_receives.get(posted.number);
             let Some(receive) = receive else { panic!("a message without a receive is placed") };
-            let receive = &model.receives[*receive];
             let Some((entry, to, room)) = memory::entry_at(receive.entries(), at) else {
                 panic!("beyond the receive")
             };
@@ -76,8 +75,8 @@ impl Checker {
         if posted.is_write() && wr.len == 8 && wr.remote_addr % 8 == 0 {
             assert_eq!(bytes.len(), 8, "an aligned write of 8 bytes in pieces");
         }
-        let sender = &memories[1 - side];
-        let same = bytes.iter().enumerate().all(|(i, byte)| sender.sent(wr, at + i) == Some(*byte));
+        let sent = |i| memory::sent(&memories[1 - side], 1 - side, wr, at + i);
+        let same = bytes.iter().enumerate().all(|(i, byte)| sent(i) == Some(*byte));
         assert!(same, "side {side}: other bytes than those of request {}", model.placed_request);
         self.sides[side].placed_bytes += bytes.len();
     }
@@ -106,7 +105,7 @@ impl Checker {
         self.sides[side].originals.push(original);
     }
 
-    fn answer_placed(&mut self, side: usize, access: Access, bytes: &[u8], memories: &[Memory; 2]) {
+    fn answer_placed(&mut self, side: usize, access: Access, bytes: &[u8], memories: &[Regions; 2]) {
         let model = &self.sides[side];
         let Some(index) = model.reads.get(model.placed_read).copied() else {
             panic!("an answer is placed that nobody waits for");
@@ -132,7 +131,7 @@ impl Checker {
         }
         let from = wr.remote_addr + at as u64;
         if wr.rkey == memory::stag(1 - side, READABLE) {
-            let there = memories[1 - side].contents_at(READABLE, from, bytes.len());
+            let there = memories[1 - side].at(from, bytes.len());
             assert_eq!(bytes, there, "side {side}: read {index} got other bytes");
         } else {
             for (i, byte) in bytes.iter().enumerate() {
@@ -144,7 +143,7 @@ impl Checker {
 
     /// A byte read from memory that is also written is that of the last write posted before the read, or of a
     /// later one.
-    fn read_back(&self, side: usize, index: usize, addr: u64, byte: u8, memories: &[Memory; 2]) {
+    fn read_back(&self, side: usize, index: usize, addr: u64, byte: u8, memories: &[Regions; 2]) {
         let (mut before, mut later) = (0, false);
         for (i, posted) in self.sides[side].requests.iter().enumerate() {
             let wr = &posted.wr;
@@ -153,7 +152,7 @@ impl Checker {
                 continue;
             }
             // A wrong entry changes nothing.
-            let Some(value) = memories[side].sent(wr, at as usize) else { continue };
+            let Some(value) = memory::sent(&memories[side], side, wr, at as usize) else { continue };
             if i < index {
                 before = value;
             } else {
@@ -179,17 +178,14 @@ impl Checker {
         durability.push(Durability::Pending);
     }
 
-    /// A side's connection takes the next receive.
-    pub(in crate::sim) fn take_receive(&mut self, side: usize) -> RecvWr {
+    /// A side's connection has taken a receive.
+    pub(in crate::sim) fn took_receive(&mut self, side: usize, wr: RecvWr) {
         let peer = &self.sides[1 - side];
         let model = &self.sides[side];
-        let wr = model.receives[model.next_receive].clone();
         let message = peer.messages.get(model.taken_receives.len());
         let overrun = message.is_some_and(|index| peer.requests[*index].overruns(&wr));
         let model = &mut self.sides[side];
         model.causes.too_long |= overrun && !model.closed;
-        model.taken_receives.push(model.next_receive);
-        model.next_receive += 1;
-        wr
+        model.taken_receives.push(wr);
     }
 }
