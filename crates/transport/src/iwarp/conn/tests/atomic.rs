@@ -47,7 +47,7 @@ fn with_ord(ord: u32) -> Bench {
 #[test]
 fn requests_have_the_bytes_of_the_standard() {
     let mut bench = with_ord(3);
-    bench.host.sends.extend([add(1), wr(2, Op::Read, 8), atomic(3, Op::CompareSwap, 0x22, 0x11)]);
+    bench.host.queues.sends.extend([add(1), wr(2, Op::Read, 8), atomic(3, Op::CompareSwap, 0x22, 0x11)]);
     bench.step(reason::POSTED);
     let sent = segments(&sent(&bench.calls()));
     let header = |opcode, msn| untagged(opcode, true, msn, 0);
@@ -83,7 +83,7 @@ fn a_request_completes_when_its_answer_is_stored_in_host_byte_order() {
 fn they_count_among_the_reads_that_the_peer_takes_and_fences_wait_for_them() {
     let mut bench = with_ord(2);
     let fenced = SendWr { fence: true, ..wr(4, Op::Write, 8) };
-    bench.host.sends.extend([add(1), wr(2, Op::Read, 8), add(3), fenced]);
+    bench.host.queues.sends.extend([add(1), wr(2, Op::Read, 8), add(3), fenced]);
     bench.step(reason::POSTED);
     let opcodes = |bench: &mut Bench| -> Vec<Opcode> {
         segments(&sent(&bench.calls())).iter().map(|(header, _)| header.opcode()).collect()
@@ -112,7 +112,7 @@ fn a_result_that_cannot_be_stored() {
         (STAG, BASE, FLUSHED),
     ] {
         let mut bench = Bench::ready();
-        bench.host.mapped_to = gone;
+        bench.host.memory.mapped_to = gone;
         let local = Local::Atomic { addr: BASE, lkey, compare_add: 1, swap: 0 };
         bench.post(SendWr { local, ..add(1) });
         bench.hear(&answer(1, 1, 0));
@@ -212,7 +212,7 @@ fn a_request_is_carried_out_behind_what_came_before_and_answered() {
 #[test]
 fn answers_keep_their_place_among_those_to_reads() {
     let mut bench = Bench::ready();
-    bench.host.durable = Ok(Durable::Later);
+    bench.host.durable = Durable::Later;
     bench.hear(&read(1, &read_request(STAG, BASE + 16, 8)));
     bench.hear(&request(2, &AtomicRequest::fetch_add(5, STAG, BASE + 16, 1)));
     let calls = bench.calls();
@@ -223,7 +223,7 @@ fn answers_keep_their_place_among_those_to_reads() {
     let opcodes: Vec<_> = segments(&sent(&bench.calls())).iter().map(|(header, _)| header.opcode()).collect();
     assert_eq!(opcodes, [Opcode::ReadResponse, Opcode::AtomicResponse]);
     // A flush behind it covers what it has changed.
-    bench.host.input.extend(request(3, &AtomicRequest::fetch_add(6, STAG, BASE + 16, 1)));
+    bench.host.link.arrives(request(3, &AtomicRequest::fetch_add(6, STAG, BASE + 16, 1)));
     bench.hear(&read(4, &read_request(STAG, BASE, 1)));
     let calls = bench.calls();
     let changed = calls.iter().position(|call| matches!(call, Call::Changed(_))).unwrap();
@@ -233,10 +233,10 @@ fn answers_keep_their_place_among_those_to_reads() {
 
 #[track_caller]
 fn assert_refused(mut bench: Bench, msn: u32, bad: &AtomicRequest, code: TermCode) {
-    let before = bench.host.memory.clone();
+    let before = bench.host.memory.bytes.clone();
     bench.calls();
     bench.hear(&request(msn, bad));
-    assert!(bench.host.memory == before, "{bad:x?} has changed something");
+    assert!(bench.host.memory.bytes == before, "{bad:x?} has changed something");
     let header = untagged(Opcode::AtomicRequest, true, msn, 0);
     bench.assert_refused_with(&about(code, &header, AtomicRequest::LEN));
 }
@@ -273,14 +273,14 @@ fn requests_that_are_refused() {
         assert_refused(admitted(), 1, &unknown, TermCode::RDMAP_OP_OPCODE);
     }
     let mut gone = admitted();
-    gone.host.mapped_to = BASE + 8;
+    gone.host.memory.mapped_to = BASE + 8;
     assert_refused(gone, 1, &to(STAG, BASE + 8), TermCode::RDMAP_PROT_BOUNDS);
 }
 
 #[test]
 fn more_requests_than_were_announced_are_refused_before_they_do_anything() {
     let mut bench = admitted();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     bench.post(wr(1, Op::Send, 4));
     let add = |msn| AtomicRequest::fetch_add(msn, STAG, BASE, 1);
     for msn in 1..=u32::from(MAX_READS) {

@@ -17,7 +17,7 @@ fn busy() -> Bench {
     let mut bench = Bench::ready();
     bench.post_receive(10, 100);
     bench.post_receive(11, 100);
-    bench.host.sends.push_back(wr(1, Op::Read, 8));
+    bench.host.queues.sends.push_back(wr(1, Op::Read, 8));
     bench.post(wr(2, Op::Write, 8));
     assert_eq!(bench.sends_done(), []);
     bench
@@ -73,7 +73,7 @@ fn a_receive_that_is_flushed_is_said_to_be_one() {
 #[test]
 fn what_was_deferred_goes_out_before_the_program_ends_it() {
     let mut bench = Bench::ready();
-    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
     bench.step(reason::POSTED | reason::DISCONNECT);
     let calls = bench.calls();
     assert_eq!(segments(&sent(&calls)).len(), 1);
@@ -92,7 +92,7 @@ fn the_peer_closes() {
 #[test]
 fn what_came_before_the_peers_end_counts() {
     let mut bench = busy();
-    bench.host.input.extend([send(1, b"last words"), write(STAG, BASE, b"and this")].concat());
+    bench.host.link.arrives([send(1, b"last words"), write(STAG, BASE, b"and this")].concat());
     bench.hang_up();
     assert_eq!(bench.host.bytes(BASE, 8), b"and this");
     assert_eq!(bench.receives_done(), [(10, 0), (11, FLUSHED)]);
@@ -101,7 +101,7 @@ fn what_came_before_the_peers_end_counts() {
 #[test]
 fn the_link_is_cut() {
     let mut bench = busy();
-    bench.host.receive_error = Some(broken(libc::ECONNRESET));
+    bench.host.link.receive_error = Some(broken(libc::ECONNRESET));
     bench.step(reason::READABLE);
     assert_ended(&mut bench, None, FLUSHED);
 }
@@ -140,7 +140,7 @@ fn a_request_is_made_to_fail_when_those_before_it_are_over() {
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)]);
     assert!(bench.conn.has_completed_all());
     let unsignalled = |id| SendWr { signaled: false, ..wr(id, Op::Write, 8) };
-    bench.host.sends.extend([wr(3, Op::Write, 8), unsignalled(4), wr(5, Op::Read, 8)]);
+    bench.host.queues.sends.extend([wr(3, Op::Write, 8), unsignalled(4), wr(5, Op::Read, 8)]);
     bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
     let calls = bench.calls();
     assert!(matches!(calls.first(), Some(Call::Closed(Some(words))) if words.is_empty()), "{calls:?}");
@@ -163,13 +163,13 @@ fn no_request_is_made_to_fail_before_the_beginning_or_after_the_end() {
     let mut bench = Bench::ready();
     bench.step(reason::DISCONNECT);
     bench.calls();
-    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
     bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
-    assert_eq!(bench.host.sends.len(), 1, "it stays with the host");
+    assert_eq!(bench.host.queues.sends.len(), 1, "it stays with the host");
     bench.step(reason::POSTED);
     assert_eq!(bench.sends_done(), [(1, FLUSHED)]);
     bench.conn = Conn::new(QP, 8, true, Sizes::default()).unwrap();
-    bench.host.sends.push_back(wr(2, Op::Write, 8));
+    bench.host.queues.sends.push_back(wr(2, Op::Write, 8));
     bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
     assert_eq!(bench.calls(), []);
     assert!(!bench.conn.is_over());
@@ -187,7 +187,7 @@ fn the_host_is_told_whether_one_side_has_closed_the_connection() {
     ];
     let failed: [fn(&mut Bench); 4] = [
         |bench| {
-            bench.host.receive_error = Some(broken(libc::ECONNRESET));
+            bench.host.link.receive_error = Some(broken(libc::ECONNRESET));
             bench.step(reason::READABLE);
         },
         |bench| {
@@ -197,7 +197,7 @@ fn the_host_is_told_whether_one_side_has_closed_the_connection() {
             bench.hear(&write(0xbad, 0, b"refused"));
         },
         |bench| {
-            bench.host.mapped_to = BASE;
+            bench.host.memory.mapped_to = BASE;
             bench.post(wr(3, Op::Send, 8));
         },
     ];
@@ -249,8 +249,8 @@ fn the_end_is_found_where_the_last_count_was_short() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 100);
     bench.calls();
-    bench.host.input.extend(send(1, b"1"));
-    bench.host.input_ends = true;
+    bench.host.link.arrives(send(1, b"1"));
+    bench.host.link.ends();
     bench.step(reason::READABLE | reason::HANGUP);
     assert_eq!(bench.calls().last(), Some(&Call::Ended));
 }
@@ -263,8 +263,8 @@ fn the_rest_of_an_fpdu_that_the_link_has_begun_to_take_goes_out() {
         let mut bench = Bench::ready();
         let body = bench.host.bytes(BASE, 8).to_vec();
         let fpdu = write(0x900, 0x5000, &body);
-        bench.host.room = begun;
-        bench.host.sends.push_back(wr(1, Op::Write, 8));
+        bench.host.link.out.set_room(begun);
+        bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
         bench.post(wr(2, Op::Write, 8));
         assert_eq!(sent(&bench.calls()), fpdu[..begun]);
         bench.step(reason::DISCONNECT);
@@ -280,7 +280,7 @@ fn the_rest_of_an_fpdu_that_the_link_has_begun_to_take_goes_out() {
 fn a_terminate_message_follows_the_rest_of_an_fpdu() {
     let mut bench = Bench::ready();
     let body = bench.host.bytes(BASE, 8).to_vec();
-    bench.host.room = 20;
+    bench.host.link.out.set_room(20);
     bench.post(wr(1, Op::Write, 8));
     let header = tagged(Opcode::Write, true, 0xbad, 0);
     bench.hear(&fpdu(&header, b"1"));
@@ -292,10 +292,10 @@ fn a_terminate_message_follows_the_rest_of_an_fpdu() {
 #[test]
 fn the_link_is_dropped_where_the_rest_cannot_be_had() {
     let mut bench = Bench::ready();
-    bench.host.room = 20;
+    bench.host.link.out.set_room(20);
     bench.post(wr(1, Op::Write, 8));
     bench.calls();
-    bench.host.mapped_to = BASE;
+    bench.host.memory.mapped_to = BASE;
     bench.step(reason::DISCONNECT);
     assert_eq!(bench.calls()[0], Call::Closed(None));
 }
@@ -303,7 +303,7 @@ fn the_link_is_dropped_where_the_rest_cannot_be_had() {
 #[test]
 fn an_fpdu_that_the_link_has_not_begun_to_take_is_dropped() {
     let mut bench = Bench::ready();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     bench.post(wr(1, Op::Write, 8));
     bench.step(reason::DISCONNECT);
     assert_eq!(bench.calls()[0], Call::Closed(Some(Vec::new())));
@@ -316,7 +316,7 @@ fn what_is_posted_after_the_end_is_flushed() {
     let mut bench = Bench::ready();
     assert_eq!(bench.step(reason::DISCONNECT).awaits, Awaits::Receive, "a receive leads to a step");
     bench.calls();
-    (1..=20).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 8)));
+    (1..=20).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 8)));
     bench.step(reason::POSTED);
     let all: Vec<_> = (1..=20).map(|id| (id, FLUSHED)).collect();
     assert_eq!(bench.sends_done(), all);
@@ -327,14 +327,14 @@ fn what_is_posted_after_the_end_is_flushed() {
 #[test]
 fn flush_errors_wait_for_room_and_none_is_lost() {
     let mut bench = Bench::ready();
-    (1..=5).for_each(|id| bench.host.receives.push_back(receive(id, 100)));
-    (1..=20).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 8)));
-    bench.host.send_room = 0;
-    bench.host.recv_room = 0;
+    (1..=5).for_each(|id| bench.host.queues.receives.push_back(receive(id, 100)));
+    (1..=20).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 8)));
+    bench.host.queues.send_cq.room = 0;
+    bench.host.queues.recv_cq.room = 0;
     assert_eq!(bench.step(reason::DISCONNECT).awaits, Awaits::Room);
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
     for _ in 0..25 {
-        (bench.host.send_room, bench.host.recv_room) = (1, 1);
+        (bench.host.queues.send_cq.room, bench.host.queues.recv_cq.room) = (1, 1);
         bench.step(reason::ROOM);
         for call in bench.calls() {
             match call {
@@ -353,11 +353,11 @@ fn the_receives_of_a_shared_queue_stay_there_but_for_the_one_that_was_begun() {
     let mut bench = Bench::ready();
     bench.conn = Conn::new(QP, 8, false, Sizes::default()).unwrap();
     bench.conn.open(terms(), bench.host.now).unwrap();
-    (1..=2).for_each(|id| bench.host.receives.push_back(receive(id, 100)));
+    (1..=2).for_each(|id| bench.host.queues.receives.push_back(receive(id, 100)));
     bench.hear(&fpdu(&untagged(Opcode::Send, false, 1, 0), b"the beginning"));
     bench.step(reason::DISCONNECT);
     assert_eq!(bench.receives_done(), [(1, FLUSHED)]);
-    assert_eq!(bench.host.receives.len(), 1);
+    assert_eq!(bench.host.queues.receives.len(), 1);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn nothing_completes_once_the_queue_pair_is_destroyed() {
 fn a_connection_that_was_never_opened_ends_without_a_link() {
     let mut bench = Bench::ready();
     bench.conn = Conn::new(QP, 8, true, Sizes::default()).unwrap();
-    bench.host.receives.push_back(receive(1, 100));
+    bench.host.queues.receives.push_back(receive(1, 100));
     assert_eq!(bench.step(reason::ALL), crate::step::Stepped::default());
     bench.conn.lose(&mut bench.host, libc::EMFILE);
     let calls = bench.calls();

@@ -46,7 +46,7 @@ fn assert_sent_as_one(framing: Framing, request: SendWr, body: &[u8]) {
     let op = request.op;
     let mut bench = with(framing);
     let mut other = with(framing);
-    other.host.memory[..body.len()].copy_from_slice(body);
+    other.host.memory.bytes[..body.len()].copy_from_slice(body);
     other.post(wr(request.wr_id, op, body.len() as u32));
     let expected = other.calls();
     bench.post(request);
@@ -87,7 +87,7 @@ fn inline_data_of_any_length_is_sent_as_if_it_were_registered() {
                 // The longest does not fit into one segment.
                 let framing = Framing { crc, mulpdu: 200, ..FRAMING };
                 let mut other = with(framing);
-                other.host.memory[..len].copy_from_slice(&body);
+                other.host.memory.bytes[..len].copy_from_slice(&body);
                 other.post(wr(1, op, len as u32));
                 let mut bench = with(framing);
                 bench.post(inline(1, op, &body));
@@ -108,10 +108,10 @@ fn what_is_gathered_may_go_out_byte_by_byte() {
     whole.post(gathered(1, Op::Send, &ranges));
     let expected = sent(&whole.calls());
     let mut bench = Bench::ready();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     bench.post(gathered(1, Op::Send, &ranges));
     for _ in 0..expected.len() {
-        bench.host.room = 1;
+        bench.host.link.out.set_room(1);
         bench.step(reason::WRITABLE);
     }
     let calls = bench.calls();
@@ -125,7 +125,7 @@ fn many_gathered_requests_are_all_sent() {
     let ranges: Vec<(u64, u32)> = (0..MAX_SGE as u64).map(|i| (17 * i, 2)).collect();
     let mut bench = Bench::ready();
     let body = contents(&bench, &ranges);
-    (1..=8).for_each(|id| bench.host.sends.push_back(gathered(id, Op::Send, &ranges)));
+    (1..=8).for_each(|id| bench.host.queues.sends.push_back(gathered(id, Op::Send, &ranges)));
     bench.step(reason::POSTED);
     bench.post(gathered(9, Op::Send, &ranges));
     let calls = bench.calls();
@@ -157,7 +157,7 @@ fn the_end_of_a_connection_completes_an_fpdu_that_was_begun() {
     let expected = sent(&whole.calls());
     for room in 1..expected.len() {
         let mut bench = Bench::ready();
-        bench.host.room = room;
+        bench.host.link.out.set_room(room);
         bench.post(gathered(1, Op::Send, &ranges));
         let first = sent(&bench.calls());
         bench.step(reason::DISCONNECT);
@@ -177,7 +177,7 @@ fn a_message_fills_the_entries_of_its_receive_in_order() {
         for cut in 0..=body.len() {
             let sizes = Sizes { buffer, direct, behind_direct, ..Sizes::default() };
             let mut bench = Bench::with(terms(), sizes);
-            bench.host.receives.push_back(scattered(1, &ranges));
+            bench.host.queues.receives.push_back(scattered(1, &ranges));
             bench.step(reason::RECEIVE);
             let first = fpdu(&untagged(Opcode::Send, false, 1, 0), &body[..cut]);
             let second = fpdu(&untagged(Opcode::Send, true, 1, cut as u32), &body[cut..]);
@@ -194,7 +194,7 @@ fn long_entries_are_received_in_place() {
     let body: Vec<u8> = (0..200u8).collect();
     let sizes = Sizes { direct: 65, behind_direct: 20, ..Sizes::default() };
     let mut bench = Bench::with(terms(), sizes);
-    bench.host.receives.push_back(scattered(1, &[(500, 80), (90, 20), (4000, 100)]));
+    bench.host.queues.receives.push_back(scattered(1, &[(500, 80), (90, 20), (4000, 100)]));
     bench.step(reason::RECEIVE);
     let whole = send(1, &body);
     bench.hear(&whole[..20]);
@@ -213,7 +213,7 @@ fn a_receive_with_a_wrong_entry_fails_if_the_message_reaches_it() {
         let mut list = entries(&[(0, 8), (100, 8), (200, 8)]);
         list[2] = Sge::new(BASE, 8, BARE);
         let mut bench = Bench::ready();
-        bench.host.receives.push_back(RecvWr::new(1, &list, 24).unwrap());
+        bench.host.queues.receives.push_back(RecvWr::new(1, &list, 24).unwrap());
         bench.step(reason::RECEIVE);
         bench.hear(&send(1, &vec![1; len]));
         assert_eq!(bench.receives_done(), [(1, result)], "{len} bytes");
@@ -228,7 +228,7 @@ fn a_receive_with_a_wrong_entry_fails_if_the_message_reaches_it() {
 #[test]
 fn a_message_that_is_longer_than_all_entries_fails_its_receive() {
     let mut bench = Bench::ready();
-    bench.host.receives.push_back(scattered(1, &[(0, 8), (100, 8)]));
+    bench.host.queues.receives.push_back(scattered(1, &[(0, 8), (100, 8)]));
     bench.step(reason::RECEIVE);
     bench.hear(&send(1, &[1; 17]));
     let calls = bench.calls();
@@ -242,8 +242,8 @@ fn a_message_that_is_longer_than_all_entries_fails_its_receive() {
 #[test]
 fn an_entry_whose_memory_is_gone_ends_the_connection() {
     let mut bench = Bench::ready();
-    bench.host.mapped_to = BASE + 4096;
-    bench.host.receives.push_back(scattered(1, &[(0, 8), (5000, 8), (100, 8)]));
+    bench.host.memory.mapped_to = BASE + 4096;
+    bench.host.queues.receives.push_back(scattered(1, &[(0, 8), (5000, 8), (100, 8)]));
     bench.step(reason::RECEIVE);
     bench.hear(&send(1, &[1; 24]));
     assert_eq!(bench.host.bytes(BASE, 8), [1; 8]);
@@ -255,14 +255,14 @@ fn an_entry_whose_memory_is_gone_ends_the_connection() {
 #[test]
 fn a_fault_in_one_of_several_entries_fails_the_request() {
     let mut bench = Bench::ready();
-    bench.host.mapped_to = BASE + 4096;
-    bench.host.sends.push_back(wr(1, Op::Send, 8));
+    bench.host.memory.mapped_to = BASE + 4096;
+    bench.host.queues.sends.push_back(wr(1, Op::Send, 8));
     bench.post(gathered(2, Op::Send, &[(0, 8), (5000, 8)]));
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::LOC_PROT_ERR)]);
     let error = LinkError::Memory(0, crate::access::Unreachable::Fault);
     let mut bench = Bench::ready();
-    bench.host.send_errors.push_back(error);
-    bench.host.sends.push_back(gathered(1, Op::Send, &[(0, 8), (100, 8)]));
+    bench.host.link.send_errors.push_back(error);
+    bench.host.queues.sends.push_back(gathered(1, Op::Send, &[(0, 8), (100, 8)]));
     bench.post(gathered(2, Op::Send, &[(0, 8), (100, 8)]));
     assert_eq!(bench.sends_done(), [(1, status::SUCCESS), (2, status::SUCCESS)], "tried again one by one");
 }
@@ -292,7 +292,7 @@ fn the_answer_to_a_read_fills_its_entries_in_order() {
 #[test]
 fn reads_with_several_entries_follow_one_another() {
     let mut bench = Bench::ready();
-    bench.host.sends.push_back(gathered(1, Op::Read, &[(100, 3), (0, 5)]));
+    bench.host.queues.sends.push_back(gathered(1, Op::Read, &[(100, 3), (0, 5)]));
     bench.post(gathered(2, Op::Read, &[(300, 7), (200, 1)]));
     bench.calls();
     bench.hear(&[response(1, true, 0, b"answer 1"), response(2, true, 0, b"answer 2")].concat());
@@ -307,9 +307,9 @@ fn one_wrong_entry_fails_a_read_and_nothing_of_the_segment_is_placed() {
         wrong[which] = Sge::new(BASE, 8, BARE);
         let mut bench = Bench::ready();
         bench.post(SendWr { local: Local::memory(&wrong).unwrap(), ..wr(1, Op::Read, 24) });
-        let before = bench.host.memory.clone();
+        let before = bench.host.memory.bytes.clone();
         bench.hear(&response(1, true, 0, &[1; 24]));
         assert_eq!(bench.sends_done(), [(1, status::LOC_PROT_ERR)], "entry {which}");
-        assert!(bench.host.memory == before);
+        assert!(bench.host.memory.bytes == before);
     }
 }

@@ -58,7 +58,7 @@ fn a_flood_of_small_writes_delays_others_for_a_bounded_time() {
 #[test]
 fn a_flood_of_receives_does_as_well() {
     let mut bench = flooded();
-    bench.host.receives.extend((0..WRITES as u64).map(|i| receive(i, 8)));
+    bench.host.queues.receives.extend((0..WRITES as u64).map(|i| receive(i, 8)));
     let sends: Vec<u8> = (1..=WRITES as u32).flat_map(|msn| send(msn, b"")).collect();
     let first = vec![bench.hear(&sends)];
     let (longest, sum) = serve(&mut [bench], first);

@@ -121,14 +121,14 @@ fn what_is_there_when_these_are_over_has_come_in_time() {
     for why in [reason::TIME, reason::TIME | reason::READABLE | reason::POSTED] {
         let mut bench = opened(Role::RESPONDER_TOLD);
         bench.host.now = bench.conn.deadline().unwrap();
-        bench.host.input.extend(&empty_write());
+        bench.host.link.arrives(empty_write());
         bench.step(why);
         assert_eq!(bench.calls()[0], Call::Established);
         assert_eq!(bench.conn.deadline(), None);
     }
     let mut bench = opened(Role::RESPONDER_TOLD);
     bench.host.now = bench.conn.deadline().unwrap();
-    bench.host.input.extend(&empty_write()[..9]);
+    bench.host.link.arrives(&empty_write()[..9]);
     bench.step(reason::TIME | reason::READABLE);
     assert_eq!(bench.calls(), [Call::Closed(None), Call::Ended], "a part of one is none");
 }
@@ -138,11 +138,15 @@ fn what_is_there_when_these_are_over_has_come_in_time() {
 fn the_ten_seconds_end_in_a_step_that_is_about_time() {
     let mut bench = opened(Role::RESPONDER_TOLD);
     bench.host.now = bench.conn.deadline().unwrap();
-    bench.host.input.extend(&empty_write());
+    bench.host.link.arrives(empty_write());
     for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::AGAIN] {
         bench.step(why);
         assert_eq!(bench.calls(), [], "reason {why:#x}");
-        assert_eq!(bench.host.input.len(), empty_write().len(), "the link is asked in vain, reason {why:#x}");
+        assert_eq!(
+            bench.host.link.incoming.readable(),
+            empty_write().len(),
+            "the link is asked in vain, reason {why:#x}"
+        );
     }
     bench.step(reason::TIME);
     assert_eq!(bench.calls()[0], Call::Established);

@@ -28,9 +28,9 @@ fn all_reasons_are_these() {
 #[test]
 fn a_link_that_was_full_is_tried_again_when_it_takes_bytes() {
     let mut bench = Bench::ready();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     bench.post(wr(1, Op::Write, 8));
-    bench.host.room = usize::MAX;
+    bench.host.link.out.set_room(usize::MAX);
     bench.post(wr(2, Op::Write, 8));
     bench.step(reason::ALL & !(reason::WRITABLE | reason::DISCONNECT | reason::HANGUP));
     assert_eq!(bench.calls(), [], "nobody has said that there is room");
@@ -42,7 +42,7 @@ fn a_link_that_was_full_is_tried_again_when_it_takes_bytes() {
 fn the_rest_of_the_input_waits_for_a_step_that_reads() {
     let mut bench = Bench::with(terms(), Sizes { buffer: 0, ..Sizes::default() });
     bench.budget = Budget { send: Quota::of_bytes(usize::MAX), receive: Quota::of_bytes(1) };
-    let left = |bench: &Bench| bench.host.input.len();
+    let left = |bench: &Bench| bench.host.link.incoming.readable();
     let input = empty_write().repeat(1000);
     assert!(bench.hear(&input).again);
     let before = left(&bench);
@@ -66,8 +66,8 @@ fn a_step_says_how_many_bytes_it_has_moved() {
     assert_eq!(bench.hear(&write).moved, write.len());
     let posted = bench.post(wr(1, Op::Write, 8)).moved;
     assert_eq!(sent(&bench.calls()).len(), posted);
-    bench.host.sends.push_back(wr(2, Op::Write, 100));
-    bench.host.input.extend(&write);
+    bench.host.queues.sends.push_back(wr(2, Op::Write, 100));
+    bench.host.link.arrives(&write);
     let both = bench.step(reason::POSTED | reason::READABLE).moved;
     assert_eq!(both, write.len() + sent(&bench.calls()).len());
 }
@@ -77,11 +77,11 @@ fn the_link_is_read_when_it_may_have_bytes() {
     let mut bench = Bench::ready();
     for why in [reason::POSTED, reason::WRITABLE, reason::RECEIVE, reason::ROOM, reason::TIME, reason::AGAIN]
     {
-        bench.host.receive_error = Some(broken(libc::ECONNRESET));
+        bench.host.link.receive_error = Some(broken(libc::ECONNRESET));
         bench.step(why);
-        assert!(bench.host.receive_error.is_some(), "read for reason {why:#x}");
+        assert!(bench.host.link.receive_error.is_some(), "read for reason {why:#x}");
     }
     assert!(!bench.conn.is_over());
     bench.step(reason::READABLE);
-    assert!(bench.host.receive_error.is_none() && bench.conn.is_over());
+    assert!(bench.host.link.receive_error.is_none() && bench.conn.is_over());
 }

@@ -140,8 +140,8 @@ fn a_batch_ends_before_an_answer_that_rests_on_it() {
 fn what_the_link_has_taken_completes_before_what_arrived_later_is_looked_at() {
     let mut bench = Bench::ready();
     bench.post_receive(1, 100);
-    bench.host.input.extend(send(1, b"hello"));
-    bench.host.sends.push_back(wr(2, Op::Send, 4));
+    bench.host.link.arrives(send(1, b"hello"));
+    bench.host.queues.sends.push_back(wr(2, Op::Send, 4));
     bench.step(reason::POSTED | reason::READABLE);
     let done = |call: &Call| match call {
         Call::SendDone(c) | Call::RecvDone(c) => Some(c.wr_id),
@@ -190,7 +190,7 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
     let whole = conversation();
     let run = |pieces: &[&[u8]], sizes| {
         let mut bench = Bench::with(terms(), sizes);
-        (1..=4).for_each(|id| bench.host.receives.push_back(receive(id, 200)));
+        (1..=4).for_each(|id| bench.host.queues.receives.push_back(receive(id, 200)));
         bench.post(wr(9, Op::Read, 32));
         bench.calls();
         pieces.iter().for_each(|piece| {
@@ -202,7 +202,7 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
         };
         let calls = bench.calls();
         let sent = sent(&calls);
-        (calls.into_iter().filter_map(done).collect::<Vec<_>>(), sent, bench.host.memory)
+        (calls.into_iter().filter_map(done).collect::<Vec<_>>(), sent, bench.host.memory.bytes)
     };
     let expected = run(&[&whole], Sizes::default());
     assert_eq!(expected.0.len(), 5);
@@ -313,7 +313,7 @@ fn a_message_without_a_receive_waits_for_one() {
     assert_eq!(bench.calls(), []);
     assert_eq!(bench.post_receive(1, 100).awaits, Awaits::Receive);
     assert_eq!(bench.receives_done(), [(1, 0)]);
-    bench.host.input.extend(write(STAG, BASE + 6, b"later"));
+    bench.host.link.arrives(write(STAG, BASE + 6, b"later"));
     assert_eq!(bench.step(reason::READABLE).awaits, Awaits::Receive);
     assert_ne!(bench.host.bytes(BASE, 6), b"behind", "what follows waits as well");
     assert_eq!(bench.post_receive(2, 100).awaits, Awaits::Nothing);
@@ -355,16 +355,16 @@ fn a_connection_that_has_waited_long_enough_ends() {
 #[test]
 fn a_full_completion_queue_holds_up_the_next_message() {
     let mut bench = Bench::ready();
-    (1..=3).for_each(|id| bench.host.receives.push_back(receive(id, 100)));
-    bench.host.recv_room = 1;
+    (1..=3).for_each(|id| bench.host.queues.receives.push_back(receive(id, 100)));
+    bench.host.queues.recv_cq.room = 1;
     let stepped = bench.hear(&[send(1, b"1"), send(2, b"2"), send(3, b"3")].concat());
     assert_eq!(stepped.awaits, Awaits::Room);
     assert_eq!(bench.receives_done(), [(1, 0)]);
-    assert_eq!(bench.host.receives.len(), 1, "one receive is the most that is held back");
-    bench.host.recv_room = 1;
+    assert_eq!(bench.host.queues.receives.len(), 1, "one receive is the most that is held back");
+    bench.host.queues.recv_cq.room = 1;
     assert_eq!(bench.step(reason::ROOM).awaits, Awaits::Room);
     assert_eq!(bench.receives_done(), [(2, 0)]);
-    bench.host.recv_room = 9;
+    bench.host.queues.recv_cq.room = 9;
     assert_eq!(bench.step(reason::ROOM).awaits, Awaits::Nothing);
     assert_eq!(bench.receives_done(), [(3, 0)]);
 }
@@ -374,10 +374,10 @@ fn a_full_completion_queue_holds_up_the_next_message() {
 /// What the peer is told about its only segment.
 #[track_caller]
 fn assert_refused(mut bench: Bench, header: Header, body: &[u8], code: TermCode) {
-    let before = bench.host.memory.clone();
+    let before = bench.host.memory.bytes.clone();
     bench.hear(&fpdu(&header, body));
     bench.assert_refused_with(&about(code, &header, body.len()));
-    assert!(bench.host.memory == before, "something was placed");
+    assert!(bench.host.memory.bytes == before, "something was placed");
 }
 
 /// A connection whose peer has made an access that was permitted. Until then it learns nothing about STags
@@ -454,7 +454,7 @@ fn a_permitted_read_makes_a_peer_known_and_an_access_to_no_bytes_does_not() {
 #[test]
 fn more_reads_than_were_agreed_are_refused() {
     let mut bench = Bench::ready();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     bench.post(wr(1, Op::Send, 4));
     let request = read_request(STAG, BASE, 8);
     for msn in 1..=u32::from(crate::limits::MAX_READS) {
@@ -480,7 +480,7 @@ fn a_message_that_breaks_the_order_is_refused() {
     ];
     for (header, code) in cases {
         let mut bench = Bench::ready();
-        bench.host.receives.push_back(receive(1, 100));
+        bench.host.queues.receives.push_back(receive(1, 100));
         assert_refused(bench, header, b"8 bytes.", code);
     }
 }
@@ -554,7 +554,7 @@ fn a_message_that_is_too_long_for_its_receive_fails_it() {
 #[test]
 fn a_receive_into_memory_that_may_not_be_written_fails() {
     let mut bench = Bench::ready();
-    bench.host.receives.push_back(RecvWr::one(1, receive_addr(1), 100, BARE));
+    bench.host.queues.receives.push_back(RecvWr::one(1, receive_addr(1), 100, BARE));
     bench.hear(&send(1, b"8 bytes."));
     let calls = bench.calls();
     let failed = |call: &Call| matches!(call, Call::RecvDone(c) if c.status == status::LOC_PROT_ERR);
@@ -594,10 +594,10 @@ fn a_read_response_that_was_not_asked_for_is_refused() {
 fn the_sink_of_a_read_cannot_be_written() {
     let mut bench = Bench::ready();
     bench.post(wr(1, Op::Read, 8));
-    let before = bench.host.memory.clone();
+    let before = bench.host.memory.bytes.clone();
     bench.calls();
     bench.hear(&write(sink(1), 0, b"8 bytes."));
-    assert_eq!(bench.host.memory, before);
+    assert_eq!(bench.host.memory.bytes, before);
     let header = tagged(Opcode::Write, true, sink(1), 0);
     let terminate = about(TermCode::DDP_TAGGED_INVALID_STAG, &header, 8);
     let calls = bench.calls();
@@ -608,7 +608,7 @@ fn the_sink_of_a_read_cannot_be_written() {
 #[test]
 fn each_read_has_a_sink_of_its_own() {
     let mut bench = Bench::ready();
-    bench.host.sends.push_back(wr(1, Op::Read, 8));
+    bench.host.queues.sends.push_back(wr(1, Op::Read, 8));
     bench.post(wr(2, Op::Read, 8));
     bench.calls();
     bench.hear(&response(1, true, 0, b"answer 1"));
@@ -625,12 +625,12 @@ fn each_read_has_a_sink_of_its_own() {
 fn a_read_into_memory_that_may_not_be_written_is_no_fault_of_the_peers() {
     for local in [Local::Memory { addr: BASE, lkey: BARE }, Local::Memory { addr: BASE - 1, lkey: STAG }] {
         let mut bench = Bench::ready();
-        bench.host.sends.push_back(SendWr { local, ..wr(1, Op::Read, 8) });
+        bench.host.queues.sends.push_back(SendWr { local, ..wr(1, Op::Read, 8) });
         bench.post(wr(2, Op::Send, 8));
-        let before = bench.host.memory.clone();
+        let before = bench.host.memory.bytes.clone();
         bench.calls();
         bench.hear(&response(1, true, 0, b"8 bytes."));
-        assert_eq!(bench.host.memory, before);
+        assert_eq!(bench.host.memory.bytes, before);
         let calls = bench.calls();
         let failed = |call: &Call| matches!(call, Call::SendDone(c) if (c.wr_id, c.status) == (1, status::LOC_PROT_ERR));
         assert!(calls.iter().any(failed), "{calls:?}");
@@ -643,8 +643,8 @@ fn the_write_whose_memory_is_gone_is_quoted_and_what_came_before_it_is_placed() 
     let mut bench = Bench::ready();
     bench.post_receive(1, 100);
     bench.calls();
-    bench.host.mapped_to = BASE + 100;
-    bench.host.memory[..200].fill(0);
+    bench.host.memory.mapped_to = BASE + 100;
+    bench.host.memory.bytes[..200].fill(0);
     let second = tagged(Opcode::Write, true, STAG, BASE + 96);
     let bytes = [write(STAG, BASE, b"first"), fpdu(&second, b"second"), write(STAG, BASE + 8, b"third")];
     bench.hear(&[bytes.concat(), send(1, b"")].concat());
@@ -662,7 +662,7 @@ fn the_write_whose_memory_is_gone_is_quoted_and_what_came_before_it_is_placed() 
 fn a_long_payload_whose_memory_is_gone_is_refused() {
     let sizes = Sizes { buffer: 128, direct: 64, behind_direct: 16, ..Sizes::default() };
     let mut bench = Bench::with(terms(), sizes);
-    bench.host.mapped_to = BASE + 500;
+    bench.host.memory.mapped_to = BASE + 500;
     let header = tagged(Opcode::Write, true, STAG, BASE);
     bench.hear(&fpdu(&header, &[1; 1000]));
     let calls = bench.calls();
@@ -674,14 +674,14 @@ fn a_long_payload_whose_memory_is_gone_is_refused() {
 fn our_own_memory_that_is_gone_is_no_fault_of_the_peers() {
     let gone = Terminate::new(TermCode::LOCAL_CATASTROPHIC);
     let mut bench = Bench::ready();
-    bench.host.receives.push_back(receive(1, 100));
-    bench.host.mapped_to = BASE;
+    bench.host.queues.receives.push_back(receive(1, 100));
+    bench.host.memory.mapped_to = BASE;
     bench.hear(&send(1, b"8 bytes."));
     bench.assert_refused_with(&gone);
     let mut bench = Bench::ready();
     bench.post(wr(1, Op::Read, 8));
     bench.calls();
-    bench.host.mapped_to = BASE;
+    bench.host.memory.mapped_to = BASE;
     bench.hear(&response(1, true, 0, b"8 bytes."));
     bench.assert_refused_with(&gone);
 }
@@ -711,7 +711,7 @@ fn a_receive_that_fails_is_not_written_any_more() {
     let second = fpdu(&untagged(Opcode::Send, true, 1, 20), &[2; 21]);
     for (lkey, code) in [(STAG, status::LOC_LEN_ERR), (BARE, status::LOC_PROT_ERR)] {
         let mut bench = Bench::ready();
-        bench.host.receives.push_back(RecvWr::one(1, receive_addr(1), 40, lkey));
+        bench.host.queues.receives.push_back(RecvWr::one(1, receive_addr(1), 40, lkey));
         bench.hear(&[first.clone(), second.clone()].concat());
         let calls = bench.calls();
         let done = calls.iter().position(|call| matches!(call, Call::RecvDone(c) if c.status == code));

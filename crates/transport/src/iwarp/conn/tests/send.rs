@@ -126,7 +126,7 @@ fn a_read_is_a_request_and_complete_with_its_response() {
 #[test]
 fn no_more_reads_are_under_way_than_the_peer_takes() {
     let mut bench = Bench::ready();
-    (1..=3).for_each(|id| bench.host.sends.push_back(wr(id, Op::Read, 8)));
+    (1..=3).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Read, 8)));
     bench.post(wr(4, Op::Write, 8));
     assert_eq!(sent(&bench.calls()), [request(1, 8), request(2, 8)].concat(), "nor what was posted behind");
     bench.hear(&response(1, true, 0, &[7; 8]));
@@ -141,8 +141,8 @@ fn no_more_reads_are_under_way_than_the_peer_takes() {
 fn a_read_is_refused_where_the_peer_takes_none() {
     let framing = Framing { ord: 0, ..FRAMING };
     let mut bench = Bench::with(Terms { framing, ..terms() }, Sizes::default());
-    bench.host.sends.push_back(wr(1, Op::Send, 4));
-    bench.host.sends.push_back(wr(2, Op::Read, 8));
+    bench.host.queues.sends.push_back(wr(1, Op::Send, 4));
+    bench.host.queues.sends.push_back(wr(2, Op::Read, 8));
     bench.post(wr(3, Op::Write, 8));
     let calls = bench.calls();
     assert_eq!(sent(&calls), send(1, &memory(&bench, 4)));
@@ -157,7 +157,7 @@ fn a_read_is_refused_where_the_peer_takes_none() {
 #[test]
 fn a_fenced_request_waits_until_no_read_is_under_way() {
     let mut bench = Bench::ready();
-    bench.host.sends.extend([wr(1, Op::Read, 8), wr(2, Op::Write, 4)]);
+    bench.host.queues.sends.extend([wr(1, Op::Read, 8), wr(2, Op::Write, 4)]);
     bench.post(SendWr { fence: true, ..wr(3, Op::Send, 4) });
     bench.post(wr(4, Op::Write, 4));
     let body = memory(&bench, 4);
@@ -180,7 +180,7 @@ fn a_crc_covers_a_copy_of_what_is_sent() {
     ];
     assert_eq!(bench.calls()[0], Call::Sent(expected.concat(), false));
     // It is fetched when the FPDU is made: memory that is gone ends the connection there.
-    bench.host.mapped_to = BASE + 4;
+    bench.host.memory.mapped_to = BASE + 4;
     bench.post(wr(2, Op::Write, 8));
     assert_eq!(bench.sends_done(), [(2, status::LOC_PROT_ERR)]);
 }
@@ -189,7 +189,7 @@ fn a_crc_covers_a_copy_of_what_is_sent() {
 fn fpdus_lie_in_tcp_segments_as_a_whole_where_the_peer_needs_that() {
     let framing = Framing { segment: Some(600), ..FRAMING };
     let mut bench = Bench::with(Terms { framing, ..terms() }, Sizes::default());
-    bench.host.sends.push_back(wr(1, Op::Write, 242 * 4));
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 242 * 4));
     bench.step(reason::POSTED);
     let sent: Vec<_> = bench
         .host
@@ -220,9 +220,9 @@ fn a_tcp_segment_is_filled_as_far_as_possible() {
     assert_eq!(calls_of_the_link(&mut exact), [(528, true)]);
     // What the link has of an FPDU already does not count.
     let mut begun = bench(600);
-    begun.host.room = 100;
+    begun.host.link.out.set_room(100);
     begun.post(wr(1, Op::Write, 242 * 3));
-    begun.host.room = usize::MAX;
+    begun.host.link.out.set_room(usize::MAX);
     begun.step(reason::WRITABLE);
     assert_eq!(calls_of_the_link(&mut begun), [(100, true), (164 + 264, true), (264, true)]);
 }
@@ -234,12 +234,12 @@ fn a_message_begins_in_the_segment_where_the_one_before_it_ends() {
     let framing = Framing { segment: Some(264), ..FRAMING };
     let mut bench = Bench::of_depth(8, Terms { framing, ..terms() }, Sizes::default());
     // 242 and 10 bytes: 264 and 32 of the stream.
-    (1..=3).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 252)));
+    (1..=3).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 252)));
     bench.step(reason::POSTED);
     // Of the second message, 212 bytes (232 of the stream) go with those 32; the 40 that are left take 60. Of
     // the third 184 (204), and 68 (88).
     assert_eq!(calls_of_the_link(&mut bench), [264, 264, 264, 88].map(|len| (len, true)));
-    (4..=5).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 150)));
+    (4..=5).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 150)));
     bench.step(reason::POSTED);
     assert_eq!(calls_of_the_link(&mut bench), [(172, true), (172, true)]);
 }
@@ -255,7 +255,7 @@ fn one_call_gives_the_link_64_fpdus_or_about_512_kib() {
     bench.hear(&empty_write());
     bench.calls();
     // An FPDU is 60,020 bytes long: with the ninth it is more than 512 KiB.
-    (1..=10).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 60_000)));
+    (1..=10).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 60_000)));
     bench.step(reason::POSTED);
     assert_eq!(calls_of_the_link(&mut bench), [(9 * 60_020, false), (60_020, false)]);
 }
@@ -267,11 +267,11 @@ fn no_more_than_64_fpdus_are_made_before_the_link_takes_them() {
     let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
     bench.hear(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
     bench.calls();
-    bench.host.memory.fill(1);
-    bench.host.room = 0;
+    bench.host.memory.bytes.fill(1);
+    bench.host.link.out.set_room(0);
     bench.post(wr(1, Op::Write, 242 * 65));
-    bench.host.memory.fill(2);
-    bench.host.room = usize::MAX;
+    bench.host.memory.bytes.fill(2);
+    bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
     let first: Vec<_> = segments(&sent(&bench.calls())).iter().map(|(_, payload)| payload[0]).collect();
     assert_eq!(first, [&[1; 64][..], &[2]].concat(), "a CRC covers a copy, which is made with the FPDU");
@@ -281,20 +281,20 @@ fn no_more_than_64_fpdus_are_made_before_the_link_takes_them() {
 fn what_the_link_has_not_taken_is_not_complete() {
     let mut bench = Bench::ready();
     let body = memory(&bench, 8);
-    bench.host.room = 20;
-    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.host.link.out.set_room(20);
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
     bench.post(wr(2, Op::Write, 8));
     let fpdu = write(0x900, 0x5000, &body);
     assert_eq!(bench.calls(), [Call::Sent(fpdu[..20].to_vec(), false)]);
-    bench.host.room = usize::MAX;
+    bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::POSTED);
     assert_eq!(bench.calls(), [], "the link is asked again when it says that it takes more");
-    bench.host.room = fpdu.len() - 20 + 5;
+    bench.host.link.out.set_room(fpdu.len() - 20 + 5);
     bench.step(reason::WRITABLE);
     let calls = bench.calls();
     assert_eq!(sent(&calls), [&fpdu[20..], &fpdu[..5]].concat());
     assert!(matches!(&calls[..], [Call::Sent(..), Call::SendDone(c)] if c.wr_id == 1));
-    bench.host.room = usize::MAX;
+    bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
     let calls = bench.calls();
     assert_eq!(sent(&calls), fpdu[5..]);
@@ -305,10 +305,10 @@ fn what_the_link_has_not_taken_is_not_complete() {
 fn a_request_is_complete_with_its_last_fpdu() {
     let mut bench = Bench::ready();
     // The first FPDU of a write of 600 bytes is 264 long.
-    bench.host.room = 264 + 264;
+    bench.host.link.out.set_room(264 + 264);
     bench.post(wr(1, Op::Write, 600));
     assert_eq!(bench.sends_done(), []);
-    bench.host.room = usize::MAX;
+    bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
     assert_eq!(bench.sends_done(), [(1, 0)]);
 }
@@ -328,11 +328,11 @@ fn a_used_up_budget_asks_for_another_step() {
 #[test]
 fn a_full_completion_queue_holds_completions_back_in_order() {
     let mut bench = Bench::ready();
-    bench.host.send_room = 1;
-    (1..=2).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 8)));
+    bench.host.queues.send_cq.room = 1;
+    (1..=2).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 8)));
     bench.post(SendWr { signaled: false, ..wr(3, Op::Write, 8) });
     assert_eq!(bench.sends_done(), [(1, 0)]);
-    bench.host.send_room = 1;
+    bench.host.queues.send_cq.room = 1;
     bench.step(reason::ROOM);
     let calls = bench.calls();
     assert!(matches!(&calls[..], [Call::SendDone(c), Call::Released] if c.wr_id == 2), "{calls:?}");
@@ -347,9 +347,9 @@ fn what_precedes_a_request_with_wrong_memory_goes_out() {
     for local in [wrong_key, gone] {
         let mut bench = Bench::ready();
         let body = memory(&bench, 8);
-        bench.host.mapped_to = BASE + 4096;
-        bench.host.sends.push_back(wr(1, Op::Send, 8));
-        bench.host.sends.push_back(SendWr { local: local.clone(), ..wr(2, Op::Send, 8) });
+        bench.host.memory.mapped_to = BASE + 4096;
+        bench.host.queues.sends.push_back(wr(1, Op::Send, 8));
+        bench.host.queues.sends.push_back(SendWr { local: local.clone(), ..wr(2, Op::Send, 8) });
         bench.post(wr(3, Op::Send, 8));
         let calls = bench.calls();
         assert_eq!(sent(&calls), send(1, &body), "{local:?}");
@@ -365,7 +365,7 @@ fn what_precedes_a_request_with_wrong_memory_goes_out() {
 #[test]
 fn a_broken_link_ends_the_connection() {
     let mut bench = Bench::ready();
-    bench.host.send_errors.push_back(broken(libc::EPIPE));
+    bench.host.link.send_errors.push_back(broken(libc::EPIPE));
     bench.post(wr(1, Op::Send, 8));
     let calls = bench.calls();
     assert!(
@@ -377,9 +377,9 @@ fn a_broken_link_ends_the_connection() {
 #[test]
 fn what_has_arrived_is_taken_before_a_broken_link_is_told() {
     let mut bench = Bench::ready();
-    bench.host.send_errors.push_back(broken(libc::EPIPE));
-    bench.host.receives.push_back(receive(1, 100));
-    bench.host.input.extend(send(1, b"hello"));
+    bench.host.link.send_errors.push_back(broken(libc::EPIPE));
+    bench.host.queues.receives.push_back(receive(1, 100));
+    bench.host.link.arrives(send(1, b"hello"));
     bench.post(wr(2, Op::Send, 8));
     let calls = bench.calls();
     let done: Vec<_> = calls
@@ -397,8 +397,8 @@ fn what_has_arrived_is_taken_before_a_broken_link_is_told() {
 fn a_fault_that_another_part_may_have_caused_is_not_blamed_on_the_first() {
     let mut bench = Bench::ready();
     // The kernel names no part; alone the first FPDU goes out.
-    bench.host.send_errors.push_back(LinkError::Memory(0, Unreachable::Fault));
-    bench.host.sends.push_back(wr(1, Op::Send, 8));
+    bench.host.link.send_errors.push_back(LinkError::Memory(0, Unreachable::Fault));
+    bench.host.queues.sends.push_back(wr(1, Op::Send, 8));
     bench.post(wr(2, Op::Send, 8));
     assert_eq!(bench.sends_done(), [(1, 0), (2, 0)]);
 }
@@ -424,12 +424,12 @@ fn a_read_of_the_peer_is_answered_in_segments() {
 #[test]
 fn answers_and_requests_take_turns_message_by_message() {
     let mut bench = Bench::ready();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     // Of twenty FPDUs each; 64 are made before the link blocks.
-    (1..=6).for_each(|id| bench.host.sends.push_back(wr(id, Op::Send, 4760)));
+    (1..=6).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Send, 4760)));
     bench.step(reason::POSTED);
     bench.hear(&[read(1, &read_request(STAG, BASE, 300)), read(2, &read_request(STAG, BASE, 8))].concat());
-    bench.host.room = usize::MAX;
+    bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
     let segments = segments(&sent(&bench.calls()));
     let message = |opcode, len| vec![opcode; len];
@@ -443,14 +443,14 @@ fn answers_and_requests_take_turns_message_by_message() {
 #[test]
 fn no_answer_comes_between_a_write_and_its_immediate_data() {
     let mut bench = Bench::ready();
-    bench.host.room = 264;
-    bench.host.sends.push_back(wr(1, Op::Write, 242));
+    bench.host.link.out.set_room(264);
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 242));
     // The FPDUs of the write are as many as are made before the link takes them, the immediate data is not
     // among them.
     bench.post(wr(2, Op::WriteWithImm, 242 * 64));
     bench.hear(&read(1, &read_request(STAG, BASE, 8)));
     bench.calls();
-    bench.host.room = usize::MAX;
+    bench.host.link.out.set_room(usize::MAX);
     bench.step(reason::WRITABLE);
     let order: Vec<_> = segments(&sent(&bench.calls())).iter().map(|(header, _)| header.opcode()).collect();
     assert_eq!(order, [&[Opcode::Write; 64][..], &[Opcode::Immediate, Opcode::ReadResponse]].concat());
@@ -468,9 +468,9 @@ fn the_sink_of_a_read_is_the_stag_of_no_region() {
 fn an_answer_waits_for_what_it_must_find_durable_and_later_ones_wait_behind_it() {
     let mut bench = Bench::ready();
     let body = memory(&bench, 8);
-    bench.host.durable = Ok(Durable::Later);
+    bench.host.durable = Durable::Later;
     bench.hear(&read(1, &read_request(STAG, BASE, 8)));
-    bench.host.durable = Ok(Durable::Now);
+    bench.host.durable = Durable::Now;
     bench.hear(&read(2, &read_request(STAG, BASE, 4)));
     assert_eq!(sent(&bench.calls()), [0; 0]);
     bench.post(wr(1, Op::Send, 8));
@@ -486,7 +486,7 @@ fn an_answer_waits_for_what_it_must_find_durable_and_later_ones_wait_behind_it()
 #[test]
 fn a_flush_that_fails_ends_the_connection() {
     let mut bench = Bench::ready();
-    bench.host.durable = Ok(Durable::Later);
+    bench.host.durable = Durable::Later;
     bench.hear(&read(1, &read_request(STAG, BASE, 8)));
     bench.calls();
     bench.conn.durable(&mut bench.host, 0, false);
@@ -499,13 +499,13 @@ fn a_flush_that_fails_ends_the_connection() {
 #[test]
 fn the_peer_is_told_that_memory_that_it_reads_is_gone() {
     let mut bench = Bench::ready();
-    bench.host.mapped_to = BASE + 4;
+    bench.host.memory.mapped_to = BASE + 4;
     bench.hear(&read(1, &read_request(STAG, BASE, 8)));
     bench.assert_refused_with(&Terminate::new(TermCode::RDMAP_PROT_BOUNDS));
 
     let framing = Framing { crc: true, ..FRAMING };
     let mut bench = Bench::opened(Terms { framing, ..terms() }, Sizes::default());
-    bench.host.mapped_to = BASE + 4;
+    bench.host.memory.mapped_to = BASE + 4;
     let request = read_request(STAG, BASE, 8).encode();
     bench.hear(&fpdu_with(true, &untagged(Opcode::ReadRequest, true, 1, 0), &request));
     let mut body = [0; Terminate::MAX_LEN];

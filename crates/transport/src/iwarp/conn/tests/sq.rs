@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The send queue: in which order requests complete, and how often.
 
-use super::host::{Bench, Call, QP, Recorder, wr};
+use super::host::{Bench, Call, Host, QP, wr};
 use crate::iwarp::conn::sq::{Progress, SendQueue};
 use crate::wr::{Op, SendWr, opcode, status};
 
 const FLUSHED: u32 = status::WR_FLUSH_ERR;
 
-fn queue(requests: &[(u64, Op)]) -> SendQueue {
-    let mut sq = SendQueue::new(8).unwrap();
-    requests.iter().for_each(|&(id, op)| {
-        sq.push(wr(id, op, 1));
-    });
-    sq
+/// A queue of 8 places, and the host that these requests were taken from.
+fn queue(requests: &[(u64, Op)]) -> (SendQueue, Host) {
+    let (mut sq, mut host) = of_depth(8);
+    requests.iter().for_each(|&(id, op)| push(&mut sq, &mut host, wr(id, op, 1)));
+    (sq, host)
 }
 
-fn host() -> Recorder {
-    Bench::ready().host
+fn of_depth(depth: u32) -> (SendQueue, Host) {
+    (SendQueue::new(depth).unwrap(), Bench::ready().host)
+}
+
+/// The connection takes a request.
+fn push(sq: &mut SendQueue, host: &mut Host, wr: SendWr) {
+    host.queues.taken_sends.push_back(wr.clone());
+    sq.push(wr);
 }
 
 /// The next request was made into FPDUs, and this is how far it is.
@@ -26,7 +31,7 @@ fn sent(sq: &mut SendQueue, to: Progress) {
     sq.at(position).unwrap().progress = to;
 }
 
-fn retired(sq: &mut SendQueue, host: &mut Recorder) -> Vec<(u64, u32)> {
+fn retired(sq: &mut SendQueue, host: &mut Host) -> Vec<(u64, u32)> {
     sq.retire(host, QP);
     let done = |call| match call {
         Call::SendDone(c) => Some((c.wr_id, c.status)),
@@ -37,7 +42,7 @@ fn retired(sq: &mut SendQueue, host: &mut Recorder) -> Vec<(u64, u32)> {
 
 #[test]
 fn a_write_behind_a_read_waits_for_it() {
-    let (mut sq, mut host) = (queue(&[(1, Op::Read), (2, Op::Write)]), host());
+    let (mut sq, mut host) = queue(&[(1, Op::Read), (2, Op::Write)]);
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     assert_eq!(retired(&mut sq, &mut host), []);
@@ -48,7 +53,7 @@ fn a_write_behind_a_read_waits_for_it() {
 
 #[test]
 fn the_oldest_read_is_the_first_that_is_awaited() {
-    let mut sq = queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write), (4, Op::Read), (5, Op::Read)]);
+    let mut sq = queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write), (4, Op::Read), (5, Op::Read)]).0;
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Queued);
     assert!(sq.oldest_awaited().is_none(), "the link has not taken it");
@@ -64,10 +69,10 @@ fn the_oldest_read_is_the_first_that_is_awaited() {
 
 #[test]
 fn a_read_that_is_posted_when_all_else_is_over_is_awaited() {
-    let mut sq = queue(&[(1, Op::Write)]);
+    let (mut sq, mut host) = queue(&[(1, Op::Write)]);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     assert!(sq.oldest_awaited().is_none());
-    sq.push(wr(2, Op::Read, 1));
+    push(&mut sq, &mut host, wr(2, Op::Read, 1));
     assert!(sq.oldest_awaited().is_none());
     sent(&mut sq, Progress::Awaiting);
     assert_eq!(sq.oldest_awaited().map(|(position, entry)| (position, entry.wr.wr_id)), Some((1, 2)));
@@ -76,7 +81,7 @@ fn a_read_that_is_posted_when_all_else_is_over_is_awaited() {
 #[test]
 fn what_is_over_stays_so_when_the_link_has_taken_it() {
     for over in [status::SUCCESS, status::LOC_PROT_ERR] {
-        let mut sq = queue(&[(1, Op::Read), (2, Op::Write)]);
+        let mut sq = queue(&[(1, Op::Read), (2, Op::Write)]).0;
         for position in 0..2 {
             sent(&mut sq, Progress::Done(over));
             sq.sent(position);
@@ -87,11 +92,11 @@ fn what_is_over_stays_so_when_the_link_has_taken_it() {
 
 #[test]
 fn there_is_no_next_request_behind_the_last_one() {
-    let mut sq = queue(&[]);
+    let (mut sq, mut host) = queue(&[]);
     assert_eq!((sq.next_position(), sq.next_alone()), (None, None));
-    sq.push(wr(1, Op::Write, 1));
+    push(&mut sq, &mut host, wr(1, Op::Write, 1));
     assert_eq!((sq.next_position(), sq.next_alone()), (Some(0), Some(0)));
-    sq.push(wr(2, Op::Write, 1));
+    push(&mut sq, &mut host, wr(2, Op::Write, 1));
     sq.advance();
     assert_eq!((sq.next_position(), sq.next_alone()), (Some(1), None));
     sq.advance();
@@ -100,9 +105,9 @@ fn there_is_no_next_request_behind_the_last_one() {
 
 #[test]
 fn a_position_outside_the_queue_has_no_request() {
-    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
+    let (mut sq, mut host) = of_depth(2);
     for id in 0..4 {
-        sq.push(wr(id, Op::Write, 1));
+        push(&mut sq, &mut host, wr(id, Op::Write, 1));
         if id < 2 {
             sent(&mut sq, Progress::Done(status::SUCCESS));
             assert_eq!(retired(&mut sq, &mut host), [(id, 0)]);
@@ -117,7 +122,7 @@ fn a_position_outside_the_queue_has_no_request() {
 
 #[test]
 fn what_the_link_has_taken_is_over_but_for_reads() {
-    let mut sq = queue(&[(1, Op::Write), (2, Op::Read)]);
+    let mut sq = queue(&[(1, Op::Write), (2, Op::Read)]).0;
     sq.advance();
     sq.advance();
     sq.sent(0);
@@ -130,28 +135,28 @@ fn what_the_link_has_taken_is_over_but_for_reads() {
 
 #[test]
 fn a_queue_is_full_until_its_oldest_request_is_complete() {
-    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
+    let (mut sq, mut host) = of_depth(2);
     for lap in 0..5 {
         assert!(!sq.is_full());
-        sq.push(wr(lap, Op::Write, 1));
-        sq.push(wr(lap + 100, Op::Write, 1));
+        push(&mut sq, &mut host, wr(lap, Op::Write, 1));
+        push(&mut sq, &mut host, wr(lap + 100, Op::Write, 1));
         assert!(sq.is_full());
         sent(&mut sq, Progress::Done(status::SUCCESS));
         sent(&mut sq, Progress::Done(status::SUCCESS));
-        host.send_room = 1;
+        host.queues.send_cq.room = 1;
         assert_eq!(retired(&mut sq, &mut host), [(lap, 0)]);
         assert!(!sq.is_full());
-        host.send_room = 1;
+        host.queues.send_cq.room = 1;
         assert_eq!(retired(&mut sq, &mut host), [(lap + 100, 0)]);
     }
 }
 
 #[test]
 fn an_unsignalled_request_gives_its_place_back_without_a_completion() {
-    let (mut sq, mut host) = (SendQueue::new(2).unwrap(), host());
-    sq.push(SendWr { signaled: false, ..wr(1, Op::Write, 1) });
+    let (mut sq, mut host) = of_depth(2);
+    push(&mut sq, &mut host, SendWr { signaled: false, ..wr(1, Op::Write, 1) });
     sent(&mut sq, Progress::Done(status::SUCCESS));
-    host.send_room = 0;
+    host.queues.send_cq.room = 0;
     sq.retire(&mut host, QP);
     assert_eq!(host.calls, [Call::Released]);
 }
@@ -166,7 +171,7 @@ fn a_completion_says_what_was_done() {
         (Op::SendWithImm, opcode::SEND),
     ];
     for (op, opcode) in ops {
-        let (mut sq, mut host) = (queue(&[(9, op)]), host());
+        let (mut sq, mut host) = queue(&[(9, op)]);
         sent(&mut sq, Progress::Done(status::SUCCESS));
         sq.retire(&mut host, QP);
         let [Call::SendDone(c)] = host.calls[..] else { panic!("{:?}", host.calls) };
@@ -176,7 +181,7 @@ fn a_completion_says_what_was_done() {
 
 #[test]
 fn nothing_succeeds_behind_a_failure() {
-    let (mut sq, mut host) = (queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write)]), host());
+    let (mut sq, mut host) = queue(&[(1, Op::Write), (2, Op::Read), (3, Op::Write)]);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
@@ -187,7 +192,7 @@ fn nothing_succeeds_behind_a_failure() {
 #[test]
 fn a_failed_request_keeps_its_status_and_nothing_behind_it_succeeds() {
     let requests = [(0, Op::Write), (1, Op::Read), (2, Op::Write), (3, Op::Write)];
-    let (mut sq, mut host) = (queue(&requests), host());
+    let (mut sq, mut host) = queue(&requests);
     sent(&mut sq, Progress::Done(status::SUCCESS));
     sent(&mut sq, Progress::Awaiting);
     sent(&mut sq, Progress::Done(status::SUCCESS));
@@ -199,15 +204,15 @@ fn a_failed_request_keeps_its_status_and_nothing_behind_it_succeeds() {
 
 #[test]
 fn failing_completes_everything_once_signalled_or_not() {
-    let (mut sq, mut host) = (SendQueue::new(8).unwrap(), host());
+    let (mut sq, mut host) = of_depth(8);
     for id in 0..4 {
-        sq.push(SendWr { signaled: id % 2 == 0, ..wr(id, Op::Write, 1) });
+        push(&mut sq, &mut host, SendWr { signaled: id % 2 == 0, ..wr(id, Op::Write, 1) });
     }
     sent(&mut sq, Progress::Done(status::SUCCESS));
-    host.send_room = 2;
+    host.queues.send_cq.room = 2;
     sq.fail_all();
     assert_eq!(retired(&mut sq, &mut host), [(0, 0), (1, FLUSHED)]);
-    host.send_room = 9;
+    host.queues.send_cq.room = 9;
     sq.fail_all();
     assert_eq!(retired(&mut sq, &mut host), [(2, FLUSHED), (3, FLUSHED)]);
     sq.fail_all();

@@ -15,7 +15,7 @@ use crate::wr::{Local, Op, SendWr, status};
 
 fn bench(transfers: &[usize]) -> Bench {
     let mut bench = Bench::with(Terms { transfers: true, ..terms() }, Sizes::default());
-    bench.host.transfers = VecDeque::from_iter(transfers.iter().copied());
+    bench.host.link.transfers = VecDeque::from_iter(transfers.iter().copied());
     bench
 }
 
@@ -60,7 +60,7 @@ fn write_at(wr_id: u64, at: u64, len: u32) -> SendWr {
 #[test]
 fn small_requests_of_one_kind_are_transferred_together() {
     let mut bench = bench(&[]);
-    bench.host.transfers = VecDeque::from([30, 40, 8, 0]);
+    bench.host.link.transfers = VecDeque::from([30, 40, 8, 0]);
     for wr in [
         write_at(1, 0, 10),
         write_at(2, 10, 20),
@@ -70,7 +70,7 @@ fn small_requests_of_one_kind_are_transferred_together() {
         // one of another key
         SendWr { rkey: 0x901, ..write_at(5, 0, 8) },
     ] {
-        bench.host.sends.push_back(wr);
+        bench.host.queues.sends.push_back(wr);
     }
     bench.step(reason::POSTED);
     let calls = bench.calls();
@@ -91,9 +91,9 @@ fn small_requests_of_one_kind_are_transferred_together() {
 #[test]
 fn what_a_batch_was_not_carried_out_of_goes_over_the_link() {
     let mut bench = bench(&[]);
-    bench.host.transfers = VecDeque::from([25, 0]);
+    bench.host.link.transfers = VecDeque::from([25, 0]);
     for wr in [write_at(1, 0, 10), write_at(2, 100, 20), write_at(3, 200, 30)] {
-        bench.host.sends.push_back(wr);
+        bench.host.queues.sends.push_back(wr);
     }
     bench.step(reason::POSTED);
     let calls = bench.calls();
@@ -112,14 +112,14 @@ fn a_batch_has_an_end() {
     let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
     bench.hear(&empty_write());
     bench.calls();
-    bench.host.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
-    bench.host.sends.extend((0..n as u64).map(|i| write_at(i, 16 * i, 8)));
+    bench.host.link.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
+    bench.host.queues.sends.extend((0..n as u64).map(|i| write_at(i, 16 * i, 8)));
     bench.step(reason::POSTED);
     let lengths = batches(&bench.calls()).iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(lengths, [MAX_TOGETHER, 1]);
-    bench.host.transfers = VecDeque::from([40_000, 40_000]);
-    bench.host.sends.push_back(write_at(1, 0, 40_000));
-    bench.host.sends.push_back(write_at(2, 0, 40_000));
+    bench.host.link.transfers = VecDeque::from([40_000, 40_000]);
+    bench.host.queues.sends.push_back(write_at(1, 0, 40_000));
+    bench.host.queues.sends.push_back(write_at(2, 0, 40_000));
     bench.step(reason::POSTED);
     assert_eq!(batches(&bench.calls()).len(), 2, "large ones are transferred one at a time");
 }
@@ -129,7 +129,7 @@ fn requests_are_transferred_together_up_to_64_kib() {
     for (len, calls) in [(4096, vec![2]), (32 * 1024, vec![2]), (32 * 1024 + 1, vec![1, 1])] {
         let mut bench = bench(&vec![2 * len as usize / calls.len(); calls.len()]);
         // Of two ranges each call has two.
-        bench.host.sends.extend([write_at(1, 0, len), write_at(2, 0, len)]);
+        bench.host.queues.sends.extend([write_at(1, 0, len), write_at(2, 0, len)]);
         bench.step(reason::POSTED);
         let done = bench.calls();
         assert_eq!(batches(&done).iter().map(Vec::len).collect::<Vec<_>>(), calls, "{len} bytes each");
@@ -144,9 +144,9 @@ fn a_batch_ends_where_its_bytes_lie_in_too_many_places() {
     let mut bench = Bench::of_depth(n as u32, Terms { transfers: true, ..terms() }, Sizes::default());
     bench.hear(&empty_write());
     bench.calls();
-    bench.host.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
+    bench.host.link.transfers = VecDeque::from([8 * MAX_TOGETHER, 8]);
     let nth = |i| SendWr { remote_addr: 0x5000 + 8 * i, ..inline(i, Op::Write, &[7; 8]) };
-    bench.host.sends.extend((0..n as u64).map(nth));
+    bench.host.queues.sends.extend((0..n as u64).map(nth));
     bench.step(reason::POSTED);
     let all = 8 * MAX_TOGETHER;
     let expected = [vec![remote(REMOTE_WRITE, 0, all)], vec![remote(REMOTE_WRITE, all as u64, 8)]];
@@ -156,7 +156,7 @@ fn a_batch_ends_where_its_bytes_lie_in_too_many_places() {
 #[test]
 fn an_empty_request_behind_a_batch_is_sent() {
     let mut bench = bench(&[10]);
-    bench.host.sends.extend([wr(1, Op::Write, 10), wr(2, Op::Write, 0), wr(3, Op::Send, 0)]);
+    bench.host.queues.sends.extend([wr(1, Op::Write, 10), wr(2, Op::Write, 0), wr(3, Op::Send, 0)]);
     bench.step(reason::POSTED);
     let calls = bench.calls();
     assert_eq!(transfers(&calls), [remote(REMOTE_WRITE, 0, 10)]);
@@ -215,15 +215,15 @@ fn nothing_passes_what_is_not_complete() {
     let mut bench = bench(&[0]);
     bench.post(wr(1, Op::Read, 50));
     assert_eq!(transfers(&bench.calls()).len(), 1);
-    bench.host.transfers = VecDeque::from([10]);
+    bench.host.link.transfers = VecDeque::from([10]);
     bench.post(wr(2, Op::Write, 10));
     assert_eq!(transfers(&bench.calls()), [], "a read is under way");
     bench.hear(&response(1, true, 0, &[1; 50]));
-    bench.host.send_room = 0;
+    bench.host.queues.send_cq.room = 0;
     bench.post(wr(3, Op::Send, 10));
     bench.post(wr(4, Op::Write, 10));
     assert_eq!(transfers(&bench.calls()), [], "the completion queue is full");
-    bench.host.send_room = 9;
+    bench.host.queues.send_cq.room = 9;
     bench.step(reason::ROOM);
     bench.post(wr(5, Op::Write, 10));
     assert_eq!(transfers(&bench.calls()), [remote(REMOTE_WRITE, 0, 10)]);
@@ -232,9 +232,9 @@ fn nothing_passes_what_is_not_complete() {
 #[test]
 fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
     let mut bench = bench(&[0]);
-    bench.host.may_transfer = true;
+    bench.host.link.may_transfer = true;
     bench.post(wr(1, Op::Read, 50));
-    bench.host.transfers = VecDeque::from([60]);
+    bench.host.link.transfers = VecDeque::from([60]);
     bench.post(wr(2, Op::Read, 60));
     bench.post(wr(3, Op::Send, 10));
     let calls = bench.calls();
@@ -244,8 +244,8 @@ fn behind_a_read_over_the_link_waits_what_can_be_transferred() {
     assert_eq!(transfers(&calls).last(), Some(&remote(REMOTE_READ, 0, 60)));
     assert_eq!(segments(&sent(&calls)).len(), 1, "the message");
     // What cannot be goes out at once.
-    bench.host.may_transfer = false;
-    bench.host.transfers = VecDeque::from([0]);
+    bench.host.link.may_transfer = false;
+    bench.host.link.transfers = VecDeque::from([0]);
     bench.post(wr(4, Op::Read, 50));
     bench.post(wr(5, Op::Read, 50));
     assert_eq!(segments(&sent(&bench.calls())).len(), 2);
@@ -274,7 +274,7 @@ fn a_request_that_has_begun_on_the_link_does_not_wait_to_be_transferred() {
     bench.budget.send.bytes = 1;
     assert!(bench.post(wr(2, Op::Write, len)).again);
     bench.budget.send.bytes = usize::MAX;
-    bench.host.may_transfer = true;
+    bench.host.link.may_transfer = true;
     bench.step(reason::AGAIN);
     let segments = segments(&sent(&bench.calls()));
     let payload: usize = segments[1..].iter().map(|(_, payload)| payload.len()).sum();
@@ -284,8 +284,8 @@ fn a_request_that_has_begun_on_the_link_does_not_wait_to_be_transferred() {
 #[test]
 fn what_could_be_transferred_waits_for_nothing_where_no_read_is_open() {
     let mut bench = bench(&[0, 0]);
-    bench.host.may_transfer = true;
-    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.host.link.may_transfer = true;
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
     bench.post(wr(2, Op::Read, 8));
     assert_eq!(segments(&sent(&bench.calls())).len(), 2);
 }
@@ -294,9 +294,9 @@ fn what_could_be_transferred_waits_for_nothing_where_no_read_is_open() {
 fn a_read_is_not_transferred_where_the_peer_takes_none() {
     let framing = Framing { ord: 0, ..FRAMING };
     let mut bench = Bench::with(Terms { transfers: true, framing, ..terms() }, Sizes::default());
-    bench.host.transfers = VecDeque::from([8]);
+    bench.host.link.transfers = VecDeque::from([8]);
     bench.post(wr(1, Op::Read, 8));
-    assert_eq!(bench.host.transfers.len(), 1);
+    assert_eq!(bench.host.link.transfers.len(), 1);
     assert_eq!(bench.sends_done(), [(1, status::LOC_QP_OP_ERR)]);
 }
 
@@ -307,11 +307,11 @@ const WRITE_FPDU: usize = 2 + 14 + 8 + 4;
 #[test]
 fn nothing_is_transferred_while_an_answer_is_on_its_way() {
     let mut bench = bench(&[8]);
-    bench.host.room = 10;
+    bench.host.link.out.set_room(10);
     bench.hear(&read(1, &read_request(STAG, BASE, 100)));
     bench.calls();
-    bench.host.room = usize::MAX;
-    bench.host.sends.push_back(wr(1, Op::Write, 8));
+    bench.host.link.out.set_room(usize::MAX);
+    bench.host.queues.sends.push_back(wr(1, Op::Write, 8));
     bench.step(reason::POSTED | reason::WRITABLE);
     let calls = bench.calls();
     assert_eq!(sent(&calls).len(), 2 + 14 + 100 + 4 - 10 + WRITE_FPDU, "the rest of an FPDU comes first");
@@ -322,7 +322,7 @@ fn nothing_is_transferred_while_an_answer_is_on_its_way() {
     assert!(bench.hear(&read(2, &read_request(STAG, BASE, 242 * 80))).again);
     assert_eq!(sent(&bench.calls()).len(), 64 * 264);
     bench.budget.send.bytes = usize::MAX;
-    bench.host.sends.push_back(wr(2, Op::Write, 8));
+    bench.host.queues.sends.push_back(wr(2, Op::Write, 8));
     bench.step(reason::POSTED | reason::AGAIN);
     let calls = bench.calls();
     assert_eq!(sent(&calls).len(), 16 * 264 + WRITE_FPDU, "so does the rest of the message");
@@ -332,14 +332,14 @@ fn nothing_is_transferred_while_an_answer_is_on_its_way() {
 #[test]
 fn answers_and_requests_that_are_transferred_take_turns() {
     let mut bench = bench(&[8, 8]);
-    bench.host.durable = Ok(Durable::Later);
+    bench.host.durable = Durable::Later;
     bench.hear(&read(1, &read_request(STAG, BASE, 8)));
     bench.post(wr(1, Op::Write, 8));
     let calls = bench.calls();
     assert_eq!(transfers(&calls).len(), 1, "an answer that may not go out yet holds up nothing");
     assert_eq!(sent(&calls), []);
     bench.conn.durable(&mut bench.host, 0, true);
-    bench.host.sends.push_back(wr(2, Op::Write, 8));
+    bench.host.queues.sends.push_back(wr(2, Op::Write, 8));
     bench.step(reason::POSTED | reason::DURABLE);
     let calls = bench.calls();
     let opcodes: Vec<_> = segments(&sent(&calls)).iter().map(|(header, _)| header.opcode()).collect();
@@ -372,7 +372,7 @@ fn a_budget_ends_a_step_in_the_middle_of_a_request() {
 fn a_budget_counts_requests() {
     let mut bench = bench(&[10; 4]);
     bench.budget.send.operations = 2;
-    (1..=4).for_each(|id| bench.host.sends.push_back(wr(id, Op::Write, 10)));
+    (1..=4).for_each(|id| bench.host.queues.sends.push_back(wr(id, Op::Write, 10)));
     assert!(bench.step(reason::POSTED).again);
     assert_eq!(bench.sends_done().len(), 2);
     bench.budget.send.operations = usize::MAX;
@@ -384,13 +384,13 @@ fn a_budget_counts_requests() {
 fn nothing_is_transferred_before_the_peer_was_heard_nor_where_a_crc_was_agreed_on() {
     let mut early =
         Bench::opened(Terms { transfers: true, role: Role::INITIATOR, ..terms() }, Sizes::default());
-    early.host.transfers = VecDeque::from([10]);
+    early.host.link.transfers = VecDeque::from([10]);
     early.post(wr(1, Op::Write, 10));
     assert_eq!(transfers(&early.calls()), []);
     let framing = Framing { crc: true, ..FRAMING };
     let mut opened = Bench::opened(Terms { transfers: true, framing, ..terms() }, Sizes::default());
     opened.hear(&fpdu_with(true, &tagged(Opcode::Write, true, 1, 0), &[]));
-    opened.host.transfers = VecDeque::from([10]);
+    opened.host.link.transfers = VecDeque::from([10]);
     opened.post(wr(1, Op::Write, 10));
     assert_eq!(transfers(&opened.calls()), []);
 }
@@ -398,17 +398,17 @@ fn nothing_is_transferred_before_the_peer_was_heard_nor_where_a_crc_was_agreed_o
 #[test]
 fn the_host_is_told_when_all_was_acted_on_and_not_before() {
     let mut bench = bench(&[]);
-    let told = |bench: &mut Bench| std::mem::take(&mut bench.host.acted) > 0;
+    let told = |bench: &mut Bench| std::mem::take(&mut bench.host.link.acted) > 0;
     told(&mut bench);
     let message = send(1, &[1; 40]);
     bench.hear(&message[..30]);
     assert!(!told(&mut bench), "half of it is there");
     bench.hear(&message[30..]);
     assert!(!told(&mut bench), "it waits for a receive");
-    bench.host.recv_room = 0;
+    bench.host.queues.recv_cq.room = 0;
     bench.post_receive(1, 64);
     assert!(!told(&mut bench), "it waits for room in the completion queue");
-    bench.host.recv_room = 1;
+    bench.host.queues.recv_cq.room = 1;
     bench.step(reason::ROOM);
     assert!(told(&mut bench));
 }
@@ -427,12 +427,12 @@ fn the_host_is_not_told_that_all_was_acted_on_in_the_middle_of_a_message() {
     for bytes in cases {
         let mut bench = bench(&[]);
         bench.post_receive(1, 64);
-        bench.host.acted = 0;
+        bench.host.link.acted = 0;
         bench.hear(&bytes);
-        assert_eq!(bench.host.acted, 0, "{} bytes", bytes.len());
+        assert_eq!(bench.host.link.acted, 0, "{} bytes", bytes.len());
         if bytes[..] == immediate(1)[..] {
             bench.hear(&send(2, b""));
-            assert_eq!(bench.host.acted, 1);
+            assert_eq!(bench.host.link.acted, 1);
         }
     }
 }

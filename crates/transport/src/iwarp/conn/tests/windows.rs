@@ -26,8 +26,8 @@ fn windows_change_in_order_and_nothing_goes_out_for_them() {
     let mut bench = Bench::ready();
     let body = bench.host.bytes(BASE, 8).to_vec();
     let unsignaled = SendWr { signaled: false, ..bind(3, 0x302) };
-    bench.host.sends.extend([wr(1, Op::Send, 8), bind(2, 0x301), unsignaled, invalidate(4, 0x201)]);
-    bench.host.sends.push_back(wr(5, Op::Send, 8));
+    bench.host.queues.sends.extend([wr(1, Op::Send, 8), bind(2, 0x301), unsignaled, invalidate(4, 0x201)]);
+    bench.host.queues.sends.push_back(wr(5, Op::Send, 8));
     bench.step(reason::POSTED);
     let calls = bench.calls();
     let send = |msn| fpdu(&untagged(Opcode::Send, true, msn, 0), &body);
@@ -56,9 +56,9 @@ fn windows_change_in_order_and_nothing_goes_out_for_them() {
 #[test]
 fn alone_they_complete_without_the_link() {
     let mut bench = Bench::ready();
-    bench.host.room = 0;
+    bench.host.link.out.set_room(0);
     for round in 0..100 {
-        bench.host.sends.extend((0..8).map(|i| bind(8 * round + i, 0x100)));
+        bench.host.queues.sends.extend((0..8).map(|i| bind(8 * round + i, 0x100)));
         bench.step(reason::POSTED);
         let done: Vec<_> = (0..8).map(|i| (8 * round + i, status::SUCCESS)).collect();
         assert_eq!(bench.sends_done(), done);
@@ -95,7 +95,7 @@ fn a_wrong_one_ends_the_connection_behind_what_was_posted_before() {
         let mut bench = Bench::ready();
         bench.host.windows = Err(Denied::Bounds);
         let body = bench.host.bytes(BASE, 8).to_vec();
-        bench.host.sends.extend([wr(1, Op::Send, 8), request, wr(3, Op::Send, 8)]);
+        bench.host.queues.sends.extend([wr(1, Op::Send, 8), request, wr(3, Op::Send, 8)]);
         bench.step(reason::POSTED);
         let calls = bench.calls();
         assert_eq!(sent(&calls), fpdu(&untagged(Opcode::Send, true, 1, 0), &body));

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A world that records what a connection does, for unit tests, which script the rest.
+
+use super::memory::{Placement, Region, Regions, State};
+use super::queues::{Queues, WorkQueue};
+use super::world::{Parts, World};
+use crate::access::{
+    Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
+};
+use crate::host::Durable;
+use crate::units::Micros;
+use crate::wr::Completion;
+
+/// The region that the tests use: [`BASE`] to `BASE + SIZE`, with all rights.
+pub const STAG: u32 = 0x100;
+/// The same bytes as a region that allows nothing to anybody but this process's own sends.
+pub const BARE: u32 = 0x200;
+/// The same bytes as a region of another protection domain.
+pub const FOREIGN: u32 = 0x300;
+/// The address of the memory.
+pub const BASE: u64 = 0x1_0000;
+/// Its length.
+pub const SIZE: usize = 0x1_0000;
+
+/// What was called, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The link took these bytes, and whether they end a segment.
+    Sent(Vec<u8>, bool),
+    /// Bytes were placed by a batch.
+    Placed(Access),
+    /// Bytes were placed straight from the link.
+    PlacedDirectly(Access),
+    /// So many bytes of these ranges were transferred by direct copy.
+    Transferred(Vec<Access>, usize),
+    /// A batch was carried out.
+    Settled,
+    /// A word was changed.
+    Changed(Access),
+    /// A flush was requested for the read with this number.
+    Flushed(Access, u64),
+    /// A window was bound.
+    Bound(Bind),
+    /// A window was invalidated.
+    Invalidated(u32),
+    /// A request was completed.
+    SendDone(Completion),
+    /// A receive was completed.
+    RecvDone(Completion),
+    /// An unsignalled request was released.
+    Released,
+    /// The connection was established.
+    Established,
+    /// It has ended.
+    Ended,
+    /// It has let go of the link, and the last bytes for it.
+    Closed(Option<Vec<u8>>),
+}
+
+/// The recorder, with a link that the test scripts.
+pub struct Recorder<L> {
+    /// The time.
+    pub now: Micros,
+    /// What was called and not looked at.
+    pub calls: Vec<Call>,
+    /// Registered memory.
+    pub memory: Regions,
+    /// What is posted, and room for completions.
+    pub queues: Queues,
+    batch: Vec<Placement>,
+    /// The link.
+    pub link: L,
+    /// The connection has let go of the link.
+    pub closed: bool,
+    /// When flushes are durable.
+    pub durable: Durable,
+    /// The result of binding and invalidating windows.
+    pub windows: Result<(), Denied>,
+    /// What the connection reported at its end: that neither side has closed it.
+    pub failed: Option<bool>,
+}
+
+/// Bytes that differ from those beside them. By copies, since Miri takes long for each byte.
+fn contents() -> Vec<u8> {
+    let mut memory = (0..251).collect::<Vec<u8>>().repeat(SIZE.div_ceil(251));
+    memory.truncate(SIZE);
+    memory
+}
+
+impl<L> Recorder<L> {
+    /// A world with this link.
+    pub fn new(link: L) -> Self {
+        let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH_PERSISTENT;
+        let of = |stag, rights, state| Region { stag, addr: BASE, len: SIZE, rights, state };
+        let table =
+            vec![of(STAG, all, State::Mapped), of(BARE, 0, State::Mapped), of(FOREIGN, all, State::Foreign)];
+        Self {
+            now: 1_000_000,
+            calls: Vec::new(),
+            memory: Regions::new(BASE, contents(), table),
+            queues: Queues::new(usize::MAX, usize::MAX),
+            batch: Vec::new(),
+            link,
+            closed: false,
+            durable: Durable::Now,
+            windows: Ok(()),
+            failed: None,
+        }
+    }
+
+    /// The bytes at an address.
+    pub fn bytes(&self, addr: u64, len: usize) -> &[u8] {
+        self.memory.at(addr, len)
+    }
+}
+
+impl<L> World for Recorder<L> {
+    type Memory = Regions;
+
+    fn parts(&mut self) -> Parts<'_, Regions> {
+        Parts { memory: &mut self.memory, queues: &mut self.queues, batch: &mut self.batch }
+    }
+
+    fn time(&mut self) -> Micros {
+        self.now
+    }
+
+    fn uses(&self, call: &str) {
+        assert!(!self.closed, "a connection that has let go of its link {call}");
+    }
+
+    fn placed(&mut self, access: Access, _bytes: &[u8], directly: bool) {
+        self.calls.push(if directly { Call::PlacedDirectly(access) } else { Call::Placed(access) });
+    }
+
+    fn settled(&mut self) {
+        self.calls.push(Call::Settled);
+    }
+
+    fn changed(&mut self, access: Access, _original: u64, _now: u64) {
+        self.calls.push(Call::Changed(access));
+    }
+
+    fn flush(&mut self, read: Access, number: u64) -> Durable {
+        self.calls.push(Call::Flushed(read, number));
+        self.durable
+    }
+
+    fn bind_window(&mut self, window: Bind) -> Result<(), Denied> {
+        self.calls.push(Call::Bound(window));
+        self.windows
+    }
+
+    fn invalidate_window(&mut self, stag: u32) -> Result<(), Denied> {
+        self.calls.push(Call::Invalidated(stag));
+        self.windows
+    }
+
+    fn completes(&mut self, queue: WorkQueue, completion: &Completion) {
+        self.calls.push(match queue {
+            WorkQueue::Send => Call::SendDone(*completion),
+            WorkQueue::Receive => Call::RecvDone(*completion),
+        });
+    }
+
+    fn releases(&mut self) {
+        self.calls.push(Call::Released);
+    }
+
+    fn is_established(&mut self) {
+        self.calls.push(Call::Established);
+    }
+
+    fn has_ended(&mut self, failed: bool) {
+        self.failed = Some(failed);
+        self.calls.push(Call::Ended);
+    }
+}
