@@ -3,7 +3,7 @@
 
 use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Decoded, Frame, Kind};
 
-use super::input::Input;
+use super::connection::input::Input;
 use crate::cm::negotiate::{self, Agreed, Offer, Refusal};
 use transport::iwarp::conn::Role;
 use transport::limits::MAX_READS;

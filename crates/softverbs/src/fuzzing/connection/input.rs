@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The bytes of an input, taken one after the other; zeros when there are no more.
 
-pub(super) struct Input<'a> {
+/// An input of the fuzzer.
+pub struct Input<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Input<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    /// All of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// All were taken.
+    pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    pub(super) fn byte(&mut self) -> u8 {
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
         self.bytes::<1>()[0]
     }
 
-    pub(super) fn bytes<const N: usize>(&mut self) -> [u8; N] {
+    /// The next `N` bytes.
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         let taken = self.take(N);
         out[..taken.len()].copy_from_slice(taken);
@@ -26,7 +31,7 @@ impl<'a> Input<'a> {
     }
 
     /// Up to so many bytes.
-    pub(super) fn take(&mut self, len: usize) -> &'a [u8] {
+    pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(len.min(self.rest.len()));
         self.rest = rest;
         taken

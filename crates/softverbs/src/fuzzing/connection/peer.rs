@@ -6,8 +6,9 @@ use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use transport::iwarp::wire::stream;
 
-use super::host::{Asked, World};
 use super::input::Input;
+use super::memory::Table;
+use super::world::{Asked, Fuzzed};
 
 pub(super) struct Peer {
     crc: bool,
@@ -25,7 +26,7 @@ impl Peer {
     }
 
     /// The next FPDU.
-    pub(super) fn speak(&mut self, input: &mut Input<'_>, world: &mut World) -> Vec<u8> {
+    pub(super) fn speak(&mut self, input: &mut Input<'_>, world: &mut Fuzzed<impl Table>) -> Vec<u8> {
         let [what, region, at, len] = input.bytes();
         let len = usize::from(len) * if what & 8 != 0 { 2 } else { 1 };
         let last = what & 16 == 0;
@@ -115,7 +116,7 @@ impl Peer {
 
     /// A segment of the response to the oldest request that has arrived; if there is none, one that nobody
     /// has asked for.
-    fn response(&mut self, world: &mut World, len: usize) -> (Header, Vec<u8>) {
+    fn response(&mut self, world: &mut Fuzzed<impl Table>, len: usize) -> (Header, Vec<u8>) {
         let read = match world.asked.front().copied() {
             Some(Asked::Read(read)) => read,
             Some(Asked::Atomic(request)) => {
