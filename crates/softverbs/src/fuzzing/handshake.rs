@@ -3,10 +3,10 @@
 
 use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Decoded, Frame, Kind};
 
-use super::connection::input::Input;
 use crate::cm::negotiate::{self, Agreed, Offer, Refusal};
 use transport::iwarp::conn::Role;
 use transport::limits::MAX_READS;
+use transport::testing::connection::input::Input;
 
 /// What is agreed with the peer, and what it sent behind its frame; `None` when there is no connection.
 pub(super) fn run(input: &mut Input<'_>) -> Option<(Agreed, Vec<u8>)> {

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::connection::memory::{LEN, Table};
 use crate::memory::{self, Batch, Region};
 use crate::sys::Process;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
+use transport::testing::connection::memory::{LEN, Table};
 use transport::testing::memory::{Memory, Placement};
 
 /// The protection domain of the connection.

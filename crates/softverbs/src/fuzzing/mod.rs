@@ -7,15 +7,13 @@
 //! tests and with `--cfg fuzzing`.
 #![forbid(unsafe_code)]
 
-#[allow(unreachable_pub)] // it goes to crate transport
-mod connection;
 mod handshake;
 mod memory;
 #[cfg(test)]
 mod tests;
 
-use connection::Start;
-use connection::input::Input;
+use transport::testing::connection::input::Input;
+use transport::testing::connection::{Start, run};
 
 /// One connection, from its handshake to its end.
 #[allow(unreachable_pub)] // fuzz targets call it, with cfg(fuzzing)
@@ -23,5 +21,5 @@ pub fn connection(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((agreed, early)) = handshake::run(&mut input) else { return };
     let start = Start { crc: agreed.crc, ord: agreed.ord.into(), role: agreed.role, early: &early };
-    connection::run(&mut input, start, memory::Array::new());
+    run(&mut input, start, memory::Array::new());
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The peer: segments that are in order, unless the input wants one byte of them to be another.
 
-use transport::iwarp::wire::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
-use transport::iwarp::wire::ddp::Header;
-use transport::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
-use transport::iwarp::wire::stream;
+use crate::iwarp::wire::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST, QN_SEND, QN_TERMINATE};
+use crate::iwarp::wire::ddp::Header;
+use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
+use crate::iwarp::wire::stream;
 
 use super::input::Input;
 use super::memory::Table;

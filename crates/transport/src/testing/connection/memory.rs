@@ -4,10 +4,8 @@
 
 use std::ops::Range;
 
-use transport::access::{
-    Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
-};
-use transport::testing::memory::Memory;
+use crate::access::{Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::testing::memory::Memory;
 
 /// The length of the array.
 pub const LEN: usize = 4096;

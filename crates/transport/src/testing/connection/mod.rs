@@ -11,13 +11,13 @@ pub mod memory;
 mod peer;
 mod world;
 
+use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
+use crate::limits::MAX_INLINE;
+use crate::step::{Awaits, Budget, Quota, reason};
+use crate::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 use input::Input;
 use memory::{LOCAL, Table};
 use peer::Peer;
-use transport::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
-use transport::limits::MAX_INLINE;
-use transport::step::{Awaits, Budget, Quota, reason};
-use transport::wr::{Entries, Local, Op, RecvWr, SendWr, Sge};
 use world::Fuzzed;
 
 /// Places of the send queue.
@@ -42,7 +42,7 @@ pub fn run(input: &mut Input<'_>, start: Start<'_>, table: impl Table) {
     let choice = input.byte();
     let framing = Framing {
         crc: start.crc,
-        mulpdu: if choice & 1 != 0 { transport::iwarp::wire::stream::MIN_MULPDU } else { 300 },
+        mulpdu: if choice & 1 != 0 { crate::iwarp::wire::stream::MIN_MULPDU } else { 300 },
         segment: (choice & 2 != 0).then_some(400),
         ord: start.ord,
     };

@@ -4,19 +4,19 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use transport::iwarp::wire::Inbound;
-use transport::iwarp::wire::rdmap::{AtomicRequest, Opcode, ReadRequest};
-use transport::iwarp::wire::stream::{Event, Receiver};
+use crate::iwarp::wire::Inbound;
+use crate::iwarp::wire::rdmap::{AtomicRequest, Opcode, ReadRequest};
+use crate::iwarp::wire::stream::{Event, Receiver};
 
 use super::memory::{Table, Tracked};
-use transport::access::{Access, Bind, Denied};
-use transport::host::Durable;
-use transport::testing::memory::Placement;
-use transport::testing::queues::{Queues, WorkQueue};
-use transport::testing::stream::Pipe;
-use transport::testing::world::{Parts, StreamWorld, World};
-use transport::units::Micros;
-use transport::wr::{Completion, Local, RecvWr, Sge};
+use crate::access::{Access, Bind, Denied};
+use crate::host::Durable;
+use crate::testing::memory::Placement;
+use crate::testing::queues::{Queues, WorkQueue};
+use crate::testing::stream::Pipe;
+use crate::testing::world::{Parts, StreamWorld, World};
+use crate::units::Micros;
+use crate::wr::{Completion, Local, RecvWr, Sge};
 
 pub(super) struct Fuzzed<T: Table> {
     pub now: Micros,
