@@ -13,7 +13,7 @@ mod host;
 mod memory;
 mod plan;
 mod program;
-mod random;
+pub(crate) mod random;
 mod run;
 mod tap;
 mod world;

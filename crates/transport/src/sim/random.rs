@@ -12,12 +12,12 @@ pub(super) fn mix(mut x: u64) -> u64 {
 
 /// Draws in one order from one seed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Draw {
+pub(crate) struct Draw {
     state: u64,
 }
 
 impl Draw {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { state: mix(seed.wrapping_add(STRIDE)) }
     }
 
@@ -27,27 +27,27 @@ impl Draw {
     }
 
     /// A number from 0 to `n - 1`; 0 when there is no other.
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (((self.next() >> 32) * n as u64) >> 32) as usize
     }
 
     /// A number of `low..=high`.
-    pub(super) fn between(&mut self, low: usize, high: usize) -> usize {
+    pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
 
     /// True in `rate` of 256 cases; a rate of 0 draws nothing.
-    pub(super) fn chance(&mut self, rate: u32) -> bool {
+    pub(crate) fn chance(&mut self, rate: u32) -> bool {
         rate > 0 && (self.next() >> 56) < u64::from(rate)
     }
 
-    pub(super) fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+    pub(crate) fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())]
     }
 
     /// The rate of a fault in this schedule: in half of all schedules there is no such fault, in the others
     /// it is rare or frequent.
-    pub(super) fn rate(&mut self, most: u32) -> u32 {
+    pub(crate) fn rate(&mut self, most: u32) -> u32 {
         if self.below(2) == 0 { 0 } else { most >> self.below(6) }
     }
 }

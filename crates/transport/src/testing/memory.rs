@@ -107,10 +107,12 @@ impl Regions {
         &self.bytes[(addr - self.base) as usize..][..len]
     }
 
+    /// The bytes of a permitted access, if they are mapped: not outside the array.
     fn mapped(&mut self, access: Access) -> Option<&mut [u8]> {
         let state = self.table[self.find(access.stag)?].state;
         let is_mapped = state != State::Unmapped && access.addr + access.len as u64 <= self.mapped_to;
-        is_mapped.then(|| &mut self.bytes[(access.addr - self.base) as usize..][..access.len])
+        let from = access.addr.checked_sub(self.base).filter(|_| is_mapped)? as usize;
+        self.bytes.get_mut(from..from + access.len)
     }
 }
 

@@ -9,6 +9,8 @@
 pub mod input;
 pub mod memory;
 mod peer;
+#[cfg(test)]
+mod tests;
 mod world;
 
 use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
