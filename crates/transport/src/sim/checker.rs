@@ -2,15 +2,16 @@
 //! What must hold in every schedule, by a model that looks at the same calls as the host, and never into a
 //! connection.
 //!
-//! For each side it knows what was posted, follows what went to the link through a parser of its own, and
-//! knows by the addresses and the contents of placements how far the other side is with them.
+//! For each side it knows what was posted, follows what went to the link ([`Outbound`]), and knows by the
+//! addresses and the contents of placements how far the other side is with them.
 
 mod completed;
 mod placed;
+mod stream;
 mod transferred;
 
-use super::memory::{self, PERSISTENT};
-use super::tap::{Seen, Segment, Tap, rdmap};
+pub(super) use stream::OutboundStream;
+
 use crate::wr::{Op, RecvWr, SendWr};
 
 #[derive(Clone, Debug)]
@@ -95,9 +96,31 @@ impl Causes {
     }
 }
 
+/// What a side has given to its link. Each transport has its own one, which takes apart what is sent.
+pub(super) trait Outbound: Default {
+    /// Another schedule begins.
+    fn begin(&mut self);
+    /// The first request that is not on the link as a whole.
+    fn next(&self) -> usize;
+    /// Whether the link has so much of a request that it may succeed.
+    fn has_sent(&self, index: usize, posted: &Posted) -> bool;
+    /// Nothing of the next request is on the link, nor a part of another message.
+    fn is_between(&self) -> bool;
+    /// The next request is carried out without the link.
+    fn skip(&mut self);
+    /// Answers to the peer's reads and atomic operations that are complete in what the peer has read.
+    fn answers(&self, read: u64) -> usize;
+    /// Whether a request is complete in what the peer has read.
+    fn has_arrived(&self, index: usize, read: u64) -> bool;
+    /// Whether the peer may receive this message: nothing before it breaks a rule.
+    fn is_genuine(&self, message: usize) -> bool;
+    /// Messages on the link; panics if it does not end with one.
+    fn whole_messages(&self) -> usize;
+}
+
 /// One side.
 #[derive(Debug, Default)]
-pub(super) struct Model {
+pub(super) struct Model<O> {
     pub requests: Vec<Posted>,
     messages: Vec<usize>,
     /// Reads and atomic operations.
@@ -105,18 +128,9 @@ pub(super) struct Model {
     atomics: Vec<usize>,
     pub taken: usize,
     pub done: usize,
-    // What it gave to the link.
-    tap: Tap,
-    handed: usize,
-    begun: bool,
-    stage: u8,
-    ends: Vec<u64>,
+    pub outbound: O,
     /// A request, and how many of its bytes were transferred by direct copy.
     part_transferred: (usize, usize),
-    messages_handed: usize,
-    answering: bool,
-    answer_ends: Vec<u64>,
-    pub first_end: Option<u64>,
     // What it received.
     pub taken_receives: Vec<RecvWr>,
     pub received: usize,
@@ -140,44 +154,24 @@ pub(super) struct Model {
     pub graceful: Option<usize>,
     pub ended: bool,
     pub destroyed: bool,
-    /// It broke a rule on the wire; its messages up to here still count.
-    pub forged: bool,
-    genuine_messages: usize,
-    answer_bytes: usize,
-    atomic_answers: usize,
-    read_requests: usize,
     pub send_refused: bool,
     pub receive_refused: bool,
 }
 
-impl Model {
+impl<O: Outbound> Model<O> {
     fn begin(&mut self) {
         let mut old = std::mem::take(self);
         macro_rules! reuse {
             ($($field:ident),*) => { $(old.$field.clear(); self.$field = old.$field;)* };
         }
-        reuse!(requests, messages, reads, atomics, originals, ends, answer_ends, taken_receives, durability);
+        reuse!(requests, messages, reads, atomics, originals, taken_receives, durability);
+        self.outbound = old.outbound;
+        self.outbound.begin();
     }
 
     /// Everything that was posted is over.
     pub(super) fn sends_are_over(&self) -> bool {
         self.done == self.requests.len()
-    }
-
-    pub(super) fn between_fpdus(&self) -> bool {
-        self.tap.at_boundary()
-    }
-
-    /// The request under way is on the link as a whole, but for its last trailer.
-    fn all_but_trailer(&self) -> bool {
-        let Some(posted) = self.requests.get(self.handed) else { return false };
-        let stages = u8::from(matches!(posted.wr.op, Op::WriteWithImm | Op::SendWithImm));
-        self.begun && self.stage == stages && self.tap.trails()
-    }
-
-    /// Read Requests and Atomic Requests given to the link.
-    pub(super) fn read_requests(&self) -> usize {
-        self.read_requests
     }
 
     pub(super) fn messages(&self) -> usize {
@@ -193,19 +187,14 @@ impl Model {
     pub(super) fn changes(&self) -> usize {
         self.originals.len()
     }
-
-    /// Atomic Responses given to the link.
-    pub(super) fn atomic_answers(&self) -> usize {
-        self.atomic_answers
-    }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Checker {
-    pub sides: [Model; 2],
+pub(super) struct Checker<O> {
+    pub sides: [Model<O>; 2],
 }
 
-impl Checker {
+impl<O: Outbound> Checker<O> {
     pub(super) fn begin(&mut self) {
         self.sides.iter_mut().for_each(Model::begin);
     }
@@ -228,139 +217,13 @@ impl Checker {
         model.requests.push(posted);
     }
 
-    pub(super) fn handed(&mut self, side: usize, mut bytes: &[u8], read: u64) {
-        while let Some(seen) = self.sides[side].tap.next(&mut bytes) {
-            match seen {
-                Seen::Begun(segment) => self.begun(side, segment, read),
-                Seen::Handed(segment) => self.handed_segment(side, segment),
-            }
-        }
-    }
-
-    fn begun(&mut self, side: usize, segment: Segment, read: u64) {
-        self.sides[side].first_end.get_or_insert(segment.payload_end);
-        if is_answer(&segment) {
-            return self.answer_begun(side, segment.opcode);
-        }
-        if !is_of_request(&segment) || self.sides[side].begun {
-            return;
-        }
-        self.sides[side].begun = true;
-        let index = self.sides[side].handed;
-        let model = &self.sides[side];
-        assert!(index < model.taken, "side {side} sends what nobody posted: {segment:?}");
-        let wr = &model.requests[index].wr;
-        let (fence, read_here, ord) = (wr.fence, wr.is_answered(), model.ord as usize);
-        if fence || read_here {
-            let asked = model.requests[..index].iter().filter(|posted| posted.is_answered()).count();
-            let open = asked - self.answers_taken(side, read).min(asked);
-            assert!(!fence || open == 0, "request {index} of side {side} passes its fence");
-            assert!(!read_here || open < ord, "side {side} has more reads open than its peer takes");
-        }
-    }
-
-    /// Answers to reads of a side that are among the first `read` bytes for it. Without a CRC the payload
-    /// counts before its trailer is there.
-    fn answers_taken(&self, side: usize, read: u64) -> usize {
-        let peer = &self.sides[1 - side];
-        let whole = peer.answer_ends.iter().filter(|end| **end <= read).count();
-        whole + usize::from(peer.answering && peer.tap.last_payload_end() <= read)
-    }
-
-    /// The first segment of an answer: what it answers rests on what came before.
-    fn answer_begun(&mut self, side: usize, opcode: u8) {
-        if std::mem::replace(&mut self.sides[side].answering, true) {
-            return;
-        }
-        let number = self.sides[side].answer_ends.len();
-        let peer = &self.sides[1 - side];
-        let Some(index) = peer.reads.get(number).copied() else { panic!("an answer without a question") };
-        // Without a CRC a read is taken before the trailer behind it is there.
-        let asked = peer.handed > index || (peer.handed == index && peer.tap.last_payload_end() < u64::MAX);
-        assert!(asked, "read {number} answered before it was asked");
-        let wr = peer.requests[index].wr.clone();
-        let of_atomic = opcode == rdmap::ATOMIC_RESPONSE;
-        assert_eq!(wr.is_atomic(), of_atomic, "request {index} is answered by opcode {opcode}");
-        self.placed_up_to(side, index, "an answer");
-        if wr.len > 0 && wr.rkey == memory::stag(side, PERSISTENT) {
-            let state = self.sides[side].durability.get(number).copied().unwrap_or_default();
-            assert_eq!(state, Durability::Reported, "read {number} answered before its flush");
-        }
-    }
-
-    fn handed_segment(&mut self, side: usize, segment: Segment) {
-        let model = &mut self.sides[side];
-        if is_answer(&segment) {
-            model.atomic_answers += usize::from(segment.opcode == rdmap::ATOMIC_RESPONSE);
-            model.answer_bytes += segment.len;
-            if segment.last {
-                model.answer_bytes = 0;
-                model.answering = false;
-                model.answer_ends.push(segment.payload_end);
-            }
-            return;
-        }
-        if !is_of_request(&segment) || !segment.last {
-            return;
-        }
-        let posted = model.requests[model.handed].clone();
-        let over = match (posted.wr.op, segment.opcode, model.stage) {
-            (Op::Write, rdmap::WRITE, 0) | (Op::Read, rdmap::READ_REQUEST, 0) => true,
-            (Op::FetchAdd | Op::CompareSwap, rdmap::ATOMIC_REQUEST, 0) => true,
-            (Op::WriteWithImm, rdmap::WRITE, 0) => false,
-            (Op::WriteWithImm, rdmap::IMMEDIATE | rdmap::IMMEDIATE_SE, 1) => true,
-            (Op::SendWithImm, rdmap::IMMEDIATE | rdmap::IMMEDIATE_SE, 0) => false,
-            (Op::SendWithImm, rdmap::SEND | rdmap::SEND_SE, 1) => true,
-            (Op::Send, rdmap::SEND | rdmap::SEND_SE, 0) => true,
-            (Op::SendWithInv, rdmap::SEND_INV | rdmap::SEND_SE_INV, 0) => true,
-            _ => panic!("{segment:?} on the link as part of {:?}", posted.wr),
-        };
-        model.stage += 1;
-        if over {
-            model.stage = 0;
-            model.begun = false;
-            model.handed += 1;
-            model.ends.push(segment.payload_end);
-            model.messages_handed += usize::from(posted.is_message());
-            model.read_requests += usize::from(posted.wr.is_answered());
-        }
-    }
-
-    /// Side `side` sends something that its peer must refuse.
-    pub(super) fn forged(&mut self, side: usize) {
-        let model = &mut self.sides[side];
-        model.forged = true;
-        model.genuine_messages = model.messages_handed;
-        self.sides[1 - side].causes.forgery = true;
-    }
-
-    /// The read of a side that its peer has to answer next: its MSN, its length, and the length of what its
-    /// peer has sent of that.
-    pub(super) fn open_read(&self, side: usize) -> Option<(usize, usize, usize)> {
-        let (model, peer) = (&self.sides[side], &self.sides[1 - side]);
-        let number = peer.answer_ends.len();
-        let index = *model.reads.get(number)?;
-        let len = model.requests[index].wr.len as usize;
-        (model.handed > index).then_some((number + 1, len, peer.answer_bytes))
-    }
-
     /// The connection lets go of the link; `whole`: after these words, the stream ends.
     pub(super) fn closed(&mut self, side: usize, whole: bool) {
         let model = &mut self.sides[side];
         assert!(!model.closed, "side {side} closes its link twice");
         model.closed = true;
         if whole {
-            assert!(model.tap.at_boundary(), "side {side} ends its stream within an FPDU");
-            model.graceful = Some(model.messages_handed);
+            model.graceful = Some(model.outbound.whole_messages());
         }
     }
-}
-
-fn is_answer(segment: &Segment) -> bool {
-    matches!(segment.opcode, rdmap::READ_RESPONSE | rdmap::ATOMIC_RESPONSE)
-}
-
-fn is_of_request(segment: &Segment) -> bool {
-    let is_empty_write = segment.opcode == rdmap::WRITE && segment.len == 0 && segment.to == 0;
-    !(is_empty_write || segment.opcode == rdmap::TERMINATE)
 }

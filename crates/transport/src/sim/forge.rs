@@ -19,8 +19,14 @@ impl Sim {
         let peer = 1 - me;
         let model = &self.checker.sides[me];
         let pipe = &self.pipes[me];
-        let heard = model.first_end.is_some() && self.checker.sides[peer].open;
-        if !heard || !model.between_fpdus() || model.closed || pipe.reset || pipe.fin || model.forged {
+        let heard = model.outbound.first_end.is_some() && self.checker.sides[peer].open;
+        if !heard
+            || !model.outbound.between_fpdus()
+            || model.closed
+            || pipe.reset
+            || pipe.fin
+            || model.outbound.forged
+        {
             return false;
         }
         let Some((header, len)) = self.forgery(me) else { return false };
@@ -83,7 +89,7 @@ impl Sim {
                 Some((Header::Tagged { opcode: Opcode::Write, last: true, stag, to }, extra))
             }
             (5, _) if self.draw.below(2) == 0 => {
-                let msn = self.checker.sides[me].read_requests() as u32 + 1;
+                let msn = self.checker.sides[me].outbound.read_requests() as u32 + 1;
                 let header = Header::Untagged {
                     opcode: Opcode::ReadRequest,
                     last: true,
@@ -95,7 +101,7 @@ impl Sim {
                 Some((header, ReadRequest::LEN))
             }
             (6, _) => {
-                let msn = self.checker.sides[me].atomic_answers() as u32 + 1;
+                let msn = self.checker.sides[me].outbound.atomic_answers() as u32 + 1;
                 let opcode = Opcode::AtomicResponse;
                 Some((
                     Header::Untagged { opcode, last: true, inv_stag: 0, qn: 3, msn, mo: 0 },
@@ -103,7 +109,7 @@ impl Sim {
                 ))
             }
             (7, _) => {
-                let msn = self.checker.sides[me].read_requests() as u32 + 1;
+                let msn = self.checker.sides[me].outbound.read_requests() as u32 + 1;
                 let opcode = Opcode::AtomicRequest;
                 Some((
                     Header::Untagged { opcode, last: true, inv_stag: 0, qn: 1, msn, mo: 0 },

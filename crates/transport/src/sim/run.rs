@@ -353,8 +353,10 @@ impl Sim {
     /// A responder does not speak first, or not at once.
     pub(super) fn spoke(&self, me: usize) {
         let role = self.plan.sides[me].role;
-        let heard =
-            self.checker.sides[1 - me].first_end.is_some_and(|end| end <= self.pipes[1 - me].bytes_read());
+        let heard = self.checker.sides[1 - me]
+            .outbound
+            .first_end
+            .is_some_and(|end| end <= self.pipes[1 - me].bytes_read());
         let waited = self.now >= self.sides[me].opened_at + RESPONDER_PAUSE_MS * 1_000;
         let may = heard || (role != Role::RESPONDER_TOLD && (role != Role::RESPONDER || waited));
         assert!(may, "side {me} speaks before it may");

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use super::checker::Checker;
+use super::checker::{Checker, OutboundStream};
 use super::memory::{self, PERSISTENT, READABLE, REGIONS, WRITABLE};
 use super::plan::Plan;
 use super::random::Draw;
@@ -47,7 +47,7 @@ pub(super) struct Sim {
     pub sides: [Side; 2],
     pub pipes: [Pipe; 2],
     pub memories: [Regions; 2],
-    pub checker: Checker,
+    pub checker: Checker<OutboundStream>,
     pub plan: Plan,
     pub draw: Draw,
     pub now: Micros,

@@ -2,23 +2,23 @@
 //! What is completed: each request once and in order, and nothing that did not happen.
 
 use super::super::memory;
-use super::{Checker, Posted};
+use super::{Checker, Outbound, Posted};
 use crate::wr::{Completion, Extra, Op, opcode, status};
 
-impl Checker {
+impl<O: Outbound> Checker<O> {
     /// The next request has succeeded; `read` is what its side has taken from the link.
     fn succeeded(&mut self, side: usize, read: u64) {
         self.pass_placed(side);
         let model = &self.sides[side];
         let (index, posted) = (model.done, &model.requests[model.done]);
-        let handed = index < model.handed || (index == model.handed && model.all_but_trailer());
-        assert!(handed, "request {index} of side {side} succeeds and was not sent");
+        let sent = model.outbound.has_sent(index, posted);
+        assert!(sent, "request {index} of side {side} succeeds and was not sent");
         if posted.is_answered() {
             assert!(
                 model.placed_read > posted.number,
                 "read {index} of side {side} succeeds without its bytes"
             );
-            let answers = self.answers_taken(side, read);
+            let answers = self.sides[1 - side].outbound.answers(read);
             assert!(answers > posted.number, "read {index} of side {side} succeeds without an answer");
         }
     }
@@ -109,14 +109,8 @@ impl Checker {
             "side {side}: windows invalidated when a receive completed"
         );
         let peer = &self.sides[1 - side];
-        assert!(
-            !peer.forged || sent.number < peer.genuine_messages,
-            "side {side} goes on behind a forged message"
-        );
-        let arrived = match peer.ends.get(index) {
-            Some(end) => *end <= read,
-            None => peer.handed == index && peer.tap.last_payload_end() <= read,
-        };
+        assert!(peer.outbound.is_genuine(sent.number), "side {side} goes on behind a forged message");
+        let arrived = peer.outbound.has_arrived(index, read);
         assert!(arrived, "side {side}: message {} completed before it came", sent.number);
         // Who answers has received: the sender knows of that before it knows of the answer.
         let model = &self.sides[side];

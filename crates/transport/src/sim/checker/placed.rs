@@ -2,12 +2,12 @@
 //! What is placed: in the order of the stream, where it belongs, with the bytes that were sent.
 
 use super::super::memory::{self, READABLE, SINKS};
-use super::{Checker, Durability};
+use super::{Checker, Durability, Outbound};
 use crate::access::Access;
 use crate::testing::memory::Regions;
 use crate::wr::{Local, Op, RecvWr};
 
-impl Checker {
+impl<O: Outbound> Checker<O> {
     /// Everything that the peer's requests up to this one put here has been placed.
     pub(super) fn placed_up_to(&mut self, side: usize, index: usize, what: &str) {
         self.pass_placed(side);

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! What is carried out by direct copy: the next request, when all before it is over at both ends.
 
-use super::Checker;
+use super::{Checker, Outbound};
 use crate::access::Access;
 use crate::wr::Op;
 
-impl Checker {
+impl<O: Outbound> Checker<O> {
     /// Bytes of the next request of a side are about to be transferred; what is left of it is where `remote`
     /// begins. Gives how many are.
     pub(in crate::sim) fn transfers(&mut self, side: usize, remote: Access) -> usize {
         let model = &self.sides[side];
-        let index = model.handed;
+        let index = model.outbound.next();
         assert!(index < model.taken, "side {side} transfers what nobody posted");
-        assert!(!model.begun, "side {side} transfers the rest of request {index}");
-        assert!(model.tap.at_boundary(), "side {side} transfers in the middle of a segment");
+        assert!(model.outbound.is_between(), "side {side} transfers in the middle of a message");
         let before = &model.requests[model.done..index];
         assert!(
             before.iter().all(|posted| posted.transferred),
@@ -44,14 +43,12 @@ impl Checker {
     /// So many of the bytes that were left have been transferred; if all are the request is over.
     pub(in crate::sim) fn transferred(&mut self, side: usize, n: usize, left: usize) {
         let model = &mut self.sides[side];
-        let index = model.handed;
+        let index = model.outbound.next();
         if n < left {
             model.part_transferred = (index, model.requests[index].wr.len as usize - left + n);
             return;
         }
-        model.handed += 1;
-        // Nobody waits for it to come over the link.
-        model.ends.push(0);
+        model.outbound.skip();
         let posted = &mut model.requests[index];
         posted.transferred = true;
         if posted.wr.is_read() {
