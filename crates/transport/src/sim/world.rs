@@ -91,24 +91,15 @@ impl Sim {
         }
     }
 
-    /// Starts from nothing but a seed; only allocations are kept.
+    /// Starts from nothing but a seed; only large allocations are kept.
     pub(super) fn begin(&mut self, plan: Plan, draw: Draw) {
         (self.plan, self.draw) = (plan, draw);
         (self.now, self.healed, self.actions, self.print) = (1_000, false, 0, 0);
         self.checker.begin();
         for (me, side) in self.sides.iter_mut().enumerate() {
             let of = &self.plan.sides[me];
-            let mut queues = std::mem::take(&mut side.queues);
-            queues.begin(of.send_cq, of.recv_cq, of.one_cq);
-            let (mut batch, mut flushes, mut flushed) = (
-                std::mem::take(&mut side.batch),
-                std::mem::take(&mut side.flushes),
-                std::mem::take(&mut side.flushed),
-            );
-            batch.clear();
-            flushes.clear();
-            flushed.clear();
-            *side = Side { queues, batch, flushes, flushed, ..Side::default() };
+            let queues = Queues::new(of.send_cq, of.recv_cq, of.one_cq);
+            *side = Side { queues, ..Side::default() };
             if self.plan.exported {
                 side.exported[WRITABLE] = REMOTE_WRITE;
                 side.exported[PERSISTENT] = REMOTE_WRITE;

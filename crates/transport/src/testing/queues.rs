@@ -55,20 +55,9 @@ pub struct Queues {
 
 impl Queues {
     /// Empty queues; room for so many completions.
-    pub fn new(send_room: usize, recv_room: usize) -> Self {
-        let mut this = Self::default();
-        (this.send_cq.room, this.recv_cq.room) = (send_room, recv_room);
-        this
-    }
-
-    /// The same in the old allocations.
-    pub fn begin(&mut self, send_room: usize, recv_room: usize, one_cq: bool) {
-        let old = std::mem::replace(self, Self::new(send_room, recv_room));
-        macro_rules! reuse {
-            ($($($field:ident).+),*) => { $(self.$($field).+ = old.$($field).+; self.$($field).+.clear();)* };
-        }
-        reuse!(sends, taken_sends, receives, taken_receives, send_cq.entries, recv_cq.entries);
-        self.one_cq = one_cq;
+    pub fn new(send_room: usize, recv_room: usize, one_cq: bool) -> Self {
+        let cq = |room| Cq { room, ..Cq::default() };
+        Self { send_cq: cq(send_room), recv_cq: cq(recv_room), one_cq, ..Self::default() }
     }
 
     /// Entries of the send queue that are in use: until their completions are polled.

@@ -57,6 +57,16 @@ pub enum Call {
     Closed(Option<Vec<u8>>),
 }
 
+/// Number and status of what completed in a work queue, or in both.
+pub fn completed(calls: &[Call], queue: Option<WorkQueue>) -> Vec<(u64, u32)> {
+    let of = |call: &Call| match call {
+        Call::SendDone(c) if queue != Some(WorkQueue::Receive) => Some((c.wr_id, c.status)),
+        Call::RecvDone(c) if queue != Some(WorkQueue::Send) => Some((c.wr_id, c.status)),
+        _ => None,
+    };
+    calls.iter().filter_map(of).collect()
+}
+
 /// The recorder, with a link that the test scripts.
 pub struct Recorder<L> {
     /// The time.
@@ -98,7 +108,7 @@ impl<L> Recorder<L> {
             now: 1_000_000,
             calls: Vec::new(),
             memory: Regions::new(BASE, contents(), table),
-            queues: Queues::new(usize::MAX, usize::MAX),
+            queues: Queues::new(usize::MAX, usize::MAX, false),
             batch: Vec::new(),
             link,
             closed: false,

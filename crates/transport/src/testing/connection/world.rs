@@ -37,12 +37,10 @@ pub(super) struct Fuzzed<T: Table> {
 
 impl<T: Table> Fuzzed<T> {
     pub(super) fn new(table: T, crc: bool, may_establish: bool, all_or_nothing: bool) -> Self {
-        let mut queues = Queues::new(usize::MAX, usize::MAX);
-        queues.one_cq = true;
         Self {
             now: 1_000_000,
             memory: Tracked::new(table),
-            queues,
+            queues: Queues::new(usize::MAX, usize::MAX, true),
             batch: Vec::new(),
             out: Pipe::new(1 << 12),
             incoming: Pipe::new(usize::MAX),

@@ -145,11 +145,7 @@ fn a_request_is_made_to_fail_when_those_before_it_are_over() {
     let calls = bench.calls();
     assert!(matches!(calls.first(), Some(Call::Closed(Some(words))) if words.is_empty()), "{calls:?}");
     assert_eq!(calls.last(), Some(&Call::Ended));
-    let done: Vec<_> = calls
-        .into_iter()
-        .filter_map(|call| if let Call::SendDone(c) = call { Some((c.wr_id, c.status)) } else { None })
-        .collect();
-    assert_eq!(done, [(3, status::RETRY_EXC_ERR), (4, FLUSHED), (5, FLUSHED)]);
+    assert_eq!(sends_done(&calls), [(3, status::RETRY_EXC_ERR), (4, FLUSHED), (5, FLUSHED)]);
     // Once, and not without a request.
     bench.conn.fail_next(&mut bench.host, status::RETRY_EXC_ERR);
     let mut bench = Bench::ready();
@@ -336,13 +332,9 @@ fn flush_errors_wait_for_room_and_none_is_lost() {
     for _ in 0..25 {
         (bench.host.queues.send_cq.room, bench.host.queues.recv_cq.room) = (1, 1);
         bench.step(reason::ROOM);
-        for call in bench.calls() {
-            match call {
-                Call::SendDone(c) => sends.push((c.wr_id, c.status)),
-                Call::RecvDone(c) => receives.push((c.wr_id, c.status)),
-                _ => {}
-            }
-        }
+        let calls = bench.calls();
+        sends.extend(sends_done(&calls));
+        receives.extend(receives_done(&calls));
     }
     assert_eq!(sends, (1..=20).map(|id| (id, FLUSHED)).collect::<Vec<_>>());
     assert_eq!(receives, (1..=5).map(|id| (id, FLUSHED)).collect::<Vec<_>>());

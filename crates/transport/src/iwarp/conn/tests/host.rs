@@ -13,7 +13,8 @@ use crate::access::Access;
 use crate::host::{LinkError, Part};
 use crate::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
 use crate::step::{Budget, Quota, Stepped, reason};
-pub(super) use crate::testing::recorder::{BARE, BASE, Call, FOREIGN, Recorder, SIZE, STAG};
+use crate::testing::queues::WorkQueue;
+pub(super) use crate::testing::recorder::{BARE, BASE, Call, FOREIGN, Recorder, SIZE, STAG, completed};
 use crate::testing::stream::Pipe;
 use crate::testing::world::StreamWorld;
 use crate::units::Errno;
@@ -183,20 +184,12 @@ impl Bench {
 
     /// Of the calls since the last look: what was completed in the send queue, with its status.
     pub(super) fn sends_done(&mut self) -> Vec<(u64, u32)> {
-        let done = |call| match call {
-            Call::SendDone(c) => Some((c.wr_id, c.status)),
-            _ => None,
-        };
-        self.calls().into_iter().filter_map(done).collect()
+        sends_done(&self.calls())
     }
 
     /// Of the calls since the last look: what was completed in the receive queue, with its status.
     pub(super) fn receives_done(&mut self) -> Vec<(u64, u32)> {
-        let done = |call| match call {
-            Call::RecvDone(c) => Some((c.wr_id, c.status)),
-            _ => None,
-        };
-        self.calls().into_iter().filter_map(done).collect()
+        receives_done(&self.calls())
     }
 
     /// The connection has ended, and its last words were these: of them what follows the given bytes.
@@ -337,6 +330,16 @@ pub(super) fn segments(mut bytes: &[u8]) -> Vec<(Header, Vec<u8>)> {
     }
     assert!(receiver.at_boundary(0));
     segments
+}
+
+/// What was completed in the send queue, with its status.
+pub(super) fn sends_done(calls: &[Call]) -> Vec<(u64, u32)> {
+    completed(calls, Some(WorkQueue::Send))
+}
+
+/// What was completed in the receive queue, with its status.
+pub(super) fn receives_done(calls: &[Call]) -> Vec<(u64, u32)> {
+    completed(calls, Some(WorkQueue::Receive))
 }
 
 /// All that was sent, as one.

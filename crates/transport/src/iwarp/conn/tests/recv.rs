@@ -143,11 +143,7 @@ fn what_the_link_has_taken_completes_before_what_arrived_later_is_looked_at() {
     bench.host.link.arrives(send(1, b"hello"));
     bench.host.queues.sends.push_back(wr(2, Op::Send, 4));
     bench.step(reason::POSTED | reason::READABLE);
-    let done = |call: &Call| match call {
-        Call::SendDone(c) | Call::RecvDone(c) => Some(c.wr_id),
-        _ => None,
-    };
-    assert_eq!(bench.calls().iter().filter_map(done).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(completed(&bench.calls(), None), [(2, status::SUCCESS), (1, status::SUCCESS)]);
 }
 
 /// Without a CRC it says nothing.
@@ -544,9 +540,7 @@ fn a_message_that_is_too_long_for_its_receive_fails_it() {
     bench.post_receive(2, 100);
     bench.hear(&send(1, b"8 bytes."));
     let calls = bench.calls();
-    let done = |call: &Call| if let Call::RecvDone(c) = call { Some((c.wr_id, c.status)) } else { None };
-    let done: Vec<_> = calls.iter().filter_map(done).collect();
-    assert_eq!(done, [(1, status::LOC_LEN_ERR), (2, status::WR_FLUSH_ERR)]);
+    assert_eq!(receives_done(&calls), [(1, status::LOC_LEN_ERR), (2, status::WR_FLUSH_ERR)]);
     let terminate = about(TermCode::DDP_UNTAGGED_TOO_LONG, &untagged(Opcode::Send, true, 1, 0), 8);
     assert!(calls.contains(&Call::Closed(Some(terminate_fpdu(&terminate)))));
 }

@@ -146,11 +146,7 @@ fn a_read_is_refused_where_the_peer_takes_none() {
     bench.post(wr(3, Op::Write, 8));
     let calls = bench.calls();
     assert_eq!(sent(&calls), send(1, &memory(&bench, 4)));
-    let done: Vec<_> = calls
-        .iter()
-        .filter_map(|call| if let Call::SendDone(c) = call { Some((c.wr_id, c.status)) } else { None })
-        .collect();
-    assert_eq!(done, [(1, 0), (2, status::LOC_QP_OP_ERR), (3, status::WR_FLUSH_ERR)]);
+    assert_eq!(sends_done(&calls), [(1, 0), (2, status::LOC_QP_OP_ERR), (3, status::WR_FLUSH_ERR)]);
     assert_eq!(calls.last(), Some(&Call::Ended));
 }
 
@@ -353,11 +349,11 @@ fn what_precedes_a_request_with_wrong_memory_goes_out() {
         bench.post(wr(3, Op::Send, 8));
         let calls = bench.calls();
         assert_eq!(sent(&calls), send(1, &body), "{local:?}");
-        let done: Vec<_> = calls
-            .iter()
-            .filter_map(|call| if let Call::SendDone(c) = call { Some((c.wr_id, c.status)) } else { None })
-            .collect();
-        assert_eq!(done, [(1, 0), (2, status::LOC_PROT_ERR), (3, status::WR_FLUSH_ERR)], "{local:?}");
+        assert_eq!(
+            sends_done(&calls),
+            [(1, 0), (2, status::LOC_PROT_ERR), (3, status::WR_FLUSH_ERR)],
+            "{local:?}"
+        );
         assert!(calls.contains(&Call::Closed(Some(Vec::new()))), "{local:?}");
     }
 }
@@ -382,14 +378,7 @@ fn what_has_arrived_is_taken_before_a_broken_link_is_told() {
     bench.host.link.arrives(send(1, b"hello"));
     bench.post(wr(2, Op::Send, 8));
     let calls = bench.calls();
-    let done: Vec<_> = calls
-        .iter()
-        .filter_map(|call| match call {
-            Call::RecvDone(c) | Call::SendDone(c) => Some((c.wr_id, c.status)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(done, [(1, 0), (2, status::WR_FLUSH_ERR)]);
+    assert_eq!(completed(&calls, None), [(1, 0), (2, status::WR_FLUSH_ERR)]);
     assert_eq!(calls.last(), Some(&Call::Ended));
 }
 

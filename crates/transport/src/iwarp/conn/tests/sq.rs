@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The send queue: in which order requests complete, and how often.
 
-use super::host::{Bench, Call, Host, QP, wr};
+use super::host::{Bench, Call, Host, QP, sends_done, wr};
 use crate::iwarp::conn::sq::{Progress, SendQueue};
 use crate::wr::{Op, SendWr, opcode, status};
 
@@ -33,11 +33,7 @@ fn sent(sq: &mut SendQueue, to: Progress) {
 
 fn retired(sq: &mut SendQueue, host: &mut Host) -> Vec<(u64, u32)> {
     sq.retire(host, QP);
-    let done = |call| match call {
-        Call::SendDone(c) => Some((c.wr_id, c.status)),
-        _ => None,
-    };
-    host.calls.drain(..).filter_map(done).collect()
+    sends_done(&std::mem::take(&mut host.calls))
 }
 
 #[test]

@@ -100,13 +100,9 @@ fn a_wrong_one_ends_the_connection_behind_what_was_posted_before() {
         let calls = bench.calls();
         assert_eq!(sent(&calls), fpdu(&untagged(Opcode::Send, true, 1, 0), &body));
         assert_eq!(calls.last(), Some(&Call::Ended));
-        let done: Vec<_> = calls
-            .iter()
-            .filter_map(|call| match call {
-                Call::SendDone(c) => Some((c.wr_id, c.status)),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(done, [(1, status::SUCCESS), (2, status::MW_BIND_ERR), (3, status::WR_FLUSH_ERR)]);
+        assert_eq!(
+            sends_done(&calls),
+            [(1, status::SUCCESS), (2, status::MW_BIND_ERR), (3, status::WR_FLUSH_ERR)]
+        );
     }
 }
