@@ -62,7 +62,7 @@ impl World for At<'_> {
 
     fn checked(&mut self, access: Access) {
         let Some(region) = self.sim.memories[self.me].find(access.stag) else { return };
-        // What makes writes durable is done by who is asked for it.
+        // Such a read makes earlier writes durable, which a direct copy does not.
         if !(region == PERSISTENT && access.rights == REMOTE_READ) {
             self.side().exported[region] |= access.rights & (REMOTE_READ | REMOTE_WRITE);
         }

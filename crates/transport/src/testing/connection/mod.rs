@@ -4,7 +4,7 @@
 //! An input says what a program, its peer, the network and the clock do, one after the other. The world in
 //! which they do it ([`world`]) asserts what must hold whatever that is: requests and receives complete once
 //! and in order, no byte changes that nobody may change, what is sent is well-formed, and a connection that
-//! has ended has told so and lets go of everything.
+//! ends reports its end and completes everything.
 
 pub mod input;
 pub mod memory;
@@ -84,7 +84,7 @@ struct Run<T: Table> {
     peer: Peer,
     own_receives: bool,
     next_id: u64,
-    /// What the next step is told, because the last one said so or something has happened.
+    /// Reasons for the next step, from the last one or from what has happened since.
     again: u32,
 }
 

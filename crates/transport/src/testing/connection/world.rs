@@ -80,7 +80,7 @@ impl<T: Table> Fuzzed<T> {
     }
 
     pub(super) fn check_end(&self, own_receives: bool) {
-        assert!(self.closed && self.queues.ended, "the end was not told");
+        assert!(self.closed && self.queues.ended, "the end was not reported");
         let Queues { taken_sends, sends, taken_receives, receives, .. } = &self.queues;
         assert!(taken_sends.is_empty() && sends.is_empty(), "without completion: {taken_sends:?} {sends:?}");
         assert!(taken_receives.is_empty(), "taken and not completed: {taken_receives:?}");
@@ -166,7 +166,7 @@ struct Tap {
     asked: Vec<Asked>,
 }
 
-/// What the peer is asked for.
+/// A request that the peer has to answer.
 #[derive(Clone, Copy)]
 pub(super) enum Asked {
     Read(ReadRequest),
