@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Socket addresses: conversion between C and Rust, and the socket calls that take addresses.
+//! Socket addresses: conversion between C and Rust, and the socket calls that take or return an address.
+//!
+//! Addresses from a program are converted here, once; from then on every address is a [`SocketAddr`], IPv4 or
+//! IPv6.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -12,64 +15,72 @@ use rustix::net::{AddressFamily, SocketAddrAny};
 
 use crate::sys::{self, Errno, to_errno};
 
-/// Reads a C socket address. EINVAL if it is NULL or neither IPv4 nor IPv6, as from librdmacm.
+/// Reads a C socket address, which may be unaligned. EINVAL, as from librdmacm: `addr` is NULL, or its family
+/// is neither AF_INET nor AF_INET6.
 ///
 /// # Safety
 ///
-/// `addr` must be NULL or point to a socket address of the length that its family has.
+/// `addr` must be NULL or point to a socket address that is as long as its family requires.
 pub(crate) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Errno> {
     if addr.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: `addr` is not NULL, so it points to a socket address, and each starts with its family.
+    // SAFETY: `addr` is not NULL, so by the contract of this function it points to a socket address, and
+    // every socket address starts with its family.
     let len = match c_int::from(unsafe { addr_of!((*addr).sa_family).read_unaligned() }) {
         libc::AF_INET => size_of::<sockaddr_in>(),
         libc::AF_INET6 => size_of::<sockaddr_in6>(),
         _ => return Err(libc::EINVAL),
     };
-    // SAFETY: an address has the length of its family; it is copied, so it may be unaligned.
+    // SAFETY: by the contract of this function the address is as long as its family requires, which is `len`.
+    // rustix copies it, so it may be unaligned.
     of_ip(unsafe { SocketAddrAny::read(addr.cast(), len as socklen_t) })
 }
 
-/// EINVAL if it is neither IPv4 nor IPv6.
+/// Converts an address of a socket. EINVAL: it is neither IPv4 nor IPv6.
 fn of_ip(addr: SocketAddrAny) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(addr).map_err(|_| libc::EINVAL)
 }
 
-/// The C form of an address.
+/// The C form of an address, and its length.
 pub(crate) fn to_storage(addr: &SocketAddr) -> (sockaddr_storage, socklen_t) {
     let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
-    // SAFETY: `storage` is writable for the length of any address, and all-zero is valid behind this one.
+    // SAFETY: `storage` is as large as any address and aligned for it. The bytes that are not written stay
+    // zero, and all-zero is a valid sockaddr_storage, so it is initialised.
     unsafe {
         let len = addr.write_sockaddr(storage.as_mut_ptr().cast());
         (storage.assume_init(), len)
     }
 }
 
+/// AF_INET or AF_INET6.
 pub(crate) fn family(addr: &SocketAddr) -> AddressFamily {
     if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
+/// Binds a socket. Errors of bind(2).
 pub(crate) fn bind(fd: &OwnedFd, addr: &SocketAddr) -> Result<(), Errno> {
     to_errno(rustix::net::bind(fd, addr))
 }
 
-/// Connects a socket. EINPROGRESS on a non-blocking socket, among others.
+/// Connects a socket. EINPROGRESS: the socket is non-blocking, and the connection is being established. Other
+/// errors of connect(2).
 pub(crate) fn connect(fd: &OwnedFd, addr: &SocketAddr) -> Result<(), Errno> {
     to_errno(rustix::net::connect(fd, addr))
 }
 
-/// The local address of a socket.
+/// The local address of a socket. Errors of getsockname(2).
 pub(crate) fn local(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
     of_ip(to_errno(rustix::net::getsockname(fd))?)
 }
 
-/// The address of the peer of a socket.
+/// The address of the peer of a socket. ENOTCONN and other errors of getpeername(2).
 pub(crate) fn peer(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
     of_ip(to_errno(rustix::net::getpeername(fd))?.ok_or(libc::EINVAL)?)
 }
 
-/// The source address of the route to `dst`; ENETUNREACH or another error of connect(2) if there is no route.
+/// The source address of the route to `dst`, with port 0. ENETUNREACH or another error of connect(2): there
+/// is no route. No packet is sent.
 pub(crate) fn source_for(dst: &SocketAddr) -> Result<SocketAddr, Errno> {
     let socket = sys::udp_socket(family(dst))?;
     connect(&socket, dst)?;
@@ -78,7 +89,7 @@ pub(crate) fn source_for(dst: &SocketAddr) -> Result<SocketAddr, Errno> {
     Ok(source)
 }
 
-/// Whether an address is one of this host.
+/// Whether `addr` is an address of this host.
 pub(crate) fn is_of_this_host(addr: &SocketAddr) -> bool {
     addr.ip().is_loopback() || source_for(addr).is_ok_and(|source| source.ip() == addr.ip())
 }
@@ -88,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_addresses_are_of_this_host() {
+    fn loopback_addresses_belong_to_this_host() {
         assert!(
             is_of_this_host(&"127.0.0.9:1".parse().unwrap()) && is_of_this_host(&"[::1]:1".parse().unwrap())
         );
@@ -96,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn addresses_survive_the_way_to_c_and_back() {
+    fn an_address_is_the_same_after_conversion_to_c_and_back() {
         for text in ["127.0.0.1:7204", "[::1]:1", "[fe80::1%3]:65535"] {
             let addr: SocketAddr = text.parse().unwrap();
             let (storage, _) = to_storage(&addr);
-            // SAFETY: `storage` holds the address.
+            // SAFETY: `to_storage` has written a whole address, and `storage` outlives the call.
             assert_eq!(unsafe { read(addr_of!(storage).cast()) }, Ok(addr));
         }
         // SAFETY: NULL is allowed, and `unknown` is readable for the length of any address; family 0 is
@@ -113,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_keeps_all_that_a_program_gives() {
+    fn an_ipv6_address_keeps_all_its_fields() {
         let bytes = std::array::from_fn(|i| i as u8 + 1);
         let wanted = sockaddr_in6 {
             sin6_family: libc::AF_INET6 as libc::sa_family_t,
@@ -122,12 +133,12 @@ mod tests {
             sin6_addr: libc::in6_addr { s6_addr: bytes },
             sin6_scope_id: 3,
         };
-        // SAFETY: it is an address of its family.
+        // SAFETY: `wanted` is a whole sockaddr_in6 of family AF_INET6.
         let addr = unsafe { read(addr_of!(wanted).cast()) }.unwrap();
         assert_eq!(addr.to_string(), "[102:304:506:708:90a:b0c:d0e:f10%3]:7204");
         let (storage, len) = to_storage(&addr);
         assert_eq!(len as usize, size_of::<sockaddr_in6>());
-        // SAFETY: `storage` is as large and aligned as any address.
+        // SAFETY: `to_storage` has written a sockaddr_in6, and `storage` is aligned for it.
         let got = unsafe { addr_of!(storage).cast::<sockaddr_in6>().read() };
         assert_eq!((got.sin6_family, got.sin6_port), (wanted.sin6_family, wanted.sin6_port));
         assert_eq!((got.sin6_flowinfo, got.sin6_scope_id), (wanted.sin6_flowinfo, wanted.sin6_scope_id));
@@ -135,15 +146,15 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_that_of_the_address() {
+    fn each_kind_of_address_has_its_family() {
         for (text, expected) in [("127.0.0.1:1", AddressFamily::INET), ("[::1]:1", AddressFamily::INET6)] {
             assert_eq!(family(&text.parse().unwrap()), expected);
         }
     }
 
-    /// UDP sockets: they bind and connect as those of TCP do, and no packet is sent.
+    /// With UDP sockets: bind(2) and connect(2) set the same addresses as with TCP, and no packet is sent.
     #[test]
-    fn sockets_have_the_addresses_they_are_given_or_report_why_not() {
+    fn bind_and_connect_set_the_addresses_or_return_an_errno() {
         let socket = || sys::udp_socket(AddressFamily::INET).unwrap();
         let (first, second) = (socket(), socket());
         bind(&first, &"127.0.0.1:0".parse().unwrap()).unwrap();

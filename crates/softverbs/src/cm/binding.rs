@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Local addresses of identifiers, and which of them exclude each other.
+//! Local addresses of identifiers, and the conflicts between them.
 //!
-//! Within a process a table decides, with the rules of the kernel's rdma_cm: an address and port belong to
-//! one identifier, and a wildcard address excludes every other address of the port, unless both identifiers
-//! have RDMA_OPTION_ID_REUSEADDR and neither listens. Loopback addresses are ordinary ones here; the kernel
-//! treats them as wildcards.
+//! Within a process a table applies the rules of the kernel's rdma_cm: an address and port belong to one
+//! identifier, and a wildcard address conflicts with every other address on the same port, unless both
+//! identifiers have RDMA_OPTION_ID_REUSEADDR and neither listens. Unlike in the kernel, a loopback address is
+//! not treated as a wildcard.
 //!
-//! Between processes the TCP sockets decide. A socket that is only bound has no SO_REUSEADDR, so no other
-//! socket can be bound to its address; nor can one be once it listens. The connections that an earlier
-//! instance of a program has left, established or in TIME_WAIT, have SO_REUSEADDR set ([`permit_rebind`]),
-//! and do not exclude a socket that is bound with it. So a socket is bound with it if that fails without it,
-//! and loses it at once.
+//! Between processes the TCP sockets enforce the rules. A socket that is only bound has no SO_REUSEADDR, so
+//! no other socket can bind to its address, nor to that of a listening socket. Connections left by an earlier
+//! instance of a program, established or in TIME_WAIT, have SO_REUSEADDR ([`permit_rebind`]), so a socket
+//! that has it as well can bind to their address. Therefore bind(2) is first tried without SO_REUSEADDR, then
+//! with it, and the option is cleared immediately afterwards.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -25,11 +25,11 @@ use crate::lock;
 use crate::process::PerProcess;
 use crate::sys::Errno;
 
-/// Why an identifier cannot have an address.
+/// Why an identifier cannot be bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Errno(Errno),
-    /// EADDRNOTAVAIL: the port is in use, and a wildcard address excludes all others.
+    /// EADDRNOTAVAIL: the port is in use, and one of the two addresses is a wildcard.
     Wildcard,
 }
 
@@ -40,14 +40,14 @@ impl From<Errno> for Refused {
 }
 
 impl Refused {
-    /// The error number; logs the reason where the text for the number is about something else. Not under a
-    /// lock.
+    /// The errno value. Logs the reason if the text of that errno would mislead, so it must not be called
+    /// with a lock held.
     pub(crate) fn errno(self, wanted: &SocketAddr) -> Errno {
         match self {
             Self::Errno(errno) => errno,
             Self::Wildcard => {
                 log::warn!(
-                    "cannot bind to {wanted}: the port is in use, and a wildcard address excludes all others"
+                    "cannot bind to {wanted}: the port is in use, and a wildcard address conflicts with every other address on it"
                 );
                 libc::EADDRNOTAVAIL
             }
@@ -55,19 +55,19 @@ impl Refused {
     }
 }
 
-/// An address that an identifier is bound to.
+/// The address that an identifier is bound to.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u64,
     addr: SocketAddr,
-    /// RDMA_OPTION_ID_REUSEADDR, until the identifier listens.
+    /// RDMA_OPTION_ID_REUSEADDR; cleared when the identifier listens.
     reuse: bool,
-    /// It takes no connections of the other address family.
+    /// The socket accepts no connections of the other address family: IPv4, or IPv6 with IPV6_V6ONLY.
     one_family: bool,
 }
 
 impl Entry {
-    /// [`Refused::Wildcard`] or EADDRINUSE if the two exclude each other; `listens`: this one is about to
+    /// [`Refused::Wildcard`] or EADDRINUSE if the two conflict. `listens`: this identifier is about to
     /// listen.
     fn check(&self, other: &Self, listens: bool) -> Result<(), Refused> {
         let shared = self.reuse && other.reuse && !listens;
@@ -83,7 +83,7 @@ impl Entry {
         }
     }
 
-    /// The address without the port; of a link-local one the interface is a part.
+    /// The address without the port, and the interface index of a link-local address.
     fn place(&self) -> (IpAddr, u32) {
         let scope = match self.addr {
             SocketAddr::V4(_) => 0,
@@ -103,7 +103,7 @@ fn check(table: &Table, entry: &Entry, listens: bool) -> Result<(), Refused> {
     others.try_for_each(|other| entry.check(other, listens))
 }
 
-/// An identifier has a local address, until this is dropped.
+/// The local address of an identifier; dropping it releases the address.
 #[derive(Debug)]
 pub(crate) struct Binding {
     number: u64,
@@ -111,12 +111,12 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Binds a socket, to a free port if `wanted` has none. `reuse`: the identifier has
+    /// Binds `socket` to `wanted`, or to a free port if the port is 0. `reuse`: the identifier has
     /// RDMA_OPTION_ID_REUSEADDR.
     ///
-    /// EADDRNOTAVAIL: it is not an address of this host, or the port is in use and either address is a
-    /// wildcard (between processes: this one). EADDRINUSE: address and port are in use. EACCES and other
-    /// errors of bind(2).
+    /// EADDRNOTAVAIL: not an address of this host, or the port is in use and one of the two addresses is a
+    /// wildcard (if another process has the port: `wanted` is). EADDRINUSE: address and port are in use.
+    /// EACCES and other errors of bind(2).
     pub(crate) fn new(socket: &OwnedFd, wanted: &SocketAddr, reuse: bool) -> Result<Self, Refused> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let one_family = match wanted {
@@ -134,19 +134,20 @@ impl Binding {
         set_reuse(socket, reuse);
         entry.addr = addr::local(socket)?;
         if wanted.port() == 0 {
-            // The kernel may have chosen a port that an identifier still has whose connection has ended.
+            // The kernel may have chosen a port that still belongs to an identifier whose connection has
+            // ended.
             check(table, &entry, false)?;
         }
         table.entry(entry.addr.port()).or_default().push(entry);
         Ok(Self { number, addr: entry.addr })
     }
 
-    /// The address, with the port.
+    /// The address with the actual port.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Changes the entry, unless it was made by the parent of this process.
+    /// Changes the entry of this binding. `None` in a child after fork(2): the table is empty there.
     fn change<T>(&self, change: impl FnOnce(&Table, &mut Entry) -> T) -> Option<T> {
         let mut guard = lock(TABLE.get());
         let table = guard.as_mut()?;
@@ -157,13 +158,13 @@ impl Binding {
         Some(result)
     }
 
-    /// Gives the identifier RDMA_OPTION_ID_REUSEADDR.
+    /// Sets RDMA_OPTION_ID_REUSEADDR of the identifier.
     pub(crate) fn permit_reuse(&self) {
         self.change(|_, entry| entry.reuse = true);
     }
 
-    /// The identifier is about to listen, and then has the address alone, whatever RDMA_OPTION_ID_REUSEADDR
-    /// says. Errors as for [`Self::new`].
+    /// Claims the address for a listener, which shares it with no other identifier, even with
+    /// RDMA_OPTION_ID_REUSEADDR. EADDRNOTAVAIL, EADDRINUSE: another identifier shares it (see [`Self::new`]).
     pub(crate) fn claim(&self) -> Result<(), Refused> {
         let claimed = self.change(|table, entry| {
             check(table, entry, true)?;
@@ -186,8 +187,8 @@ impl Drop for Binding {
     }
 }
 
-/// Sets SO_REUSEADDR of a bound socket. Also if it is about to listen or to connect: the connections that it
-/// leaves behind then do not exclude the next socket.
+/// Sets SO_REUSEADDR on a bound socket. Also called before a socket listens or connects, so that the
+/// connections that it leaves behind do not prevent the next bind(2).
 pub(crate) fn permit_rebind(socket: &OwnedFd) {
     set_reuse(socket, true);
 }
@@ -196,11 +197,11 @@ fn set_reuse(socket: &OwnedFd, on: bool) {
     let _ = sockopt::set_socket_reuseaddr(socket, on);
 }
 
-/// Binds a socket, beside connections of a listener that has been closed.
+/// Binds a socket, even if connections of a closed listener still have its address.
 fn bind(socket: &OwnedFd, wanted: &SocketAddr) -> Result<(), Refused> {
     set_reuse(socket, false);
     match addr::bind(socket, wanted) {
-        // With SO_REUSEADDR the kernel might choose a port that is in use.
+        // Do not retry for port 0: with SO_REUSEADDR the kernel might choose a port that is in use.
         Err(libc::EADDRINUSE) if wanted.port() != 0 => {}
         result => return result.map_err(Refused::Errno),
     }

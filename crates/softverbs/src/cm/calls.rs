@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The calls of rdma_cm on an identifier: binding, listening, connecting, accepting, rejecting,
-//! disconnecting, its options. The C functions convert their arguments and call one function of this file;
-//! which call is permitted when is in [`super::phase`].
+//! The rdma_cm calls on an identifier: bind, resolve, listen, connect, accept, reject, disconnect, destroy,
+//! and the options.
+//!
+//! Each C function in [`crate::rdma`] converts its arguments and calls one function of this file.
+//! [`super::phase`] decides in which phase a call is permitted. No call holds the identifier's lock while it
+//! calls a queue pair or waits; after the lock was released, another thread may have changed the phase, so
+//! each call takes what it needs out of the state in one step.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -21,17 +25,18 @@ use crate::socket::Socket;
 use crate::sys::Errno;
 use transport::iwarp::wire::mpa;
 
-/// What a program passes to rdma_connect(3) or rdma_accept(3).
+/// The parameters of rdma_connect(3) or rdma_accept(3).
 pub(crate) struct Params {
     pub private_data: Vec<u8>,
     pub offer: Offer,
-    /// How often a message that finds no receive is repeated.
+    /// `rnr_retry_count`: how often a message without a posted receive at the peer is retried, 0 to 7.
     pub rnr_retry: u8,
 }
 
 impl Id {
-    /// Binds the identifier to a local address, which it keeps until it is destroyed. EINVAL: it is bound or
-    /// in use. Errors of [`Binding::new`].
+    /// Binds the identifier to a local address, which it keeps until it is destroyed, and returns the address
+    /// with the actual port. EINVAL: the identifier is bound, listening, connecting or connected. EMFILE,
+    /// ENFILE, EAFNOSUPPORT from socket(2), and the errors of [`Binding::new`].
     pub(crate) fn bind(&self, wanted: &SocketAddr) -> Result<SocketAddr, Errno> {
         let mut state = self.state();
         if state.phase.idle().is_err() || state.binding.is_some() {
@@ -47,14 +52,14 @@ impl Id {
         Ok(bound)
     }
 
-    /// The address that the identifier is bound to.
+    /// The local address, if the identifier is bound.
     pub(crate) fn bound(&self) -> Option<SocketAddr> {
         self.state().binding.as_ref().map(Binding::addr)
     }
 
-    /// Sets the remote address and the timeout of the TCP connection; returns the local address. EINVAL: the
-    /// identifier is in use, or bound to an address of another family. Errors of connect(2): there is no
-    /// route.
+    /// Sets the remote address and the timeout for establishing the TCP connection. Returns the local
+    /// address. EINVAL: the identifier is listening, connecting or connected, or is bound to an address of
+    /// the other family. ENETUNREACH and other errors of connect(2): there is no route to `to`.
     pub(crate) fn resolve(&self, to: SocketAddr, timeout: Duration) -> Result<SocketAddr, Errno> {
         let mut state = self.state();
         state.phase.idle()?;
@@ -70,20 +75,22 @@ impl Id {
         Ok(from)
     }
 
-    /// The identifier has a remote address.
+    /// Whether the identifier has a remote address.
     pub(crate) fn is_resolved(&self) -> bool {
         self.state().dst.is_some()
     }
 
-    /// EINVAL: the identifier is not bound, or in use.
+    /// EINVAL: the identifier is not bound, or is listening, connecting or connected.
     pub(crate) fn can_listen(&self) -> Result<(), Errno> {
         let state = self.state();
         state.phase.idle()?;
         if state.socket.is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// Listens. EINVAL as for [`Id::can_listen`]; EADDRINUSE, EADDRNOTAVAIL: it shares its address, while a
-    /// listener has its address alone; errors of listen(2), after which the identifier is not bound any more.
+    /// Starts listening. `backlog`: see listen(2); [`crate::limits::BACKLOG`] if it is not positive. EINVAL
+    /// as for [`Id::can_listen`]. EADDRINUSE, EADDRNOTAVAIL: another identifier shares the address, which a
+    /// listener must have exclusively. Other errors of listen(2), EMFILE, ENOMEM; afterwards the identifier
+    /// is no longer bound.
     pub(crate) fn listen(self: &Arc<Self>, backlog: i32) -> Result<(), Errno> {
         let socket = {
             let mut state = self.state();
@@ -91,7 +98,7 @@ impl Id {
             let binding = state.binding.as_ref().ok_or(libc::EINVAL)?;
             let addr = binding.addr();
             if let Err(refused) = binding.claim() {
-                // It looks for another process at this address.
+                // `errno` may log, which must not happen with the lock held.
                 drop(state);
                 return Err(refused.errno(&addr));
             }
@@ -111,16 +118,17 @@ impl Id {
         self.state().phase.listener().is_some()
     }
 
-    /// EINVAL: the identifier has no resolved address, or is in use.
+    /// EINVAL: the identifier has no resolved address, or is listening, connecting or connected.
     pub(crate) fn can_connect(&self) -> Result<(), Errno> {
         let state = self.state();
         state.phase.idle()?;
         if state.dst.is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// Starts to connect `qp` to the remote address; an event reports the outcome. `has_source` is called
-    /// before that, with the local address of an identifier that is not bound. EINVAL as for
-    /// [`Id::can_connect`], and if there is too much private data; EMFILE, ENOMEM.
+    /// Starts connecting `qp` to the remote address; an event reports the outcome. For an identifier that is
+    /// not bound, `has_source` is called with the local address before an event can be queued. EINVAL as for
+    /// [`Id::can_connect`], and if the private data does not fit into an MPA Request; EMFILE, ENFILE, ENOMEM.
+    /// After an error no event follows, and the identifier can be connected again.
     pub(crate) fn connect(
         self: &Arc<Self>,
         qp: Arc<Qp>,
@@ -164,20 +172,21 @@ impl Id {
             }
             Err(e) => {
                 state.phase.not_started();
-                // Its socket is closed: it can be bound again.
+                // The bound socket is closed, so the address is free again.
                 state.binding = None;
                 Err(e)
             }
         }
     }
 
-    /// EINVAL: there is no connect request.
+    /// EINVAL: the identifier has no unanswered connect request.
     pub(crate) fn can_accept(&self) -> Result<(), Errno> {
         self.state().phase.requested()
     }
 
-    /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]; ECONNRESET: the peer has
-    /// closed the connection; EMFILE.
+    /// Accepts the connect request with `qp`. EINVAL as for [`Id::can_accept`]. ECONNRESET: the peer has
+    /// closed the connection. EISCONN: `qp` has had a connection. EMFILE, ENOMEM. After an error the connect
+    /// request is gone, and no event follows.
     pub(crate) fn accept(self: &Arc<Self>, qp: &Qp, params: &Params) -> Result<(), Errno> {
         let (request, awaits, ack_timeout) = {
             let mut state = self.state();
@@ -189,7 +198,7 @@ impl Id {
         qp.set_ack_timeout(ack_timeout);
         let (reply, agreed) = negotiate::accept(&request.frame, params.offer);
         let connected = (|| {
-            // Before the reply, after which the initiator looks for the answer.
+            // Answer the offer before the MPA Reply: the initiator reads the answer when it has the reply.
             let rings = request.offer.and_then(offers::Offer::accept);
             let socket = request.socket.filter(|socket| send_reply(socket, &reply, &params.private_data));
             let weak: Weak<Self> = Arc::downgrade(self);
@@ -213,16 +222,16 @@ impl Id {
         Ok(())
     }
 
-    /// Rejects the connect request. EINVAL: there is none.
+    /// Rejects the connect request. EINVAL: the identifier has no unanswered connect request.
     pub(crate) fn reject(&self, private_data: &[u8]) -> Result<(), Errno> {
         let request = self.state().phase.reject()?;
         request.reject(private_data);
         Ok(())
     }
 
-    /// Ends the connection. Returns whether that will be reported: not if it has ended before, nor if the
-    /// queue pair was destroyed, which has taken the connection with it. EINVAL: there never was a
-    /// connection.
+    /// Ends the connection. Returns whether an event will report the end: it will not if the connection had
+    /// already ended, or if the queue pair was destroyed, which closes the connection. EINVAL: the identifier
+    /// never had a connection.
     pub(crate) fn disconnect(&self) -> Result<bool, Errno> {
         let (found, qp) = {
             let state = self.state();
@@ -234,8 +243,8 @@ impl Id {
         Ok(is_reported)
     }
 
-    /// Ends whatever the identifier does: rejects a request, cancels an attempt, closes a connection or a
-    /// listener. No event is queued any more.
+    /// Rejects an unanswered request, cancels a connection attempt, and closes a connection or a listener. No
+    /// further event is queued, and queued events are discarded.
     pub(crate) fn destroy(&self) {
         let (phase, qp, socket, binding) = {
             let mut state = self.state();
@@ -250,17 +259,18 @@ impl Id {
         if let Some(qp) = qp {
             qp.disconnect();
         }
-        // In this order: the address is free when its socket is closed.
+        // In this order, so that the address is not given to another identifier while this socket has it.
         drop(socket);
         drop(binding);
         self.leave_channel();
     }
 
+    /// Whether the connection is established and has not ended.
     pub(crate) fn is_connected(&self) -> bool {
         self.state().phase.is_connected()
     }
 
-    /// The identifier has requested or accepted a connection.
+    /// Whether the identifier has requested or accepted a connection, even one that has ended.
     pub(crate) fn has_begun(&self) -> bool {
         self.state().phase.has_begun()
     }
@@ -270,11 +280,13 @@ impl Id {
         self.state().qp.clone()
     }
 
+    /// Sets or removes the queue pair of the identifier.
     pub(crate) fn set_qp(&self, qp: Option<Arc<Qp>>) {
         self.state().qp = qp;
     }
 
-    /// RDMA_OPTION_ID_TOS, which the connections of a listener inherit.
+    /// Sets RDMA_OPTION_ID_TOS: the type of service or traffic class. The connections of a listener inherit
+    /// it.
     pub(crate) fn set_tos(&self, tos: u8) {
         let (options, listener) = {
             let mut state = self.state();
@@ -289,7 +301,7 @@ impl Id {
         }
     }
 
-    /// RDMA_OPTION_ID_REUSEADDR. EINVAL: the identifier listens, or is bound and the option is taken back.
+    /// Sets RDMA_OPTION_ID_REUSEADDR. EINVAL: the identifier listens, or it is bound and `reuse` is false.
     pub(crate) fn set_reuse(&self, reuse: bool) -> Result<(), Errno> {
         let mut state = self.state();
         if state.phase.listener().is_some() || (!reuse && state.binding.is_some()) {
@@ -305,7 +317,7 @@ impl Id {
         Ok(())
     }
 
-    /// RDMA_OPTION_ID_AFONLY. EINVAL: the identifier is bound or in use.
+    /// Sets RDMA_OPTION_ID_AFONLY. EINVAL: the identifier is bound, connecting or connected.
     pub(crate) fn set_only_ipv6(&self, only: bool) -> Result<(), Errno> {
         let mut state = self.state();
         if state.phase.idle().is_err() || state.binding.is_some() {
@@ -315,7 +327,8 @@ impl Id {
         Ok(())
     }
 
-    /// RDMA_OPTION_ID_ACK_TIMEOUT.
+    /// Sets RDMA_OPTION_ID_ACK_TIMEOUT: the `timeout` attribute of the queue pair to be connected, 4.096 us *
+    /// 2^timeout. It has no effect on TCP.
     pub(crate) fn set_ack_timeout(&self, timeout: u8) {
         self.state().options.ack_timeout = timeout;
     }

@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The active side of connection establishment: from the TCP connection to the MPA Reply.
+//! A connection attempt: the active side of connection establishment, from connect(2) to the MPA Reply.
+//!
+//! It is a [`Source`] of the engine and owns the socket and the timers; [`Initiator`] decides what follows
+//! from each event. If connect(2) completes at once, as on one host, the MPA Request is sent on the calling
+//! thread.
+//!
+//! Each attempt queues exactly one event, unless it is cancelled. Whoever takes [`State`] out of the mutex
+//! owns the socket and removes it from the engine. An event is never queued on the thread that calls
+//! rdma_connect(3): immediate failures are reported by the engine thread, too.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -36,24 +44,24 @@ pub(crate) struct Attempt {
     pub qp: Arc<Qp>,
     /// The encoded MPA Request.
     pub request: Vec<u8>,
-    /// What the request offers.
+    /// The parameters that the request offers.
     pub offer: Offer,
-    /// How often a message that finds no receive is repeated.
+    /// How often a message without a posted receive at the peer is retried, 0 to 7.
     pub rnr_retry: u8,
     /// The remote address.
     pub dst: SocketAddr,
-    /// The timeout of the TCP connection.
+    /// The time limit for establishing the TCP connection.
     pub timeout: Duration,
 }
 
 struct State {
     socket: Socket,
     exchange: Initiator,
-    /// Memory that was offered to the peer, if it is on this host.
+    /// Shared memory offered to a peer on this host.
     offered: Option<Offered>,
-    /// The end of the time for the TCP connection, then of that for the reply.
+    /// The deadline of the TCP connection, later that of the MPA Reply.
     timer: Option<Timer>,
-    /// The time of the next call of connect(2).
+    /// Starts the next connect(2) after a refusal.
     next_try: Option<Timer>,
 }
 
@@ -84,7 +92,8 @@ impl Outgoing {
         }))
     }
 
-    /// Starts an attempt that fails with this fault, with a socket that is not connected.
+    /// Starts an attempt that fails with an injected fault; `socket` is not connected. EMFILE, ENOMEM: the
+    /// engine cannot be started.
     #[cold]
     pub(crate) fn start_to_fail(
         id: &Arc<Id>,
@@ -104,7 +113,8 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// Starts with a socket that was prepared, on which connect(2) has returned `connected`.
+    /// Starts an attempt on a prepared socket; `connected` is the result of connect(2). EMFILE, ENOMEM: the
+    /// engine cannot be started or cannot watch the socket.
     pub(crate) fn start(
         id: &Arc<Id>,
         socket: Socket,
@@ -117,7 +127,7 @@ impl Outgoing {
         let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();
         match connected {
-            // On one host it is there at once: the request need not wait for another thread.
+            // Connected at once, as on one host: send the request without waiting for the engine thread.
             Ok(()) | Err(libc::EINPROGRESS) if sys::is_writable(fd) => match outgoing.send_at_once() {
                 Ok(()) => engine.add(outgoing.token, fd, READ, source)?,
                 Err(e) => engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno: e })),
@@ -128,7 +138,7 @@ impl Outgoing {
                     state.timer = Some(engine.schedule(timeout, &source));
                 }
             }
-            // Reported as an event, like every other outcome of an attempt.
+            // Report it as an event, like every other outcome of an attempt.
             Err(e) => {
                 engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno: e }));
             }
@@ -136,13 +146,14 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// The TCP connection is there: sends the MPA Request.
+    /// Sends the MPA Request; the TCP connection is established. On one host the offer of shared memory goes
+    /// first.
     fn send_request(self: &Arc<Self>, state: &mut State) -> Result<(), Errno> {
-        // The responder looks for the offer when it has the request.
+        // The responder reads the offer when the request has arrived, so the offer must be sent first.
         state.offered = config::get().local.then(|| Offered::send(&state.socket)).flatten();
-        // The send buffer of a new connection is much larger than a frame.
+        // The send buffer of a new connection is much larger than a frame, so all of it is sent.
         sys::send(&state.socket, &self.attempt.request)?;
-        // Behind what the responder waits for.
+        // After the request, which the responder is waiting for.
         super::socket::limit_intervals(&state.socket);
         let limit = config::get().reply_timeout;
         state.exchange.sent(Instant::now(), limit);
@@ -151,7 +162,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// As [`Outgoing::send_request`], before anybody else knows of the attempt.
+    /// As [`Outgoing::send_request`], before the attempt is shared with the engine.
     fn send_at_once(self: &Arc<Self>) -> Result<(), Errno> {
         lock(&self.state).as_mut().map_or(Ok(()), |state| self.send_request(state))
     }
@@ -162,12 +173,12 @@ impl Outgoing {
         Some(state)
     }
 
-    /// Ends the attempt with an event, and with a Terminate message if there is one.
+    /// Ends the attempt: sends the Terminate message, if there is one, and queues the event.
     fn fail(&self, Failure { event: kind, status, private_data, wrong, terminate }: Failure) {
         let Some(state) = self.take() else { return };
         if let Some((code, crc)) = terminate {
-            // The send buffer of a new connection is much larger than this. If the peer has gone, nobody
-            // receives it.
+            // The send buffer of a new connection is much larger than this. An error means that the peer has
+            // closed the connection; then there is no one to terminate.
             let _ = sys::send(&state.socket, &terminate_fpdu(&Terminate::new(code), crc));
         }
         let Some(id) = self.id.upgrade() else { return };
@@ -177,7 +188,7 @@ impl Outgoing {
         id.raise(event);
     }
 
-    /// Does what the exchange wants next.
+    /// Carries out the next action of the exchange.
     fn proceed(self: &Arc<Self>, next: Next) {
         match next {
             Next::Wait => {}
@@ -198,7 +209,7 @@ impl Outgoing {
         let tried = match &*lock(&self.state) {
             None => return,
             Some(State { socket, .. }) => {
-                // The first call returns once more that the last connection has failed.
+                // The first call may return the error of the previous attempt, ECONNABORTED.
                 let connected = match addr::connect(socket, &self.attempt.dst) {
                     Err(libc::ECONNABORTED) => addr::connect(socket, &self.attempt.dst),
                     first => first,
@@ -216,7 +227,7 @@ impl Outgoing {
         }
     }
 
-    /// A system call has failed.
+    /// Passes the error of a system call to the exchange.
     fn failed(self: &Arc<Self>, errno: Errno) {
         let next = match &mut *lock(&self.state) {
             Some(state) => state.exchange.failed(errno, Instant::now()),
@@ -225,13 +236,13 @@ impl Outgoing {
         self.proceed(next);
     }
 
-    /// Logs the cause, which the event does not show, and returns it.
+    /// Logs the cause of the failure, which the fields of an event cannot carry, and returns it.
     fn report(&self, stage: Stage, errno: Errno, wrong: Option<String>) -> String {
         let dst = self.attempt.dst;
         let text = std::io::Error::from_raw_os_error(errno);
         let (level, why) = match (stage, errno, wrong) {
             (_, _, Some(wrong)) => (Level::Warn, format!("{dst}: connect failed: {wrong}")),
-            // There is no adapter to suspect on a host that is known to have none.
+            // The peer is this host and has no RDMA device, so no program can be listening on one.
             (Stage::Connecting | Stage::Refused(_), libc::ECONNREFUSED, _)
                 if addr::is_of_this_host(&dst) && !has_adapter() =>
             {
@@ -250,11 +261,11 @@ impl Outgoing {
                 Level::Warn,
                 format!("{dst} accepted the TCP connection but did not answer the MPA Request: {text}"),
             ),
-            // Logged when it was decided.
+            // Logged when the fault was injected.
             (Stage::FaultInjected, _, _) => {
                 return format!("{dst}: connect failed: {text}, injected by SOFTVERBS_FAULTS");
             }
-            // The remote program may have rejected the request, which is no reason for a warning.
+            // The remote program may have rejected the request on purpose, which does not deserve a warning.
             (Stage::AwaitingReply, _, _) => {
                 (Level::Info, format!("{dst} did not accept the connection: {text}"))
             }
@@ -263,7 +274,7 @@ impl Outgoing {
         why
     }
 
-    /// The socket is ready.
+    /// The socket is ready: sends the request once connected, then reads the reply.
     fn step(self: &Arc<Self>) -> Next {
         let mut guard = lock(&self.state);
         let Some(state) = &mut *guard else { return Next::Wait };
@@ -282,7 +293,7 @@ impl Outgoing {
         }
     }
 
-    /// The peer has accepted the request.
+    /// The peer has accepted the request: hands the socket to the queue pair and queues the event.
     fn accepted(&self, Accepted { agreed, frame, private_data, early }: Accepted) {
         let offered = lock(&self.state).as_mut().and_then(|state| state.offered.take());
         let rings = match offered.map_or(Ok(None), Offered::accepted) {
@@ -316,7 +327,7 @@ impl Outgoing {
 }
 
 impl Connecting for Outgoing {
-    /// Cancels the attempt; no event is raised.
+    /// Cancels the attempt; no event is queued.
     fn cancel(&self) {
         self.take();
     }
@@ -337,8 +348,7 @@ impl Source for Outgoing {
     }
 }
 
-/// Reports an attempt for which connect(2) failed immediately, or was not called, on the thread of the
-/// engine.
+/// Reports, on the engine thread, an attempt for which connect(2) failed immediately or was not called.
 struct ImmediateFailure {
     outgoing: Arc<Outgoing>,
     errno: Errno,

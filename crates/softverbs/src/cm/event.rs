@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connection management events, as an event channel queues them.
+//! The connection management event, as an event channel queues it. [`crate::rdma`] turns it into an
+//! `rdma_cm_event`.
 
 use rdma_sys::rdma_cm_event_type;
 
 use super::request::Unfetched;
 
-/// An event.
+/// A queued event; its fields are those of `rdma_cm_event`.
 pub(crate) struct Event {
-    /// The address of the identifier's C structure; in a connect request that of the listening identifier.
+    /// The address of the C structure of the identifier; in a connect request, of the listening identifier.
     pub id: usize,
     pub kind: rdma_cm_event_type::Type,
     /// 0 or a negative errno.
@@ -17,9 +18,9 @@ pub(crate) struct Event {
     pub responder_resources: u8,
     /// The IRD of the remote peer.
     pub initiator_depth: u8,
-    /// The connection, in a connect request.
+    /// The pending connection of a connect request; dropping the event closes it.
     pub request: Option<Unfetched>,
-    /// Why an attempt to connect has failed.
+    /// Why a connection attempt failed.
     pub reason: Option<String>,
 }
 

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The exchange that establishes a connection (RFC 5044, RFC 6581), as two values: what the sockets return
-//! and the time go in, what to do next comes out. [`super::connect`] and [`super::incoming`] have the sockets
-//! and the timers.
+//! The handshake that establishes a connection (RFC 5044, RFC 6581), as two values: [`Initiator`] and
+//! [`Responder`].
+//!
+//! The results of socket calls and the time go in; the next action comes out. Neither owns a socket, a timer
+//! or a lock: [`super::connect`] and [`super::incoming`] do, and a simulation tests the two values against
+//! each other.
+//!
+//! An initiator produces exactly one outcome, [`Next::Established`] or [`Next::Failed`], at its deadline at
+//! the latest. A responder never replies to a malformed request.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -17,30 +23,30 @@ use crate::limits::{REFUSALS, REFUSED_MS};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 
-/// How far an initiator has come.
+/// The stage of an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The TCP connection is being established.
     Connecting,
-    /// It was refused; the next attempt is due at this time.
+    /// The TCP connection was refused; the next attempt is due at this time.
     Refused(Instant),
     /// The MPA Request has been sent.
     AwaitingReply,
-    /// It fails because the fault injection rules say so; nothing was sent.
+    /// A fault injection rule makes the attempt fail; nothing was sent.
     FaultInjected,
 }
 
-/// Why an attempt has failed, as its event reports it.
+/// Why an attempt failed, as its event reports it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub event: rdma_cm_event_type::Type,
     /// A negative errno.
     pub status: i32,
-    /// Of the remote peer.
+    /// From the MPA Reply of the peer.
     pub private_data: Vec<u8>,
-    /// What the remote peer did wrong, or requires and softverbs does not support.
+    /// A protocol violation of the peer, or a requirement that softverbs does not support.
     pub wrong: Option<String>,
-    /// The Terminate message to send before the connection is closed, and whether with a CRC.
+    /// The Terminate code to send before the connection is closed, and whether its FPDU has a CRC.
     pub terminate: Option<(TermCode, bool)>,
 }
 
@@ -69,18 +75,18 @@ pub(super) struct Accepted {
     pub agreed: Agreed,
     pub frame: Frame,
     pub private_data: Vec<u8>,
-    /// The bytes behind the reply.
+    /// Bytes that arrived after the reply: the beginning of the peer's first FPDU.
     pub early: Vec<u8>,
 }
 
-/// What an initiator does next.
+/// The next action of an initiator.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Nothing, until something else goes in.
+    /// Wait for the next event or timeout.
     Wait,
-    /// It calls connect(2) again after this time.
+    /// Call connect(2) again after this time.
     TryAgain(Duration),
-    /// It calls connect(2) now.
+    /// Call connect(2) now.
     TryNow,
     Established(Accepted),
     Failed(Failure),
@@ -92,17 +98,17 @@ pub(super) struct Initiator {
     offer: Offer,
     deadline: Instant,
     received: Vec<u8>,
-    /// How often the TCP connection was refused.
+    /// How many times the TCP connection was refused.
     refusals: u32,
 }
 
 impl Initiator {
-    /// One that connects, and has `timeout` for it.
+    /// An initiator whose TCP connection must be established within `timeout`.
     pub(super) fn new(offer: Offer, now: Instant, timeout: Duration) -> Self {
         Self { stage: Stage::Connecting, offer, deadline: now + timeout, received: Vec::new(), refusals: 0 }
     }
 
-    /// One that is to fail.
+    /// Makes the attempt fail with an injected fault.
     pub(super) fn with_fault(mut self) -> Self {
         self.stage = Stage::FaultInjected;
         self
@@ -118,9 +124,9 @@ impl Initiator {
         self.deadline = now + timeout;
     }
 
-    /// A system call has failed. A TCP connection that is refused is tried again: with a device a connect
-    /// request takes so long that a program that closes a listener and opens the next one at the same port,
-    /// as perftest does, is ready for it.
+    /// A system call failed. A refused TCP connection is retried [`REFUSALS`] times: some programs, perftest
+    /// for example, close a listener and open the next one on the same port while the peer already connects.
+    /// On an adapter a connect request takes long enough for that.
     pub(super) fn failed(&mut self, errno: Errno, now: Instant) -> Next {
         let is_connecting = matches!(self.stage, Stage::Connecting | Stage::Refused(_));
         if errno != libc::ECONNREFUSED || !is_connecting || self.refusals == REFUSALS {
@@ -132,7 +138,8 @@ impl Initiator {
         Next::TryAgain(wait)
     }
 
-    /// Bytes have arrived; none: the peer has closed the connection, which rejects the request.
+    /// Bytes have arrived. An empty slice means that the peer closed the connection, which rejects the
+    /// request.
     pub(super) fn received(&mut self, bytes: &[u8]) -> Next {
         if bytes.is_empty() {
             return Next::Failed(libc::ECONNRESET.into());
@@ -170,8 +177,7 @@ impl Initiator {
     }
 }
 
-/// The initiator cannot begin after a reply. The peer gets a Terminate message where there is a code for the
-/// reason.
+/// The failure that a refusal leads to, with a Terminate message if there is a code for the reason.
 fn refused(refusal: Refusal, crc: bool) -> Failure {
     let terminate = refusal.terminate().map(|code| (code, crc));
     let failure = match refusal {
@@ -181,28 +187,28 @@ fn refused(refusal: Refusal, crc: bool) -> Failure {
             ..libc::ECONNREFUSED.into()
         },
         Refusal::FirstMessage => Failure::protocol(
-            "the peer does not accept an RDMA Write as the first message, the only one that softverbs sends"
-                .into(),
+            "the peer does not accept an RDMA Write as the RTR message, and softverbs sends no other".into(),
         ),
         Refusal::Depth => Failure::protocol(format!(
-            "the peer may have more than {MAX_READS} RDMA Reads outstanding, which softverbs does not answer"
+            "the peer requires an IRD of more than {MAX_READS}, which is the maximum"
         )),
     };
     Failure { terminate, ..failure }
 }
 
-/// The responder, until its MPA Request is complete.
+/// The responder, until the MPA Request is complete.
 #[derive(Default)]
 pub(super) struct Responder {
     received: Vec<u8>,
 }
 
 impl Responder {
-    /// Bytes have arrived; none: the peer has closed the connection. Returns the MPA Request and its private
-    /// data when it is complete. An error closes the connection without a reply, as RFC 5044 requires.
+    /// Bytes have arrived. An empty slice means that the peer closed the connection. Returns the MPA Request
+    /// and its private data when complete. After an error the connection is closed without a reply, as RFC
+    /// 5044 requires.
     pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Option<(Frame, Vec<u8>)>, String> {
         if bytes.is_empty() {
-            return Err("the peer closed it before its MPA Request was complete".into());
+            return Err("the peer closed the connection before its MPA Request was complete".into());
         }
         self.received.extend_from_slice(bytes);
         match mpa::decode(Kind::Request, &self.received) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The communication identifier (`rdma_cm_id`) and its state.
+//! The communication identifier (`rdma_cm_id`), its state and its events.
 //!
-//! A connection reports its establishment and its end ([`ConnObserver`]) while its session is locked, and
-//! that locks `state`; so a thread that holds `state` neither calls a queue pair nor waits. Events are queued
-//! under `state`, so that rdma_migrate_id(3) moves each of them.
+//! Lock order: a connection reports its establishment and its end ([`ConnObserver`]) with its session locked,
+//! and the report locks `state`. Therefore a thread that holds `state` never calls a queue pair and never
+//! waits. Events are queued with `state` locked, so rdma_migrate_id(3) moves all of them.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -28,18 +28,21 @@ use rdma_sys::rdma_cm_event_type::{
 /// An event channel.
 pub(crate) type Channel = Arc<EventQueue<Event>>;
 
-/// A listening socket, as far as its identifier is concerned.
+/// A listening socket, as its identifier uses it.
 pub(super) trait Listening: Send + Sync {
+    /// Stops listening; the port is free when this returns.
     fn close(&self);
+    /// Applies the type of service to connections accepted from now on.
     fn apply_tos(&self, options: Options);
 }
 
-/// A connection attempt, as far as its identifier is concerned.
+/// A connection attempt, as its identifier uses it.
 pub(super) trait Connecting: Send + Sync {
+    /// Cancels the attempt; no event is queued.
     fn cancel(&self);
 }
 
-/// What identifiers hold.
+/// The resources that an identifier holds in each phase.
 pub(super) enum Sockets {}
 
 impl Held for Sockets {
@@ -48,13 +51,14 @@ impl Held for Sockets {
     type Request = Request;
 }
 
+/// What `Id::state` guards.
 pub(super) struct State {
     pub phase: Phase<Sockets>,
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
-    /// The address of rdma_bind_addr(3), which the identifier keeps until it is destroyed.
+    /// The address of rdma_bind_addr(3), kept until the identifier is destroyed.
     pub binding: Option<Binding>,
-    /// The socket that rdma_bind_addr(3) has bound, until it is used.
+    /// The socket bound by rdma_bind_addr(3), until rdma_listen(3) or rdma_connect(3) takes it.
     pub socket: Option<Socket>,
     pub dst: Option<SocketAddr>,
     pub timeout: Duration,
@@ -63,7 +67,7 @@ pub(super) struct State {
 
 /// A communication identifier.
 pub(crate) struct Id {
-    /// The address of the C structure, which events carry.
+    /// The address of the C structure, which each event carries.
     handle: AtomicUsize,
     state: Mutex<State>,
 }
@@ -94,15 +98,18 @@ impl Id {
         })
     }
 
+    /// Sets the address of the C structure, before the first event.
     pub(crate) fn set_handle(&self, handle: usize) {
         self.handle.store(handle, Ordering::Release);
     }
 
+    /// Locks the state; see the lock order above.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Queues an event of the connection, and what follows from it; nothing once the end has been reported.
+    /// Queues an event of the connection, and a DISCONNECTED event if the connection has already ended.
+    /// Queues nothing once the end has been reported.
     pub(crate) fn raise(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
@@ -119,8 +126,7 @@ impl Id {
         }
     }
 
-    /// Queues an event that is not about a connection of the identifier: an address or a route was found, a
-    /// connect request has arrived.
+    /// Queues an event that does not change the phase: address or route resolved, or a connect request.
     pub(crate) fn notify(&self, mut event: Event) {
         event.id = self.handle.load(Ordering::Acquire);
         if let Some(channel) = &self.state().channel {
@@ -128,7 +134,7 @@ impl Id {
         }
     }
 
-    /// Whether an event is queued, or may be at any time without another call of the program.
+    /// Whether an event is queued, or may be queued without another call by the program.
     pub(crate) fn may_report(&self) -> bool {
         let id = self.handle.load(Ordering::Acquire);
         let state = self.state();
@@ -136,11 +142,12 @@ impl Id {
             || state.channel.as_ref().is_some_and(|channel| channel.contains(|event| event.id == id))
     }
 
+    /// Sets the channel of an identifier that has none and no events.
     pub(crate) fn set_channel(&self, channel: Option<Channel>) {
         self.state().channel = channel;
     }
 
-    /// Moves the identifier, with its queued events, to another channel. Without one they are discarded.
+    /// Moves the identifier and its queued events to another channel; with `None` the events are discarded.
     pub(crate) fn migrate(&self, to: Option<Channel>) {
         let id = self.handle.load(Ordering::Acquire);
         let mut state = self.state();
@@ -153,17 +160,17 @@ impl Id {
         }
     }
 
-    /// Withdraws a connect request that nobody has fetched, because its peer has gone. It stays if it is the
-    /// only event of the channel: a program that was told that there is one must not wait for another when it
-    /// fetches it.
+    /// Withdraws a connect request whose peer has disconnected before the program fetched it. The last event
+    /// of a channel is not withdrawn: the program may have seen the descriptor become readable, and must not
+    /// block when it fetches that event.
     pub(crate) fn withdraw_request(&self, is_it: impl Fn(&Unfetched) -> bool) {
         let channel = self.state().channel.clone();
         let Some(channel) = channel else { return };
         drop(channel.withdraw_unless_last(|event| event.request.as_ref().is_some_and(&is_it)));
     }
 
-    /// Removes the identifier from its channel: no further event is queued, and queued ones are discarded,
-    /// which closes the connections of connect requests.
+    /// Removes the identifier from its channel: no further event is queued, and queued events are discarded.
+    /// Discarding a connect request closes its connection.
     pub(crate) fn leave_channel(&self) {
         let id = self.handle.load(Ordering::Acquire);
         let channel = self.state().channel.take();
@@ -173,7 +180,7 @@ impl Id {
     }
 }
 
-/// An event as metrics count it.
+/// The counter of an event in the metrics, if it has one.
 fn counted(kind: rdma_cm_event_type::Type) -> Option<rpma_metrics::Event> {
     use rpma_metrics::Event;
     Some(match kind {
@@ -194,13 +201,13 @@ impl ConnObserver for Id {
     fn ended(&self) {
         let due = self.state().phase.ended();
         let Some(kind) = due else { return };
-        // A connection that was never established has failed; one that ends has not.
+        // Only a connection that was never established has failed; the end of an established one is no error.
         let status = if kind == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
         self.raise(Event::new(0, kind, status));
     }
 }
 
-/// Whether an event is a connect request, of which `id` is the listening identifier.
+/// Whether an event is a connect request; its `id` is then the listening identifier.
 pub(crate) fn is_connect_request(event: &Event) -> bool {
     event.kind == RDMA_CM_EVENT_CONNECT_REQUEST
 }
@@ -221,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_announced_nothing_is_established_before_it_is_gone() {
+    fn a_connection_without_rtr_is_established_before_its_end_is_reported() {
         assert_eq!(events(false), [RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED]);
     }
 
     #[test]
-    fn a_peer_that_does_not_come_as_announced_is_an_error() {
+    fn a_connection_that_ends_before_the_announced_rtr_is_an_error() {
         assert_eq!(events(true), [RDMA_CM_EVENT_CONNECT_ERROR]);
     }
 }

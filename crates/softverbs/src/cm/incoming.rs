@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! An incoming connection until the program fetches its connect request: a [`Source`] of the engine that owns
-//! the socket.
+//! A pending connection on the passive side: accepted, and its connect request not yet fetched by the
+//! program.
 //!
-//! First it waits for the rest of the MPA Request. Then it waits for the program, and for the end of the
-//! connection: a peer that has gone gives its descriptor back at once.
+//! It is a [`Source`] of the engine. Until the MPA Request is complete it reads from the socket, under a
+//! timeout. Afterwards it only watches for the end of the connection, so that the descriptor is closed as
+//! soon as the peer disconnects. [`super::request`] has the socket and determines who takes it.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use super::exchange::Responder;
 use super::id::Id;
 use super::limited_log::LimitedLog;
 use super::offers::{Offer, Offers};
-use super::pending::{Pending, Place};
+use super::pending::{Admission, Pending};
 use super::request::{PendingConnection, State, Unfetched};
 use super::{negotiate, send_reply};
 use crate::faults::{self, Fault};
@@ -31,67 +32,75 @@ use crate::sys;
 use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
 use transport::iwarp::wire::mpa::{Frame, MAX_FRAME_LEN};
 
-/// What reports the end of a connection whose request has not been fetched. Nothing else matters: a peer
-/// sends nothing before the reply.
+/// The epoll event for the end of a connection whose request has not been fetched. A peer sends no data
+/// before the MPA Reply, so no other event is needed.
 const END: u32 = libc::EPOLLRDHUP as u32;
 
+/// A pending connection as the engine serves it.
 pub(super) struct Incoming {
     requests: Arc<ConnectRequests>,
     connection: Arc<PendingConnection>,
 }
 
 impl Incoming {
-    /// Watches a connection that has been accepted. What it has sent already is read by the first
-    /// [`Source::ready`].
-    pub(super) fn start(requests: &Arc<ConnectRequests>, socket: Socket, peer: SocketAddr, place: Place) {
+    /// Adds an accepted connection to the engine, and reads what has already arrived. If the engine cannot
+    /// take it, for lack of memory or descriptors, the connection is closed.
+    pub(super) fn start(
+        requests: &Arc<ConnectRequests>,
+        socket: Socket,
+        peer: SocketAddr,
+        admission: Admission,
+    ) {
         let engine = &requests.engine;
         let (fd, token) = (socket.as_raw_fd(), engine.token());
         let state = Mutex::default();
         let connection = Arc::new(PendingConnection { engine: engine.clone(), token, peer, state });
         let incoming = Arc::new(Self { requests: requests.clone(), connection });
         let source: Arc<dyn Source> = incoming.clone();
-        // Before anybody can find it: a listener that is closed on another thread, or a connection that needs
-        // the room, takes the socket away and closes it.
+        // Add it to the engine before it can be found: a listener that is closed by another thread, or a new
+        // connection that needs room, takes the socket and closes it.
         if engine.add(token, fd, libc::EPOLLIN as u32, source.clone()).is_err() {
             return;
         }
         {
             let mut state = lock(&incoming.connection.state);
-            let State { place, .. } = state.insert(State {
+            let State { admission, .. } = state.insert(State {
                 socket,
-                place,
+                admission,
                 exchange: Responder::default(),
                 requested: false,
                 offer: None,
                 timer: None,
             });
-            place.stalls(Arc::downgrade(&incoming) as _);
+            admission.set_stalled(Arc::downgrade(&incoming) as _);
         }
-        // Most initiators have sent their request by now: they are never in danger of making room for others.
+        // The request of most initiators has already arrived; such a connection is never evicted to make
+        // room.
         let received = incoming.receive();
         if !matches!(received, Ok(None)) {
-            // A peer that connects several times at once expects its requests to be told in order. Those
-            // before this one may have arrived since they were looked for: what a peer sends first arrives
-            // first.
-            for earlier in requests.expected() {
+            // A peer that opens several connections at once expects its requests to be reported in order. The
+            // requests of earlier connections may have arrived after the last attempt to read them, so read
+            // those first.
+            for earlier in requests.take_awaiting() {
                 if !earlier.is_requested() {
                     earlier.clone().ready(0);
                 }
                 if !earlier.is_requested() {
-                    requests.expect(&earlier);
+                    requests.await_request(&earlier);
                 }
             }
         }
         incoming.proceed(received);
         if !incoming.is_requested() {
-            requests.expect(&incoming);
+            requests.await_request(&incoming);
         }
         if let Some(state) = lock(&incoming.connection.state).as_mut().filter(|state| !state.requested) {
             state.timer = Some(engine.schedule(Duration::from_secs(REQUEST_TIMEOUT_S), &source));
         }
     }
 
-    /// Receives bytes. Returns the MPA Request and its private data when it is complete, `Ok(None)` before.
+    /// Reads from the socket. Returns the MPA Request and its private data once complete, and `Ok(None)`
+    /// before that or if the socket has been taken. An error says why the connection must be closed.
     fn receive(&self) -> Result<Option<(Frame, Vec<u8>)>, String> {
         let mut state = lock(&self.connection.state);
         let Some(State { socket, exchange, .. }) = &mut *state else { return Ok(None) };
@@ -103,13 +112,14 @@ impl Incoming {
         }
     }
 
-    /// Does what has come of [`Incoming::receive`].
+    /// Acts on the result of [`Incoming::receive`].
     fn proceed(self: &Arc<Self>, received: Result<Option<(Frame, Vec<u8>)>, String>) {
         match received {
             Ok(None) => {}
             Ok(Some((frame, private_data))) => self.requested(frame, &private_data),
             Err(why) => {
-                // Closed behind the message: a peer that sees the end can rely on it.
+                // The socket is closed after the message is logged, so a peer that sees the end can expect
+                // the message.
                 if let Some(_closed) = self.connection.take_stalled() {
                     self.requests.log_limited(format_args!("incoming connection closed: {why}"));
                 }
@@ -117,7 +127,8 @@ impl Incoming {
         }
     }
 
-    /// The MPA Request is complete: raises the event.
+    /// The MPA Request is complete: queues the connect request event, or rejects the request if it requires
+    /// markers.
     fn requested(self: &Arc<Self>, frame: Frame, private_data: &[u8]) {
         if frame.markers {
             let Some(state) = self.connection.take_stalled() else { return };
@@ -136,15 +147,15 @@ impl Incoming {
             state.requested = true;
             state.offer = self.requests.offer(&state.socket);
             state.timer = None;
-            state.place.stalls_no_more();
-            // Before the program can take the socket away. Fails only if there is no memory, and then nobody
-            // learns of a peer that goes.
+            state.admission.set_complete();
+            // Change the events before the program can take the socket. This fails only when the kernel is
+            // out of memory; then the end of the connection is found when the program replies.
             let _ = self.connection.engine.watch(self.connection.token, state.socket.as_raw_fd(), END);
         }
         self.requests.raise(Unfetched::new(self.connection.clone(), frame), private_data);
     }
 
-    /// Rejects the request by a fault; the program is not told.
+    /// Rejects the request because of an injected fault. The program gets no event.
     #[cold]
     fn reject_by(&self, fault: Fault<'_>, frame: &Frame) {
         let Some(state) = self.connection.take_stalled() else { return };
@@ -157,14 +168,15 @@ impl Incoming {
     }
 }
 
-/// The connect requests of a listener: what its incoming connections share.
+/// What the incoming connections of a listener share: the identifier, the offers of shared memory, and the
+/// log.
 pub(super) struct ConnectRequests {
     id: Weak<Id>,
     engine: Arc<Engine>,
-    /// `None` when closed, or where there are no offers.
+    /// `None` when closed, or if connections from this host use TCP.
     offers: Mutex<Option<Arc<Offers>>>,
     limited_log: Arc<LimitedLog>,
-    /// The connections that were accepted last and have not sent their request yet, oldest first.
+    /// The most recently accepted connections whose MPA Request is not complete, oldest first.
     youngest: Mutex<VecDeque<Weak<Incoming>>>,
 }
 
@@ -179,25 +191,26 @@ impl ConnectRequests {
         }
     }
 
-    /// No connection finds an offer any more.
+    /// Stops taking offers of shared memory; the name of the Unix socket is free afterwards.
     pub(super) fn close_offers(&self) {
         let offers = lock(&self.offers).take();
         drop(offers);
     }
 
-    /// The shared memory that was offered for a connection, whose MPA Request is there.
+    /// The shared memory offered for a connection whose MPA Request is complete.
     fn offer(&self, socket: &Socket) -> Option<Offer> {
         let offers = lock(&self.offers).clone();
         offers.and_then(|offers| offers.take(socket))
     }
 
-    /// Logs what strangers have done, if it is not too much.
+    /// Logs a condition that a peer has caused, with a rate limit.
     pub(super) fn log_limited(&self, what: Arguments<'_>) {
         self.limited_log.warn(&self.engine, what);
     }
 
-    /// Notes a connection whose request is still to come.
-    fn expect(&self, incoming: &Arc<Incoming>) {
+    /// Records a connection whose MPA Request is not complete, so that a later connection can check it first.
+    /// Only the last [`YOUNGEST`] are kept.
+    fn await_request(&self, incoming: &Arc<Incoming>) {
         let mut youngest = lock(&self.youngest);
         if youngest.len() == YOUNGEST {
             youngest.pop_front();
@@ -205,15 +218,16 @@ impl ConnectRequests {
         youngest.push_back(Arc::downgrade(incoming));
     }
 
-    /// The noted connections, oldest first, which are not noted any more.
-    fn expected(&self) -> Vec<Arc<Incoming>> {
+    /// Takes the recorded connections, oldest first.
+    fn take_awaiting(&self) -> Vec<Arc<Incoming>> {
         lock(&self.youngest).drain(..).filter_map(|incoming| incoming.upgrade()).collect()
     }
 
-    /// Tells the program of a connect request.
+    /// Queues a connect request event. If the event queue cannot grow, the connection is closed.
     fn raise(&self, request: Unfetched, private_data: &[u8]) {
         let Some(id) = self.id.upgrade() else { return };
-        // These are the only events of which there may be many.
+        // The number of connect requests is up to the peers, so the queue must be able to grow without
+        // aborting.
         if id.state().channel.as_ref().is_some_and(|channel| !channel.make_room()) {
             self.log_limited(format_args!("incoming connection closed: out of memory"));
             return;
@@ -229,8 +243,8 @@ impl ConnectRequests {
         id.notify(event);
     }
 
-    /// The peer of a connect request that was not fetched has gone. If the program may have been told of this
-    /// request alone, it can still fetch it, and learns when it answers.
+    /// Withdraws a connect request whose peer has disconnected. If it is the only event of the channel, the
+    /// program can still fetch it; the reply then fails.
     fn withdraw(&self, connection: &Arc<PendingConnection>) {
         if let Some(id) = self.id.upgrade() {
             id.withdraw_request(|request| request.is_of(connection));
@@ -239,7 +253,7 @@ impl ConnectRequests {
 }
 
 impl Pending for Incoming {
-    fn dismiss(&self) -> bool {
+    fn evict(&self) -> bool {
         self.connection.take_stalled().is_some()
     }
 }
@@ -247,8 +261,8 @@ impl Pending for Incoming {
 impl Source for Incoming {
     fn ready(self: Arc<Self>, events: u32) {
         if self.is_requested() {
-            // Only its end is watched for. The engine may still have been told of bytes that were read for
-            // the sake of another connection.
+            // Only the end of the connection matters now. The engine may still report readable bytes that
+            // were read on behalf of a later connection.
             if events & (END | (libc::EPOLLHUP | libc::EPOLLERR) as u32) != 0
                 && self.connection.take().is_some()
             {

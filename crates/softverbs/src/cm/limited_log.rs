@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A rate-limited log of conditions that unknown peers can cause: a few lines in an interval, then how many
-//! were suppressed.
+//! A rate-limited log for conditions that an unknown peer can cause.
 //!
-//! A peer that reaches the port can make thousands of failing connections a second, and must not fill the
-//! log.
+//! Any host that reaches the port can open thousands of failing connections per second, and must not fill the
+//! log. At most [`LIMITED_LOG_LINES`] lines are logged per interval of [`LIMITED_LOG_INTERVAL_S`] seconds; a
+//! timer of the engine ends the interval and logs how many lines were suppressed.
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;
@@ -18,25 +18,24 @@ use crate::progress::source::Source;
 #[derive(Default)]
 struct Counts {
     printed: u32,
-    held_back: u64,
-    /// The end of an interval is scheduled.
+    suppressed: u64,
+    /// An interval is running; its end is scheduled.
     counting: bool,
 }
 
-/// A log of conditions that peers can bring about.
+/// The rate limiter of one listener.
 #[derive(Default)]
 pub(super) struct LimitedLog {
     counts: Mutex<Counts>,
 }
 
 impl LimitedLog {
-    /// Logs a warning, unless [`LIMITED_LOG_LINES`] were logged in this interval; then it is counted, and the
-    /// count logged at the interval's end.
+    /// Logs a warning, or only counts it if [`LIMITED_LOG_LINES`] were logged in this interval.
     pub(super) fn warn(self: &Arc<Self>, engine: &Engine, what: Arguments<'_>) {
         let begins = {
             let mut counts = lock(&self.counts);
             if counts.printed == LIMITED_LOG_LINES {
-                counts.held_back += 1;
+                counts.suppressed += 1;
                 return;
             }
             counts.printed += 1;
@@ -49,21 +48,21 @@ impl LimitedLog {
         }
     }
 
-    /// Ends an interval: how many lines were suppressed.
+    /// Ends an interval and returns how many lines were suppressed.
     fn end_interval(&self) -> u64 {
-        std::mem::take(&mut *lock(&self.counts)).held_back
+        std::mem::take(&mut *lock(&self.counts)).suppressed
     }
 }
 
 impl Source for LimitedLog {
-    /// No descriptor leads here.
+    /// Never called: no descriptor is registered for this source.
     fn ready(self: Arc<Self>, _events: u32) {}
 
     fn timeout(self: Arc<Self>) {
-        let held_back = self.end_interval();
-        if held_back > 0 {
+        let suppressed = self.end_interval();
+        if suppressed > 0 {
             log::warn!(
-                "{held_back} more incoming connections were closed or refused within {LIMITED_LOG_INTERVAL_S} s"
+                "{suppressed} more incoming connections were closed or refused within {LIMITED_LOG_INTERVAL_S} s"
             );
         }
     }
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_complaints_are_logged_and_the_others_counted() {
+    fn lines_above_the_limit_are_counted_not_logged() {
         let (limited_log, engine) = (Arc::new(LimitedLog::default()), Engine::get().unwrap());
         for _ in 0..3 {
             for i in 0..LIMITED_LOG_LINES + 1000 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The passive side of connection establishment: a listening socket.
+//! The listener: the listening socket of an identifier, on the passive side of connection establishment.
 //!
-//! Its connections are [`Incoming`](super::incoming) until the program fetches their connect requests,
-//! limited in number and in time. One that sends anything else than an MPA Request is closed without a reply,
-//! as RFC 5044 requires.
+//! It is a [`Source`] of the engine. Each accepted connection is an [`Incoming`] until the program fetches
+//! its connect request; [`super::pending`] limits how many there are, and a timeout limits how long. A
+//! connection that sends anything but an MPA Request is closed without a reply, as RFC 5044 requires. While
+//! there is no room, the listener does not accept, and connections wait in the kernel's backlog.
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -16,7 +17,7 @@ use super::id::{Id, Listening};
 use super::incoming::{ConnectRequests, Incoming};
 use super::offers::Offers;
 use super::options::Options;
-use super::pending::{Guests, Host, Limits, Waiting};
+use super::pending::{Admissions, Host, Limits, Paused};
 use crate::limits::BACKLOG;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
@@ -24,9 +25,9 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use crate::{config, lock};
 
-/// For how long at most a listener stops accepting, when it has no room or accept(2) has failed, for example
-/// for want of descriptors.
-const REST: Duration = Duration::from_millis(100);
+/// How long a listener stops accepting at most after it has run out of room, or after accept(2) has failed,
+/// for example because no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
 pub(crate) struct Listener {
@@ -34,30 +35,31 @@ pub(crate) struct Listener {
     socket: Mutex<Option<Socket>>,
     engine: Arc<Engine>,
     token: u64,
-    pending: Arc<Guests>,
-    /// The engine does not watch the socket.
-    rests: AtomicBool,
+    pending: Arc<Admissions>,
+    /// Accepting is paused: the engine does not watch the socket.
+    is_paused: AtomicBool,
     requests: Arc<ConnectRequests>,
 }
 
 impl Listener {
-    /// Listens on a bound socket. EADDRINUSE and other errors of listen(2).
+    /// Starts listening on a bound socket. EADDRINUSE and other errors of listen(2); EMFILE, ENOMEM: the
+    /// engine cannot be started or cannot watch the socket.
     pub(crate) fn start(id: &Arc<Id>, socket: Socket, backlog: i32) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
-        // What is accepted inherits its options.
+        // Accepted sockets inherit the options.
         super::socket::prepare(&socket);
         super::socket::limit_intervals(&socket);
         sys::listen(&socket, if backlog > 0 { backlog } else { BACKLOG })?;
         let fd = socket.as_raw_fd();
-        // Before anybody's request is looked at.
+        // Before the first connection is accepted: its peer may have made an offer.
         let offers = config::get().local.then(|| Offers::listen(&socket)).flatten().map(Arc::new);
         let listener = Arc::new(Self {
             token: engine.token(),
             requests: Arc::new(ConnectRequests::new(id, engine.clone(), offers)),
             engine,
             socket: Mutex::new(Some(socket)),
-            pending: Guests::get(),
-            rests: AtomicBool::new(false),
+            pending: Admissions::get(),
+            is_paused: AtomicBool::new(false),
         });
         listener.engine.add(listener.token, fd, libc::EPOLLIN as u32, listener.clone())?;
         Ok(listener)
@@ -69,23 +71,23 @@ impl Listener {
 
     fn watch(&self, events: u32) {
         if let Some(socket) = &*lock(&self.socket) {
-            // The socket is registered, and the kernel needs no memory to change that.
+            // Cannot fail: the socket is registered, and the kernel needs no memory to change its events.
             let _ = self.engine.watch(self.token, socket.as_raw_fd(), events);
         }
     }
 
-    /// Leaves connections in the queue of the kernel for a while.
-    fn rest(self: &Arc<Self>) {
-        self.rests.store(true, Ordering::Release);
+    /// Pauses accepting for [`PAUSE`] at most; connections wait in the kernel's backlog.
+    fn pause(self: &Arc<Self>) {
+        self.is_paused.store(true, Ordering::Release);
         self.watch(0);
         let source: Arc<dyn Source> = self.clone();
-        self.engine.schedule(REST, &source).detach();
+        self.engine.schedule(PAUSE, &source).detach();
     }
 
-    /// Accepts a connection; false if there is none, or no room for one.
+    /// Accepts one connection. False if there is none, if there is no room, or if accept(2) failed.
     fn accept(self: &Arc<Self>, limits: Limits) -> bool {
         if !self.pending.has_room(self.token, self, limits) {
-            self.rest();
+            self.pause();
             return false;
         }
         let accepted = match &*lock(&self.socket) {
@@ -96,11 +98,11 @@ impl Listener {
             Ok(socket) => self.begin(socket, limits),
             Err(libc::ECONNABORTED | libc::EINTR) => {}
             Err(libc::EAGAIN) => return false,
-            Err(libc::EMFILE | libc::ENFILE) if self.pending.dismiss_one() => {}
+            Err(libc::EMFILE | libc::ENFILE) if self.pending.evict_one() => {}
             Err(e) => {
                 let text = std::io::Error::from_raw_os_error(e);
                 self.requests.log_limited(format_args!("cannot accept a connection, will retry: {text}"));
-                self.rest();
+                self.pause();
                 return false;
             }
         }
@@ -112,43 +114,43 @@ impl Listener {
             self.requests.log_limited(format_args!("incoming connection closed: out of memory"));
             return;
         }
-        // Fails if the peer has gone.
+        // Fails if the peer has already closed the connection.
         let Ok(peer) = addr::peer(&socket) else { return };
         let host = Host::of(peer.ip());
-        let Some((place, dismissed)) = self.pending.admit(self.token, host, limits) else {
+        let Some((admission, evicted)) = self.pending.admit(self.token, host, limits) else {
             self.requests.log_limited(format_args!(
-                "the program has not fetched the connect requests of {}: refusing another one",
+                "incoming connection refused: the program has not fetched the earlier connect requests of {}",
                 peer.ip()
             ));
             return;
         };
-        if dismissed > 0 {
+        if evicted > 0 {
             self.requests.log_limited(format_args!(
-                "too many connections have not sent their MPA Request: the oldest one is closed"
+                "incoming connection closed: it is the oldest of too many without a complete MPA Request"
             ));
         }
-        Incoming::start(&self.requests, socket, peer, place);
+        Incoming::start(&self.requests, socket, peer, admission);
         if self.is_closed() {
-            // It may have come too late to be found there.
-            self.pending.dismiss_all(self.token);
+            // `close` may have run before the connection was registered as pending.
+            self.pending.close_stalled(self.token);
         }
     }
 }
 
 impl Listening for Listener {
     /// Stops listening; the port is free when this returns. Connections without a complete MPA Request are
-    /// closed.
+    /// closed. Others stay until their events are discarded.
     fn close(&self) {
-        // First: who listens on the port next has the same name.
+        // First, because the next listener on the port uses the same name for its Unix socket.
         self.requests.close_offers();
         let socket = lock(&self.socket).take();
         if let Some(socket) = socket {
             self.engine.remove(self.token, socket.as_raw_fd());
         }
-        self.pending.dismiss_all(self.token);
+        self.pending.close_stalled(self.token);
     }
 
-    /// For the connections that it accepts from now on.
+    /// Applies the type of service to connections accepted from now on.
     fn apply_tos(&self, options: Options) {
         if let Some(socket) = &*lock(&self.socket) {
             options.apply_tos(socket);
@@ -156,9 +158,9 @@ impl Listening for Listener {
     }
 }
 
-impl Waiting for Listener {
-    fn go_on(&self) {
-        if self.rests.swap(false, Ordering::AcqRel) {
+impl Paused for Listener {
+    fn resume(&self) {
+        if self.is_paused.swap(false, Ordering::AcqRel) {
             self.watch(libc::EPOLLIN as u32);
         }
     }
@@ -166,9 +168,9 @@ impl Waiting for Listener {
 
 impl Source for Listener {
     fn ready(self: Arc<Self>, _events: u32) {
-        // They hardly change while so few are accepted, and cost four system calls.
+        // Read once: the limits hardly change within one batch, and cost four system calls.
         let limits = Limits::now();
-        // A limited number, because established connections need the engine as well.
+        // At most 16 at a time, because the engine also serves established connections.
         for _ in 0..16 {
             if !self.accept(limits) {
                 return;
@@ -177,6 +179,6 @@ impl Source for Listener {
     }
 
     fn timeout(self: Arc<Self>) {
-        self.go_on();
+        self.resume();
     }
 }

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connection management: identifiers and their events, addresses, listening and connecting.
+//! Connection management (rdma_cm): identifiers, their events and addresses, listening and connecting.
+//!
+//! [`calls`] has a function for each C function of rdma_cm that acts on an identifier. [`phase`] decides
+//! which call is permitted and which event is due; [`exchange`] decides what follows from each byte of the
+//! MPA handshake and each timeout. Both are plain values without socket, lock or clock, and a simulation
+//! (`sim.rs`) tests them against each other. [`connect`], [`listen`] and [`incoming`] own the sockets and
+//! timers, and the engine serves them.
 
 pub(crate) mod addr;
 pub(crate) mod binding;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the two sides of an MPA handshake agree on (RFC 5044, RFC 6581): frames in, frames and terms out,
-//! without a socket.
+//! Negotiation of the connection parameters in the MPA handshake (RFC 5044, RFC 6581): CRC, IRD and ORD, and
+//! the RTR message.
+//!
+//! Pure functions: frames and the local offer go in, a frame or the agreed parameters come out. A CRC is used
+//! if either side requires it. The ORD of a side never exceeds the IRD of the other. Markers are never
+//! offered or accepted.
 #![forbid(unsafe_code)]
 
 use transport::iwarp::wire::mpa::{self, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Kind};
@@ -9,41 +13,41 @@ use transport::iwarp::wire::rdmap::TermCode;
 use transport::iwarp::conn::Role;
 use transport::limits::MAX_READS;
 
-/// What a program offers with rdma_connect(3) or rdma_accept(3).
+/// The parameters that a program offers with rdma_connect(3) or rdma_accept(3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
-    /// Reads that it answers at a time.
+    /// IRD: inbound reads and atomic operations that may be outstanding.
     pub ird: u16,
-    /// Reads that it has outstanding at a time.
+    /// ORD: outbound reads and atomic operations that may be outstanding.
     pub ord: u16,
-    /// It requires CRCs.
+    /// This side requires a CRC in each FPDU.
     pub crc: bool,
 }
 
-/// What a connection begins with.
+/// The negotiated parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub crc: bool,
-    /// Reads that the peer takes at a time.
+    /// Outbound reads and atomic operations that may be outstanding: at most the IRD of the peer.
     pub ord: u16,
     pub role: Role,
 }
 
-/// Why an initiator cannot begin after a reply.
+/// Why a reply does not establish the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The peer has rejected the request.
     Rejected,
     /// The peer requires markers, which are not supported.
     Markers,
-    /// The peer does not take a Write as the first message, the only one that is sent.
+    /// The peer does not accept an RDMA Write as the RTR message, and no other is sent.
     FirstMessage,
-    /// The peer may have more reads outstanding than are ever answered at a time.
+    /// The ORD of the peer exceeds [`MAX_READS`], the largest IRD of softverbs.
     Depth,
 }
 
 impl Refusal {
-    /// The Terminate code that is sent before the connection closes, with a CRC if the reply has set it.
+    /// The code of the Terminate message to send before the connection is closed, if there is one.
     pub(crate) fn terminate(self) -> Option<TermCode> {
         match self {
             Self::Rejected | Self::Markers => None,
@@ -62,7 +66,7 @@ pub(crate) fn request(offer: Offer) -> Frame {
         reject: false,
         revision: mpa::REVISION,
         enhanced: Some(Enhanced {
-            // Announces that this side sends the first FPDU, after which the responder may send.
+            // Announces an RTR: this side sends the first FPDU, after which the responder may send.
             peer_to_peer: true,
             rtr_send: false,
             rtr_write: true,
@@ -73,7 +77,7 @@ pub(crate) fn request(offer: Offer) -> Frame {
     }
 }
 
-/// The MPA Reply of a responder that accepts, and what is agreed with it.
+/// The MPA Reply of a responder that accepts, and the parameters agreed by it.
 pub(crate) fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
     let asked = request.enhanced;
     let crc = request.crc || offer.crc;
@@ -82,7 +86,8 @@ pub(crate) fn accept(request: &Frame, offer: Offer) -> (Frame, Agreed) {
         let first = e.peer_to_peer;
         let read = e.rtr_read && !e.rtr_write;
         let send = e.rtr_send && !e.rtr_write && !e.rtr_read;
-        // A reply names a first message, also to an initiator that offers none; that one may then refuse it.
+        // A peer-to-peer reply always names an RTR message, even if the request offers none; the initiator
+        // may then refuse it.
         Enhanced {
             peer_to_peer: first,
             rtr_send: first && send,
@@ -110,7 +115,8 @@ pub(crate) fn rejection(request: &Frame) -> Frame {
     }
 }
 
-/// What an initiator that has offered `offer` makes of the reply.
+/// The parameters agreed by a reply, for an initiator that offered `offer`; or why they do not permit a
+/// connection.
 pub(crate) fn agree(reply: &Frame, offer: Offer) -> Result<Agreed, Refusal> {
     if reply.reject {
         return Err(Refusal::Rejected);
@@ -122,7 +128,7 @@ pub(crate) fn agree(reply: &Frame, offer: Offer) -> Result<Agreed, Refusal> {
     if enhanced.peer_to_peer && !enhanced.rtr_write {
         return Err(Refusal::FirstMessage);
     }
-    // Whatever was offered, this many are answered.
+    // The IRD is MAX_READS, whatever was offered.
     if enhanced.ord > MAX_READS && enhanced.ord != DEPTH_NOT_NEGOTIATED {
         return Err(Refusal::Depth);
     }

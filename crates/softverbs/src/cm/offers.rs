@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How the two ends of a connection on one host agree on memory to share, beside the TCP connection and
-//! without a change to what it carries.
+//! Offers of shared memory: how the two ends of a connection on one host agree on memory to share. The TCP
+//! connection carries the same bytes as with any other peer.
 //!
-//! A listener also listens on a Unix socket, under a name that its TCP address gives and in a directory of
-//! its user ([`rendezvous`]). An initiator whose TCP connection is there, and leads to its own host, connects
-//! to that socket before it sends its MPA Request. If there is none, the connection uses TCP, as with any
-//! other peer. Else it sends an offer: the memory, and its TCP socket. The responder takes what is offered
-//! when it has the MPA Request, and answers before it sends the MPA Reply. So when the initiator has the
-//! reply, the answer is there, too, or there is none and both use TCP.
+//! A listener also listens on a Unix socket, in a directory of its user and under a name derived from its TCP
+//! address ([`rendezvous`]). An initiator whose TCP connection is established and leads to its own host
+//! connects to that socket before it sends the MPA Request. If there is no such socket, the connection uses
+//! TCP. Otherwise the initiator sends an offer with two descriptors, the memory and its TCP socket. The
+//! responder takes the offer when the MPA Request is complete, and answers it before it sends the MPA Reply.
+//! So when the initiator has the reply, it also has the answer; if there is no answer, both sides use TCP.
 //!
-//! Each side authenticates the other. The process at the other end of the Unix socket must run under the same
-//! user, whom the kernel names (SO_PEERCRED), and show that it may inspect this process ([`Evidence`]): the
-//! initiator in the offer, the responder in its answer. An offer counts for the connection of which its TCP
-//! socket is the other end, and who has that descriptor is that end; the memory must be what an initiator
-//! creates. What does not fit is closed, and costs the connection nothing but the rings. The TCP socket is
-//! closed as soon as it has been checked: while a copy of it is open, the responder would not see the
-//! initiator close its own.
+//! Each side authenticates the other. The process at the other end of the Unix socket must belong to the same
+//! user, according to the kernel (SO_PEERCRED), and prove that it may inspect this process ([`Evidence`]):
+//! the initiator in the offer, the responder in the answer. An offer applies to the connection of which its
+//! TCP socket is the other end; only the initiator of that connection can have this descriptor. The memory
+//! must have the form that an initiator creates. An offer that fails a check is closed, and its connection
+//! uses TCP. The TCP socket is closed as soon as it has been checked: while the responder had a copy of it
+//! open, it would not see the initiator close the connection.
 //!
-//! The listener is not woken for offers. They wait in the kernel, limited by the backlog, until an MPA
-//! Request arrives; of those that were read and belong to no request yet, [`MAX_OFFERS`] are kept, for
+//! Offers do not wake the listener. They wait in the kernel, limited by the backlog, until an MPA Request is
+//! complete. Of those that were read and do not belong to a request yet, [`MAX_OFFERS`] are kept, for
 //! [`REQUEST_TIMEOUT_S`] seconds.
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ use crate::sys::{self, Errno};
 use crate::unix;
 use crate::{NOTICE, lock};
 
-/// What an offer begins with. The evidence of the listener follows, and the number of the descriptor that is
+/// The beginning of an offer. The evidence of the listener follows, then the number of the descriptor that is
 /// the evidence of the initiator.
 const OFFER: &[u8] = b"softverbs offer 2";
 const OFFER_LEN: usize = OFFER.len() + evidence::LEN + size_of::<RawFd>();
@@ -51,28 +51,30 @@ fn offer(listener: Evidence, own: RawFd) -> Vec<u8> {
     [OFFER, &listener.0, &own.to_ne_bytes()].concat()
 }
 
-/// Of an offer that shows the evidence of this process, `own`: the descriptor of the initiator.
+/// The initiator's descriptor number in an offer; `None` if the offer does not contain the evidence of this
+/// process, `own`.
 fn initiator_of(message: &[u8], own: Evidence) -> Option<RawFd> {
     let number = message.strip_prefix(OFFER)?.strip_prefix(&own.0)?;
     number.try_into().ok().map(RawFd::from_ne_bytes)
 }
 
-/// The answer to an offer that was taken begins with this; the evidence of the initiator follows.
+/// The beginning of the answer to an accepted offer. The evidence of the initiator follows.
 const ACCEPTED: u8 = b'1';
 
 fn answer(initiator: Evidence) -> Vec<u8> {
     [&[ACCEPTED], &initiator.0[..]].concat()
 }
 
-/// The evidence in such an answer.
+/// The evidence in the answer to an accepted offer.
 fn answered(message: &[u8]) -> Option<Evidence> {
     message.strip_prefix(&[ACCEPTED])?.try_into().ok().map(Evidence)
 }
 
-/// What shows the peer that this process may inspect it; else why they share nothing.
+/// Evidence of the peer, which proves to it that this process may inspect it. The error says why no memory
+/// can be shared.
 fn evidence_of_peer(socket: &OwnedFd, number: RawFd) -> Result<Evidence, String> {
     if !unix::is_of_same_user(socket) {
-        return Err("the peer runs under another user".into());
+        return Err("the peer belongs to another user".into());
     }
     let pid = unix::peer_process(socket).ok_or("the peer is in another PID namespace")?;
     Evidence::of(pid, number).map_err(|e| {
@@ -83,8 +85,7 @@ fn evidence_of_peer(socket: &OwnedFd, number: RawFd) -> Result<Evidence, String>
     })
 }
 
-/// The two addresses of a connection: those of this end and of the other one. IPv4 addresses also in sockets
-/// of IPv6.
+/// The addresses of a connection: this end and the other end. IPv4-mapped addresses are converted to IPv4.
 type Ends = (SocketAddr, SocketAddr);
 
 fn canonical(addr: SocketAddr) -> SocketAddr {
@@ -95,7 +96,7 @@ fn ends(socket: &OwnedFd) -> Result<Ends, Errno> {
     Ok((canonical(addr::local(socket)?), canonical(addr::peer(socket)?)))
 }
 
-/// The addresses a listener may be bound to that takes connections to `addr`.
+/// The addresses to which a listener that accepts connections to `addr` may be bound.
 fn candidates(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let any = |ip: IpAddr| SocketAddr::new(ip, addr.port());
     let (v4, v6) = (any(Ipv4Addr::UNSPECIFIED.into()), any(Ipv6Addr::UNSPECIFIED.into()));
@@ -106,15 +107,15 @@ fn is_tcp(socket: &OwnedFd) -> bool {
     socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
-/// Whether a descriptor leaves the program at least half of those that it may have. A connection with rings
-/// needs three, one with TCP alone needs one.
+/// Whether at most half of the descriptors that the process may have are in use. A connection with shared
+/// rings needs three, one that uses TCP needs one.
 fn is_affordable(fd: &impl AsRawFd) -> bool {
     usize::try_from(fd.as_raw_fd()).is_ok_and(|fd| fd < sys::max_descriptors() / 2)
 }
 
 // ---- the initiator -------------------------------------------------------------------------------------------------------------------------
 
-/// Memory that was offered to the listener.
+/// Shared memory that was offered to the listener.
 pub(super) struct Offered {
     memory: Mine,
     notify: Socket,
@@ -123,8 +124,8 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// Offers memory for a connection that is established, before anything is sent on it. `None`: there is
-    /// nobody who would take it, or nothing to offer.
+    /// Offers memory for an established connection, before anything is sent on it. `None`: the peer is on
+    /// another host, its listener takes no offers, or the offer could not be made; the reason is logged.
     pub(super) fn send(socket: &OwnedFd) -> Option<Self> {
         let (local, peer) = ends(socket).ok()?;
         if !(peer.ip().is_loopback() || peer.ip() == local.ip()) {
@@ -137,7 +138,7 @@ impl Offered {
         });
         let Some(found) = found else {
             log::info!(
-                "connection to {peer} on this host uses TCP: no listener of this user offers anything else"
+                "connection to {peer} on this host uses TCP: no listener of this user takes offers of shared memory"
             );
             return None;
         };
@@ -155,18 +156,19 @@ impl Offered {
 
     fn send_over(notify: Socket, number: RawFd, socket: &OwnedFd) -> Result<Self, String> {
         let listener = evidence_of_peer(&notify, number)?;
-        let memory = Mine::create().map_err(|_| "there is no memory to share")?;
+        let memory = Mine::create().map_err(|_| "cannot allocate shared memory")?;
         if !is_affordable(memory.file()) {
-            return Err("there are few descriptors left".into());
+            return Err("more than half of the descriptors are in use".into());
         }
-        let (number, own) = Evidence::own().map_err(|_| "there are no descriptors left")?;
+        let (number, own) = Evidence::own().map_err(|_| "no descriptors are left")?;
         unix::send_with(&notify, &offer(listener, number), &[socket.as_fd(), memory.file().as_fd()])
-            .map_err(|_| "the offer could not be sent")?;
+            .map_err(|_| "cannot send the offer of shared memory")?;
         Ok(Self { memory, notify, own })
     }
 
-    /// The MPA Reply is there: the rings, if the responder has taken the offer. An error ends the attempt:
-    /// nobody knows whether it has.
+    /// The MPA Reply has arrived. Returns the rings if the responder has accepted the offer. After an error
+    /// the attempt must end, since it is unknown whether the responder uses the rings: EPROTO for an
+    /// unexpected answer, or an error of recv(2).
     pub(super) fn accepted(self) -> Result<Option<Rings>, Errno> {
         let mut message = [0; 1 + evidence::LEN];
         match sys::recv(&self.notify, &mut message) {
@@ -176,7 +178,7 @@ impl Offered {
             Ok(0) | Err(libc::EAGAIN | libc::ECONNRESET) => {
                 log::info!(
                     target: NOTICE,
-                    "a connection on this host uses TCP: the responder has not taken the shared memory"
+                    "a connection on this host uses TCP: the responder has not accepted the shared memory"
                 );
                 Ok(None)
             }
@@ -188,7 +190,7 @@ impl Offered {
 
 // ---- the responder -------------------------------------------------------------------------------------------------------------------------
 
-/// Memory that the initiator of a connection has offered.
+/// Shared memory that the initiator of a connection has offered.
 pub(crate) struct Offer {
     memory: Socket,
     notify: Socket,
@@ -197,7 +199,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Takes the offer, and says so to the initiator. `None`: it is not taken.
+    /// Accepts the offer and sends the answer. `None`: the offer was not accepted; the reason is logged.
     pub(crate) fn accept(self) -> Option<Rings> {
         let taken = evidence_of_peer(&self.notify, self.initiator).and_then(|initiator| {
             let taken = Theirs::adopt(self.memory).and_then(|memory| {
@@ -218,7 +220,7 @@ impl Offer {
 
 struct Waiting {
     offer: Offer,
-    /// As the responder sees them.
+    /// Seen from the responder.
     ends: Ends,
     namespace: u64,
     since: Instant,
@@ -226,26 +228,27 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    /// Connections whose offer has not arrived.
+    /// Unix connections whose offer has not arrived.
     silent: VecDeque<(Socket, Instant)>,
     waiting: VecDeque<Waiting>,
 }
 
-/// The offers to a listener.
+/// The offers to one listener.
 pub(super) struct Offers {
     listening: Listening,
     queue: Mutex<Queue>,
 }
 
-/// What came of a look for an offer.
+/// The result of reading an offer.
 enum Read {
     NotYet(Socket),
-    Nonsense,
+    Invalid,
     Offer(Waiting),
 }
 
 impl Offers {
-    /// For a TCP socket that listens. `None`: connections to it use TCP.
+    /// Starts taking offers for a listening TCP socket. `None`: its connections use TCP; the reason is
+    /// logged.
     pub(super) fn listen(socket: &OwnedFd) -> Option<Self> {
         let addr = addr::local(socket).ok()?;
         match rendezvous::listen(unix::namespace(socket), canonical(addr), BACKLOG) {
@@ -258,7 +261,7 @@ impl Offers {
         }
     }
 
-    /// The offer for a connection whose MPA Request has arrived.
+    /// Takes the offer for a connection whose MPA Request is complete, if there is one.
     pub(super) fn take(&self, socket: &OwnedFd) -> Option<Offer> {
         let ends = ends(socket).ok()?;
         let queue = &mut *lock(&self.queue);
@@ -268,13 +271,13 @@ impl Offers {
         queue.waiting.remove(at).map(|waiting| waiting.offer)
     }
 
-    /// Reads what has arrived, and forgets what has waited for too long.
+    /// Reads the offers that have arrived, and drops those that have waited too long.
     fn gather(&self, queue: &mut Queue) {
         let now = Instant::now();
         let old = |since: Instant| now.duration_since(since) >= Duration::from_secs(REQUEST_TIMEOUT_S);
         queue.silent.retain(|(_, since)| !old(*since));
         queue.waiting.retain(|waiting| !old(waiting.since));
-        // As many as the kernel keeps, and one that has come meanwhile.
+        // As many as the backlog holds, and one that has arrived meanwhile.
         for _ in 0..=BACKLOG {
             let Ok(socket) = self.listening.socket().accept() else { break };
             if unix::is_of_same_user(&socket) && is_affordable(&*socket) {
@@ -284,7 +287,7 @@ impl Offers {
         for (socket, since) in std::mem::take(&mut queue.silent) {
             match read(socket, since) {
                 Read::NotYet(socket) => queue.silent.push_back((socket, since)),
-                Read::Nonsense => {}
+                Read::Invalid => {}
                 Read::Offer(waiting) => queue.waiting.push_back(waiting),
             }
         }
@@ -297,18 +300,18 @@ impl Offers {
     }
 }
 
-/// Reads the offer from a Unix socket: it is one message.
+/// Reads an offer from a Unix socket; it is one message.
 fn read(notify: Socket, since: Instant) -> Read {
-    // Before `undivided`: it may have to create a descriptor itself.
+    // Outside `undivided`, because it may have to create a descriptor itself.
     let own = match Evidence::own() {
         Ok((_, own)) => own,
         Err(e) => {
             let why = std::io::Error::from_raw_os_error(e);
-            log::warn!("an offer of shared memory cannot be checked: {why}");
-            return Read::Nonsense;
+            log::warn!("cannot check an offer of shared memory: {why}");
+            return Read::Invalid;
         }
     };
-    // Its TCP socket is closed before a fork could copy it.
+    // The TCP socket is closed before fork(2) could copy it.
     let received = fork::undivided(|| {
         let mut bytes = [0; OFFER_LEN + 1];
         let (n, fds) = unix::receive_with(&notify, &mut bytes)?;
@@ -322,7 +325,7 @@ fn read(notify: Socket, since: Instant) -> Read {
             Read::Offer(Waiting { offer: Offer { memory, notify, initiator }, ends, namespace, since })
         }
         Err(libc::EAGAIN) => Read::NotYet(notify),
-        Err(_) => Read::Nonsense,
+        Err(_) => Read::Invalid,
     }
 }
 

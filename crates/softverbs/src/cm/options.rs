@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The options of an identifier that apply to its sockets (rdma_set_option(3)).
+//! The options of an identifier (rdma_set_option(3)) and how they apply to its sockets.
+//!
+//! They are stored in the identifier and applied when it creates a socket. The type of service can also be
+//! changed later.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 
 use rustix::net::sockopt;
 
-/// What the program has set.
+/// The options set by the program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
-    /// The type of service, or traffic class.
+    /// IPv4 type of service and IPv6 traffic class.
     pub tos: Option<u8>,
-    /// A wildcard IPv6 address does not stand for those of IPv4.
+    /// IPV6_V6ONLY: the IPv6 wildcard address does not accept IPv4 connections.
     pub only_ipv6: Option<bool>,
-    /// What ibv_query_qp(3) returns as `timeout`; 0 if it is not set.
+    /// The `timeout` attribute that ibv_query_qp(3) returns, as an exponent (4.096 us * 2^timeout); 0 if not
+    /// set.
     pub ack_timeout: u8,
-    /// Other identifiers that permit it may have the same address, as long as none listens.
+    /// RDMA_OPTION_ID_REUSEADDR: identifiers that all have it may share an address while none of them
+    /// listens.
     pub reuse: bool,
 }
 
 impl Options {
-    /// Applies them to a socket that is not bound. A family ignores those of the other one.
+    /// Applies the options to a socket that is not bound. The kernel rejects the options of the other address
+    /// family, which is ignored.
     pub(crate) fn apply(self, socket: &OwnedFd) {
         self.apply_tos(socket);
         if let Some(only) = self.only_ipv6 {
@@ -28,7 +34,8 @@ impl Options {
         }
     }
 
-    /// Applies the one that can change at any time. A connection inherits it from its listener.
+    /// Applies the type of service, which can be changed at any time. A connection inherits it from its
+    /// listener.
     pub(crate) fn apply_tos(self, socket: &OwnedFd) {
         if let Some(tos) = self.tos {
             let _ = sockopt::set_ip_tos(socket, tos);
@@ -45,7 +52,7 @@ mod tests {
     use crate::sys;
 
     #[test]
-    fn a_socket_gets_what_is_set() {
+    fn options_that_are_set_are_applied_to_a_socket() {
         let options = Options { tos: Some(0x20), only_ipv6: Some(true), ..Options::default() };
         let v4 = sys::tcp_socket(AddressFamily::INET).unwrap();
         options.apply(&v4);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Limits on pending connections: those whose MPA Request is incomplete, or not yet fetched by the
-//! application. Each holds a descriptor, and the application needs most of those.
+//! Limits on pending connections: those whose MPA Request is incomplete or not yet fetched by the program.
+//! Each holds a descriptor, and the program needs most of those.
 //!
-//! A process, a listener and a remote address have a limit each ([`Limits`]). A *stalled* connection, one
-//! without a complete request, makes room for a new one: the oldest of the address that has most of them is
-//! closed. If all requests are complete, a listener stops accepting until the application has fetched some,
-//! and connections wait in the kernel's backlog. One address must not block all others, so beyond its own
-//! limit its connections are refused.
+//! There is a limit for the process, one for each listener and one for each remote host ([`Limits`]). A
+//! connection is *stalled* while its MPA Request is incomplete. At a limit, a stalled connection is evicted
+//! for a new one: the oldest of the host that has the most of them. If there is no stalled connection, the
+//! listener pauses until the program fetches requests, and connections wait in the kernel's backlog. A host
+//! at its own limit must not block the others, so its new connections are refused instead.
+//!
+//! A connection with a complete request is never evicted. The counts are behind one lock, with which no other
+//! code is called: evicting a connection drops its [`Admission`], which takes the lock.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,8 +21,8 @@ use crate::lock;
 use crate::process::PerProcess;
 use crate::sys;
 
-/// A remote host as far as limits are concerned: an IPv4 address, or the first half of an IPv6 address, since
-/// the other half is for its owner to choose.
+/// A remote host for the purpose of limits: an IPv4 address, or the upper 64 bits of an IPv6 address, since a
+/// host can choose the lower 64 freely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host(IpAddr);
 
@@ -35,19 +38,19 @@ impl Host {
     }
 }
 
-/// A pending connection that may have to make room.
+/// A pending connection that can be evicted.
 pub(super) trait Pending: Send + Sync {
-    /// Closes the connection if its MPA Request is not complete. Returns whether it did.
-    fn dismiss(&self) -> bool;
+    /// Closes the connection if its MPA Request is incomplete. Returns whether it did.
+    fn evict(&self) -> bool;
 }
 
-/// A listener that stops accepting while there is no room.
-pub(super) trait Waiting: Send + Sync {
-    /// There may be room again.
-    fn go_on(&self);
+/// A listener that pauses while there is no room.
+pub(super) trait Paused: Send + Sync {
+    /// Resumes accepting: there may be room again.
+    fn resume(&self);
 }
 
-/// The numbers of pending connections that are allowed now.
+/// The numbers of pending connections currently permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     process: usize,
@@ -56,7 +59,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The settings, as far as the descriptors of the process permit.
+    /// The configured limits, reduced to what the descriptor limit of the process permits.
     pub(super) fn now() -> Self {
         let config = config::get();
         let settings = Self {
@@ -65,16 +68,16 @@ impl Limits {
             address: config.max_pending_address,
         };
         let most = sys::max_descriptors();
-        // The lowest number that is free says how many are in use, or fewer if there are gaps.
+        // The lowest free descriptor is an estimate of the number in use; it is too low if there are gaps.
         let left = sys::lowest_descriptor().map_or(0, |lowest| most.saturating_sub(lowest));
         settings.within(most, left)
     }
 
-    /// Less than these: a quarter of the descriptors that the process may have, half of those that it has
-    /// left.
+    /// Reduced to a quarter of the `most` descriptors that the process may have, and half of the `left` still
+    /// available; at least 1.
     fn within(self, most: usize, left: usize) -> Self {
         let process = self.process.min(most / 4).min(left / 2).max(1);
-        // A listener whose program fetches nothing leaves room for the others.
+        // A listener whose requests are not fetched leaves room for the other listeners.
         Self { process, listener: self.listener.min(process.div_ceil(2)), ..self }
     }
 }
@@ -85,19 +88,19 @@ struct Counts {
     total: usize,
     listeners: HashMap<u64, usize>,
     hosts: HashMap<Host, usize>,
-    /// The stalled connections of a host at a listener, oldest first.
+    /// The stalled connections of each host at each listener, oldest first.
     stalled: HashMap<(u64, Host), BTreeMap<u64, Weak<dyn Pending>>>,
-    /// Listeners that accept no more for now.
-    paused: Vec<Weak<dyn Waiting>>,
+    /// Listeners that have paused.
+    paused: Vec<Weak<dyn Paused>>,
 }
 
 /// The pending connections of this process.
 #[derive(Default)]
-pub(super) struct Guests {
+pub(super) struct Admissions {
     counts: Mutex<Counts>,
 }
 
-static GUESTS: PerProcess<Arc<Guests>> = PerProcess::new();
+static ADMISSIONS: PerProcess<Arc<Admissions>> = PerProcess::new();
 
 fn subtract<K: std::hash::Hash + Eq + Copy>(counts: &mut HashMap<K, usize>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
@@ -113,42 +116,41 @@ impl Counts {
         self.listeners.get(&listener).copied().unwrap_or(0)
     }
 
-    /// Takes the oldest stalled connection of the host that has the most of them, among those that `of`
-    /// selects.
+    /// Takes the oldest stalled connection of the host that has the most of them, among the listeners and
+    /// hosts selected by `of`.
     fn take_stalled(&mut self, of: impl Fn(u64, Host) -> bool) -> Option<Weak<dyn Pending>> {
-        let (&key, _) =
-            self.stalled.iter().filter(|((l, h), _)| of(*l, *h)).max_by_key(|(_, ones)| ones.len())?;
-        let ones = self.stalled.get_mut(&key)?;
-        let oldest = ones.pop_first().map(|(_, one)| one);
-        if ones.is_empty() {
+        let (&key, _) = self
+            .stalled
+            .iter()
+            .filter(|((l, h), _)| of(*l, *h))
+            .max_by_key(|(_, connections)| connections.len())?;
+        let connections = self.stalled.get_mut(&key)?;
+        let oldest = connections.pop_first().map(|(_, one)| one);
+        if connections.is_empty() {
             self.stalled.remove(&key);
         }
         oldest
     }
 
     fn unstall(&mut self, listener: u64, host: Host, number: u64) {
-        if let Some(ones) = self.stalled.get_mut(&(listener, host)) {
-            ones.remove(&number);
-            if ones.is_empty() {
+        if let Some(connections) = self.stalled.get_mut(&(listener, host)) {
+            connections.remove(&number);
+            if connections.is_empty() {
                 self.stalled.remove(&(listener, host));
             }
         }
     }
 }
 
-impl Guests {
-    /// Those of this process: a child after fork(2) has none.
+impl Admissions {
+    /// The instance of this process. A child starts with an empty one after fork(2).
     pub(super) fn get() -> Arc<Self> {
-        lock(GUESTS.get()).get_or_insert_default().clone()
+        lock(ADMISSIONS.get()).get_or_insert_default().clone()
     }
 
-    /// Whether a listener may accept one more. If not, it is called when there is room again.
-    pub(super) fn has_room(
-        &self,
-        token: u64,
-        listener: &Arc<impl Waiting + 'static>,
-        limits: Limits,
-    ) -> bool {
+    /// Whether a listener may accept another connection. If not, it is resumed when a pending connection goes
+    /// away.
+    pub(super) fn has_room(&self, token: u64, listener: &Arc<impl Paused + 'static>, limits: Limits) -> bool {
         let mut counts = lock(&self.counts);
         let here = counts.at(token) < limits.listener || counts.stalled.keys().any(|(l, _)| *l == token);
         let room = here && (counts.total < limits.process || !counts.stalled.is_empty());
@@ -160,15 +162,15 @@ impl Guests {
         room
     }
 
-    /// Counts a connection that has been accepted. `None`: its address is at its limit. Stalled connections
-    /// are closed for it while a limit is reached.
+    /// Counts an accepted connection. While a limit is reached, stalled connections are evicted for it;
+    /// returns how many were. `None`: the host is at its limit and has no stalled connection.
     pub(super) fn admit(
         self: &Arc<Self>,
         listener: u64,
         host: Host,
         limits: Limits,
-    ) -> Option<(Place, usize)> {
-        let mut dismissed = 0;
+    ) -> Option<(Admission, usize)> {
+        let mut evicted = 0;
         loop {
             let victim = {
                 let mut counts = lock(&self.counts);
@@ -189,57 +191,57 @@ impl Guests {
                     *counts.listeners.entry(listener).or_default() += 1;
                     *counts.hosts.entry(host).or_default() += 1;
                     drop(counts);
-                    return Some((Place { pending: self.clone(), listener, host, number }, dismissed));
+                    return Some((Admission { pending: self.clone(), listener, host, number }, evicted));
                 };
                 victim
             };
-            // Not under the lock, which its place needs.
+            // Without the lock: dropping its admission takes it.
             if let Some(pending) = victim.upgrade() {
-                dismissed += usize::from(pending.dismiss());
+                evicted += usize::from(pending.evict());
             }
         }
     }
 
-    /// Closes one stalled connection, if there is any, because there are no descriptors.
-    pub(super) fn dismiss_one(&self) -> bool {
+    /// Evicts one stalled connection to free its descriptor. False if there is none.
+    pub(super) fn evict_one(&self) -> bool {
         let victim = lock(&self.counts).take_stalled(|_, _| true);
-        victim.and_then(|victim| victim.upgrade()).is_some_and(|pending| pending.dismiss())
+        victim.and_then(|victim| victim.upgrade()).is_some_and(|pending| pending.evict())
     }
 
-    /// Closes the stalled connections of a listener.
-    pub(super) fn dismiss_all(&self, listener: u64) {
+    /// Closes all stalled connections of a listener.
+    pub(super) fn close_stalled(&self, listener: u64) {
         loop {
             let victim = lock(&self.counts).take_stalled(|l, _| l == listener);
             let Some(victim) = victim else { return };
             if let Some(pending) = victim.upgrade() {
-                pending.dismiss();
+                pending.evict();
             }
         }
     }
 }
 
-/// The count of a pending connection; dropping it counts down.
-pub(super) struct Place {
-    pending: Arc<Guests>,
+/// The admission of one pending connection; dropping it releases its share of the limits.
+pub(super) struct Admission {
+    pending: Arc<Admissions>,
     listener: u64,
     host: Host,
     number: u64,
 }
 
-impl Place {
-    /// The connection waits for the rest of its MPA Request.
-    pub(super) fn stalls(&self, pending: Weak<dyn Pending>) {
+impl Admission {
+    /// Marks the connection as stalled: its MPA Request is incomplete, so it may be evicted.
+    pub(super) fn set_stalled(&self, pending: Weak<dyn Pending>) {
         let mut counts = lock(&self.pending.counts);
         counts.stalled.entry((self.listener, self.host)).or_default().insert(self.number, pending);
     }
 
-    /// The MPA Request of the connection is complete.
-    pub(super) fn stalls_no_more(&self) {
+    /// Marks the MPA Request as complete: the connection can no longer be evicted.
+    pub(super) fn set_complete(&self) {
         lock(&self.pending.counts).unstall(self.listener, self.host, self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for Admission {
     fn drop(&mut self) {
         let paused = {
             let mut counts = lock(&self.pending.counts);
@@ -250,7 +252,7 @@ impl Drop for Place {
             std::mem::take(&mut counts.paused)
         };
         for listener in paused.iter().filter_map(Weak::upgrade) {
-            listener.go_on();
+            listener.resume();
         }
     }
 }

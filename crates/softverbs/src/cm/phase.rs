@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The phase of an identifier in the life of a connection: which call is permitted, which event follows, as a
-//! value without socket or lock.
+//! The phase of an identifier in the life of a connection: it decides which call is permitted and which event
+//! is due. A plain value without socket or lock.
 //!
 //! ```text
 //! Idle ── listen ─▶ Listening
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The peer may use a new connection and close it before the call that establishes it here has returned. The
-//! end is then reported behind ESTABLISHED ([`Phase::BrokenEarly`]).
+//! end is then reported after ESTABLISHED ([`Phase::BrokenEarly`]). Each identifier reports at most one
+//! outcome and one end, and nothing after it was destroyed.
 #![forbid(unsafe_code)]
 
 use rdma_sys::rdma_cm_event_type::{
@@ -20,7 +21,8 @@ use rdma_sys::rdma_cm_event_type::{
 
 use crate::sys::Errno;
 
-/// What an identifier holds in a phase: sockets, or what stands for them in a test.
+/// The types of what an identifier holds in a phase: listener, attempt and request, or placeholders in a
+/// test.
 pub(super) trait Held {
     type Listener;
     type Attempt;
@@ -28,41 +30,42 @@ pub(super) trait Held {
 }
 
 pub(super) enum Phase<H: Held> {
-    /// Created; neither listening nor connecting.
+    /// Neither listening nor connecting; may be bound or resolved.
     Idle,
     Listening(H::Listener),
-    /// The program has called rdma_connect(3); the attempt is known once it has been started.
+    /// The program has called rdma_connect(3). `None` until the attempt has been started.
     Connecting(Option<H::Attempt>),
     /// The identifier of a connect request that the program has neither accepted nor rejected.
     Requested(H::Request),
-    /// The program has called rdma_accept(3). `awaits`: the peer has announced a first FPDU, which
+    /// The program has called rdma_accept(3). `awaits`: the peer has announced an RTR, and its arrival
     /// establishes the connection.
     Accepting {
         awaits: bool,
     },
     Connected,
-    /// The connection ended before the ESTABLISHED event was queued.
+    /// The connection ended before its ESTABLISHED event was queued.
     BrokenEarly,
-    /// The connection, or the attempt, has ended, or the identifier is being destroyed.
+    /// The connection or the attempt has ended, the request was rejected, or the identifier is being
+    /// destroyed.
     Ended,
 }
 
-/// What rdma_disconnect(3) finds.
+/// The result of rdma_disconnect(3).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Disconnect {
-    /// A connection, whose end will be reported.
+    /// There is a connection; its end will be reported.
     Ends,
-    /// One that has ended, which has been reported.
+    /// The connection had already ended, and its end has been reported.
     HasEnded,
 }
 
 impl<H: Held> Phase<H> {
-    /// The identifier is not in use. EINVAL: it is.
+    /// EINVAL: the identifier is not idle.
     pub(super) fn idle(&self) -> Result<(), Errno> {
         if matches!(self, Self::Idle) { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// rdma_listen(3). EINVAL: the identifier is in use; `listener` is given back.
+    /// rdma_listen(3). Returns `listener` as the error if the identifier is not idle.
     pub(super) fn listen(&mut self, listener: H::Listener) -> Result<(), H::Listener> {
         if self.idle().is_err() {
             return Err(listener);
@@ -71,34 +74,34 @@ impl<H: Held> Phase<H> {
         Ok(())
     }
 
-    /// rdma_connect(3) begins. EINVAL: the identifier is in use.
+    /// rdma_connect(3) begins. EINVAL: the identifier is not idle.
     pub(super) fn connect(&mut self) -> Result<(), Errno> {
         self.idle()?;
         *self = Self::Connecting(None);
         Ok(())
     }
 
-    /// The attempt has been started. It may have had its outcome before this.
+    /// Stores the started attempt, unless its outcome has already been reported.
     pub(super) fn started(&mut self, attempt: H::Attempt) {
         if let Self::Connecting(none @ None) = self {
             *none = Some(attempt);
         }
     }
 
-    /// The attempt could not be started, so nothing is reported of it: the program may try again.
+    /// The attempt could not be started, so it has no outcome, and the program may try again.
     pub(super) fn not_started(&mut self) {
         if matches!(self, Self::Connecting(None)) {
             *self = Self::Idle;
         }
     }
 
-    /// There is a connect request to accept or reject. EINVAL: there is none.
+    /// EINVAL: there is no connect request to accept or reject.
     pub(super) fn requested(&self) -> Result<(), Errno> {
         if matches!(self, Self::Requested(_)) { Ok(()) } else { Err(libc::EINVAL) }
     }
 
-    /// rdma_accept(3); `awaits`: whether the peer of a request has announced a first FPDU. EINVAL: there is
-    /// no request.
+    /// rdma_accept(3). `awaits` tells whether the peer of a request has announced an RTR. Returns the request
+    /// and that answer. EINVAL: there is no request.
     pub(super) fn accept(
         &mut self,
         awaits: impl FnOnce(&H::Request) -> bool,
@@ -109,12 +112,12 @@ impl<H: Held> Phase<H> {
         Ok((request, awaits))
     }
 
-    /// The reply that accepts a request could not be sent. The call fails, and nothing is reported.
+    /// The reply that accepts the request could not be sent: the call fails, and no event follows.
     pub(super) fn not_accepted(&mut self) {
         *self = Self::Ended;
     }
 
-    /// rdma_reject(3). EINVAL: there is no request.
+    /// rdma_reject(3). Returns the request. EINVAL: there is none.
     pub(super) fn reject(&mut self) -> Result<H::Request, Errno> {
         self.answer()
     }
@@ -129,8 +132,8 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    /// An event of this kind is due. Returns the kinds to queue, in this order: none if the identifier has
-    /// reported its end or is being destroyed.
+    /// An event of this kind is due. Returns the kinds to queue, in this order; none if the end has been
+    /// reported or the identifier is being destroyed.
     pub(super) fn report(&mut self, kind: Kind) -> &'static [Kind] {
         const ESTABLISHED: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED];
         const BOTH: &[Kind] = &[RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED];
@@ -147,8 +150,7 @@ impl<H: Held> Phase<H> {
                 *self = Self::Ended;
                 &[RDMA_CM_EVENT_DISCONNECTED]
             }
-            // The queue pair could not take the connection: the call or the reply that would have established
-            // it has failed.
+            // The queue pair did not take the connection, or the connection ended before the RTR.
             (
                 RDMA_CM_EVENT_CONNECT_ERROR,
                 Self::Connecting(_) | Self::Accepting { .. } | Self::BrokenEarly,
@@ -168,7 +170,7 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    /// The connection has ended. Returns the event that is due now.
+    /// The connection has ended. Returns the event that is now due.
     pub(super) fn ended(&mut self) -> Option<Kind> {
         match self {
             Self::Connected => Some(RDMA_CM_EVENT_DISCONNECTED),
@@ -181,7 +183,7 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    /// rdma_disconnect(3). EINVAL: there never was a connection.
+    /// rdma_disconnect(3). EINVAL: the identifier never had a connection.
     pub(super) fn disconnect(&self) -> Result<Disconnect, Errno> {
         match self {
             Self::Accepting { .. } | Self::Connected | Self::BrokenEarly => Ok(Disconnect::Ends),
@@ -190,12 +192,12 @@ impl<H: Held> Phase<H> {
         }
     }
 
-    /// rdma_destroy_id(3): returns what has to be closed. Nothing is reported any more.
+    /// rdma_destroy_id(3). Returns the phase with what must be closed. No further event is reported.
     pub(super) fn destroy(&mut self) -> Self {
         std::mem::replace(self, Self::Ended)
     }
 
-    /// Whether an event may become due at any time, without another call of the program.
+    /// Whether an event may become due without another call by the program.
     pub(super) fn may_report(&self) -> bool {
         match self {
             Self::Listening(_)
@@ -218,7 +220,7 @@ impl<H: Held> Phase<H> {
         matches!(self, Self::Connected)
     }
 
-    /// The identifier has requested or accepted a connection.
+    /// Whether the identifier has requested or accepted a connection, even one that has ended.
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self, Self::Idle | Self::Listening(_) | Self::Requested(_))
     }
@@ -267,7 +269,8 @@ mod tests {
         }
     }
 
-    /// The phases in which a call is permitted, with the phase after it. One that is refused changes nothing.
+    /// The phases in which a call is permitted, each with the phase after it. A refused call must change
+    /// nothing.
     fn permitted<T, E>(call: impl Fn(&mut Named) -> Result<T, E>) -> Vec<(&'static str, &'static str)> {
         let mut permitted = Vec::new();
         for mut phase in all() {
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_has_its_phases() {
+    fn each_call_is_permitted_in_its_phases_only() {
         assert_eq!(permitted(|phase| phase.listen("another")), [("idle", "listening")]);
         assert_eq!(permitted(Phase::connect), [("idle", "connecting")]);
         assert_eq!(permitted(|phase| phase.accept(|_| true)), [("requested", "awaiting")]);
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_reported_once_and_in_its_phase() {
+    fn each_event_is_reported_once_and_in_its_phase_only() {
         let reported = |kind| {
             let mut reported = Vec::new();
             for mut phase in all() {
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_may_come_before_the_attempt_is_known() {
+    fn the_outcome_may_be_reported_before_the_attempt_is_stored() {
         let mut phase = Named::Idle;
         phase.connect().unwrap();
         phase.report(RDMA_CM_EVENT_REJECTED);

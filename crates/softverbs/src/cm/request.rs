@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A connect request: a pending connection, until the program fetches it.
+//! The connect request of a pending connection, before and after the program fetches it.
+//!
+//! The connection stays with the engine until [`PendingConnection::take`] removes it, which succeeds once:
+//! the program fetches the request, the peer disconnects, or the connection is evicted. Whoever succeeds owns
+//! the socket. Dropping a request closes the connection.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -8,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use super::exchange::Responder;
 use super::offers::Offer;
-use super::pending::Place;
+use super::pending::Admission;
 use super::{addr, negotiate, send_reply};
 use crate::lock;
 use crate::progress::engine::Engine;
@@ -25,16 +29,17 @@ pub(super) struct PendingConnection {
     pub(super) state: Mutex<Option<State>>,
 }
 
+/// The state of a pending connection.
 pub(super) struct State {
     pub(super) socket: Socket,
-    /// The connection is counted until the program has fetched the request.
-    pub(super) place: Place,
+    /// Counts the connection as pending until the program fetches the request.
+    pub(super) admission: Admission,
     pub(super) exchange: Responder,
-    /// The MPA Request is complete; the program has been told.
+    /// The MPA Request is complete, and its event is queued.
     pub(super) requested: bool,
-    /// Memory that the peer offers to share.
+    /// Shared memory offered by the peer.
     pub(super) offer: Option<Offer>,
-    /// The end of the time that there is for the request.
+    /// Expires if the MPA Request is not complete in time.
     pub(super) timer: Option<Timer>,
 }
 
@@ -46,9 +51,9 @@ pub(crate) struct Unfetched {
 
 /// A connect request. Dropping it closes the connection.
 pub(crate) struct Request {
-    /// `None`: the peer has gone.
+    /// `None`: the peer has closed the connection.
     pub socket: Option<Socket>,
-    /// Memory that the peer offers to share.
+    /// Shared memory offered by the peer.
     pub offer: Option<Offer>,
     pub frame: Frame,
     pub local: Option<SocketAddr>,
@@ -63,7 +68,7 @@ impl PendingConnection {
         Some(state)
     }
 
-    /// As [`PendingConnection::take`], unless the program has been told of it.
+    /// As [`PendingConnection::take`], but only while the MPA Request is incomplete.
     pub(super) fn take_stalled(&self) -> Option<State> {
         let state = lock(&self.state).take_if(|state| !state.requested)?;
         self.engine.remove(self.token, state.socket.as_raw_fd());
@@ -72,7 +77,7 @@ impl PendingConnection {
 }
 
 impl Request {
-    /// Sends the reply that rejects the request, if its peer is still there.
+    /// Sends an MPA Reply that rejects the request, unless the peer has closed the connection.
     pub(crate) fn reject(&self, private_data: &[u8]) {
         if let Some(socket) = &self.socket {
             send_reply(socket, &negotiate::rejection(&self.frame), private_data);
@@ -85,6 +90,7 @@ impl Unfetched {
         Self { connection, frame }
     }
 
+    /// Whether this is the connect request of `connection`.
     pub(super) fn is_of(&self, connection: &Arc<PendingConnection>) -> bool {
         Arc::ptr_eq(&self.connection, connection)
     }
@@ -93,7 +99,7 @@ impl Unfetched {
         &self.frame
     }
 
-    /// The program fetches the request.
+    /// Hands the connection to the program: it is no longer pending, and the caller owns its socket.
     pub(crate) fn fetch(self) -> Request {
         let (socket, offer) = self.connection.take().map(|state| (state.socket, state.offer)).unzip();
         let local = socket.as_ref().and_then(|socket| addr::local(socket).ok());

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Two connection managers over a lossy link: the phases and the exchange as in the library, with a simulated
-//! network, clock and program.
+//! Simulation of two connection managers over a lossy link: the phases and the exchange of the library, with
+//! a simulated network, clock and program.
 //!
-//! A schedule is a function of its seed; `SIM_SCHEDULES` says how many are run. Bytes travel in pieces of any
-//! size and take any time; the link refuses connections, breaks, or loses everything from some moment on;
-//! both programs accept, reject, disconnect and destroy when they like. Checked after each step: a program
-//! sees ESTABLISHED only if the other one has accepted, each identifier reports one outcome and one end at
-//! most, nothing after it was destroyed. Checked at the end: nobody waits for ever, and without faults and
-//! impatient programs both sides are established.
+//! A schedule is determined by its seed; `SIM_SCHEDULES` is the number of schedules. Bytes arrive in
+//! fragments of any size after any delay. The link refuses connections, resets, or loses everything from some
+//! time on. Both programs accept, reject, disconnect and destroy at random times. Checked after each step: a
+//! program sees ESTABLISHED only if the other one has accepted; each identifier reports at most one outcome
+//! and one end, and nothing after it was destroyed. Checked at the end: no program waits for ever, and
+//! without faults and impatient programs both sides are established.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,23 +29,23 @@ const OFFER: Offer = Offer { ird: 8, ord: 8, crc: false };
 /// Stands for the first FPDU of the initiator.
 const FPDU: u8 = 0xfd;
 
-enum Nothing {}
+enum Placeholders {}
 
-impl Held for Nothing {
+impl Held for Placeholders {
     type Listener = ();
     type Attempt = ();
     type Request = Frame;
 }
 
-/// An identifier, with what its program has seen.
+/// An identifier, and the events that its program has seen.
 struct Manager {
-    phase: Phase<Nothing>,
+    phase: Phase<Placeholders>,
     events: Vec<Kind>,
     is_destroyed: bool,
 }
 
 impl Manager {
-    fn new(phase: Phase<Nothing>) -> Self {
+    fn new(phase: Phase<Placeholders>) -> Self {
         Self { phase, events: Vec::new(), is_destroyed: false }
     }
 
@@ -55,7 +55,7 @@ impl Manager {
         self.events.extend(kinds);
     }
 
-    /// The connection has ended under the identifier.
+    /// The connection of the identifier has ended.
     fn ended(&mut self) {
         if let Some(kind) = self.phase.ended() {
             self.report(kind);
@@ -71,7 +71,7 @@ impl Manager {
         self.is_destroyed = true;
     }
 
-    /// At most one outcome, then at most one end, and an end only of what was established.
+    /// At most one outcome, then at most one end, and an end only after ESTABLISHED.
     fn check(&self) {
         let failures = [RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_CONNECT_ERROR];
         let legal = match self.events[..] {
@@ -89,20 +89,20 @@ impl Manager {
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<u8>,
-    /// No byte is sent after those.
+    /// No more bytes are sent: the end follows.
     is_closed: bool,
 }
 
-/// How the network treats a schedule.
+/// The faults of a schedule.
 struct Faults {
     refusals: u32,
-    /// The link loses everything from this time on.
+    /// From this time on the link loses everything.
     lost_at: Option<Instant>,
     /// The link is reset at this time.
     reset_at: Option<Instant>,
-    /// The programs may reject, disconnect, destroy, or wait for long.
+    /// The programs may reject, disconnect or destroy.
     impatient: bool,
-    /// Timeouts may expire because everything takes long.
+    /// Everything takes so long that timeouts may expire.
     slow: bool,
 }
 
@@ -115,11 +115,11 @@ struct World {
     exchange: Option<Initiator>,
     try_at: Option<Instant>,
     timer_at: Option<Instant>,
-    /// The socket of the initiator is that of a queue pair.
+    /// The initiator's queue pair has the socket.
     is_open: bool,
     target: Option<Manager>,
     responder: Option<(Responder, Instant)>,
-    /// The request that the program at the target has not fetched.
+    /// The connect request that the target's program has not fetched.
     unfetched: Option<Frame>,
     target_is_open: bool,
     accepted: bool,
@@ -170,7 +170,7 @@ impl World {
         self.faults.lost_at.is_some_and(|at| at <= self.now)
     }
 
-    /// What arrives: a piece of what was sent, an end, or nothing yet.
+    /// Takes what arrives: a fragment of the bytes sent, the end (empty), or nothing yet.
     fn receive(random: &mut fastrand::Rng, pipe: &mut Pipe) -> Option<Vec<u8>> {
         if !pipe.bytes.is_empty() {
             let n = if random.bool() { pipe.bytes.len() } else { random.usize(1..=pipe.bytes.len()) };
@@ -183,17 +183,17 @@ impl World {
         match next {
             Next::Wait => {}
             Next::TryAgain(after) => self.try_at = Some(self.now + after),
-            // The library calls connect(2) there and then.
+            // The library calls connect(2) immediately.
             Next::TryNow => self.connect(),
             Next::Established(accepted) => {
                 assert!(self.accepted, "the target has accepted");
                 self.exchange = None;
                 self.is_open = true;
-                // The initiator announced that it sends the first message.
+                // The initiator announced that it sends the first FPDU, so the target has sent nothing.
                 assert!(accepted.early.is_empty());
                 self.forth.bytes.push_back(FPDU);
-                // The engine may see the end of a new connection before the thread that establishes it has
-                // reported that.
+                // The engine thread may see the end of a new connection before the establishing thread has
+                // reported ESTABLISHED.
                 let breaks = self.faults.reset_at.is_some() && self.random.bool();
                 if breaks {
                     self.is_open = false;
@@ -277,7 +277,7 @@ impl World {
         self.back.is_closed = true;
     }
 
-    /// The program at the target fetches the request, and maybe later answers it.
+    /// The target's program fetches the request, or answers the one that it has fetched.
     fn target_acts(&mut self) {
         if let Some(frame) = self.unfetched.take() {
             self.target = Some(Manager::new(Phase::Requested(frame)));
@@ -354,7 +354,7 @@ impl World {
         if self.try_at.is_some_and(|at| at <= self.now) && !self.is_connected {
             self.try_at = None;
             match self.exchange.as_mut().map(|exchange| exchange.expired(self.now)) {
-                // The first call of connect(2) is not due to a timer.
+                // The first call of connect(2) does not come from a timer.
                 Some(Next::Wait) => self.connect(),
                 Some(next) => self.proceed(next),
                 None => {}
@@ -373,7 +373,7 @@ impl World {
         if self.faults.reset_at.is_some_and(|at| at <= self.now) {
             self.reset();
         }
-        // The keepalive of an open connection finds that the link is lost.
+        // The keepalive of an open connection detects that the link is lost.
         if self.is_lost() && self.now > self.start + Duration::from_secs(4) {
             self.reset_by_keepalive();
         }
@@ -412,13 +412,16 @@ impl World {
     fn check(&self) {
         self.initiator.check();
         if self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED) {
-            assert!(self.accepted, "established, but nobody has accepted");
+            assert!(self.accepted, "established, but the target has not accepted");
         }
         let Some(target) = &self.target else { return };
         target.check();
         assert!(!target.saw(RDMA_CM_EVENT_REJECTED) && !target.saw(RDMA_CM_EVENT_UNREACHABLE));
         if target.saw(RDMA_CM_EVENT_ESTABLISHED) {
-            assert!(self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED), "the first message came from nowhere");
+            assert!(
+                self.initiator.saw(RDMA_CM_EVENT_ESTABLISHED),
+                "established at the target, but not at the initiator"
+            );
         }
     }
 
@@ -468,12 +471,15 @@ fn two_managers_agree_over_a_lossy_link() {
             && !world.faults.slow;
         let outcome =
             std::panic::catch_unwind(|| world.run()).unwrap_or_else(|_| panic!("schedule {seed} failed"));
-        assert!(!is_calm || (outcome.established && outcome.both), "seed {seed}: nothing prevented it");
+        assert!(
+            !is_calm || (outcome.established && outcome.both),
+            "seed {seed}: a calm schedule did not establish the connection"
+        );
         if outcome.established || outcome.failed.is_some() {
             *seen.entry(outcome.failed).or_default() += 1;
         }
     }
-    // A simulation in which nothing fails shows nothing.
+    // A simulation without failures proves nothing.
     for kind in [None, Some(RDMA_CM_EVENT_REJECTED), Some(RDMA_CM_EVENT_UNREACHABLE)] {
         assert!(seen.get(&kind).is_some_and(|n| *n > schedules / 50), "{kind:?}: {seen:?}");
     }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The socket of a connection that is being established.
+//! The TCP socket of a connection being established: its options, and the MPA Reply.
+//!
+//! The keepalive settings follow from the peer timeout: the first probe is sent after half of it, and three
+//! more in the other half. [`crate::progress::liveness`] evaluates the result.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -11,13 +14,12 @@ use crate::config;
 use crate::sys;
 use transport::iwarp::wire::mpa::{self, Frame};
 
-/// Sets the options of a socket before it connects, or listens for those that it accepts: small messages are
-/// sent without delay, and on an idle connection the kernel asks the remote host whether it is there.
-/// [`crate::progress::liveness`] looks at the answers.
+/// Sets the options of a socket before it connects or listens; accepted sockets inherit them. TCP_NODELAY
+/// sends small messages without delay, and keepalive probes test an idle connection.
 pub(crate) fn prepare(socket: &OwnedFd) {
     let limit = config::get().peer_timeout;
     let seconds = |d: Duration| Duration::from_secs(d.as_secs().max(1));
-    // A connection works without them.
+    // Errors are ignored: a connection works without these options.
     let _ = sockopt::set_tcp_nodelay(socket, true);
     let _ = sockopt::set_socket_keepalive(socket, true);
     let _ = sockopt::set_tcp_keepidle(socket, seconds(limit / 2));
@@ -25,9 +27,10 @@ pub(crate) fn prepare(socket: &OwnedFd) {
     let _ = sockopt::set_tcp_keepcnt(socket, 4);
 }
 
-/// While a window is closed, or nothing is acknowledged, the kernel asks less and less often. Linux 6.15 lets
-/// this be limited: of a connection, or of a listening socket. Not of one that connects, which would give up
-/// earlier.
+/// Limits the interval between retransmissions and zero-window probes, which the kernel doubles each time, to
+/// an eighth of the peer timeout. TCP_RTO_MAX_MS exists since Linux 6.15; the error of older kernels is
+/// ignored. To be set on an established connection or a listening socket: a socket that is connecting would
+/// give up earlier.
 pub(super) fn limit_intervals(socket: &OwnedFd) {
     const TCP_RTO_MAX_MS: i32 = 44;
     let interval = config::get().peer_timeout / 8;
@@ -35,8 +38,8 @@ pub(super) fn limit_intervals(socket: &OwnedFd) {
     sys::set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, millis.clamp(1_000, 120_000));
 }
 
-/// Sends an MPA Reply; false if the connection is lost. The send buffer of a new connection is much larger
-/// than a frame.
+/// Sends an MPA Reply. False if the connection is lost, or the private data is too long. The send buffer of a
+/// new connection is much larger than a frame, so there is no partial send.
 pub(crate) fn send_reply(socket: &OwnedFd, frame: &Frame, private_data: &[u8]) -> bool {
     let mut bytes = Vec::with_capacity(mpa::MAX_FRAME_LEN);
     mpa::encode(frame, private_data, &mut bytes).is_ok() && sys::send(socket, &bytes) == Ok(bytes.len())
@@ -49,7 +52,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn what_a_listener_accepts_has_its_options() {
+    fn an_accepted_socket_inherits_the_options_of_its_listener() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let options = || {

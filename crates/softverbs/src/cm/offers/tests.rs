@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//! Tests of offers of shared memory: which are accepted for which connection, and what a hostile local
+//! process can send.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::BorrowedFd;
 
 use super::*;
 
-/// A listener, and the ends of a connection to it: the initiator's and the responder's.
+/// The offers of a listener, and the two ends of a connection to it: initiator and responder.
 fn connected(addr: &str) -> (Offers, OwnedFd, OwnedFd) {
     let listener = TcpListener::bind(addr).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -24,13 +26,13 @@ fn connect(responder: &OwnedFd) -> Socket {
     rendezvous::connect(unix::namespace(responder), canonical(addr::local(responder).unwrap())).unwrap().0
 }
 
-/// An offer of a peer that may inspect this process.
+/// The bytes of an offer from a peer that may inspect this process.
 fn valid() -> Vec<u8> {
     let (number, own) = Evidence::own().unwrap();
     offer(own, number)
 }
 
-/// What a stranger sends to the listener of `responder`.
+/// Sends an arbitrary message to the listener of `responder`.
 fn send(responder: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Socket {
     let notify = connect(responder);
     unix::send_with(&notify, bytes, fds).unwrap();
@@ -38,14 +40,14 @@ fn send(responder: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Socket {
 }
 
 #[test]
-fn an_offer_reaches_the_other_end_of_its_connection() {
+fn an_offer_is_taken_for_the_other_end_of_its_connection() {
     let _still = fork::tests::no_forks();
     for addr in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
         let (offers, initiator, responder) = connected(addr);
         assert!(offers.take(&responder).is_none());
         let offered = Offered::send(&initiator).unwrap();
         let taken = offers.take(&responder).unwrap();
-        assert!(offers.take(&responder).is_none(), "it is one offer");
+        assert!(offers.take(&responder).is_none(), "an offer is taken once");
         let rings = taken.accept().unwrap();
         let other = offered.accepted().unwrap().unwrap();
         drop((rings, other));
@@ -53,7 +55,7 @@ fn an_offer_reaches_the_other_end_of_its_connection() {
 }
 
 #[test]
-fn a_fork_in_the_middle_costs_no_connection() {
+fn a_fork_during_the_exchange_does_not_break_the_offer() {
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let fork = || {
         assert!(fork::tests::in_child(|| true));
@@ -71,7 +73,7 @@ fn a_fork_in_the_middle_costs_no_connection() {
 }
 
 #[test]
-fn an_offer_that_nobody_takes_is_no_offer() {
+fn an_offer_that_is_not_accepted_leaves_the_connection_on_tcp() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let offered = Offered::send(&initiator).unwrap();
@@ -85,11 +87,11 @@ fn an_offer_that_nobody_takes_is_no_offer() {
     sys::send(&notify, b"?").unwrap();
     assert_eq!(offered.accepted().map(drop), Err(libc::EPROTO));
     drop(offers);
-    assert!(Offered::send(&initiator).is_none(), "nobody listens");
+    assert!(Offered::send(&initiator).is_none(), "no listener");
 }
 
 #[test]
-fn an_offer_for_the_connection_of_somebody_else_is_not_taken() {
+fn an_offer_is_not_taken_for_another_connection() {
     let _still = fork::tests::no_forks();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -101,11 +103,11 @@ fn an_offer_for_the_connection_of_somebody_else_is_not_taken() {
     assert!(offers.take(&first).is_none());
     let _offered_too = Offered::send(&one).unwrap();
     assert!(offers.take(&first).is_some());
-    assert!(offers.take(&second).is_some(), "it is kept for its own");
+    assert!(offers.take(&second).is_some(), "kept for its own connection");
 }
 
 #[test]
-fn what_is_no_offer_is_closed_and_harms_no_other() {
+fn invalid_offers_are_closed_and_do_not_affect_others() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let memory = Mine::create().unwrap();
@@ -120,32 +122,32 @@ fn what_is_no_offer_is_closed_and_harms_no_other() {
         send(&responder, &valid(), &[tcp]),
         send(&responder, &valid(), &[file, tcp]),
     ];
-    // Bound and connected as the initiator's socket is, but not of TCP.
+    // Bound and connected like the initiator's socket, but UDP.
     let (local, peer) = (addr::local(&initiator).unwrap(), addr::peer(&initiator).unwrap());
     let udp = UdpSocket::bind(local).unwrap();
     udp.connect(peer).unwrap();
     assert_eq!(ends(&initiator), Ok((local, peer)));
     closed.push(send(&responder, &valid(), &[udp.as_fd(), file]));
-    // The socket of the responder itself, which others cannot have.
+    // The socket of the responder itself, which no other process can have.
     let _own = send(&responder, &valid(), &[responder.as_fd(), file]);
     let silent = connect(&responder);
     assert!(offers.take(&responder).is_none());
     for (i, notify) in closed.iter().enumerate() {
         assert_ne!(sys::recv(notify, &mut [0]), Err(libc::EAGAIN), "number {i} is still open");
     }
-    // One that is late is an offer all the same.
+    // An offer that arrives late is still accepted.
     unix::send_with(&silent, &valid(), &[tcp, file]).unwrap();
     assert!(offers.take(&responder).is_some());
 }
 
 #[test]
-fn memory_that_is_none_is_not_accepted() {
+fn a_descriptor_that_is_not_shared_memory_is_not_accepted() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let wrong = sys::event_flag().unwrap();
     let notify = send(&responder, &valid(), &[initiator.as_fd(), wrong.as_fd()]);
     assert!(offers.take(&responder).unwrap().accept().is_none());
-    assert_eq!(sys::recv(&notify, &mut [0]), Ok(0), "it is not told that it was taken");
+    assert_eq!(sys::recv(&notify, &mut [0]), Ok(0), "no answer is sent");
 }
 
 #[test]
@@ -160,13 +162,13 @@ fn the_tcp_socket_of_an_offer_is_not_kept_open() {
 }
 
 #[test]
-fn those_who_offer_and_request_nothing_are_few() {
+fn offers_without_a_request_are_limited() {
     let _still = fork::tests::no_forks();
     let (offers, initiator, responder) = connected("127.0.0.1:0");
     let memory = Mine::create().unwrap();
     let fds = [initiator.as_fd(), memory.file().as_fd()];
-    let stranger: OwnedFd = TcpStream::connect(addr::local(&responder).unwrap()).map(Into::into).unwrap_or(
-        // The TCP listener is closed; any other connection will do.
+    let unrelated: OwnedFd = TcpStream::connect(addr::local(&responder).unwrap()).map(Into::into).unwrap_or(
+        // The TCP listener is closed; any other connection serves the purpose.
         {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             TcpStream::connect(listener.local_addr().unwrap()).unwrap().into()
@@ -174,7 +176,7 @@ fn those_who_offer_and_request_nothing_are_few() {
     );
     let mut open = Vec::new();
     for _ in 0..MAX_OFFERS {
-        open.push(send(&responder, &valid(), &[stranger.as_fd(), fds[1]]));
+        open.push(send(&responder, &valid(), &[unrelated.as_fd(), fds[1]]));
         open.push(connect(&responder));
         if open.len() % 64 == 0 {
             let _ = offers.take(&responder);
@@ -187,7 +189,7 @@ fn those_who_offer_and_request_nothing_are_few() {
 }
 
 #[test]
-fn a_listener_of_any_address_is_found() {
+fn a_listener_bound_to_a_wildcard_is_found() {
     let _still = fork::tests::no_forks();
     let names = |addr: &str| candidates(addr.parse().unwrap()).map(|a| a.to_string()).collect::<Vec<_>>();
     assert_eq!(names("10.0.0.5:7"), ["10.0.0.5:7", "0.0.0.0:7", "[::]:7"]);
