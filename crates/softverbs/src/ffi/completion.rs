@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Completions as verbs have them.
+//! Conversion of a completion to the fields of a work completion (`ibv_wc`).
+//!
+//! Used by poll_cq, which fills in a whole structure, and by extended completion queues, which return one
+//! field at a time.
 
 use libc::c_uint;
 use rdma_sys::{ibv_wc, ibv_wc_flags};
@@ -10,16 +13,18 @@ use transport::wr::{Completion, Extra};
 const WC_WITH_IMM: c_uint = ibv_wc_flags::IBV_WC_WITH_IMM.0;
 const WC_WITH_INV: c_uint = ibv_wc_flags::IBV_WC_WITH_INV.0;
 
-/// Immediate data as verbs have it, or the rkey that was invalidated, which shares its place.
+/// The value of the union `imm_data`/`invalidated_rkey` of a work completion: immediate data in network byte
+/// order, or the invalidated rkey as a number.
 pub(super) fn imm_of(c: &Completion) -> u32 {
     match c.extra {
         Extra::Nothing => 0,
         Extra::Imm(bytes) => u32::from_ne_bytes(bytes),
-        // In the same place of a work completion, but a number.
+        // The rkey is a number in host byte order, unlike immediate data.
         Extra::Invalidated(bytes) => u32::from_be_bytes(bytes),
     }
 }
 
+/// The `wc_flags` of a work completion.
 pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
     match c.extra {
         Extra::Nothing => 0,
@@ -28,15 +33,15 @@ pub(super) fn wc_flags_of(c: &Completion) -> c_uint {
     }
 }
 
-/// Stores a completion in a work completion of the program.
+/// Stores a completion in a work completion of the program; all fields are written.
 ///
 /// # Safety
 ///
 /// `wc` must be valid for writes of an `ibv_wc`.
 pub(super) unsafe fn write_wc(wc: *mut ibv_wc, c: &Completion) {
     let imm = imm_of(c);
-    // SAFETY: `wc` is valid for writes. The fields are written without reading them or creating references,
-    // as they may be uninitialised.
+    // SAFETY: the caller guarantees that `wc` is valid for writes. The fields may be uninitialised, so they
+    // are written without being read and without a reference.
     unsafe {
         addr_of_mut!((*wc).wr_id).write(c.wr_id);
         addr_of_mut!((*wc).status).write(c.status);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The device `soft0` and its context: one per process, created on first use and never freed.
 //!
-//! It is an extended context with the marker and the size that libibverbs defines, so the inline functions of
-//! `verbs.h` work on it: those of the data path call the functions in `ops`, those of optional features find
-//! an empty slot and report that the feature is not supported. The functions that libibverbs exports expect
-//! its private data next to the context, so they must not be called with this one; those that read the
-//! private part of a device find zeros there.
+//! The context is an extended one, with the marker and the size that libibverbs defines, so the inline
+//! functions of `verbs.h` work on it. Those of the data path call the functions in `ops`; those of an
+//! optional feature find an empty slot and report that the feature is not supported. The functions exported
+//! by libibverbs expect private data next to the context, so they must not be called with this one. Functions
+//! that read the private part of a device find zeros there.
 
 use once_cell::race::OnceBox;
 use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The marker of an extended context in `verbs.h`: all bits set.
 pub(super) const EXTENDED: *mut libc::c_void = usize::MAX as *mut libc::c_void;
 
-/// What libibverbs keeps behind the `ibv_device` of its own devices (`struct verbs_device` of its driver
-/// interface) takes less.
+/// Bytes of zeros behind the `ibv_device`: more than the private part that libibverbs has there (`struct
+/// verbs_device` of its driver interface).
 const PRIVATE_PART: usize = 256;
 
 #[repr(C)]
@@ -25,23 +25,25 @@ struct Device {
     private: [u64; PRIVATE_PART / 8],
 }
 
-/// The context, which has the address of its device. Once shared it is never freed: like a context of
-/// librdmacm it remains valid for the program.
+/// The context, which holds the address of its device. Once shared it is never freed: like a context of
+/// librdmacm it remains valid until the program ends.
 struct Soft {
     context: *mut verbs_context,
 }
 
-// SAFETY: `context` is set once, before the value is shared, and is never freed. softverbs only reads what it
-// points to; the mutex in it is for the program.
+// SAFETY: `context` is set before the value is shared and never changes, and what it points to is never freed
+// while shared. softverbs only reads the fields there, except `async_fd`, to which every thread writes the
+// same value; the mutex is for the program.
 unsafe impl Send for Soft {}
-// SAFETY: as for Send; a shared reference gives no more access than the address.
+// SAFETY: a shared reference gives access to nothing but the address, whose use is sound on any thread for
+// the reasons given at `Send`.
 unsafe impl Sync for Soft {}
 
 impl Drop for Soft {
-    /// Of two threads that make it at the same time one keeps its own; it drops the other one.
+    /// If two threads create it at the same time, the value of one of them is dropped.
     fn drop(&mut self) {
-        // SAFETY: both were made by `Box::into_raw` in `make`. The value in `SOFT` is never dropped, so
-        // nobody has seen the addresses.
+        // SAFETY: `make` has created both with `Box::into_raw`. The value stored in `SOFT` is a static and
+        // never dropped, so this one was never shared, and no one else has its addresses.
         unsafe {
             let context = Box::from_raw(self.context);
             drop(Box::from_raw(context.context.device.cast::<Device>()));
@@ -64,7 +66,7 @@ fn name_into<const N: usize>(field: &mut [libc::c_char; N], name: &[u8]) {
 }
 
 fn make(fill: impl FnOnce(&mut verbs_context)) -> Box<Soft> {
-    // SAFETY: all-zero is a valid Device: no operations, empty names.
+    // SAFETY: all-zero is a valid Device: no operations, empty names, a zero private part.
     let mut whole: Box<Device> = Box::new(unsafe { std::mem::zeroed() });
     let device = &mut whole.device;
     device.node_type = ibv_node_type::IBV_NODE_RNIC;
@@ -83,29 +85,32 @@ fn make(fill: impl FnOnce(&mut verbs_context)) -> Box<Soft> {
     Box::new(Soft { context: Box::into_raw(context) })
 }
 
-/// The context, which is made on first use; `fill` puts the functions into its slots. All others call
-/// [`context`](super::soft0::context), which has them.
+/// The context, created on first use; `fill` stores the functions in its slots. Only
+/// [`context`](super::soft0::context), which has the functions, calls this.
 pub(super) fn get_or_make(fill: impl FnOnce(&mut verbs_context)) -> *mut ibv_context {
     let soft = SOFT.get_or_init(|| make(fill));
-    // SAFETY: the context is never freed, and only the address of a field is computed.
+    // SAFETY: the context in `SOFT` is never freed, so the place is valid; only the address of a field is
+    // computed.
     unsafe { addr_of_mut!((*soft.context).context) }
 }
 
-/// Whether `context` is that of the software device. Only the address is compared; `context` is not
-/// dereferenced.
+/// Whether `context` is the context of the software device. Compares the address only; `context` may be any
+/// value and is not dereferenced.
 pub fn owns(context: *const ibv_context) -> bool {
-    // SAFETY: the context is never freed, and only the address of a field is computed.
+    // SAFETY: the context in `SOFT` is never freed, so the place is valid; only the address of a field is
+    // computed.
     SOFT.get().is_some_and(|soft| std::ptr::eq(context, unsafe { addr_of!((*soft.context).context) }))
 }
 
-/// Whether `device` is the software device. Only the address is compared; `device` is not dereferenced.
+/// Whether `device` is the software device. Compares the address only; `device` may be any value and is not
+/// dereferenced.
 pub fn owns_device(device: *const ibv_device) -> bool {
-    // SAFETY: the context is never freed, and its device never changes.
+    // SAFETY: the context is never freed, and its field `device` is not written after `make`.
     SOFT.get()
         .is_some_and(|soft| std::ptr::eq(device, unsafe { addr_of!((*soft.context).context.device).read() }))
 }
 
-/// The next object number, unique in the process until it wraps after 2^32.
+/// The next object number, unique in the process until it wraps around after 2^32.
 pub(crate) fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The C structures and functions of verbs and rdma_cm.
+//! The C interface: the structures and functions of verbs and rdma_cm.
+//!
+//! Each function converts its C arguments, calls one function of another module and converts the result back.
+//! Structures of the program are accessed field by field through raw pointers, never through references,
+//! since the program may access them at any time.
 
 mod completion;
 pub(crate) mod context;
@@ -15,7 +19,7 @@ pub use ops::{flushes_by, post_denied};
 pub use rdma::event_reason;
 pub use verbs::{ending, not_counted};
 
-/// EOPNOTSUPP, and why in the log.
+/// Logs at level warn why something is not supported, and returns EOPNOTSUPP.
 fn unsupported(why: &str) -> crate::sys::Errno {
     log::warn!("not supported: {why}");
     libc::EOPNOTSUPP

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Objects that a program accesses by the address of a C structure.
+//! The object behind a C structure: the structure that the program sees, followed in memory by the data of
+//! softverbs.
 //!
-//! The C structure is followed in memory by the data of softverbs. The program may read the C structure, and
-//! write some of its fields, at any time, so no reference to it is ever created; the data behind it are
-//! accessible only through this module.
+//! The program may read the C structure, and write some of its fields, at any time, so no reference to it is
+//! ever created. The data behind it is accessible only through this module.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 
-/// A C structure `C` and the data `T` that belong to it. If the structure is the beginning of a longer one,
-/// that is `E`.
+/// A C structure `C` and the data `T` that belongs to it. If `C` is the beginning of an extended structure,
+/// `E` is the latter.
 #[repr(C)]
 pub(crate) struct Object<C, T, E = C> {
     c: UnsafeCell<E>,
@@ -23,16 +23,17 @@ impl<C, T, E> Object<C, T, E> {
         Box::into_raw(Box::new(Self { c: UnsafeCell::new(c), own, begins: PhantomData })).cast()
     }
 
-    /// The data that belong to the C structure at `c`.
+    /// The data that belongs to the C structure at `c`.
     ///
     /// # Safety
     ///
-    /// `c` must come from [`Self::create`] of the same type, and must not be freed before the last use of the
-    /// result.
+    /// `c` must come from [`Self::create`] of the same type, and must not be freed while the result is in
+    /// use.
     pub(crate) unsafe fn own<'a>(c: *mut C) -> &'a T {
         let object: *mut Self = c.cast();
-        // SAFETY: `c` is the address of the first field of an object that has not been freed. Only the field
-        // `own` is referenced, which programs do not access.
+        // SAFETY: the caller guarantees that `c` comes from `create` and has not been freed, so it is the
+        // address of an object of this type: `c` is its first field, and the layout is that of C. Only the
+        // field `own` is referenced, which programs do not access.
         unsafe { &(*object).own }
     }
 
@@ -40,11 +41,11 @@ impl<C, T, E> Object<C, T, E> {
     ///
     /// # Safety
     ///
-    /// `c` must come from [`Self::create`] of the same type, and neither `c` nor a result of [`Self::own`]
-    /// for it may be used afterwards.
+    /// `c` must come from [`Self::create`] of the same type. Neither `c` nor a result of [`Self::own`] for it
+    /// may be used afterwards.
     pub(crate) unsafe fn free(c: *mut C) {
-        // SAFETY: `c` is the address of the first field of an object that `create` has allocated as a Box,
-        // and is not used afterwards.
+        // SAFETY: the caller guarantees that `c` comes from `create`, which has made it from a Box of this
+        // type, and that it is not used afterwards.
         drop(unsafe { Box::from_raw(c.cast::<Self>()) });
     }
 }

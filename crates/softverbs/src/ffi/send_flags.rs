@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The flags of a work request (`enum ibv_send_flags`).
+//! The flags of a send request (`enum ibv_send_flags`) as integers, which is how `ibv_send_wr` stores them.
 
 use libc::c_uint;
 use rdma_sys::ibv_send_flags;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The context of the device `soft0` with the functions of verbs in its slots. What those functions need of
-//! the context is in [`super::context`].
+//! The complete context of the device `soft0`: that of [`super::context`] with the functions of verbs in its
+//! slots.
+//!
+//! It is a file by itself because it names the functions of verbs, which in turn only need to know whether an
+//! object belongs to the context.
 
 use rdma_sys::{ibv_context, ibv_device};
 use std::ptr::addr_of;
@@ -8,9 +11,9 @@ use std::ptr::addr_of;
 use super::context::get_or_make;
 use super::{ops, verbs};
 
-/// The context of the software device, one per process. It takes some memory, no descriptor and no thread.
-///
-/// Source: the `ibv_context` of ibv_open_device(3).
+/// The context of the software device, as returned by ibv_open_device(3). There is one per process; it is
+/// created by the first call, never fails, and stays valid until the process ends. It needs memory, but no
+/// descriptor and no thread.
 pub fn context() -> *mut ibv_context {
     get_or_make(|context| {
         context.query_device_ex = Some(verbs::query_device_slot);
@@ -22,9 +25,9 @@ pub fn context() -> *mut ibv_context {
     })
 }
 
-/// The software device.
+/// The software device `soft0`, valid until the process ends.
 pub fn device() -> *mut ibv_device {
-    // SAFETY: the context is never freed, and its device never changes.
+    // SAFETY: the context is never freed, and its field `device` is not written after it was created.
     unsafe { addr_of!((*context()).device).read() }
 }
 
@@ -36,7 +39,7 @@ mod tests {
     use crate::ffi::context::{EXTENDED, owns};
 
     #[test]
-    fn a_context_is_known_by_its_address() {
+    fn a_context_is_recognised_by_its_address() {
         let soft = context();
         assert!(owns(soft));
         assert_eq!(soft, context());
@@ -45,14 +48,14 @@ mod tests {
     }
 
     #[test]
-    fn the_context_says_what_it_is() {
-        let soft = context();
-        // SAFETY: the device and the context are never freed, and nothing writes to them.
+    fn the_context_describes_an_extended_iwarp_device() {
+        let context = context();
+        // SAFETY: the device and the context are never freed, and no test writes to these fields.
         unsafe {
-            let device = (*soft).device;
+            let device = (*context).device;
             assert_eq!((*device).transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
-            assert_eq!((*soft).abi_compat, EXTENDED);
-            assert!((*soft).ops.post_send.is_some());
+            assert_eq!((*context).abi_compat, EXTENDED);
+            assert!((*context).ops.post_send.is_some());
         }
     }
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Reads the C work requests: the fields that an opcode uses, and no others.
+//! Conversion of C work requests to the internal form.
+//!
+//! Of each request only the fields that its opcode uses are read: programs leave the others uninitialised.
+//! Opcode, lengths and counts are checked here, and not again later.
 
 use arrayvec::ArrayVec;
 use libc::c_int;
@@ -14,8 +17,8 @@ use crate::sys::Errno;
 use transport::limits::MAX_INLINE;
 use transport::wr::{Entries, Local, Op, SendWr, Sge};
 
-/// The opcodes of `enum ibv_wr_opcode` that move bytes and are supported; [`verbs::atomic_of`] and
-/// [`verbs::read_window_wr`] know the others.
+/// The supported opcodes of `enum ibv_wr_opcode` that transfer bytes; [`verbs::atomic_of`] and
+/// [`verbs::read_window_wr`] handle the others.
 const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Op::Write),
     (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Op::WriteWithImm),
@@ -25,13 +28,13 @@ const OPCODES: [(ibv_wr_opcode::Type, Op); 6] = [
     (ibv_wr_opcode::IBV_WR_RDMA_READ, Op::Read),
 ];
 
-/// Takes the scatter/gather entries of a work request, of several those that are not empty; gives the sum of
-/// their lengths. EINVAL: there are more than `most`, or fewer than none, or together they are longer than a
-/// message can be.
+/// Copies the scatter/gather entries of a work request to `entries`, and returns the sum of their lengths.
+/// Empty entries are left out if there are several. EINVAL: `count` is negative or exceeds `most`, or the sum
+/// exceeds [`MAX_MESSAGE`] bytes.
 ///
 /// # Safety
 ///
-/// `list` must point to `count` entries.
+/// `list` must be NULL or point to `count` entries.
 pub(super) unsafe fn take_entries(
     list: *const ibv_sge,
     count: c_int,
@@ -44,10 +47,11 @@ pub(super) unsafe fn take_entries(
         return Err(libc::EINVAL);
     }
     for at in 0..count as usize {
-        // SAFETY: `list` is not NULL and points to `count` entries, of which this one is copied.
+        // SAFETY: `list` is not NULL (checked above), so by the contract of this function it points to
+        // `count` entries, and `at` is below `count`.
         let sge = unsafe { list.add(at).read() };
         sum += u64::from(sge.length);
-        // An only entry goes to the wire as it is, also when it is empty.
+        // A single entry is kept even if it is empty.
         if sge.length > 0 || count == 1 {
             entries.try_push(Sge::new(sge.addr, sge.length, sge.lkey)).map_err(|_| libc::EINVAL)?;
         }
@@ -55,11 +59,11 @@ pub(super) unsafe fn take_entries(
     if sum > u64::from(MAX_MESSAGE) { Err(libc::EINVAL) } else { Ok(sum as u32) }
 }
 
-/// Takes inline data.
+/// Copies inline data. EINVAL: `len` exceeds [`MAX_INLINE`] bytes.
 ///
 /// # Safety
 ///
-/// Each entry must be readable memory of the program.
+/// Each entry must be readable memory of the program, and `len` the sum of their lengths.
 unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
     let mut bytes = ArrayVec::<u8, MAX_INLINE>::new();
     if len as usize > bytes.capacity() {
@@ -67,8 +71,9 @@ unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
     }
     for entry in entries {
         let at = bytes.len();
-        // SAFETY: the entry gives that many readable bytes of the program, and `bytes` has room for them: the
-        // lengths add up to `len`, which is at most its capacity. What they are is now set.
+        // SAFETY: by the contract of this function the entry is readable memory of that length. `bytes` has
+        // room: the lengths add up to `len`, which is at most its capacity. The copy initialises the bytes
+        // that `set_len` then includes.
         unsafe {
             let to = bytes.as_mut_ptr().add(at);
             std::ptr::copy_nonoverlapping(entry.addr as *const u8, to, entry.len as usize);
@@ -78,21 +83,22 @@ unsafe fn inline(entries: &Entries, len: u32) -> Result<Local, Errno> {
     Local::inline(&bytes)
 }
 
-/// Whether an operation has nothing to send and stores something, so that inline data make no sense.
+/// Whether an operation stores data locally instead of sending it, so that IBV_SEND_INLINE is meaningless.
 fn returns_data(opcode: ibv_wr_opcode::Type) -> bool {
     opcode == ibv_wr_opcode::IBV_WR_RDMA_READ || verbs::atomic_of(opcode).is_some()
 }
 
-/// Reads the fields of a work request that its opcode uses. In strict mode IBV_SEND_INLINE is EINVAL for
-/// those that store data.
+/// Reads the fields of a work request that its opcode uses. EINVAL: the opcode is unknown, the entries are
+/// invalid (see [`take_entries`]), there are too many inline bytes, or, in adapter mode, IBV_SEND_INLINE is
+/// set for an operation that stores data locally.
 ///
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
 pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<SendWr, Errno> {
     let (signal_all, max_sge) = (qp.signal_all, qp.max_send_sge);
-    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
-    // one.
+    // SAFETY: by the contract of this function `wr` points to a work request. Every opcode uses these fields,
+    // so they are initialised; they are copied one by one, without a reference.
     let (wr_id, opcode, flags, list, count) = unsafe {
         (
             addr_of!((*wr).wr_id).read(),
@@ -106,7 +112,8 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         qp.check_inline(wr_id)?;
     }
     let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
-        // SAFETY: `wr` points to a work request.
+        // SAFETY: by the contract of this function `wr` points to a work request, which is all that the
+        // callees require.
         return unsafe {
             match verbs::atomic_of(opcode) {
                 Some(op) => verbs::read_atomic_wr(wr, op, signal_all, max_sge),
@@ -115,13 +122,14 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         };
     };
     let mut entries = Entries::new();
-    // SAFETY: `sg_list` points to `num_sge` entries (ibv_post_send(3)).
+    // SAFETY: `sg_list` points to `num_sge` entries, as ibv_post_send(3) requires.
     let len = unsafe { take_entries(list, count, max_sge, &mut entries) }?;
     let (remote_addr, rkey) = match op {
         Op::Send | Op::SendWithImm => (0, 0),
-        // SAFETY: this opcode uses the member `invalidate_rkey` of the union beside the immediate data.
+        // SAFETY: IBV_WR_SEND_WITH_INV uses the member `invalidate_rkey` of the union that it shares with the
+        // immediate data, so the program has set it.
         Op::SendWithInv => (0, unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() }),
-        // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`.
+        // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`, so the program has set it.
         _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
     };
     let is_flush = || {
@@ -130,20 +138,22 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
     };
     let imm = match op {
         Op::Read if is_flush() => {
-            // SAFETY: a flush of librpma has its type in the member `imm_data` of the union.
+            // SAFETY: the sink of this read is the flush buffer of librpma, which sets the member `imm_data`
+            // of the union to the type of the flush.
             let kind = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
             kind.to_ne_bytes()
         }
         Op::SendWithImm | Op::WriteWithImm => {
-            // SAFETY: opcodes with immediate data use the member `imm_data` of the union.
+            // SAFETY: opcodes with immediate data use the member `imm_data` of the union, so the program has
+            // set it.
             let imm = unsafe { addr_of!((*wr).__bindgen_anon_1.imm_data).read() };
             imm.to_ne_bytes()
         }
         _ => [0; 4],
     };
     let local = if flags & SEND_INLINE != 0 && op != Op::Read {
-        // SAFETY: with IBV_SEND_INLINE the entries are readable memory of the program, without a memory
-        // region (ibv_post_send(3)).
+        // SAFETY: with IBV_SEND_INLINE ibv_post_send(3) requires the entries to be readable memory of the
+        // program; no memory region is needed. `len` is the sum of their lengths, from `take_entries`.
         unsafe { inline(&entries, len) }?
     } else {
         Local::memory(&entries)?

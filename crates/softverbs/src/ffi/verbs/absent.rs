@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What iWARP, or a device without a kernel driver, does not have. Every function says so in the log, once
-//! for each call.
+//! Verbs that iWARP, or a device without a kernel driver, does not support: address handles, multicast, ECE,
+//! imported objects, device memory, dma-buf.
 //!
-//! The results are those of the manual pages: NULL with errno, or an errno value. There are no objects that
-//! the destroying functions could be given, so they answer EINVAL or do nothing.
+//! Each function that creates or queries something fails with EOPNOTSUPP as its manual page defines (NULL and
+//! errno, or an errno value), and logs the reason with each call. Since no object can be created, the
+//! functions that destroy one return EINVAL or do nothing.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_context, ibv_dm, ibv_gid, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};
@@ -11,42 +12,42 @@ use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_context, ibv_dm, ibv_gid, ibv_mr, ibv_pd
 use super::null_with;
 use crate::ffi::unsupported;
 
-const DATAGRAMS: &str = "iWARP has no datagrams, and so no address handles";
+const DATAGRAMS: &str = "iWARP has no datagrams and therefore no address handles";
 const MULTICAST: &str = "iWARP has no multicast";
 const IMPORT: &str = "objects of the software device cannot be shared with other processes";
 
-/// EOPNOTSUPP.
+/// Address handles are not supported: returns NULL with errno EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_create_ah(_: *mut ibv_pd, _: *mut ibv_ah_attr) -> *mut ibv_ah {
     null_with(unsupported(DATAGRAMS))
 }
 
-/// EINVAL: there are no address handles.
+/// Returns EINVAL: there are no address handles.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_destroy_ah(_: *mut ibv_ah) -> c_int {
     libc::EINVAL
 }
 
-/// EOPNOTSUPP.
+/// Address handles are not supported: returns NULL with errno EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_create_ah_from_wc(_: *mut ibv_pd, _: *mut c_void, _: *mut c_void, _: u8) -> *mut ibv_ah {
     null_with(unsupported(DATAGRAMS))
 }
 
-/// EOPNOTSUPP.
+/// Address handles are not supported: returns EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_init_ah_from_wc(
     _: *mut ibv_context,
     _: u8,
@@ -57,11 +58,11 @@ pub unsafe fn ibv_init_ah_from_wc(
     unsupported(DATAGRAMS)
 }
 
-/// EOPNOTSUPP.
+/// Address handles are not supported: returns EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_resolve_eth_l2_from_gid(
     _: *mut ibv_context,
     _: *mut ibv_ah_attr,
@@ -71,104 +72,106 @@ pub unsafe fn ibv_resolve_eth_l2_from_gid(
     unsupported(DATAGRAMS)
 }
 
-/// EOPNOTSUPP.
+/// Multicast is not supported: returns EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_attach_mcast(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
     unsupported(MULTICAST)
 }
 
-/// EOPNOTSUPP.
+/// Multicast is not supported: returns EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_detach_mcast(_: *mut ibv_qp, _: *const ibv_gid, _: u16) -> c_int {
     unsupported(MULTICAST)
 }
 
-/// EOPNOTSUPP: the device has no enhanced connection establishment.
+/// Enhanced connection establishment is not supported: returns EOPNOTSUPP, without a log line.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_query_ece(_: *mut ibv_qp, _: *mut c_void) -> c_int {
     libc::EOPNOTSUPP
 }
 
-/// EOPNOTSUPP: the device has no enhanced connection establishment.
+/// Enhanced connection establishment is not supported: returns EOPNOTSUPP, without a log line.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_set_ece(_: *mut ibv_qp, _: *mut c_void) -> c_int {
     libc::EOPNOTSUPP
 }
 
-/// 0: a program must not conclude from a byte of a message that those before it are there.
+/// Returns 0, no guarantee: a program must not conclude from the arrival of a byte that the bytes before it
+/// have arrived.
+///
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_query_qp_data_in_order(_: *mut ibv_qp, _: ibv_wr_opcode::Type, _: u32) -> c_int {
     0
 }
 
-/// EOPNOTSUPP.
+/// Importing objects is not supported: returns NULL with errno EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_import_pd(_: *mut ibv_context, _: u32) -> *mut ibv_pd {
     null_with(unsupported(IMPORT))
 }
 
-/// EOPNOTSUPP.
+/// Importing objects is not supported: returns NULL with errno EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_import_mr(_: *mut ibv_pd, _: u32) -> *mut ibv_mr {
     null_with(unsupported(IMPORT))
 }
 
-/// EOPNOTSUPP.
+/// Device memory is not supported: returns NULL with errno EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_import_dm(_: *mut ibv_context, _: u32) -> *mut ibv_dm {
-    null_with(unsupported("the software device has no memory of its own"))
+    null_with(unsupported("the software device has no device memory"))
 }
 
 /// Does nothing: there are no imported objects.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_unimport_pd(_: *mut ibv_pd) {}
 
 /// Does nothing: there are no imported objects.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_unimport_mr(_: *mut ibv_mr) {}
 
 /// Does nothing: there are no imported objects.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_unimport_dm(_: *mut ibv_dm) {}
 
-/// EOPNOTSUPP.
+/// Regions of other devices are not supported: returns NULL with errno EOPNOTSUPP.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub unsafe fn ibv_reg_dmabuf_mr(_: *mut ibv_pd, _: u64, _: usize, _: u64, _: c_int, _: c_int) -> *mut ibv_mr {
-    null_with(unsupported("the software device cannot reach the memory of other devices"))
+    null_with(unsupported("the software device cannot access the memory of other devices"))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Work requests with atomic operations.
+//! Work requests with atomic operations: compare-and-swap and fetch-and-add on a remote 8-byte word.
 
 use rdma_sys::{ibv_send_wr, ibv_wr_opcode};
 use std::ptr::addr_of;
@@ -8,18 +8,18 @@ use crate::ffi::send_flags::{SEND_FENCE, SEND_SIGNALED, SEND_SOLICITED};
 use crate::sys::Errno;
 use transport::wr::{Local, Op, SendWr};
 
-/// Bytes of the word, and of the memory for its previous value.
+/// Bytes of the remote word, and of the local memory for its previous value.
 const WORD: u32 = 8;
 
-/// Reads a work request with IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD. EINVAL: it does not
-/// have exactly one scatter/gather entry of exactly 8 bytes, or the queue pair permits none.
+/// Reads a work request with IBV_WR_ATOMIC_CMP_AND_SWP or IBV_WR_ATOMIC_FETCH_AND_ADD. EINVAL: the request
+/// does not have exactly one scatter/gather entry of exactly 8 bytes, or the queue pair permits no entry.
 ///
-/// The remote word must be aligned to 8 bytes; the target checks that, and the completion has the status
-/// IBV_WC_REM_INV_REQ_ERR if it is not, or if the target knows no atomic operations, which are an extension
-/// of iWARP (RFC 7306). The status is IBV_WC_REM_ACCESS_ERR if the region or window has no
-/// IBV_ACCESS_REMOTE_ATOMIC, is another one or is not mapped, IBV_WC_LOC_PROT_ERR if the entry may not be
-/// written, and IBV_WC_LOC_QP_OP_ERR if the connection was set up without outstanding reads (initiator_depth
-/// 0). The connection then ends. IBV_SEND_INLINE is ignored, as for RDMA Read, except in strict mode.
+/// Errors in the completion, after which the connection ends: IBV_WC_REM_INV_REQ_ERR if the remote word is
+/// not aligned to 8 bytes, or if the target does not support atomic operations, an extension of iWARP (RFC
+/// 7306); IBV_WC_REM_ACCESS_ERR if the key is invalid, the word is out of bounds or not mapped, or the region
+/// or window lacks IBV_ACCESS_REMOTE_ATOMIC; IBV_WC_LOC_PROT_ERR if the entry is not writable;
+/// IBV_WC_LOC_QP_OP_ERR if the connection permits no outstanding reads (`initiator_depth` 0). IBV_SEND_INLINE
+/// is ignored, as for RDMA Read, except in adapter mode, where it is EINVAL.
 ///
 /// # Safety
 ///
@@ -31,8 +31,9 @@ pub(crate) unsafe fn read_atomic_wr(
     signal_all: bool,
     max_sge: u32,
 ) -> Result<SendWr, Errno> {
-    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
-    // one. Atomic operations use the member `atomic` of the union.
+    // SAFETY: by the contract of this function `wr` points to a work request. Every opcode uses these fields,
+    // and atomic operations the member `atomic` of the union, so the program has set them; they are copied
+    // one by one.
     let (wr_id, flags, list, count, atomic) = unsafe {
         (
             addr_of!((*wr).wr_id).read(),
@@ -45,7 +46,8 @@ pub(crate) unsafe fn read_atomic_wr(
     if count != 1 || max_sge == 0 || list.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: `sg_list` points to `num_sge` entries, which is one (ibv_post_send(3)).
+    // SAFETY: ibv_post_send(3) requires that `sg_list` points to `num_sge` entries, which is one (checked
+    // above).
     let sge = unsafe { list.read() };
     if sge.length != WORD {
         return Err(libc::EINVAL);
@@ -69,7 +71,7 @@ pub(crate) unsafe fn read_atomic_wr(
     })
 }
 
-/// The operation of an opcode, if it is an atomic one.
+/// The operation of an opcode if that is an atomic one, else `None`.
 pub(crate) fn atomic_of(opcode: ibv_wr_opcode::Type) -> Option<Op> {
     match opcode {
         ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => Some(Op::CompareSwap),

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Completion channels and their events.
+//!
+//! A channel is an event queue with a pollable descriptor; an event is the address of the completion queue.
+//! Destroying a completion queue withdraws its events, so an event never refers to a destroyed queue.
 
 use libc::{c_int, c_uint, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq};
@@ -17,16 +20,18 @@ use crate::progress::sleep::{self, Watches};
 use crate::stuck::Waiting;
 use crate::sys::set_errno;
 
+/// The data behind the C structure of a completion channel.
 pub(crate) struct ChannelOwn {
     pub(crate) queue: Arc<EventQueue<usize>>,
-    /// The completion queues whose events it delivers.
+    /// The completion queues that deliver their events here.
     pub(crate) users: Arc<Mutex<Vec<Arc<Cq>>>>,
 }
 
 pub(crate) type ChannelObject = Object<ibv_comp_channel, ChannelOwn>;
 
-/// Creates a completion channel. Its descriptor is readable while an event is queued, and may be switched to
-/// O_NONBLOCK. EINVAL, EMFILE, ENFILE, ENOMEM.
+/// Creates a completion channel, which the caller destroys with [`ibv_destroy_comp_channel`]. Its descriptor
+/// `fd` is readable while an event is queued, and may be set to O_NONBLOCK. NULL and errno: EINVAL (`context`
+/// is not the context of the software device), EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
@@ -41,25 +46,28 @@ pub unsafe fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
     }))
 }
 
-/// Destroys a completion channel. EBUSY while completion queues use it.
+/// Destroys a completion channel and closes its descriptor. Returns 0, or EBUSY while completion queues use
+/// it.
 ///
 /// # Safety
 ///
 /// As for ibv_destroy_comp_channel(3).
 pub unsafe fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed
-    // (ibv_destroy_comp_channel(3)).
+    // SAFETY: ibv_destroy_comp_channel(3) requires that `channel` was returned by ibv_create_comp_channel and
+    // has not been destroyed.
     if !lock(&unsafe { ChannelObject::own(channel) }.users).is_empty() {
         return libc::EBUSY;
     }
-    // SAFETY: the program does not use `channel` any more (ibv_destroy_comp_channel(3)), and no queue refers
-    // to it: `users` is empty.
+    // SAFETY: ibv_destroy_comp_channel(3) requires that the program does not use `channel` afterwards, and
+    // `users` is empty, so no completion queue refers to it.
     unsafe { ChannelObject::free(channel) };
     0
 }
 
-/// Gets the next event of a completion channel: the completion queue and its context. -1 and errno EAGAIN or
-/// EINTR, as a read of the descriptor fails.
+/// Gets the next event of a completion channel, and waits for one unless the descriptor has O_NONBLOCK.
+/// Stores the completion queue in `cq` and its context in `cq_context`; the program acknowledges the event
+/// with [`ibv_ack_cq_events`]. While it waits, the thread progresses the connections of these completion
+/// queues. Returns 0, or -1 and errno: EAGAIN (O_NONBLOCK and no event), EINTR (a signal handler has run).
 ///
 /// # Safety
 ///
@@ -69,14 +77,14 @@ pub unsafe fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: `channel` was returned by ibv_create_comp_channel and has not been destroyed
-    // (ibv_get_cq_event(3)).
+    // SAFETY: ibv_get_cq_event(3) requires that `channel` was returned by ibv_create_comp_channel and has not
+    // been destroyed.
     let own = unsafe { ChannelObject::own(channel) };
     let _whole = Whole::new();
     let mut watches = Watches::new();
     let few = lock(&own.users).iter().all(|cq| cq.add_watches(&mut watches));
     let waiting = Waiting::begin(&own.queue, &own.users);
-    // Waiting for more than a few sets costs more than being woken by the engine.
+    // For more than a few epoll sets, waiting on each costs more than a wake-up by the engine.
     let taken = if few {
         sleep::take(&own.queue, watches, waiting)
     } else {
@@ -86,8 +94,8 @@ pub unsafe fn ibv_get_cq_event(
     match taken {
         Ok(handle) => {
             let from = handle as *mut ibv_cq;
-            // SAFETY: `cq` and `cq_context` point to pointers for the results (ibv_get_cq_event(3)). `from`
-            // has not been destroyed: ibv_destroy_cq withdraws the events of the queue.
+            // SAFETY: ibv_get_cq_event(3) requires that `cq` and `cq_context` are valid for writes. `from`
+            // has not been destroyed, because ibv_destroy_cq withdraws the events of its queue.
             unsafe {
                 cq.write(from);
                 cq_context.write(addr_of!((*from).cq_context).read());
@@ -101,14 +109,16 @@ pub unsafe fn ibv_get_cq_event(
     }
 }
 
-/// Acknowledges events of a completion queue.
+/// Acknowledges `nevents` events of a completion queue, as libibverbs counts them. [`super::ibv_destroy_cq`]
+/// does not wait for acknowledgements.
 ///
 /// # Safety
 ///
 /// As for ibv_ack_cq_events(3).
 pub unsafe fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_ack_cq_events(3)). As in
-    // libibverbs, its mutex protects the count; all-zero is an initialised mutex and condition variable.
+    // SAFETY: ibv_ack_cq_events(3) requires that `cq` was returned by ibv_create_cq and has not been
+    // destroyed. As in libibverbs its mutex protects the count; the all-zero mutex and condition variable
+    // that `create` has stored are initialised ones on Linux.
     unsafe {
         let mutex: *mut libc::pthread_mutex_t = addr_of_mut!((*cq).mutex).cast();
         let cond: *mut libc::pthread_cond_t = addr_of_mut!((*cq).cond).cast();

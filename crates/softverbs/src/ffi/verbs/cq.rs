@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Completion queues.
+//! Completion queues: creating, resizing and destroying them.
+//!
+//! A completion queue is always allocated as an `ibv_cq_ex`; [`super::cq_ex`] fills in the functions of an
+//! extended one.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
@@ -18,18 +21,20 @@ use crate::lock;
 use crate::sys::Errno;
 use transport::wr::Completion;
 
+/// The data behind the C structure of a completion queue.
 pub(crate) struct CqOwn {
     pub(crate) queue: Arc<Cq>,
     channel: *mut ibv_comp_channel,
-    /// The completion that an extended queue shows, between `ibv_start_poll` and `ibv_end_poll`.
-    pub(super) shown: Section<Completion>,
+    /// The current completion of an extended queue, between `ibv_start_poll` and `ibv_end_poll`.
+    pub(super) current: Section<Completion>,
 }
 
 pub(crate) type CqObject = Object<ibv_cq, CqOwn, ibv_cq_ex>;
 
-/// Creates a completion queue with `cqe` entries (1 to 2^20); its events go to `channel` unless that is NULL.
-/// EINVAL: the number of entries is another one, there is no such vector (0 is the only one), or the channel
-/// belongs to another device. ENOMEM.
+/// Creates a completion queue with `cqe` entries (1 to 2^20), which the caller destroys with
+/// [`ibv_destroy_cq`]. Its events go to `channel` unless that is NULL. `cq_context` is returned with them.
+/// NULL and errno: EINVAL (`cqe` out of range, a completion vector other than 0, `context` not the context of
+/// the software device, or a channel of another device), ENOMEM.
 ///
 /// # Safety
 ///
@@ -43,13 +48,13 @@ pub unsafe fn ibv_create_cq(
 ) -> *mut ibv_cq {
     let entries = u32::try_from(cqe).unwrap_or(0);
     let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
-    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed
-    // (ibv_create_cq(3)).
+    // SAFETY: ibv_create_cq(3) requires that `channel` is NULL, or was returned by ibv_create_comp_channel
+    // and has not been destroyed.
     or_null(unsafe { create(context, entries, cq_context, channel, vector, |_| ()) })
 }
 
-/// Creates a completion queue. `fill` adds what an extended one has. EINVAL: the number of entries or the
-/// vector is out of range, or the channel belongs to another device. ENOMEM.
+/// Creates a completion queue. `fill` sets the functions of an extended one. EINVAL: the number of entries or
+/// the vector is out of range, or the context or the channel belongs to another device. ENOMEM.
 ///
 /// # Safety
 ///
@@ -65,12 +70,13 @@ pub(super) unsafe fn create(
     if !owns(context) || entries == 0 || entries > MAX_CQE || comp_vector != 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: `channel` is not NULL, so it is the channel of some device that has not been destroyed, and its
-    // `context` never changes.
+    // SAFETY: `channel` is not NULL, so the caller guarantees that it is a channel of some device that has
+    // not been destroyed; its `context` never changes.
     if !channel.is_null() && unsafe { addr_of!((*channel).context).read() } != context {
         return Err(libc::EINVAL);
     }
-    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed.
+    // SAFETY: `channel` is not NULL here, has the context of softverbs (checked above), and the caller
+    // guarantees that it has not been destroyed.
     let events = (!channel.is_null()).then(|| unsafe { ChannelObject::own(channel) });
     let queue = Arc::new(Cq::new(entries, events.map(|own| own.queue.clone()))?);
     if let Some(own) = events {
@@ -86,18 +92,19 @@ pub(super) unsafe fn create(
     cq.handle = next_number();
     cq.cqe = entries as c_int;
     fill(&mut cq);
-    let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel, shown: Section::default() });
+    let cq = CqObject::create(cq, CqOwn { queue: queue.clone(), channel, current: Section::default() });
     queue.set_handle(cq as usize);
     Ok(cq)
 }
 
-/// Destroys a completion queue and withdraws its events from the channel. EBUSY while queue pairs use it.
+/// Destroys a completion queue and withdraws its events from the channel. Does not wait until events are
+/// acknowledged. Returns 0, or EBUSY while queue pairs use it.
 ///
 /// # Safety
 ///
 /// As for ibv_destroy_cq(3).
 pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_destroy_cq(3)).
+    // SAFETY: ibv_destroy_cq(3) requires that `cq` was returned by ibv_create_cq and has not been destroyed.
     let own = unsafe { CqObject::own(cq) };
     if !own.queue.is_unused() {
         return libc::EBUSY;
@@ -105,30 +112,32 @@ pub unsafe fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     events::withdraw(cq as usize);
     if let Some(channel) = own.queue.channel() {
         channel.withdraw(|handle| *handle == cq as usize);
-        // SAFETY: the channel cannot be destroyed before the queue is removed from its `users`, which is done
-        // here.
+        // SAFETY: the queue is in `users` of the channel, which therefore has not been destroyed; it is
+        // removed only here.
         lock(&unsafe { ChannelObject::own(own.channel) }.users).retain(|user| !Arc::ptr_eq(user, &own.queue));
     }
-    // SAFETY: the program does not use `cq` any more (ibv_destroy_cq(3)), no queue pair refers to it, and its
-    // events are withdrawn.
+    // SAFETY: ibv_destroy_cq(3) requires that the program does not use `cq` afterwards; no queue pair refers
+    // to it (`is_unused`), and its events are withdrawn.
     unsafe { CqObject::free(cq) };
     0
 }
 
-/// How the connection of the queue pair with this number has ended, and whether neither side asked for it;
-/// `None` if it has not ended, is not one of this completion queue, or was too long ago.
+/// How the connection of the queue pair number `qp_num` ended, as text, and whether that was a failure, that
+/// is, neither side had closed it. `None`: it has not ended, its queue pair does not use this completion
+/// queue, or it ended so long ago that the record was dropped.
 ///
 /// # Safety
 ///
 /// `cq` must be a completion queue of softverbs that has not been destroyed.
 pub unsafe fn ending(cq: *mut ibv_cq, qp_num: u32) -> Option<(String, bool)> {
-    // SAFETY: the caller guarantees a completion queue that has not been destroyed.
+    // SAFETY: the caller guarantees that `cq` is a completion queue of softverbs that has not been destroyed.
     let ending = unsafe { CqObject::own(cq) }.queue.ending(qp_num)?;
     Some((ending.text, ending.is_failure))
 }
 
-/// Changes the number of entries of a completion queue (1 to 2^20). EINVAL: out of range, or fewer than the
-/// completions in the queue. ENOMEM.
+/// Changes the number of entries of a completion queue to `cqe` (1 to 2^20). Returns 0 or an errno value:
+/// EINVAL (out of range, or fewer than the completions in the queue), ENOMEM. After an error the queue is
+/// unchanged.
 ///
 /// # Safety
 ///
@@ -138,10 +147,11 @@ pub unsafe fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     if entries == 0 || entries > MAX_CQE {
         return libc::EINVAL;
     }
-    // SAFETY: `cq` was returned by ibv_create_cq and has not been destroyed (ibv_resize_cq(3)).
+    // SAFETY: ibv_resize_cq(3) requires that `cq` was returned by ibv_create_cq and has not been destroyed.
     match unsafe { CqObject::own(cq) }.queue.resize(entries) {
         Ok(()) => {
-            // SAFETY: `cq` has not been destroyed, and only this function writes the field.
+            // SAFETY: ibv_resize_cq(3) requires that `cq` has not been destroyed. Programs only read the
+            // field `cqe`.
             unsafe { std::ptr::addr_of_mut!((*cq).cqe).write(cqe) };
             0
         }

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Extended completion queues, which show one completion after the other (ibv_create_cq_ex(3)).
+//! Extended completion queues (ibv_create_cq_ex(3)): the program polls one completion at a time and reads its
+//! fields with functions.
+//!
+//! `ibv_start_poll` takes a completion and enters the [`Section`](super::section::Section) of the queue, in
+//! which it stays until `ibv_end_poll`. The functions in between read it there. If `ibv_start_poll` fails,
+//! the section has been left.
 
 use libc::c_int;
 use rdma_sys::{
@@ -14,19 +19,20 @@ use crate::ffi::completion::{imm_of, wc_flags_of};
 use crate::ffi::unsupported;
 use transport::wr::Completion;
 
-// An ibv_cq is the beginning of an ibv_cq_ex.
+// An ibv_cq_ex begins with the fields of an ibv_cq.
 const _: () = assert!(
     offset_of!(ibv_cq, cqe) == offset_of!(ibv_cq_ex, cqe)
         && offset_of!(ibv_cq, async_events_completed) == offset_of!(ibv_cq_ex, async_events_completed)
 );
 
-/// The standard fields of `enum ibv_create_cq_wc_flags`: length, immediate data, the numbers of queue pairs,
-/// and what only other transports have, which is 0.
+/// The standard fields of `enum ibv_create_cq_wc_flags`: length, immediate data, queue pair numbers, and
+/// fields of other transports, which are 0.
 const FIELDS: u64 = 0x7f;
 
-/// The function in the extended context that the inline `ibv_create_cq_ex` of `verbs.h` calls. EOPNOTSUPP:
-/// completions are to show more than the standard fields (time stamps, for example), or the queue is to have
-/// a parent domain. EINVAL, ENOMEM as for ibv_create_cq(3).
+/// The slot of the extended context that the inline function `ibv_create_cq_ex` of `verbs.h` calls. Returns
+/// the queue, which ibv_destroy_cq(3) destroys, or NULL and errno. EOPNOTSUPP: more than the standard fields
+/// are requested (time stamps, for example), a parent domain, or unknown flags. EINVAL, ENOMEM: see
+/// [`super::ibv_create_cq`].
 ///
 /// # Safety
 ///
@@ -38,15 +44,15 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
     const MASK_FLAGS: u32 = 1;
     const SINGLE_THREADED: u32 = 1;
     const IGNORE_OVERRUN: u32 = 2;
-    // SAFETY: `attr` points to an ibv_cq_init_attr_ex (ibv_create_cq_ex(3)), which holds only integers and
-    // addresses; it is copied.
+    // SAFETY: ibv_create_cq_ex(3) requires that `attr` points to an ibv_cq_init_attr_ex; it holds only
+    // integers and addresses, and is copied.
     let given = unsafe { attr.read() };
     let flags = if given.comp_mask & MASK_FLAGS != 0 { given.flags } else { 0 };
     if given.wc_flags & !FIELDS != 0 {
-        return null_with(unsupported("completions have no such field"));
+        return null_with(unsupported("a completion field beyond the standard ones"));
     }
     if given.comp_mask & !MASK_FLAGS != 0 || flags & !(SINGLE_THREADED | IGNORE_OVERRUN) != 0 {
-        return null_with(unsupported("a completion queue cannot be created with these extensions"));
+        return null_with(unsupported("a completion queue with these extensions"));
     }
     let fill = |cq: &mut ibv_cq_ex| {
         cq.start_poll = Some(start_poll);
@@ -63,96 +69,98 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
         cq.read_sl = Some(read_sl);
         cq.read_dlid_path_bits = Some(read_dlid_path_bits);
     };
-    // SAFETY: `channel` is NULL, or was returned by ibv_create_comp_channel and has not been destroyed
-    // (ibv_create_cq_ex(3)).
+    // SAFETY: ibv_create_cq_ex(3) requires that `channel` is NULL, or was returned by ibv_create_comp_channel
+    // and has not been destroyed.
     let cq = unsafe { create(context, given.cqe, given.cq_context, given.channel, given.comp_vector, fill) };
     if let Ok(cq) = cq {
         if flags & IGNORE_OVERRUN != 0 && !cq.is_null() {
-            // SAFETY: `cq` is not NULL, and was just created.
+            // SAFETY: `cq` is not NULL; `create` has just returned it, and no other thread has it yet.
             unsafe { CqObject::own(cq) }.queue.ignore_overruns();
         }
     }
     cq.map_or_else(null_with, |cq| if cq.is_null() { null_mut() } else { cq.cast() })
 }
 
-/// The data of a queue.
+/// The data of a completion queue.
 ///
 /// # Safety
 ///
 /// `cq` must be an extended completion queue of softverbs that has not been destroyed.
 unsafe fn own<'a>(cq: *mut ibv_cq_ex) -> &'a CqOwn {
-    // SAFETY: `cq` has not been destroyed, and begins with an ibv_cq.
+    // SAFETY: the caller guarantees that `cq` has not been destroyed; it is the address of the object of its
+    // ibv_cq, whose fields it begins with.
     unsafe { CqObject::own(cq.cast()) }
 }
 
-/// The completion that is shown.
+/// The current completion.
 ///
 /// # Safety
 ///
 /// As for [`own`], between a successful ibv_start_poll and ibv_end_poll in the same thread.
-unsafe fn shown<'a>(cq: *mut ibv_cq_ex) -> &'a mut Completion {
-    // SAFETY: this thread has entered with `ibv_start_poll`, and none of the calls keeps a result of this
-    // function.
-    unsafe { own(cq).shown.value() }
+unsafe fn current<'a>(cq: *mut ibv_cq_ex) -> &'a mut Completion {
+    // SAFETY: the caller guarantees that this thread is inside the section since `ibv_start_poll`; each call
+    // uses one result of this function and drops it before it returns.
+    unsafe { own(cq).current.value() }
 }
 
-/// Shows the next completion; ENOENT if there is none.
+/// Takes the next completion as the current one and stores `wr_id` and `status` in the C structure. ENOENT:
+/// there is none.
 ///
 /// # Safety
 ///
-/// As for [`shown`].
-unsafe fn show(cq: *mut ibv_cq_ex) -> c_int {
+/// As for [`current`].
+unsafe fn take_next(cq: *mut ibv_cq_ex) -> c_int {
     let mut found = None;
-    // SAFETY: `cq` has not been destroyed.
+    // SAFETY: the caller guarantees that `cq` has not been destroyed.
     unsafe { own(cq) }.queue.poll(1, |_, completion| found = Some(*completion));
     let Some(completion) = found else { return libc::ENOENT };
-    // SAFETY: this thread has entered. The program reads these two fields only between the calls of this
-    // thread.
+    // SAFETY: the caller guarantees that this thread is inside the section. Programs read these two fields
+    // between ibv_start_poll and ibv_end_poll only, on the thread that is inside.
     unsafe {
         addr_of_mut!((*cq).wr_id).write(completion.wr_id);
         addr_of_mut!((*cq).status).write(completion.status as ibv_wc_status::Type);
-        *shown(cq) = completion;
+        *current(cq) = completion;
     }
     0
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: `attr` points to an ibv_poll_cq_attr (ibv_start_poll(3)), whose first field says which others
-    // there are.
+    // SAFETY: ibv_start_poll(3) requires that `attr` points to an ibv_poll_cq_attr, which begins with
+    // `comp_mask`.
     if unsafe { addr_of_mut!((*attr).comp_mask).read() } != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: `cq` has not been destroyed (ibv_start_poll(3)), and this thread enters before it looks at the
-    // value.
+    // SAFETY: ibv_start_poll(3) requires that `cq` has not been destroyed. This thread enters the section
+    // before it accesses the value, and leaves only if there is no current completion.
     unsafe {
-        own(cq).shown.enter();
-        let found = show(cq);
+        own(cq).current.enter();
+        let found = take_next(cq);
         if found != 0 {
-            own(cq).shown.leave();
+            own(cq).current.leave();
         }
         found
     }
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success
-    // (ibv_next_poll(3)).
-    unsafe { show(cq) }
+    // SAFETY: ibv_next_poll(3) requires that `cq` has not been destroyed and that ibv_start_poll has
+    // succeeded on this thread, which is therefore inside the section.
+    unsafe { take_next(cq) }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success
-    // (ibv_end_poll(3)).
-    unsafe { own(cq) }.shown.leave();
+    // SAFETY: ibv_end_poll(3) requires that `cq` has not been destroyed and that ibv_start_poll has succeeded
+    // on this thread, which is therefore inside the section.
+    unsafe { own(cq) }.current.leave();
 }
 
-/// Functions that read a field of the completion that is shown.
+/// Defines functions that read a field of the current completion.
 macro_rules! readers {
     ($($name:ident -> $return:ty, |$completion:ident| $value:expr;)*) => { $(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $return {
-            // SAFETY: `cq` has not been destroyed, and this thread has called ibv_start_poll with success
-            // (ibv_wc_read_byte_len(3)).
-            let $completion: &Completion = unsafe { shown(cq) };
+            // SAFETY: the manual page of ibv_create_cq_ex(3) requires that `cq` has not been destroyed and
+            // that ibv_start_poll has succeeded on this thread, which is therefore inside the section.
+            let $completion: &Completion = unsafe { current(cq) };
             $value
         }
     )* };

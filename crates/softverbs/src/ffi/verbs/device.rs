@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The device: what it can do.
+//! The attributes of the device and of its port: what ibv_query_device(3) and ibv_query_port(3) return.
+//!
+//! Both are constants except for the GID table. The functions that libibverbs exports write the structures as
+//! they were when those functions were introduced; the slots of the context write as many bytes as the
+//! caller's structure has.
 
 use libc::{c_char, c_int};
 use rdma_sys::{
@@ -13,27 +17,27 @@ use crate::limits::*;
 use crate::sys::{self, set_errno};
 use transport::limits::{MAX_READS, MAX_SGE};
 
-/// The GUID of node and system image in network byte order: locally administered, and the same on every host,
-/// as there is one such device.
+/// The node and system image GUID in network byte order: locally administered, and the same on every host.
 const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
-/// The OUI that the GUID begins with: a locally administered one, which no maker of adapters has.
+/// The OUI at the beginning of the GUID: a locally administered one, which belongs to no vendor.
 const VENDOR: u32 = 0x02_736f;
-/// The only part of this vendor.
+/// The part number of the device.
 const PART: u32 = 1;
-/// iWARP has one partition, the default one.
+/// iWARP has only the default partition.
 const PKEY: u16 = 0xffff;
 
-/// Returns the name of the device, which is valid until the program ends.
+/// Returns the name of the device, `soft0`, as a C string that is valid until the process ends.
 ///
 /// # Safety
 ///
 /// As for ibv_get_device_name(3), for the software device.
 pub unsafe fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: `device` is the software device, which is never freed; only the address of a field is computed.
+    // SAFETY: the caller guarantees that `device` is the software device, which is never freed; only the
+    // address of a field is computed.
     unsafe { addr_of!((*device).name).cast() }
 }
 
-/// Returns the GUID of the device in network byte order.
+/// Returns the GUID of the device in network byte order; it is the same on every host.
 ///
 /// # Safety
 ///
@@ -42,7 +46,7 @@ pub unsafe fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
     GUID
 }
 
-/// Returns -1: the kernel, whose numbers these are, does not know the device.
+/// Returns -1: the kernel assigns these indices, and has none for a device without a kernel driver.
 ///
 /// # Safety
 ///
@@ -51,19 +55,19 @@ pub unsafe fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
     -1
 }
 
-/// Returns the attributes of the device that verbs have always had.
+/// Stores the device attributes of the original, not extended, structure. Returns 0.
 ///
 /// # Safety
 ///
 /// As for ibv_query_device(3).
 pub unsafe fn ibv_query_device(_context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
-    // SAFETY: `attr` is valid for writes of an ibv_device_attr (ibv_query_device(3)).
+    // SAFETY: ibv_query_device(3) requires that `attr` is valid for writes of an ibv_device_attr.
     unsafe { attr.write(device_attributes().orig_attr) };
     0
 }
 
-/// The function in the extended context that the inline `ibv_query_port` of `verbs.h` calls. EINVAL: there is
-/// no such port.
+/// The slot of the extended context that the inline function `ibv_query_port` of `verbs.h` calls: stores the
+/// first `size` bytes of the port attributes. Returns 0, or EINVAL if `port` is not 1.
 ///
 /// # Safety
 ///
@@ -79,28 +83,28 @@ pub(crate) unsafe extern "C" fn query_port_slot(
     }
     let full = port_attributes();
     let size = size.min(size_of::<ibv_port_attr>());
-    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min`
-    // above.
+    // SAFETY: the caller guarantees that `attr` is valid for writes of `size` bytes, and `size` is at most
+    // that of `full` after the `min` above.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
     0
 }
 
-/// Returns the attributes of a port: active, Ethernet. Fields behind `flags`, which the function of the
-/// library does not know, are not written. EINVAL: there is no such port.
+/// Stores the attributes of a port: active, Ethernet. The fields from `port_cap_flags2` on, which were added
+/// after this function, are not written. Returns 0, or EINVAL if `port` is not 1.
 ///
 /// # Safety
 ///
 /// As for ibv_query_port(3).
 pub unsafe fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: `attr` points to an ibv_port_attr, at least as it was before it had `port_cap_flags2`
-    // (ibv_query_port(3)).
+    // SAFETY: ibv_query_port(3) requires that `attr` points to an ibv_port_attr, at least in the form without
+    // `port_cap_flags2`, of which this is the size.
     unsafe { query_port_slot(context, port, attr, std::mem::offset_of!(ibv_port_attr, port_cap_flags2)) }
 }
 
 fn port_attributes() -> ibv_port_attr {
     const LINK_LAYER_ETHERNET: u8 = 2;
     const PHYS_LINK_UP: u8 = 5;
-    // SAFETY: all-zero is a valid ibv_port_attr.
+    // SAFETY: all-zero is a valid ibv_port_attr: it holds only integers and nullable pointers.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
     attr.state = ibv_port_state::IBV_PORT_ACTIVE;
     attr.max_mtu = ibv_mtu::IBV_MTU_4096;
@@ -116,7 +120,8 @@ fn port_attributes() -> ibv_port_attr {
     attr
 }
 
-/// Returns an entry of the partition key table, which has one. EINVAL: there is no such port or entry.
+/// Stores an entry of the partition key table, which has one, in `pkey`. Returns 0, or -1 and errno EINVAL if
+/// `port` is not 1 or `index` is not 0.
 ///
 /// # Safety
 ///
@@ -126,12 +131,13 @@ pub unsafe fn ibv_query_pkey(_context: *mut ibv_context, port: u8, index: c_int,
         set_errno(libc::EINVAL);
         return -1;
     }
-    // SAFETY: `pkey` is valid for writes (ibv_query_pkey(3)).
+    // SAFETY: ibv_query_pkey(3) requires that `pkey` is valid for writes.
     unsafe { pkey.write(PKEY) };
     0
 }
 
-/// Returns the index of a partition key, or -1.
+/// Returns the index of a partition key in the table: 0 for the default partition (0xffff) of port 1, else
+/// -1.
 ///
 /// # Safety
 ///
@@ -140,7 +146,8 @@ pub unsafe fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8, pkey: u16
     if port == PORT && pkey == PKEY { 0 } else { -1 }
 }
 
-/// The function in the extended context that the inline `ibv_query_device_ex` of `verbs.h` calls.
+/// The slot of the extended context that the inline function `ibv_query_device_ex` of `verbs.h` calls: stores
+/// the first `size` bytes of the extended attributes. Returns 0.
 ///
 /// # Safety
 ///
@@ -153,14 +160,15 @@ pub(crate) unsafe extern "C" fn query_device_slot(
 ) -> c_int {
     let full = device_attributes();
     let size = size.min(size_of::<ibv_device_attr_ex>());
-    // SAFETY: `attr` is valid for writes of `size` bytes, and `full` has at least as many after the `min`
-    // above.
+    // SAFETY: the caller guarantees that `attr` is valid for writes of `size` bytes, and `size` is at most
+    // that of `full` after the `min` above.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
     0
 }
 
-/// Returns the device attributes: limits, on-demand paging (memory is never pinned), atomic operations that
-/// are atomic against the processors, too. EINVAL if `input` has a comp_mask.
+/// Stores the extended device attributes: limits, on-demand paging (memory is never pinned), and atomic
+/// operations, which are also atomic with respect to the processors. Returns 0, or EINVAL if `input` is not
+/// NULL and its `comp_mask` is not 0.
 ///
 /// # Safety
 ///
@@ -170,11 +178,13 @@ pub unsafe fn ibv_query_device_ex(
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
 ) -> c_int {
-    // SAFETY: `input` is NULL or points to an ibv_query_device_ex_input (ibv_query_device_ex(3)).
+    // SAFETY: `input` is not NULL, so ibv_query_device_ex(3) requires that it points to an
+    // ibv_query_device_ex_input.
     if !input.is_null() && unsafe { addr_of!((*input).comp_mask).read() } != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: `attr` points to an ibv_device_attr_ex (ibv_query_device_ex(3)).
+    // SAFETY: ibv_query_device_ex(3) requires that `attr` points to an ibv_device_attr_ex, of which this is
+    // the size.
     unsafe { query_device_slot(context, input, attr, size_of::<ibv_device_attr_ex>()) }
 }
 
@@ -203,13 +213,13 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_cqe = MAX_CQE as c_int;
     orig.max_mr = MAX_MR as c_int;
     orig.max_mw = MAX_MW as c_int;
-    // Windows of type 2 are of a queue pair and of its protection domain.
+    // Windows of type 2 are type 2B: bound to a queue pair and to its protection domain.
     orig.device_cap_flags = DEVICE_MEM_WINDOW | DEVICE_MEM_WINDOW_TYPE_2B;
     orig.max_pd = MAX_MR as c_int;
     orig.max_qp_rd_atom = c_int::from(MAX_READS);
     orig.max_res_rd_atom = c_int::from(MAX_READS) * MAX_MR as c_int;
     orig.max_qp_init_rd_atom = c_int::from(MAX_READS);
-    // One operation of a processor carries them out.
+    // Each one is carried out by one atomic instruction of a processor.
     orig.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_GLOB;
     orig.max_srq = MAX_MR as c_int;
     orig.max_srq_wr = MAX_SRQ_WR as c_int;

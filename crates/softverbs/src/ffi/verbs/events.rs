@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Asynchronous events of queue pairs, shared receive queues and completion queues (ibv_get_async_event(3)).
 //!
-//! The descriptor of the context exists once a program has opened the device, or asked for it. Before that
-//! nobody could have waited for an event, and none is kept.
+//! There is one event queue per process, with the descriptor `async_fd` of the context. It is created when
+//! the program opens the device or first waits for an event. Before that no one can wait for an event, and
+//! events are dropped. Destroying an object withdraws its events, so an event never refers to a destroyed
+//! object.
 
 use libc::c_int;
 use once_cell::race::OnceBox;
@@ -13,7 +15,7 @@ use crate::cancel::Whole;
 use crate::channel::EventQueue;
 use crate::sys::{Errno, set_errno};
 
-/// What has happened, and the address of the C structure that it is about.
+/// An event: its type, and the address of the C structure of its object.
 pub(super) struct Occurrence {
     kind: ibv_event_type::Type,
     object: usize,
@@ -21,20 +23,21 @@ pub(super) struct Occurrence {
 
 static QUEUE: OnceBox<EventQueue<Occurrence>> = OnceBox::new();
 
-/// Creates the descriptor of the context, if it is not there yet. EMFILE, ENFILE, ENOMEM.
+/// Creates the event queue and its descriptor, unless they exist. EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
-/// `context` must be that of the software device.
+/// `context` must be the context of the software device.
 pub(super) unsafe fn open(context: *mut ibv_context) -> Result<&'static EventQueue<Occurrence>, Errno> {
     let queue = QUEUE.get_or_try_init(|| EventQueue::new().map(Box::new))?;
-    // SAFETY: the context is never freed. Every thread writes the same value, and a program reads it only
-    // after a function that opens the device for it has returned.
+    // SAFETY: the caller guarantees that this is the context of the software device, which is never freed.
+    // Every thread writes the same value, and a program reads the field only after a function that opens the
+    // device for it has returned.
     unsafe { addr_of_mut!((*context).async_fd).write(queue.fd()) };
     Ok(queue)
 }
 
-/// Queues an event.
+/// Queues an event for the C structure at address `object`; drops it if no event queue exists.
 pub(super) fn raise(kind: ibv_event_type::Type, object: usize) {
     if let Some(queue) = QUEUE.get() {
         queue.push(Occurrence { kind, object });
@@ -48,25 +51,27 @@ pub(super) fn withdraw(object: usize) {
     }
 }
 
-/// Waits for the next event, unless the descriptor `async_fd` has O_NONBLOCK. There are IBV_EVENT_QP_FATAL
-/// (the connection of a queue pair has failed: neither side has closed it), IBV_EVENT_QP_LAST_WQE_REACHED (a
-/// queue pair takes no more receives from its shared receive queue) and IBV_EVENT_SRQ_LIMIT_REACHED; in
-/// strict mode also IBV_EVENT_CQ_ERR (a completion queue was overrun). 0, or -1 and errno: EAGAIN or EINTR as
-/// a read of the descriptor, EMFILE, ENFILE, ENOMEM.
+/// Gets the next event of the device, and waits for one unless the descriptor `async_fd` has O_NONBLOCK.
+/// Possible events: IBV_EVENT_QP_FATAL (the connection of a queue pair failed: neither side has closed it),
+/// IBV_EVENT_QP_LAST_WQE_REACHED (a queue pair takes no more receives from its shared receive queue),
+/// IBV_EVENT_SRQ_LIMIT_REACHED, and in adapter mode IBV_EVENT_CQ_ERR (a completion queue was overrun).
+/// Returns 0, or -1 and errno: EAGAIN (O_NONBLOCK and no event), EINTR (a signal handler has run), EMFILE,
+/// ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
 /// As for ibv_get_async_event(3).
 pub unsafe fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
     let _whole = Whole::new();
-    // SAFETY: `context` is that of the software device (ibv_get_async_event(3)).
+    // SAFETY: ibv_get_async_event(3) requires an open context; callers pass only the context of the software
+    // device here.
     match unsafe { open(context) }.and_then(EventQueue::take) {
         Ok(Occurrence { kind, object }) => {
-            // SAFETY: all-zero is a valid ibv_async_event.
+            // SAFETY: all-zero is a valid ibv_async_event: it holds only integers and nullable pointers.
             let mut found: ibv_async_event = unsafe { std::mem::zeroed() };
             found.event_type = kind;
             found.element.srq = object as *mut ibv_srq;
-            // SAFETY: `event` is valid for writes (ibv_get_async_event(3)).
+            // SAFETY: ibv_get_async_event(3) requires that `event` is valid for writes.
             unsafe { event.write(found) };
             0
         }
@@ -77,7 +82,8 @@ pub unsafe fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_asy
     }
 }
 
-/// Does nothing: destroying an object does not wait for the acknowledgement of its events.
+/// Acknowledges an event, for which nothing is to be done: destroying an object does not wait for
+/// acknowledgements.
 ///
 /// # Safety
 ///

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The GID table: an entry for each address of the host, as the device serves them all. IPv4 addresses are
-//! mapped to IPv6.
+//! The GID table of the port: one entry for each IP address of the host, since the device serves all of them.
+//!
+//! IPv4 addresses are entered as IPv4-mapped IPv6 addresses. The table is read from the system with each
+//! call, because addresses change; an index is therefore valid only as long as they do not.
 
 use libc::{c_int, sockaddr};
 use rdma_sys::{ibv_context, ibv_gid};
@@ -12,7 +14,7 @@ use super::PORT;
 use crate::cm::addr;
 use crate::sys::set_errno;
 
-/// `struct ibv_gid_entry`, which headers older than rdma-core 31 do not have.
+/// `struct ibv_gid_entry`, which is missing from headers older than rdma-core 31.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct GidEntry {
@@ -23,7 +25,7 @@ pub struct GidEntry {
     interface: u32,
 }
 
-/// The type of each entry: IBV_GID_TYPE_IB, which stands for everything but RoCE.
+/// The type of each entry: IBV_GID_TYPE_IB, used for every transport but RoCE.
 const KIND: u32 = 0;
 
 /// An address of the host and the index of its interface.
@@ -33,41 +35,44 @@ struct Local {
 }
 
 impl Local {
-    /// The entry of the table that has this index.
+    /// The table entry with this index.
     fn entry(&self, index: usize) -> GidEntry {
         let port = u32::from(PORT);
         GidEntry { gid: self.gid, index: index as u32, port, kind: KIND, interface: self.interface }
     }
 }
 
-/// The addresses of the host, loopback last, so that a program that takes the first one takes one that others
-/// reach, if there is one. They are asked for each time: they may change.
+/// The addresses of the host, loopback addresses last: a program that uses the first entry should get an
+/// address that other hosts can reach. Empty if getifaddrs(3) fails.
 fn table() -> Vec<Local> {
     let mut all = Vec::new();
     let mut list: *mut libc::ifaddrs = null_mut();
-    // SAFETY: `list` is valid for the address of the result.
+    // SAFETY: `list` is a local variable that getifaddrs sets to the address of its result.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
         return Vec::new();
     }
     let mut next: *const libc::ifaddrs = list;
     while !next.is_null() {
-        // SAFETY: `next` is an entry of the list that getifaddrs has returned and that is freed only below.
+        // SAFETY: `next` is not NULL, so it is an entry of the list that getifaddrs has returned, which is
+        // freed only after the loop.
         let entry = unsafe { &*next };
         next = entry.ifa_next;
-        // SAFETY: the address of an interface is NULL or has the length that its family has (getifaddrs(3)).
+        // SAFETY: getifaddrs(3) returns for each interface NULL or an address that is as long as its family
+        // requires.
         let Ok(address) = (unsafe { addr::read(entry.ifa_addr.cast::<sockaddr>()) }) else { continue };
         let ip = address.ip();
         let gid = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
         };
-        // SAFETY: the name of an interface is a C string.
+        // SAFETY: `ifa_name` is a C string (getifaddrs(3)) in the list, which outlives `name`.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        // SAFETY: `name` is a C string.
+        // SAFETY: `name` is a CStr, so its pointer is a C string; if_nametoindex only reads it.
         let interface = unsafe { libc::if_nametoindex(name.as_ptr()) };
         all.push((ip.is_loopback(), Local { gid, interface }));
     }
-    // SAFETY: `list` was returned by getifaddrs and is not used afterwards.
+    // SAFETY: `list` was returned by getifaddrs, and no reference into it is used afterwards: the addresses
+    // were copied.
     unsafe { libc::freeifaddrs(list) };
     all.sort_by_key(|(loopback, _)| *loopback);
     all.into_iter().map(|(_, local)| local).collect()
@@ -78,12 +83,14 @@ pub(super) fn count() -> usize {
     table().len()
 }
 
+/// The entry of a port with this index, if both exist.
 fn entry(port: u32, index: usize) -> Option<GidEntry> {
     let local = table().into_iter().nth(index).filter(|_| port == u32::from(PORT))?;
     Some(local.entry(index))
 }
 
-/// Returns an entry of the GID table: 0, or -1 and EINVAL if there is no such port or entry.
+/// Stores entry `index` of the GID table of `port` in `gid`. Returns 0, or -1 and errno EINVAL if there is no
+/// such port (the only one is 1) or entry.
 ///
 /// # Safety
 ///
@@ -93,17 +100,18 @@ pub unsafe fn ibv_query_gid(_context: *mut ibv_context, port: u8, index: c_int, 
         set_errno(libc::EINVAL);
         return -1;
     };
-    // SAFETY: `gid` is valid for writes (ibv_query_gid(3)).
+    // SAFETY: ibv_query_gid(3) requires that `gid` is valid for writes.
     unsafe { gid.write(ibv_gid { raw: entry.gid }) };
     0
 }
 
-/// The function behind ibv_query_gid_ex(3): an entry of the GID table with its type and interface. 0, EINVAL:
-/// a flag or another size than that of an entry, ENODATA: there is no such port or entry.
+/// The function that the inline ibv_query_gid_ex(3) calls: stores entry `index` of the GID table of `port`,
+/// with its type and interface index, in `to`. Returns 0 or an errno value: EINVAL (`flags` is not 0, or
+/// `size` is below that of an entry), ENODATA (no such port or entry).
 ///
 /// # Safety
 ///
-/// As for ibv_query_gid_ex(3); `size` is the size of what `to` points to.
+/// As for ibv_query_gid_ex(3); `to` must be valid for writes of `size` bytes.
 pub unsafe fn _ibv_query_gid_ex(
     _context: *mut ibv_context,
     port: u32,
@@ -116,18 +124,19 @@ pub unsafe fn _ibv_query_gid_ex(
         return libc::EINVAL;
     }
     let Some(entry) = entry(port, index as usize) else { return libc::ENODATA };
-    // SAFETY: `to` is valid for writes of `size` bytes, which is enough for an entry.
+    // SAFETY: the caller guarantees that `to` is valid for writes of `size` bytes, at least those of an entry
+    // (checked above).
     unsafe { to.write(entry) };
     0
 }
 
-/// The function behind ibv_query_gid_table(3): all entries. Returns their number, or a negative errno value:
-/// EINVAL for a flag, a size below that of an entry, or room for fewer entries than there are; then nothing
-/// is stored.
+/// The function that the inline ibv_query_gid_table(3) calls: stores all entries. Returns their number, or
+/// -EINVAL if `flags` is not 0, `size` is below that of an entry, or `max` is below the number of entries;
+/// then nothing is stored.
 ///
 /// # Safety
 ///
-/// As for ibv_query_gid_table(3); `size` is the size of an element of what `to` points to.
+/// As for ibv_query_gid_table(3); `to` must be valid for writes of `max` elements of `size` bytes.
 pub unsafe fn _ibv_query_gid_table(
     _context: *mut ibv_context,
     to: *mut GidEntry,
@@ -143,15 +152,15 @@ pub unsafe fn _ibv_query_gid_table(
         return -(libc::EINVAL as isize);
     }
     for (at, local) in found.iter().enumerate() {
-        // SAFETY: `to` points to `max` elements of `size` bytes, and `at` is below `max`. They are aligned
-        // only if `size` is a multiple.
+        // SAFETY: the caller guarantees `max` elements of `size` bytes each, at least those of an entry, and
+        // `at` is below `max` (both checked above). An element may be unaligned, depending on `size`.
         unsafe { to.byte_add(at * size).write_unaligned(local.entry(at)) };
     }
     found.len() as isize
 }
 
-/// Returns the type of an entry, in the way of the private function of libibverbs that programs of rdma-core
-/// itself call: 0, or -1 and EINVAL.
+/// Stores the type of an entry in `kind`, like the private function of libibverbs that programs of rdma-core
+/// call. Returns 0, or -1 and errno EINVAL if there is no such port or entry.
 ///
 /// # Safety
 ///
@@ -161,7 +170,7 @@ pub unsafe fn ibv_query_gid_type(_context: *mut ibv_context, port: u8, index: u3
         set_errno(libc::EINVAL);
         return -1;
     };
-    // SAFETY: `kind` is valid for writes.
+    // SAFETY: the caller guarantees that `kind` is valid for writes.
     unsafe { kind.write(entry.kind) };
     0
 }
@@ -174,7 +183,8 @@ mod tests {
     fn every_address_of_the_host_has_an_entry() {
         let context = crate::context();
         let count = count();
-        // SAFETY: `context` is ours, and the results are valid for writes of what they are.
+        // SAFETY: `context` is the one of the software device; `entries` has `count` elements, at least one
+        // for the loopback address, and each `gid` is a local variable.
         unsafe {
             let mut entries =
                 vec![GidEntry { gid: [0; 16], index: 9, port: 9, kind: 9, interface: 0 }; count];

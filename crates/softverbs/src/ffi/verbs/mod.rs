@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Verbs: protection domains, memory regions, completion channels and queues, shared receive queues, queue
-//! pairs.
+//! Verbs: the device, protection domains, memory regions and windows, completion channels and queues, shared
+//! receive queues, queue pairs.
 //!
 //! Names, signatures and error conventions are those of the manual pages of libibverbs (`ibv_alloc_pd(3)` and
-//! so on): functions that create an object return NULL and set errno on failure, the others return 0 or a
-//! positive errno value. All are thread-safe; as with any verbs provider a program must not destroy an object
-//! that another thread uses. Destroying an object that other objects use fails with EBUSY.
+//! so on): a function that creates an object returns NULL and sets errno on failure; the others return 0 or a
+//! positive errno value, unless their manual page says otherwise. Each object belongs to the program, which
+//! destroys it with the matching function; destroying an object that others use fails with EBUSY. All
+//! functions are thread-safe, but as with any provider a program must not destroy an object while another
+//! thread uses it.
+//!
+//! No function checks an object argument for NULL or for having been destroyed, like those of libibverbs.
 
 mod absent;
 mod atomic;
@@ -59,14 +63,16 @@ use std::ptr::null_mut;
 
 use crate::sys::{Errno, set_errno};
 
-/// The only port.
+/// The number of the only port.
 const PORT: u8 = 1;
 
+/// Sets errno and returns NULL.
 fn null_with<T>(e: Errno) -> *mut T {
     set_errno(e);
     null_mut()
 }
 
+/// The pointer, or NULL with errno set.
 fn or_null<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(null_with)
 }

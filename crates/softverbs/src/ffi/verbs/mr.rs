@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory regions.
+//! Memory regions: registering, deregistering and prefetching them.
+//!
+//! A region is an entry of the memory table, found by its STag, which is both lkey and rkey. Memory is
+//! neither pinned nor copied: an access to a page that is not mapped, or lacks the needed protection, fails
+//! at that moment. Deregistration waits for accesses in progress.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd, ibv_sge};
@@ -16,16 +20,17 @@ use crate::strict::{self, Strict};
 use crate::sys;
 use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 
+/// The data behind the C structure of a memory region.
 pub(crate) struct MrOwn {
-    /// ibv_rereg_mr changes it.
+    /// Changed by ibv_rereg_mr(3).
     pub(super) pd: AtomicPtr<ibv_pd>,
     pub(super) stag: u32,
-    /// Metrics have it.
+    /// The metrics count the region.
     pub(super) is_counted: AtomicBool,
 }
 
 impl MrOwn {
-    /// Ends the count of a region of this length.
+    /// Removes a region of this length from the metrics.
     fn uncount(&self, length: usize) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
             if let Some(process) = rpma_metrics::counting() {
@@ -35,38 +40,38 @@ impl MrOwn {
     }
 }
 
-/// A region that the program did not ask for: librpma's own. Metrics do not have it.
+/// Removes a region from the metrics: librpma registers it for itself, not for the program. Repeated calls
+/// have no effect.
 ///
 /// # Safety
 ///
 /// `mr` must be a region of softverbs that has not been deregistered.
 pub unsafe fn not_counted(mr: *mut ibv_mr) {
-    // SAFETY: as required of the caller.
+    // SAFETY: the caller guarantees that `mr` is a region of softverbs that has not been deregistered.
     unsafe { MrObject::own(mr).uncount(addr_of!((*mr).length).read()) };
 }
 
 pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
 
-/// The access flags that verbs define, other than the optional ones.
+/// All access flags of verbs except the optional ones.
 const ACCESS_KNOWN: u32 = 0x3ff;
-/// Access flags that a provider may ignore: IBV_ACCESS_OPTIONAL_RANGE.
+/// Access flags that a provider may ignore (IBV_ACCESS_OPTIONAL_RANGE).
 const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
-/// Access flag: the region need not be mapped when it is registered.
+/// Access flag: the range need not be mapped at registration.
 const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 /// Access flag: all pages of the region are huge.
 const HUGETLB: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 
-/// Access flags that an implicit on-demand region cannot have: IBV_ACCESS_HUGETLB asks for pages of one size,
-/// and a flush to persistence writes back the whole region.
+/// Access flags that an implicit ODP region cannot have: IBV_ACCESS_ZERO_BASED is meaningless for it,
+/// IBV_ACCESS_HUGETLB requires pages of one size, and a flush to persistence writes back the whole region.
 const NOT_IMPLICIT: u32 = ZERO_BASED | HUGETLB | FLUSH_PERSISTENT;
 
-/// Access flags with which a region is written.
+/// Access flags that permit writing to a region.
 const WRITTEN: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC;
 
-/// Whether there can be a region with these properties: [`ibv_reg_mr`] and [`ibv_reg_mr_iova`] say which
-/// cannot.
-pub(super) fn is_possible(start: u64, len: u64, iova: u64, access: u32) -> bool {
+/// Whether a region can have these properties; [`ibv_reg_mr`] and [`ibv_reg_mr_iova`] list what is invalid.
+pub(super) fn is_valid(start: u64, len: u64, iova: u64, access: u32) -> bool {
     let zero_based = access & ZERO_BASED != 0;
     let implicit = start == 0 && len == u64::MAX;
     len != 0
@@ -78,42 +83,44 @@ pub(super) fn is_possible(start: u64, len: u64, iova: u64, access: u32) -> bool 
         && (access & (REMOTE_WRITE | REMOTE_ATOMIC) == 0 || access & LOCAL_WRITE != 0)
 }
 
-/// Whether the memory of a region is mapped as its access flags ask for.
-pub(super) fn is_there(start: u64, len: u64, access: u32) -> bool {
+/// Whether the range of a region is mapped with the protection that its access flags require. Always true
+/// with IBV_ACCESS_ON_DEMAND.
+pub(super) fn is_mapped(start: u64, len: u64, access: u32) -> bool {
     access & ON_DEMAND != 0 || memory::is_accessible(start, len, access & WRITTEN != 0)
 }
 
-/// Registers `length` bytes at `addr`. Memory is neither pinned nor copied. `lkey` and `rkey` are the same
-/// STag. Work requests and remote peers give the addresses of bytes, with IBV_ACCESS_ZERO_BASED their offsets
-/// from the beginning of the region.
+/// Registers `length` bytes at `addr` with the access flags of `enum ibv_access_flags`, and returns the
+/// region, which the caller deregisters with [`ibv_dereg_mr`]. Memory is neither pinned nor copied, and stays
+/// the caller's. `lkey` and `rkey` are the same STag. Work requests and remote peers refer to a byte by its
+/// address, with IBV_ACCESS_ZERO_BASED by its offset from the beginning of the region.
 ///
-/// With IBV_ACCESS_ON_DEMAND nothing need be mapped yet. An access to memory that is not mapped, or not with
-/// the protection that it needs, fails at that moment, as it does for any region. `addr` 0 and `length`
-/// SIZE_MAX with this flag register the whole address space (an implicit ODP region): memory that is mapped
-/// later is reached as well.
+/// With IBV_ACCESS_ON_DEMAND the range need not be mapped yet. An access to memory that is not mapped, or
+/// lacks the needed protection, fails at that moment, as for any region. `addr` 0 and `length` SIZE_MAX with
+/// this flag register the whole address space (an implicit ODP region), including memory that is mapped
+/// later.
 ///
-/// EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown, or remote write
-/// or atomic access is requested without local write access; for the whole address space,
-/// IBV_ACCESS_ON_DEMAND is missing, or there is IBV_ACCESS_ZERO_BASED, IBV_ACCESS_HUGETLB or
-/// IBV_ACCESS_FLUSH_PERSISTENT. EFAULT: part of the range is not mapped, or is mapped without the right to
-/// read it, or, for a region that is written, to write it (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM:
-/// all STags are in use. EIO: the system provides no random bytes.
+/// NULL and errno. EINVAL: the length is 0, the range exceeds the address space, an access flag is unknown,
+/// or remote write or atomic access is requested without local write access; for the whole address space,
+/// IBV_ACCESS_ON_DEMAND is missing, or IBV_ACCESS_ZERO_BASED, IBV_ACCESS_HUGETLB or
+/// IBV_ACCESS_FLUSH_PERSISTENT is set. EFAULT: part of the range is not mapped, not readable, or, with an
+/// access flag that permits writing, not writable (not checked with IBV_ACCESS_ON_DEMAND). ENOMEM: all STags
+/// are in use, or out of memory. EIO: the system provides no random bytes.
 ///
 /// # Safety
 ///
 /// As for ibv_reg_mr(3): until the region is deregistered, work requests of this process and of remote peers
-/// access the range as the access flags permit, where it is mapped.
+/// access the mapped parts of the range, as far as the access flags permit.
 pub unsafe fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-    // SAFETY: as required of the caller.
+    // SAFETY: the requirements of ibv_reg_mr(3), which the caller meets, are those of the callee.
     unsafe { ibv_reg_mr_iova(pd, addr, length, addr as u64, access) }
 }
 
-/// As [`ibv_reg_mr`], but work requests and remote peers give `iova` as the address of the first byte. The
-/// `addr` of the region is that of the memory. 0 has the effect of IBV_ACCESS_ZERO_BASED. Unlike an adapter
-/// this asks for no common alignment of `addr` and `iova`.
+/// As [`ibv_reg_mr`], but work requests and remote peers use `iova` as the address of the first byte; 0 has
+/// the effect of IBV_ACCESS_ZERO_BASED. The field `addr` of the region is the address of the memory. Unlike
+/// an adapter, softverbs does not require `addr` and `iova` to have a common alignment.
 ///
-/// EINVAL, also: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is neither 0 nor
-/// `addr`. The whole address space has no `iova` but 0.
+/// Further causes of EINVAL: `iova + length` exceeds 64 bits; IBV_ACCESS_ZERO_BASED with an `iova` that is
+/// neither 0 nor `addr`; the whole address space with an `iova` other than 0.
 ///
 /// # Safety
 ///
@@ -126,13 +133,13 @@ pub unsafe fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     let (start, len, access) = (addr as u64, length as u64, access as u32);
-    if !is_possible(start, len, iova, access) {
+    if !is_valid(start, len, iova, access) {
         return null_with(libc::EINVAL);
     }
-    if !is_there(start, len, access) {
+    if !is_mapped(start, len, access) {
         return null_with(libc::EFAULT);
     }
-    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_reg_mr(3)).
+    // SAFETY: ibv_reg_mr(3) requires that `pd` was returned by ibv_alloc_pd and has not been deallocated.
     let own = unsafe { PdObject::own(pd) };
     let region = Region { addr: start, len, access, pd: own.number };
     let stag = match memory::register_at(region, if access & ZERO_BASED != 0 { 0 } else { iova }) {
@@ -140,7 +147,7 @@ pub unsafe fn ibv_reg_mr_iova(
         Err(e) => return null_with(e),
     };
     own.users.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: `pd` has not been deallocated, and its `context` never changes.
+    // SAFETY: ibv_reg_mr(3) requires that `pd` has not been deallocated; its `context` never changes.
     let context = unsafe { addr_of!((*pd).context).read() };
     let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
     let counting = metrics::process();
@@ -151,8 +158,8 @@ pub unsafe fn ibv_reg_mr_iova(
     MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag, is_counted })
 }
 
-/// As [`ibv_reg_mr_iova`]. It is what the inline functions of `verbs.h` call when access flags may be
-/// optional ones, which are ignored here.
+/// As [`ibv_reg_mr_iova`]. The inline functions of `verbs.h` call it if the access flags may contain optional
+/// ones, which are ignored.
 ///
 /// # Safety
 ///
@@ -164,23 +171,25 @@ pub unsafe fn ibv_reg_mr_iova2(
     iova: u64,
     access: libc::c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: as required of the caller.
+    // SAFETY: the requirements of this function are those of ibv_reg_mr_iova(3), which the caller meets.
     unsafe { ibv_reg_mr_iova(pd, addr, length, iova, access as c_int) }
 }
 
 /// Deregisters a memory region. After it has returned 0, neither work requests nor remote peers access the
 /// range.
 ///
-/// EBUSY: a memory window is bound to the region; or a peer process of this host was stopped while it copied
-/// to or from the region, and has not gone on within 5 s. In the latter case the peer may still finish this
-/// one copy, so the memory must not be reused: call again. All other remote accesses are denied.
+/// EBUSY: a memory window is bound to the region, or another thread re-registers it, and nothing has changed;
+/// or a peer process on this host is stopped in the middle of a direct copy to or from the region and has not
+/// continued within 5 s. In the latter case the peer may still complete this one copy, so the memory must not
+/// be reused until another call has returned 0. All other accesses are denied.
 ///
 /// # Safety
 ///
 /// As for ibv_dereg_mr(3).
 pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: `mr` was returned by ibv_reg_mr and, if it is deregistered, is not used afterwards
-    // (ibv_dereg_mr(3)). Its protection domain cannot be deallocated before `users` is decremented.
+    // SAFETY: ibv_dereg_mr(3) requires that `mr` was returned by a function that registers memory and, if
+    // this call succeeds, is not used afterwards. The region is counted in `users` of its protection domain,
+    // which therefore cannot be deallocated before `users` is decremented here.
     unsafe {
         let own = MrObject::own(mr);
         if strict::mode() != Strict::Off {
@@ -196,11 +205,12 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     0
 }
 
-/// Prefetches ranges of registered memory: faults them in for reading (advice 0) or writing (1), or only
-/// advises the kernel (2).
+/// Prefetches ranges of registered memory. `advice` 0 and 1 (IBV_ADVISE_MR_ADVICE_PREFETCH, _PREFETCH_WRITE)
+/// fault the pages in for reading or writing; 2 (_PREFETCH_NO_FAULT) only advises the kernel. With or without
+/// IBV_ADVISE_MR_FLAG_FLUSH the call is synchronous.
 ///
-/// EINVAL: unknown advice or flags, no entries, or an entry that is not within a memory region of this
-/// protection domain. EFAULT: the memory is not mapped, or not writable for advice 1.
+/// Returns 0 or an errno value. EINVAL: unknown advice or flags, no entries, or an entry that is not within a
+/// memory region of this protection domain. EFAULT: the memory is not mapped, or not writable with advice 1.
 ///
 /// # Safety
 ///
@@ -216,10 +226,11 @@ pub unsafe fn ibv_advise_mr(
     if advice > 2 || flags & !FLAG_FLUSH != 0 || num_sge == 0 || sg_list.is_null() {
         return libc::EINVAL;
     }
-    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_advise_mr(3)).
+    // SAFETY: ibv_advise_mr(3) requires that `pd` was returned by ibv_alloc_pd and has not been deallocated.
     let pd = unsafe { PdObject::own(pd) }.number;
     for i in 0..num_sge as usize {
-        // SAFETY: `sg_list` points to `num_sge` entries (ibv_advise_mr(3)).
+        // SAFETY: ibv_advise_mr(3) requires that `sg_list` points to `num_sge` entries, and `i` is below
+        // `num_sge`.
         let sge = unsafe { sg_list.add(i).read() };
         let len = u64::from(sge.length);
         let rights = if advice == 1 { LOCAL_WRITE } else { 0 };
@@ -234,7 +245,7 @@ pub unsafe fn ibv_advise_mr(
         };
         match done {
             Ok(()) => {}
-            // The kernel or the mapping does not support it, which is no error: it is only advice.
+            // The kernel or the mapping does not support it. That is not an error, since this is only advice.
             Err(libc::EINVAL) => {}
             Err(_) => return libc::EFAULT,
         }
@@ -242,7 +253,7 @@ pub unsafe fn ibv_advise_mr(
     0
 }
 
-/// The function in the extended context that the inline `ibv_advise_mr` of `verbs.h` calls, as
+/// The slot of the extended context that the inline function `ibv_advise_mr` of `verbs.h` calls; see
 /// [`ibv_advise_mr`].
 ///
 /// # Safety
@@ -255,7 +266,7 @@ pub(crate) unsafe extern "C" fn advise_mr_slot(
     sg_list: *mut ibv_sge,
     num_sges: u32,
 ) -> c_int {
-    // SAFETY: the caller meets the requirements of ibv_advise_mr(3), and those of the callee are the same.
+    // SAFETY: the caller meets the requirements of ibv_advise_mr(3), which are those of the callee.
     unsafe { ibv_advise_mr(pd, advice, flags, sg_list, num_sges) }
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory windows. Programs reach these functions through `ibv_context.ops`, as inline functions of
-//! `verbs.h`, and windows of type 2 through work requests.
+//! Memory windows: allocating, binding, invalidating and deallocating them.
+//!
+//! The inline functions of `verbs.h` call these functions through `ibv_context.ops`; windows of type 2 are
+//! bound by work requests. A bind takes effect in the order of the send queue. Each bind of a window of type
+//! 1 draws the lowest 8 bits of its rkey anew.
 
 use libc::{c_int, c_uint};
 use rdma_sys::{
@@ -20,20 +23,22 @@ use crate::sys::Errno;
 use transport::access::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, ZERO_BASED};
 use transport::wr::{Local, Op, SendWr};
 
+/// The data behind the C structure of a memory window.
 pub(crate) struct MwOwn {
     pd: *mut ibv_pd,
     kind: ibv_mw_type::Type,
-    /// The STag after the binds that were posted so far.
+    /// The STag that the window has after all binds posted so far.
     stag: AtomicU32,
 }
 
 pub(crate) type MwObject = Object<ibv_mw, MwOwn>;
 
-/// The access flags that a window may have.
+/// The access flags that a window can have.
 const ACCESS: c_uint = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | ZERO_BASED;
 
-/// Allocates a memory window, which is not bound. EINVAL: there is no such type. ENOMEM: all windows are in
-/// use, or memory is short. EIO: the system provides no random bytes.
+/// Allocates an unbound memory window, which the caller deallocates with ibv_dealloc_mw(3). NULL and errno:
+/// EINVAL (not a window type), ENOMEM (all windows are in use, or out of memory), EIO (the system provides no
+/// random bytes).
 ///
 /// # Safety
 ///
@@ -42,27 +47,29 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Typ
     if kind != ibv_mw_type::IBV_MW_TYPE_1 && kind != ibv_mw_type::IBV_MW_TYPE_2 {
         return null_with(libc::EINVAL);
     }
-    // SAFETY: `pd` was returned by ibv_alloc_pd and has not been deallocated (ibv_alloc_mw(3)).
+    // SAFETY: ibv_alloc_mw(3) requires that `pd` was returned by ibv_alloc_pd and has not been deallocated.
     let own = unsafe { PdObject::own(pd) };
     let stag = match memory::alloc_window(own.number, kind == ibv_mw_type::IBV_MW_TYPE_2) {
         Ok(stag) => stag,
         Err(e) => return null_with(e),
     };
     own.users.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: `pd` has not been deallocated, and its `context` never changes.
+    // SAFETY: ibv_alloc_mw(3) requires that `pd` has not been deallocated; its `context` never changes.
     let context = unsafe { addr_of!((*pd).context).read() };
     let mw = ibv_mw { context, pd, rkey: stag, handle: stag >> 8, type_: kind };
     MwObject::create(mw, MwOwn { pd, kind, stag: AtomicU32::new(stag) })
 }
 
-/// Unbinds and deallocates a memory window. When it has returned, nothing is accessed through it.
+/// Invalidates and deallocates a memory window. After it has returned, no access through the window is in
+/// progress or possible. Returns 0.
 ///
 /// # Safety
 ///
 /// As for ibv_dealloc_mw(3).
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: `mw` was returned by ibv_alloc_mw and is not used afterwards (ibv_dealloc_mw(3)). Its
-    // protection domain cannot be deallocated before `users` is decremented.
+    // SAFETY: ibv_dealloc_mw(3) requires that `mw` was returned by ibv_alloc_mw and is not used afterwards.
+    // The window is counted in `users` of its protection domain, which therefore cannot be deallocated before
+    // `users` is decremented here.
     unsafe {
         let own = MwObject::own(mw);
         memory::free_window(own.stag.load(Ordering::Relaxed));
@@ -72,7 +79,8 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     0
 }
 
-/// The request to bind a window, whose STag is `rkey` then.
+/// The request that binds a window and makes `rkey` its STag. EINVAL: an unknown access flag, or no region
+/// for a range. EPERM: the region belongs to another device or protection domain.
 ///
 /// # Safety
 ///
@@ -86,12 +94,13 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
     let mut region = 0;
     if !info.mr.is_null() {
         let mr: *mut ibv_mr = info.mr;
-        // SAFETY: `mr` is not NULL, so it is the region of some device that has not been deregistered, and
-        // its `context` never changes.
+        // SAFETY: `mr` is not NULL, so the caller guarantees that it is a region of some device that has not
+        // been deregistered; its `context` never changes.
         if !owns(unsafe { addr_of!((*mr).context).read() }) {
             return Err(libc::EPERM);
         }
-        // SAFETY: `mr` is a region of softverbs that has not been deregistered.
+        // SAFETY: `mr` has the context of softverbs (checked above), and the caller guarantees that it has
+        // not been deregistered.
         let mr = unsafe { MrObject::own(mr) };
         if mr.pd.load(Ordering::Acquire) != own.pd {
             return Err(libc::EPERM);
@@ -112,37 +121,38 @@ unsafe fn request(own: &MwOwn, info: &ibv_mw_bind_info, rkey: u32) -> Result<Sen
     })
 }
 
-/// Posts a request to bind a window of type 1, or to unbind it: with `length` 0, in which case `mr` may be
-/// NULL. The rkey of the window after that is stored in it. The request takes effect behind those that were
-/// posted before, and before those that are posted later. Its completion (IBV_WC_BIND_MW) has the status
-/// IBV_WC_MW_BIND_ERR, the window is as before and the connection ends, if the range is not within the
-/// region, the region has no IBV_ACCESS_MW_BIND, the window is written and the region has no local write
-/// access, or window, region and queue pair are not of one protection domain.
+/// Posts a request that binds a window of type 1, or with `length` 0 invalidates it; `mr` may be NULL then.
+/// The new rkey is stored in the window. The request takes effect after the requests posted before it and
+/// before those posted after it. Its completion (IBV_WC_BIND_MW) has the status IBV_WC_MW_BIND_ERR, the
+/// window stays as it was and the connection ends, if the range exceeds the region, the region lacks
+/// IBV_ACCESS_MW_BIND, the window permits writes and the region has no local write access, or window, region
+/// and queue pair belong to different protection domains.
 ///
-/// EINVAL: the window is not of type 1, an access flag is not one of IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ,
-/// _REMOTE_ATOMIC, _ZERO_BASED and _LOCAL_WRITE (which has no effect, since a window has no local key), `mr`
-/// is NULL for a range, or the queue pair is not connected or is another device's. EPERM: window and region
-/// are not of one protection domain. ENOMEM: the send queue is full. EIO: the system provides no random
-/// bytes.
+/// Returns 0 or an errno value. EINVAL: the window is not of type 1, an access flag is none of
+/// IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, _ZERO_BASED and _LOCAL_WRITE (which has no effect,
+/// since a window has no local key), `mr` is NULL although `length` is not 0, or the queue pair has no
+/// connection yet or belongs to another device. EPERM: window and region belong to different protection
+/// domains or devices. ENOMEM: the send queue is full. EIO: the system provides no random bytes.
 ///
 /// # Safety
 ///
 /// As for ibv_bind_mw(3).
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: `qp` is the queue pair of some device that has not been destroyed (ibv_bind_mw(3)), and its
-    // `context` never changes.
+    // SAFETY: ibv_bind_mw(3) requires that `qp` is a queue pair of some device that has not been destroyed;
+    // its `context` never changes.
     if !owns(unsafe { addr_of!((*qp).context).read() }) {
         return libc::EINVAL;
     }
-    // SAFETY: `qp` and `mw` are of softverbs and have not been destroyed, and `bind` points to an ibv_mw_bind
-    // (ibv_bind_mw(3)), which is copied.
+    // SAFETY: `qp` belongs to softverbs (checked above), and `mw` does since the caller has reached this
+    // function through its context. ibv_bind_mw(3) requires that neither has been destroyed and that `bind`
+    // points to an ibv_mw_bind, which is copied.
     let (qp, own, bind) = unsafe { (&QpObject::own(qp).qp, MwObject::own(mw), bind.read()) };
     if own.kind != ibv_mw_type::IBV_MW_TYPE_1 {
         return libc::EINVAL;
     }
     let posted = (|| {
         let rkey = memory::another_key(own.stag.load(Ordering::Relaxed))?;
-        // SAFETY: `mr` is NULL or a region that has not been deregistered (ibv_bind_mw(3)).
+        // SAFETY: ibv_bind_mw(3) requires that `mr` is NULL or a region that has not been deregistered.
         let mut wr = unsafe { request(own, &bind.bind_info, rkey) }?;
         wr.wr_id = bind.wr_id;
         wr.signaled = qp.signal_all || bind.send_flags & SEND_SIGNALED != 0;
@@ -153,7 +163,8 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     match posted {
         Ok(rkey) => {
             own.stag.store(rkey, Ordering::Relaxed);
-            // SAFETY: `mw` has not been deallocated; a field is written.
+            // SAFETY: ibv_bind_mw(3) requires that `mw` is not deallocated during the call, and that no other
+            // thread binds it at the same time; programs only read the field `rkey`.
             unsafe { addr_of_mut!((*mw).rkey).write(rkey) };
             0
         }
@@ -161,40 +172,41 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     }
 }
 
-/// Reads a work request with IBV_WR_BIND_MW or IBV_WR_LOCAL_INV, which concern windows of type 2. EINVAL: it
-/// has another opcode; there is no window or region, the window is another device's or not of type 2, the new
-/// rkey is not the window's but for the lowest 8 bits, or an access flag is not one that [`bind_mw`] takes.
-/// EPERM: window and region are not of one protection domain.
+/// Reads a work request with IBV_WR_BIND_MW or IBV_WR_LOCAL_INV, the operations on windows of type 2. EINVAL:
+/// another opcode, no window or no region, a window of another device or of type 1, a new rkey that differs
+/// from the window's in more than the lowest 8 bits, or an access flag that [`bind_mw`] does not accept.
+/// EPERM: window and region belong to different protection domains or devices.
 ///
 /// # Safety
 ///
 /// `wr` must point to a work request as described in ibv_post_send(3).
 #[cold]
 pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) -> Result<SendWr, Errno> {
-    // SAFETY: `wr` points to a work request, of which every opcode uses these fields; they are copied one by
-    // one.
+    // SAFETY: by the contract of this function `wr` points to a work request. Every opcode uses these fields,
+    // so the program has set them; they are copied one by one.
     let (wr_id, opcode, flags) = unsafe {
         (addr_of!((*wr).wr_id).read(), addr_of!((*wr).opcode).read(), addr_of!((*wr).send_flags).read())
     };
     let mut request = match opcode {
         ibv_wr_opcode::IBV_WR_BIND_MW => {
-            // SAFETY: this opcode uses the member `bind_mw` of the union.
+            // SAFETY: IBV_WR_BIND_MW uses the member `bind_mw` of the union, so the program has set it.
             let bind = unsafe { addr_of!((*wr).__bindgen_anon_2.bind_mw).read() };
             if bind.mw.is_null() || bind.bind_info.mr.is_null() {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: `mw` is not NULL, so it is the window of some device that has not been deallocated, and
-            // its `context` never changes.
+            // SAFETY: `mw` is not NULL, so ibv_post_send(3) requires that it is a window of some device that
+            // has not been deallocated; its `context` never changes.
             if !owns(unsafe { addr_of!((*bind.mw).context).read() }) {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: `mw` is a window of softverbs that has not been deallocated.
+            // SAFETY: `mw` has the context of softverbs (checked above), and ibv_post_send(3) requires that
+            // it has not been deallocated.
             let own = unsafe { MwObject::own(bind.mw) };
-            let is_its = bind.rkey >> 8 == own.stag.load(Ordering::Relaxed) >> 8;
-            if own.kind != ibv_mw_type::IBV_MW_TYPE_2 || !is_its {
+            let is_same_window = bind.rkey >> 8 == own.stag.load(Ordering::Relaxed) >> 8;
+            if own.kind != ibv_mw_type::IBV_MW_TYPE_2 || !is_same_window {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: `mr` is a region that has not been deregistered.
+            // SAFETY: ibv_post_send(3) requires that `mr` is a region that has not been deregistered.
             unsafe { request(own, &bind.bind_info, bind.rkey) }?
         }
         ibv_wr_opcode::IBV_WR_LOCAL_INV => SendWr {
@@ -207,7 +219,8 @@ pub(crate) unsafe fn read_window_wr(wr: *const ibv_send_wr, signal_all: bool) ->
             local: Local::Memory { addr: 0, lkey: 0 },
             len: 0,
             remote_addr: 0,
-            // SAFETY: this opcode uses the member `invalidate_rkey` of the union.
+            // SAFETY: IBV_WR_LOCAL_INV uses the member `invalidate_rkey` of the union, so the program has set
+            // it.
             rkey: unsafe { addr_of!((*wr).__bindgen_anon_1.invalidate_rkey).read() },
         },
         _ => return Err(libc::EINVAL),

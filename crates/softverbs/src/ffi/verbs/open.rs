@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Opens the device: its context, and the descriptor of its asynchronous events.
+//! Opening and closing the device.
+//!
+//! The context exists once per process and stays valid, so opening adds the descriptor of asynchronous events
+//! and closing does nothing.
 
 use libc::c_int;
 use rdma_sys::{ibv_context, ibv_device};
@@ -10,8 +13,9 @@ use crate::ffi::context::{owns, owns_device};
 use crate::ffi::soft0;
 use crate::sys::set_errno;
 
-/// Opens the device. There is one context in a process, which every call returns. NULL and EINVAL if the
-/// device is not ours; EMFILE, ENFILE, ENOMEM: there is no descriptor for its asynchronous events.
+/// Opens the device. Every call returns the same context, which stays valid until the process ends. NULL and
+/// errno: EINVAL (`device` is not the software device), EMFILE, ENFILE or ENOMEM (the descriptor of
+/// asynchronous events cannot be created).
 ///
 /// # Safety
 ///
@@ -22,15 +26,15 @@ pub unsafe fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         return null_mut();
     }
     let context = soft0::context();
-    // SAFETY: `context` is that of the software device.
+    // SAFETY: `soft0::context` returns the context of the software device.
     match unsafe { events::open(context) } {
         Ok(_) => context,
         Err(e) => null_with(e),
     }
 }
 
-/// Does nothing and returns 0: the context remains valid for all others that have opened the device. EINVAL
-/// if it is not ours.
+/// Does nothing and returns 0: the context stays valid for everyone else who has opened the device. EINVAL:
+/// `context` is not the context of the software device.
 ///
 /// # Safety
 ///
@@ -39,10 +43,10 @@ pub unsafe fn ibv_close_device(context: *mut ibv_context) -> c_int {
     if owns(context) { 0 } else { libc::EINVAL }
 }
 
-/// Creates the descriptor `async_fd` of the context, which is readable while an event is queued. Programs
-/// that open the device by name have it from ibv_open_device(3); this is for those that get the context from
-/// an identifier. Fails silently: then there are no events.
+/// Creates the descriptor `async_fd` of the context, which is readable while an event is queued.
+/// ibv_open_device(3) does this, too; a program that gets the context from an identifier needs this call.
+/// After a failure, which is not reported, there are no asynchronous events.
 pub fn with_async_events() {
-    // SAFETY: this is the context of the software device.
+    // SAFETY: `soft0::context` returns the context of the software device.
     let _ = unsafe { events::open(soft0::context()) };
 }

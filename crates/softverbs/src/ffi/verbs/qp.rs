@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Queue pairs.
+//! Queue pairs: creating, modifying, querying and destroying them.
+//!
+//! A queue pair is always allocated as an `ibv_qp_ex`, so that both forms share one object. Only rdma_cm
+//! connects one, because iWARP needs a TCP connection: the states RTR and RTS are reached by rdma_connect(3)
+//! and rdma_accept(3), not by ibv_modify_qp(3). The field `state` of the C structure is updated by every call
+//! that changes or returns it.
 
 use libc::c_int;
 use rdma_sys::{
@@ -25,11 +30,12 @@ use crate::qp::{AsyncEvent, Attributes, Qp, Stage, numbers};
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_READS, MAX_SGE};
 
-/// The remedy for a program that requires what iWARP lacks.
+/// What to do if a program requires a queue pair that iWARP does not have. Programs and tests match this
+/// text.
 const REMEDY: &str = "soft0 offers reliable connections (IBV_QPT_RC) that rdma_cm sets up; use the program's option for rdma_cm, for \
                       example -R of perftest or -cm 1 of qperf";
 
-/// EOPNOTSUPP for types of queue pairs that iWARP does not have, EINVAL for what is no type.
+/// EOPNOTSUPP: a queue pair type that iWARP does not have. EINVAL: not a queue pair type.
 fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
     use ibv_qp_type::*;
     let name = match qp_type {
@@ -45,14 +51,15 @@ fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
     Err(unsupported(&format!("a queue pair of type {name}: {REMEDY}")))
 }
 
-/// Whether the objects of the attributes, as far as there are any, belong to the device.
+/// Whether all objects in the attributes belong to the device of `verbs`.
 ///
 /// # Safety
 ///
-/// Each must be NULL, or an object of some device that has not been destroyed; the protection domain is not
-/// NULL.
+/// Each object must be NULL or an object of some device that has not been destroyed; the protection domain
+/// must not be NULL.
 pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> bool {
-    // SAFETY: each object is NULL or has not been destroyed, and its `context` never changes.
+    // SAFETY: the caller guarantees that each object is NULL or has not been destroyed; every verbs object
+    // has a field `context`, which never changes.
     unsafe {
         addr_of!((*attr.pd).context).read() == verbs
             && (attr.send_cq.is_null() || addr_of!((*attr.send_cq).context).read() == verbs)
@@ -61,16 +68,17 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
     }
 }
 
-/// Creates a queue pair, which rdma_cm can connect; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. Its
-/// state is RESET.
+/// Creates a queue pair in the state RESET; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. rdma_cm
+/// connects it.
 ///
 /// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of
 /// inline data, the others as given.
 ///
-/// EOPNOTSUPP: it is to be of another type than IBV_QPT_RC, to have operations that iWARP does not have, or
-/// other extensions. EINVAL: verbs have no such type, a completion queue or the protection domain is missing,
-/// an object belongs to another device, the shared receive queue belongs to another protection domain, or a
-/// capability exceeds [`MAX_QP_WR`], [`MAX_SGE`] or [`MAX_INLINE`].
+/// EOPNOTSUPP: a type other than IBV_QPT_RC, send operations that iWARP does not have, or other extensions;
+/// the reason is logged. EINVAL: not a queue pair type, a completion queue or the protection domain is
+/// missing, an object belongs to another device, the shared receive queue belongs to another protection
+/// domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or [`MAX_INLINE`] bytes.
+/// ENOMEM.
 ///
 /// # Safety
 ///
@@ -82,8 +90,8 @@ pub(crate) unsafe fn create_qp(
     const MASK_PD: u32 = 1;
     const MASK_CREATE_FLAGS: u32 = 1 << 2;
     const MASK_SEND_OPS: u32 = 1 << 6;
-    // SAFETY: `attr` points to an ibv_qp_init_attr_ex (rdma_create_qp_ex(3)), which holds only integers and
-    // addresses; it is copied.
+    // SAFETY: the caller guarantees that `attr` points to an ibv_qp_init_attr_ex; it holds only integers and
+    // addresses, and is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
     check_type(given.qp_type)?;
@@ -101,23 +109,23 @@ pub(crate) unsafe fn create_qp(
     }
     let create_flags = if given.comp_mask & MASK_CREATE_FLAGS != 0 { given.create_flags } else { 0 };
     if given.comp_mask & !(MASK_PD | MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0 || create_flags != 0 {
-        return Err(unsupported("a queue pair cannot be created with these extensions"));
+        return Err(unsupported("a queue pair with these extensions"));
     }
     let operations = (given.comp_mask & MASK_SEND_OPS != 0).then_some(given.send_ops_flags);
     if operations.is_some_and(|flags| flags & !qp_ex::OPERATIONS != 0) {
-        return Err(unsupported("a queue pair cannot have all of these operations"));
+        return Err(unsupported("a queue pair with these send operations"));
     }
-    // SAFETY: the objects have not been destroyed (rdma_create_qp_ex(3)), and the protection domain is not
-    // NULL.
+    // SAFETY: rdma_create_qp_ex(3) requires that the objects have not been destroyed, and the protection
+    // domain is not NULL (checked above).
     if !unsafe { are_of(context, &given) } {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the three objects are objects of softverbs that have not been destroyed (rdma_create_qp_ex(3));
-    // none is NULL.
+    // SAFETY: none of the three is NULL (checked above), `are_of` has found that they belong to softverbs,
+    // and rdma_create_qp_ex(3) requires that they have not been destroyed.
     let (pd, send_cq, recv_cq) =
         unsafe { (PdObject::own(given.pd), CqObject::own(given.send_cq), CqObject::own(given.recv_cq)) };
-    // SAFETY: `srq` is NULL or a shared receive queue of softverbs that has not been destroyed
-    // (rdma_create_qp_ex(3)).
+    // SAFETY: `srq` is not NULL here, `are_of` has found that it belongs to softverbs, and
+    // rdma_create_qp_ex(3) requires that it has not been destroyed.
     let srq = (!given.srq.is_null()).then(|| unsafe { SrqObject::own(given.srq) }.clone());
     if srq.as_ref().is_some_and(|srq| srq.pd != pd.number) {
         return Err(libc::EINVAL);
@@ -138,7 +146,7 @@ pub(crate) unsafe fn create_qp(
         instruments: Settings::of_process(),
     })?;
     pd.users.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: all-zero is a valid ibv_qp_ex.
+    // SAFETY: all-zero is a valid ibv_qp_ex: it holds only integers and nullable pointers.
     let mut extended: ibv_qp_ex = unsafe { std::mem::zeroed() };
     if let Some(operations) = operations {
         qp_ex::fill(&mut extended, operations);
@@ -155,18 +163,18 @@ pub(crate) unsafe fn create_qp(
     qp.qp_type = given.qp_type;
     qp.state = ibv_qp_state::IBV_QPS_RESET;
     let cap = ibv_qp_cap { max_send_sge, max_recv_sge, max_inline_data: MAX_INLINE as u32, ..cap };
-    // SAFETY: `attr` is writable: rdma_create_qp_ex(3) returns the actual capabilities in it.
+    // SAFETY: `attr` is valid for writes, as rdma_create_qp_ex(3) returns the actual capabilities in it.
     unsafe { addr_of_mut!((*attr).cap).write(cap) };
     log::debug!("queue pair {num} created");
     let builder = operations.map(|_| Builder::default());
     let connection = inner.clone();
     let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder });
     let handle = qp as usize;
-    connection.set_on_async_event(Box::new(move |trouble| {
-        let (kind, object) = match trouble {
+    connection.set_on_async_event(Box::new(move |event| {
+        let (kind, object) = match event {
             AsyncEvent::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
             AsyncEvent::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),
-            // It is not destroyed before the queue pair.
+            // The completion queue cannot be destroyed before the queue pair.
             AsyncEvent::Overrun(cq) => (ibv_event_type::IBV_EVENT_CQ_ERR, cq),
         };
         events::raise(kind, object);
@@ -174,14 +182,14 @@ pub(crate) unsafe fn create_qp(
     Ok(qp)
 }
 
-/// Brings a new queue pair to the state INIT, in which it takes receives.
+/// Moves a new queue pair to the state INIT, in which it accepts receives.
 ///
 /// # Safety
 ///
 /// `qp` must come from [`create_qp`] and not have been destroyed.
 pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
-    // SAFETY: `qp` was returned by `create_qp` and has not been destroyed. Only functions of verbs write the
-    // field.
+    // SAFETY: the caller guarantees that `qp` comes from `create_qp` and has not been destroyed. Programs
+    // only read the field `state`.
     unsafe {
         let own = QpObject::own(qp);
         own.qp.set_init(true);
@@ -189,8 +197,8 @@ pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
     }
 }
 
-/// The function in the extended context that the inline `ibv_create_qp_ex` of `verbs.h` calls, as
-/// [`create_qp`].
+/// The slot of the extended context that the inline function `ibv_create_qp_ex` of `verbs.h` calls. As
+/// [`create_qp`], but returns NULL and sets errno on failure.
 ///
 /// # Safety
 ///
@@ -199,15 +207,15 @@ pub(crate) unsafe extern "C" fn create_qp_slot(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: `attr` is as for ibv_create_qp_ex(3), which asks for the same as rdma_create_qp_ex(3). The
-    // queue pair has just been created.
+    // SAFETY: the requirements of ibv_create_qp_ex(3) on `attr`, which the caller meets, are those of
+    // rdma_create_qp_ex(3). The queue pair in the closure has just been created.
     or_null(unsafe { create_qp(context, attr).inspect(|&qp| numbers::note(&QpObject::own(qp).qp)) })
 }
 
-/// The attributes of rdma_create_qp(3) and ibv_create_qp(3) in the form of the extended functions.
+/// Converts the attributes of rdma_create_qp(3) and ibv_create_qp(3) to those of the extended functions.
 pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init_attr_ex {
     const MASK_PD: u32 = 1;
-    // SAFETY: all-zero is a valid ibv_qp_init_attr_ex.
+    // SAFETY: all-zero is a valid ibv_qp_init_attr_ex: it holds only integers and nullable pointers.
     let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
     attr.qp_context = given.qp_context;
     attr.send_cq = given.send_cq;
@@ -221,18 +229,23 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
     attr
 }
 
-/// Creates a queue pair in the state RESET, in which it takes no work requests, not even receives. Its actual
-/// capabilities are stored in `attr`. A queue pair of the software device is connected by rdma_cm: with
-/// rdma_create_qp(3) it belongs to an identifier from the beginning. EOPNOTSUPP and EINVAL as for
-/// [`create_qp`], ENOMEM.
+/// Creates a queue pair in the state RESET, in which it accepts no work requests, not even receives. The
+/// actual capabilities are stored in `attr`: at least one scatter/gather entry, 220 bytes of inline data, the
+/// others as given. Only rdma_cm can connect it; rdma_create_qp(3) creates one that belongs to an identifier
+/// from the beginning.
+///
+/// Returns the queue pair, which the caller destroys with [`ibv_destroy_qp`], or NULL and errno: EOPNOTSUPP
+/// (a type other than IBV_QPT_RC), EINVAL (not a queue pair type, a missing completion queue, an object of
+/// another device, an SRQ of another protection domain, or a capability above the limits of
+/// ibv_query_device(3)), ENOMEM.
 ///
 /// # Safety
 ///
 /// As for ibv_create_qp(3).
 pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: `attr` points to an ibv_qp_init_attr (ibv_create_qp(3)), which holds only integers and
-    // addresses; it is copied. `pd` was returned by ibv_alloc_pd and has not been deallocated, and its
-    // `context` never changes.
+    // SAFETY: as ibv_create_qp(3) requires, `attr` points to an ibv_qp_init_attr, which holds only integers
+    // and addresses and is copied, and is valid for writes; `pd` was returned by ibv_alloc_pd and has not
+    // been deallocated; its `context` never changes.
     unsafe {
         let mut full = extended(&attr.read(), pd);
         let qp = or_null(create_qp(addr_of!((*pd).context).read(), &mut full));
@@ -244,20 +257,20 @@ pub unsafe fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mu
     }
 }
 
-/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is
-/// closed. Returns 0.
+/// Destroys a queue pair and closes its connection. Outstanding work requests do not complete. Asynchronous
+/// events of the queue pair that were not fetched are discarded. Returns 0.
 ///
 /// # Safety
 ///
 /// As for ibv_destroy_qp(3).
 pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: `qp` was returned by a function that creates queue pairs and is not used afterwards
-    // (ibv_destroy_qp(3)).
+    // SAFETY: as ibv_destroy_qp(3) requires, `qp` was returned by a function that creates queue pairs and is
+    // not used afterwards; they all use `create_qp`.
     unsafe { destroy_qp(qp) };
     0
 }
 
-/// The state of a queue pair as verbs name it.
+/// The verbs state of a queue pair.
 fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
     match own.qp.stage() {
         Stage::Reset => ibv_qp_state::IBV_QPS_RESET,
@@ -267,14 +280,14 @@ fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
     }
 }
 
-/// Modifies a queue pair. IBV_QPS_ERR ends its connection, and outstanding work requests complete with a
-/// flush error. IBV_QPS_RTR and IBV_QPS_RTS change nothing when rdma_cm has connected it. Other attributes
-/// are accepted without an effect: they belong to transports other than iWARP, or to the connection, which
-/// rdma_cm negotiates.
+/// Modifies a queue pair. `mask` selects the attributes in `attr` (`enum ibv_qp_attr_mask`). IBV_QPS_ERR ends
+/// the connection, and outstanding work requests complete with IBV_WC_WR_FLUSH_ERR. IBV_QPS_RTR and
+/// IBV_QPS_RTS change nothing once rdma_cm has connected the queue pair. Other attributes are accepted
+/// without effect: they belong to other transports, or to the connection, which rdma_cm negotiates.
 ///
-/// EINVAL: an unknown attribute, or a transition from a state that does not have it. EOPNOTSUPP: RTR or RTS
-/// of a queue pair that rdma_cm has not connected, and SQD, which iWARP does not have; a message of level
-/// warn says what to do instead.
+/// Returns 0 or an errno value. EINVAL: an unknown attribute, a port other than 1, or a state transition that
+/// does not exist. EOPNOTSUPP: RTR or RTS of a queue pair that rdma_cm has not connected, RESET of one that
+/// has had a connection, and SQD, which iWARP does not have; the log says what to do instead.
 ///
 /// # Safety
 ///
@@ -286,7 +299,8 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
     if mask & !KNOWN != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: `attr` points to an ibv_qp_attr (ibv_modify_qp(3)), which holds only integers; it is copied.
+    // SAFETY: `attr` points to an ibv_qp_attr, as ibv_modify_qp(3) requires; it holds only integers and is
+    // copied.
     let attr = unsafe { attr.read() };
     if mask & PORT_NUM != 0 && attr.port_num != PORT {
         return libc::EINVAL;
@@ -294,8 +308,8 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
     if mask & STATE == 0 {
         return 0;
     }
-    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed
-    // (ibv_modify_qp(3)).
+    // SAFETY: as ibv_modify_qp(3) requires, `qp` was returned by a function that creates queue pairs and has
+    // not been destroyed.
     let own = unsafe { QpObject::own(qp) };
     use ibv_qp_state::*;
     match (state_of(own), attr.qp_state) {
@@ -307,18 +321,20 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
             return unsupported(&format!("a queue pair connected without rdma_cm: {REMEDY}"));
         }
         (IBV_QPS_RTS | IBV_QPS_ERR, IBV_QPS_RESET) => {
-            return unsupported("a queue pair that has had a connection cannot be reset");
+            return unsupported("resetting a queue pair that has had a connection");
         }
-        (_, IBV_QPS_SQD) => return unsupported("iWARP has no state SQD"),
+        (_, IBV_QPS_SQD) => return unsupported("the state SQD, which iWARP does not have"),
         _ => return libc::EINVAL,
     }
-    // SAFETY: `qp` has not been destroyed. Only functions of verbs write this field.
+    // SAFETY: ibv_modify_qp(3) requires that `qp` has not been destroyed. Programs only read the field
+    // `state`.
     unsafe { addr_of_mut!((*qp).state).write(state_of(own)) };
     0
 }
 
-/// Returns the attributes of a queue pair: its state, its capabilities and what it was created with. All are
-/// stored, whatever `mask` asks for; those of other transports are 0.
+/// Stores the attributes of a queue pair in `attr`, and those that it was created with in `init_attr`. All
+/// are stored, whatever `mask` selects; attributes of other transports are 0. `timeout` is the value of
+/// RDMA_OPTION_ID_ACK_TIMEOUT. Returns 0.
 ///
 /// # Safety
 ///
@@ -329,8 +345,8 @@ pub unsafe fn ibv_query_qp(
     _mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed
-    // (ibv_query_qp(3)). These fields of the C structure never change.
+    // SAFETY: as ibv_query_qp(3) requires, `qp` was returned by a function that creates queue pairs and has
+    // not been destroyed. These fields of the C structure never change.
     let (own, init) = unsafe {
         let own = QpObject::own(qp);
         let init = ibv_qp_init_attr {
@@ -345,7 +361,7 @@ pub unsafe fn ibv_query_qp(
         (own, init)
     };
     let state = state_of(own);
-    // SAFETY: all-zero is a valid ibv_qp_attr.
+    // SAFETY: all-zero is a valid ibv_qp_attr: it holds only integers and nullable pointers.
     let mut full: ibv_qp_attr = unsafe { std::mem::zeroed() };
     full.qp_state = state;
     full.cur_qp_state = state;
@@ -355,7 +371,8 @@ pub unsafe fn ibv_query_qp(
     full.max_rd_atomic = MAX_READS as u8;
     full.max_dest_rd_atomic = MAX_READS as u8;
     full.timeout = own.qp.ack_timeout();
-    // SAFETY: `attr` and `init_attr` are valid for writes (ibv_query_qp(3)), and `qp` has not been destroyed.
+    // SAFETY: ibv_query_qp(3) requires that `attr` and `init_attr` are valid for writes and that `qp` has not
+    // been destroyed.
     unsafe {
         attr.write(full);
         init_attr.write(init);
@@ -364,15 +381,15 @@ pub unsafe fn ibv_query_qp(
     0
 }
 
-/// Destroys a queue pair. Its outstanding work requests do not complete any more, and its connection is
-/// closed.
+/// Destroys a queue pair and closes its connection. Outstanding work requests do not complete.
 ///
 /// # Safety
 ///
 /// `qp` must come from [`create_qp`] and not be used afterwards.
 pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
-    // SAFETY: `qp` was returned by `create_qp` and is not used afterwards. Its protection domain cannot be
-    // deallocated before `users` is decremented.
+    // SAFETY: the caller guarantees that `qp` comes from `create_qp` and is not used afterwards. `create_qp`
+    // has counted it in `users` of its protection domain, which therefore cannot be deallocated before
+    // `users` is decremented here.
     unsafe {
         QpObject::own(qp).qp.destroy();
         events::withdraw(qp as usize);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Extended queue pairs: work requests that are built call by call, from `ibv_wr_start` to `ibv_wr_complete`
+//! Extended queue pairs: work requests built call by call, from `ibv_wr_start` to `ibv_wr_complete`
 //! (ibv_wr_post(3)).
 //!
-//! The calls have no result. The first error is kept, and the last call returns it; then none of the requests
-//! is posted.
+//! The calls in between return nothing. The first error is kept, `ibv_wr_complete` returns it, and then none
+//! of the requests is posted. The thread is inside the [`Section`](super::section::Section) of the queue pair
+//! from the first call to the last.
 
 use libc::{c_int, c_void};
 use rdma_sys::ibv_qp_create_send_ops_flags as Flags;
@@ -21,19 +22,20 @@ use crate::ffi::work_request::read_send_wr;
 use crate::sys::Errno;
 use arrayvec::ArrayVec;
 
-/// Makes a call of each operation, and puts those that a queue pair is created for into its structure. A row
-/// is the flag of the operation, the field of its call, its opcode with the arguments of the call, and what
-/// these set in the work request.
+/// Defines the function of each send operation, and [`fill_operations`], which stores those that a queue pair
+/// is created with in its structure. A row has the flag of the operation, the field of its function, its
+/// opcode with the arguments of the function, and what they set in the work request.
 macro_rules! operations {
     ($($flag:ident $call:ident $opcode:ident($($arg:ident: $ty:ty),*) |$wr:ident| $set:expr;)*) => {
-        /// The operations that a queue pair can be created for: flags of `enum ibv_qp_create_send_ops_flags`.
+        /// The supported send operations: flags of `enum ibv_qp_create_send_ops_flags`.
         pub(super) const OPERATIONS: u64 = $(Flags::$flag.0 as u64)|*;
 
         fn fill_operations(qp: &mut ibv_qp_ex, operations: u64) {
             $(
                 unsafe extern "C" fn $call(qp: *mut ibv_qp_ex, $($arg: $ty),*) {
-                    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete, with arguments
-                    // as in ibv_wr_post(3): what `info` of a bind points to is copied here.
+                    // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and
+                    // ibv_wr_complete, so this thread is inside the section, and that `info` of a bind points
+                    // to an ibv_mw_bind_info, which is copied.
                     unsafe { begin(qp, ibv_wr_opcode::$opcode, |$wr| $set) }
                 }
                 qp.$call = if operations & Flags::$flag.0 as u64 != 0 { Some($call) } else { None };
@@ -70,8 +72,8 @@ operations! {
         |wr| wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info: info.read() };
 }
 
-/// Puts the calls into the structure: those of the operations that the queue pair is created for, and those
-/// that all have in common.
+/// Stores the functions of an extended queue pair in its structure: those of the requested send operations,
+/// and those that all have in common.
 pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     fill_operations(qp, operations);
     qp.wr_set_sge = Some(set_sge);
@@ -83,14 +85,15 @@ pub(super) fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_abort = Some(abort);
 }
 
-/// Returns the extended form of a queue pair, or NULL if it was created without operations.
+/// Returns the extended form of a queue pair, which is the same object, or NULL if it was created without
+/// send operations.
 ///
 /// # Safety
 ///
 /// As for ibv_qp_to_qp_ex(3).
 pub unsafe fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: `qp` was returned by a function that creates queue pairs and has not been destroyed
-    // (ibv_qp_to_qp_ex(3)).
+    // SAFETY: ibv_qp_to_qp_ex(3) requires that `qp` was returned by a function that creates queue pairs and
+    // has not been destroyed.
     match unsafe { QpObject::own(qp) }.builder {
         Some(_) => qp.cast(),
         None => null_mut(),
@@ -103,27 +106,29 @@ pub unsafe fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 ///
 /// `qp` must be a queue pair that [`ibv_qp_to_qp_ex`] has returned and that has not been destroyed.
 unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> &'a Builder {
-    // SAFETY: `qp` is a queue pair of softverbs with a builder that has not been destroyed.
+    // SAFETY: the caller guarantees that `qp` is a queue pair of softverbs that has not been destroyed; it
+    // begins with the ibv_qp of its object.
     let own = unsafe { QpObject::own(qp.cast()) };
     match &own.builder {
         Some(builder) => builder,
-        None => unreachable!("the calls are in the structure only if there is a builder"),
+        None => unreachable!("the functions are in the structure only if there is a builder"),
     }
 }
 
-/// What has been built so far.
+/// The requests built so far.
 ///
 /// # Safety
 ///
 /// As for [`builder`], between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort` in the same thread.
 unsafe fn requests<'a>(qp: *mut ibv_qp_ex) -> &'a mut Requests {
-    // SAFETY: this thread has entered with `ibv_wr_start`, and none of the calls keeps a result of this
-    // function.
+    // SAFETY: the caller guarantees that this thread is inside the section since `ibv_wr_start`; each call
+    // uses one result of this function and drops it before it returns or leaves.
     unsafe { builder(qp).value() }
 }
 
 unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
-    // SAFETY: `qp` has not been destroyed (ibv_wr_start(3)); having entered, this thread may use the value.
+    // SAFETY: ibv_wr_start(3) requires that `qp` has not been destroyed. This thread enters the section
+    // before it accesses the requests.
     unsafe {
         builder(qp).enter();
         let requests = requests(qp);
@@ -133,28 +138,33 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: `qp` has not been destroyed, and this thread has called ibv_wr_start (ibv_wr_abort(3)).
+    // SAFETY: ibv_wr_abort(3) requires that `qp` has not been destroyed and that this thread has called
+    // ibv_wr_start, so it is inside the section.
     unsafe { builder(qp) }.leave();
 }
 
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: `qp` has not been destroyed, and this thread has called ibv_wr_start (ibv_wr_complete(3)).
+    // SAFETY: ibv_wr_complete(3) requires that `qp` has not been destroyed and that this thread has called
+    // ibv_wr_start, so it is inside the section.
     let (own, requests) = unsafe { (QpObject::own(qp.cast()), requests(qp)) };
     let result = match requests.error {
         Some(error) => Err(error),
-        // SAFETY: the requests were built from what the calls of this section were given.
+        // SAFETY: the addresses in the requests are arguments of the calls of this section, which
+        // ibv_wr_post(3) requires to be valid until ibv_wr_complete returns.
         None => unsafe { post(&own.qp, &mut requests.built) },
     };
-    // SAFETY: as above; the value is not used any more.
+    // SAFETY: `qp` has not been destroyed during the call, and `requests` is not used after this thread has
+    // left.
     unsafe { builder(qp) }.leave();
     result.err().unwrap_or(0)
 }
 
-/// Posts all requests or, if one of them cannot be posted, none.
+/// Posts all requests or, if one of them cannot be posted, none. EINVAL: a request is invalid (see
+/// [`read_send_wr`]), or there is no connection yet. ENOMEM: the send queue does not have room for all.
 ///
 /// # Safety
 ///
-/// The addresses in the requests must be as ibv_wr_post(3) says.
+/// The addresses in the requests must be valid as ibv_wr_post(3) requires.
 unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
     let mut posting = qp.posting()?;
     let mut ready = Vec::new();
@@ -163,28 +173,30 @@ unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
         let mut data = ibv_sge { addr: inline.as_ptr() as u64, length: inline.len() as u32, lkey: 0 };
         wr.sg_list = if wr.send_flags & SEND_INLINE != 0 { &raw mut data } else { entries.as_mut_ptr() };
         wr.num_sge = if wr.send_flags & SEND_INLINE != 0 { 1 } else { entries.len() as c_int };
-        // SAFETY: `wr` is a work request with as many entries as it says, which live until it has been read.
+        // SAFETY: `sg_list` and `num_sge` of `wr` were just set to `data` or to `entries`, both of which
+        // outlive the call; the caller guarantees the other addresses.
         ready.push(unsafe { read_send_wr(wr, qp) }?);
     }
     posting.post_all(ready)
 }
 
-/// Begins a work request with the wr_id and the flags that the program has set in the structure.
+/// Begins a work request with the `wr_id` and the flags that the program has stored in the structure.
 ///
 /// # Safety
 ///
 /// As for [`requests`].
 unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode::Type, change: impl FnOnce(&mut ibv_send_wr)) {
-    // SAFETY: all-zero is a valid ibv_send_wr.
+    // SAFETY: all-zero is a valid ibv_send_wr: it holds only integers and nullable pointers.
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-    // SAFETY: `qp` has not been destroyed. The program writes these fields before the call, in this thread.
+    // SAFETY: the caller guarantees that `qp` has not been destroyed. The program writes these fields on this
+    // thread, before the call.
     unsafe {
         wr.wr_id = addr_of!((*qp).wr_id).read();
         wr.send_flags = addr_of!((*qp).wr_flags).read() & !SEND_INLINE;
     }
     wr.opcode = opcode;
     change(&mut wr);
-    // SAFETY: this thread has called ibv_wr_start.
+    // SAFETY: the caller guarantees that this thread is inside the section.
     let requests = unsafe { requests(qp) };
     if requests.built.try_reserve(1).is_err() {
         requests.error = requests.error.or(Some(libc::ENOMEM));
@@ -193,20 +205,22 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: ibv_wr_opcode::Type, change: impl Fn
     requests.built.push(Built { wr, entries: ArrayVec::new(), inline: ArrayVec::new() });
 }
 
-/// Sets the data of the last work request.
+/// Changes the last work request; an error of `change` becomes the error of the section. EINVAL: there is no
+/// request.
 ///
 /// # Safety
 ///
 /// As for [`requests`].
 unsafe fn set(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Built) -> Result<(), Errno>) {
-    // SAFETY: this thread has called ibv_wr_start.
+    // SAFETY: the caller guarantees that this thread is inside the section.
     let requests = unsafe { requests(qp) };
     let changed = requests.built.last_mut().ok_or(libc::EINVAL).and_then(change);
     requests.error = requests.error.or(changed.err());
 }
 
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,
+    // so this thread is inside the section.
     unsafe {
         set(qp, |built| {
             built.wr.send_flags &= !SEND_INLINE;
@@ -218,13 +232,15 @@ unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u
 }
 
 unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,
+    // so this thread is inside the section.
     unsafe {
         set(qp, |built| {
             built.wr.send_flags &= !SEND_INLINE;
             built.entries.clear();
             for i in 0..count {
-                // SAFETY: `list` points to `count` entries (ibv_wr_set_sge_list(3)).
+                // SAFETY: ibv_wr_post(3) requires that `list` points to `count` entries, and `i` is below
+                // `count`.
                 built.entries.try_push(list.add(i).read()).map_err(|_| libc::EINVAL)?;
             }
             Ok(())
@@ -234,26 +250,29 @@ unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const
 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let list = ibv_data_buf { addr, length };
-    // SAFETY: `list` is one buffer, and the program calls this between ibv_wr_start and ibv_wr_complete
-    // (ibv_wr_post(3)).
+    // SAFETY: `list` is one buffer, valid as ibv_wr_post(3) requires. The program calls this between
+    // ibv_wr_start and ibv_wr_complete, as the callee requires.
     unsafe { set_inline_data_list(qp, 1, &list) };
 }
 
 unsafe extern "C" fn set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
-    // SAFETY: the program calls this between ibv_wr_start and ibv_wr_complete (ibv_wr_post(3)).
+    // SAFETY: ibv_wr_post(3) requires that the program calls this between ibv_wr_start and ibv_wr_complete,
+    // so this thread is inside the section.
     unsafe {
         set(qp, |built| {
             built.wr.send_flags |= SEND_INLINE;
             built.inline.clear();
             for i in 0..count {
-                // SAFETY: `list` points to `count` buffers (ibv_wr_set_inline_data_list(3)).
+                // SAFETY: ibv_wr_post(3) requires that `list` points to `count` buffers, and `i` is below
+                // `count`.
                 let ibv_data_buf { addr, length } = list.add(i).read();
                 if length > built.inline.remaining_capacity() {
                     return Err(libc::EINVAL);
                 }
                 let filled = built.inline.len();
-                // SAFETY: the buffer is `length` readable bytes (ibv_wr_set_inline_data_list(3)), for which
-                // there is room behind what is filled.
+                // SAFETY: ibv_wr_post(3) requires that the buffer has `length` readable bytes. `built.inline`
+                // has room for them behind the `filled` bytes (checked above), and the copy initialises what
+                // `set_len` includes.
                 std::ptr::copy_nonoverlapping(
                     addr.cast::<u8>(),
                     built.inline.as_mut_ptr().add(filled),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The object that a queue pair is for the program.
+//! The object of a queue pair: the `ibv_qp_ex` of the program, and the data of softverbs behind it.
 
 use rdma_sys::{ibv_qp, ibv_qp_cap, ibv_qp_ex};
 use std::sync::Arc;
@@ -8,10 +8,12 @@ use super::wr_builder::Builder;
 use crate::ffi::object::Object;
 use crate::qp::Qp;
 
+/// The data behind the C structure of a queue pair.
 pub(crate) struct QpOwn {
     pub(crate) qp: Arc<Qp>,
     pub(super) cap: ibv_qp_cap,
-    /// What `ibv_wr_start` and the calls behind it build, if the queue pair was created for them.
+    /// The requests being built by the calls from `ibv_wr_start` on, if the queue pair was created with send
+    /// operations.
     pub(super) builder: Option<Builder>,
 }
 

@@ -1,74 +1,78 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Re-registration of memory regions.
+//! Re-registration of memory regions: ibv_rereg_mr(3).
+//!
+//! The region and its keys stay; its memory, protection domain and access flags may change. The change is one
+//! step for every access: [`Change`] replaces the entry of the memory table, then waits for the accesses that
+//! the old one has permitted.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_mr, ibv_pd};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::Ordering;
 
-use super::mr::{MrObject, is_possible, is_there};
+use super::mr::{MrObject, is_mapped, is_valid};
 use super::pd::PdObject;
 use crate::memory::Change;
 use crate::sys::{Errno, set_errno};
 use transport::access::ZERO_BASED;
 
-/// What [`ibv_rereg_mr`] changes: location and length (`enum ibv_rereg_mr_flags`).
+/// Flag of [`ibv_rereg_mr`] (`enum ibv_rereg_mr_flags`): change address and length.
 pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
-/// What [`ibv_rereg_mr`] changes: the protection domain.
+/// Flag of [`ibv_rereg_mr`]: change the protection domain.
 pub const IBV_REREG_MR_CHANGE_PD: c_int = 1 << 1;
-/// What [`ibv_rereg_mr`] changes: the access flags.
+/// Flag of [`ibv_rereg_mr`]: change the access flags.
 pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 1 << 2;
 
-/// Result of [`ibv_rereg_mr`]: the arguments are wrong, the region is as before (`enum
-/// ibv_rereg_mr_err_code`).
+/// Result of [`ibv_rereg_mr`] (`enum ibv_rereg_mr_err_code`): the arguments are invalid, the region is
+/// unchanged.
 pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-/// Result of `ibv_rereg_mr` with a device: the new memory cannot be kept from a child, the region is as
-/// before. Never that of [`ibv_rereg_mr`], which says why.
+/// Result of `ibv_rereg_mr` on an adapter: MADV_DONTFORK failed for the new memory, the region is unchanged.
+/// Never returned by [`ibv_rereg_mr`], which explains why.
 pub const IBV_REREG_MR_ERR_DONT_FORK_NEW: c_int = -2;
-/// Result of `ibv_rereg_mr` with a device: the region is changed, the old memory is still kept from a child.
-/// Never that of [`ibv_rereg_mr`].
+/// Result of `ibv_rereg_mr` on an adapter: the region is changed, MADV_DOFORK failed for the old memory.
+/// Never returned by [`ibv_rereg_mr`].
 pub const IBV_REREG_MR_ERR_DO_FORK_OLD: c_int = -3;
-/// Result of [`ibv_rereg_mr`]: the command failed, the region must not be used.
+/// Result of [`ibv_rereg_mr`]: the command failed, the region can only be deregistered.
 pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
-/// Result of `ibv_rereg_mr` with a device: as -4, and the new memory is still kept from a child. Never that
-/// of [`ibv_rereg_mr`].
+/// Result of `ibv_rereg_mr` on an adapter: as -4, and MADV_DOFORK failed for the new memory. Never returned
+/// by [`ibv_rereg_mr`].
 pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
 
-/// Changes a region and keeps its keys and the object: with IBV_REREG_MR_CHANGE_TRANSLATION its memory, then
-/// `addr` and `length` of the object, too; with IBV_REREG_MR_CHANGE_PD its protection domain, then `pd` of
-/// the object, too; with IBV_REREG_MR_CHANGE_ACCESS its access flags. What is not changed is not looked at,
-/// but `access`, which must be 0 then.
+/// Changes a memory region in place; the object and its keys stay. IBV_REREG_MR_CHANGE_TRANSLATION changes
+/// its memory to `length` bytes at `addr`, IBV_REREG_MR_CHANGE_PD its protection domain to `pd`, and
+/// IBV_REREG_MR_CHANGE_ACCESS its access flags to `access`. The fields `addr`, `length` and `pd` of the
+/// object are updated. An argument that does not change anything is ignored, except `access`, which must then
+/// be 0.
 ///
-/// The change is one step: an access is permitted by the region as it was, or by the region as it becomes,
-/// and none is denied that both permit. When the call returns 0, every access to the old memory is over, and
-/// so is every one that the new region does not permit.
+/// The change is one step: each access is checked against either the old or the new region, and none is
+/// denied that both permit. When the call has returned 0, every access to the old memory is complete, and so
+/// is every access that the new region does not permit.
 ///
-/// After a change of the translation accesses give the addresses of the new memory, even if the region had an
-/// iova of its own, or with IBV_ACCESS_ZERO_BASED offsets; if the access flags alone change, they do as
-/// before unless this flag changes.
+/// After a change of the translation, accesses use the addresses of the new memory, even if the region had an
+/// iova, or offsets with IBV_ACCESS_ZERO_BASED. If only the access flags change, accesses use the same
+/// addresses as before, unless IBV_ACCESS_ZERO_BASED changes.
 ///
-/// Returns 0, or with errno set:
+/// Returns 0, or one of these with errno set:
 ///
-/// - IBV_REREG_MR_ERR_INPUT (-1), the region is as before. EINVAL: `flags` is 0 or has other bits; `addr` is
-///   NULL or `length` 0 with a change of the translation; `pd` is NULL or of another device with a change of
-///   the protection domain; `access` without a change of the access flags; the flags, or the flags and the
-///   range, are what [`super::ibv_reg_mr`] refuses. EBUSY: another thread re-registers the region, or a
-///   memory window is bound to it.
-/// - IBV_REREG_MR_ERR_CMD (-4), the region must not be used: all accesses are denied, the object is unchanged
-///   and is to be deregistered. EFAULT: the memory is not mapped, or not as the access flags ask for (see
-///   [`super::ibv_reg_mr`]); ENOMEM: all STags are in use; EIO: the system provides no random bytes. EBUSY: a
-///   peer process of this host was stopped while it copied to or from the region, and has not gone on within
-///   5 s; neither the old nor the new memory may be reused until ibv_dereg_mr(3) has returned 0. EINVAL: an
-///   earlier call has ended like this.
+/// - IBV_REREG_MR_ERR_INPUT (-1): the region is unchanged. EINVAL: `flags` is 0 or has unknown bits; the
+///   translation changes and `addr` is NULL or `length` is 0; the protection domain changes and `pd` is NULL
+///   or belongs to another device; `access` is not 0 although the access flags do not change; or
+///   [`super::ibv_reg_mr`] rejects the resulting flags and range. EBUSY: another thread re-registers the
+///   region, or a memory window is bound to it.
+/// - IBV_REREG_MR_ERR_CMD (-4): the region is invalid and all accesses are denied; the object is unchanged
+///   and can only be deregistered. EFAULT: the memory is not mapped with the protection that the access flags
+///   require (see [`super::ibv_reg_mr`]). ENOMEM: all STags are in use, or out of memory. EIO: the system
+///   provides no random bytes. EBUSY: a peer process on this host is stopped in the middle of a direct copy
+///   to or from the region and has not continued within 5 s; neither the old nor the new memory may be reused
+///   until ibv_dereg_mr(3) has returned 0. EINVAL: an earlier call has left the region in this state.
 ///
-/// The codes -2, -3 and -5 do not occur, also after ibv_fork_init(3). They are about memory that is kept from
-/// a child (MADV_DONTFORK), since a device goes on with the pages that it was given when a write of the
-/// process after fork(2) gets a copy of the page. Here the kernel moves the bytes of a region by the
-/// addresses of the process, so parent and region always have the same page, no memory need be kept from a
-/// child, and a child that reads its copy is not killed. It is what ibv_is_fork_initialized(3) calls
-/// IBV_FORK_UNNEEDED, a state in which libibverbs itself does not mark memory. (`libsoftverbs.so` marks it
-/// nevertheless after ibv_fork_init, and returns these codes, so that a program finds what it would find with
-/// a device.)
+/// The codes -2, -3 and -5 are never returned, not even after ibv_fork_init(3). They report failures of
+/// madvise(2) with MADV_DONTFORK and MADV_DOFORK, which an adapter needs because it keeps accessing the
+/// original pages when a write after fork(2) gives the process a copy. Here the kernel copies the bytes of a
+/// region by the addresses of the process, so process and region always share the same page. That is the
+/// state that ibv_is_fork_initialized(3) calls IBV_FORK_UNNEEDED, in which libibverbs does not call
+/// madvise(2) either. (`libsoftverbs.so` calls it nevertheless after ibv_fork_init, and returns these codes,
+/// so that a program behaves as on an adapter.)
 ///
 /// # Safety
 ///
@@ -82,7 +86,7 @@ pub unsafe fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     let wanted = Wanted { flags, pd, addr, length, access: access as u32 };
-    // SAFETY: as required of the caller.
+    // SAFETY: the requirements of the callee are those of this function, which the caller meets.
     match unsafe { rereg(mr, wanted) } {
         Ok(()) => 0,
         Err((code, errno)) => {
@@ -106,8 +110,8 @@ impl Wanted {
         self.flags & what != 0
     }
 
-    /// What can be seen without looking at an object.
-    fn is_possible(&self) -> bool {
+    /// Checks the arguments without accessing an object.
+    fn is_valid(&self) -> bool {
         let all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
         self.flags != 0
             && self.flags & !all == 0
@@ -117,16 +121,19 @@ impl Wanted {
     }
 }
 
+/// Changes a region; see [`ibv_rereg_mr`]. The error is its result and the errno.
+///
 /// # Safety
 ///
 /// As for [`ibv_rereg_mr`].
 unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     let input = |errno| (IBV_REREG_MR_ERR_INPUT, errno);
     let command = |errno| (IBV_REREG_MR_ERR_CMD, errno);
-    if !wanted.is_possible() {
+    if !wanted.is_valid() {
         return Err(input(libc::EINVAL));
     }
-    // SAFETY: `mr` was returned by ibv_reg_mr and has not been deregistered (ibv_rereg_mr(3)).
+    // SAFETY: ibv_rereg_mr(3) requires that `mr` was returned by a function that registers memory and has not
+    // been deregistered.
     let own = unsafe { MrObject::own(mr) };
     let mut change = Change::begin(own.stag).map_err(|e| match e {
         libc::EBUSY => input(e),
@@ -135,14 +142,15 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     let (mut region, mut iova) = change.region();
     let was_zero_based = region.access & ZERO_BASED != 0;
     if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
-        // SAFETY: `pd` is not NULL, so it is a protection domain that has not been deallocated, and `mr` is a
-        // region (ibv_rereg_mr(3)). Their `context` never changes; another device's has another one, and is
-        // not looked at further.
+        // SAFETY: ibv_rereg_mr(3) requires that `pd`, which is not NULL (checked above), has not been
+        // deallocated, and that `mr` has not been deregistered. Both have a field `context` that never
+        // changes, whichever device they belong to.
         let is_ours = unsafe { addr_of!((*wanted.pd).context).read() == addr_of!((*mr).context).read() };
         if !is_ours {
             return Err(input(libc::EINVAL));
         }
-        // SAFETY: as above; it is of this device.
+        // SAFETY: `pd` has not been deallocated, and it belongs to softverbs: it has the context of `mr`
+        // (checked above).
         region.pd = unsafe { PdObject::own(wanted.pd) }.number;
     }
     if wanted.changes(IBV_REREG_MR_CHANGE_ACCESS) {
@@ -155,29 +163,30 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     if wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION) || zero_based != was_zero_based {
         iova = if zero_based { 0 } else { region.addr };
     }
-    if !is_possible(region.addr, region.len, iova, region.access) {
+    if !is_valid(region.addr, region.len, iova, region.access) {
         return Err(input(libc::EINVAL));
     }
-    let looks_at_memory = wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
-    if looks_at_memory && !is_there(region.addr, region.len, region.access) {
+    let needs_mapping = wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
+    if needs_mapping && !is_mapped(region.addr, region.len, region.access) {
         change.withdraw();
         return Err(command(libc::EFAULT));
     }
     if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
-        // SAFETY: as above. Counted before it has the region, so that it is not deallocated too early.
+        // SAFETY: `pd` belongs to softverbs (checked above), and ibv_rereg_mr(3) requires that it has not
+        // been deallocated. It is counted before the change, so that it cannot be deallocated in between.
         unsafe { PdObject::own(wanted.pd) }.users.fetch_add(1, Ordering::AcqRel);
     }
     if let Err(e) = change.replace(region, iova) {
         change.withdraw();
         if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
-            // SAFETY: as above.
+            // SAFETY: `pd` has not been deallocated: the region is still counted in its `users`.
             unsafe { PdObject::own(wanted.pd) }.users.fetch_sub(1, Ordering::AcqRel);
         }
         return Err(command(e));
     }
-    // SAFETY: `mr` is a region, whose fields are written one by one; no other thread re-registers it before
-    // `change` is dropped. The region was counted as a user of the old protection domain, which therefore has
-    // not been deallocated.
+    // SAFETY: `mr` has not been deregistered, and programs only read these fields; no other thread
+    // re-registers the region before `change` is dropped. The region is counted in `users` of the old
+    // protection domain, which therefore has not been deallocated.
     unsafe {
         if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
             let old = own.pd.swap(wanted.pd, Ordering::AcqRel);

@@ -1,43 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the calls between the first and the last one of an extended interface share (`ibv_wr_start` to
-//! `ibv_wr_complete`, `ibv_start_poll` to `ibv_end_poll`). Threads of the program may begin at the same time,
-//! so the first call waits until it has the section to itself.
+//! The critical section between the first and the last call of an extended interface: `ibv_wr_start` to
+//! `ibv_wr_complete`, `ibv_start_poll` to `ibv_end_poll`.
+//!
+//! It guards the value that these calls share. The first call enters and waits until no other thread is
+//! inside; the last one leaves. A guard object cannot be used, because the lock is held across calls of the C
+//! interface.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A value that belongs to the thread that has entered.
+/// A value that only the thread inside the section accesses.
 #[derive(Default)]
 pub(crate) struct Section<T> {
     entered: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is accessed only by the thread that has entered, and `entered` orders what one thread has
-// done before what the next one does.
+// SAFETY: `value` requires its caller to be inside the section, so one thread at a time accesses the value.
+// `enter` acquires what the previous thread's `leave` released.
 unsafe impl<T: Send> Sync for Section<T> {}
 
 impl<T> Section<T> {
-    /// Enters, when no other thread is inside: the program has promised that it leaves soon.
+    /// Enters the section; yields until no other thread is inside. The manual pages require programs to leave
+    /// soon.
     pub(crate) fn enter(&self) {
         while self.entered.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
     }
 
-    /// Leaves.
+    /// Leaves the section.
     pub(crate) fn leave(&self) {
         self.entered.store(false, Ordering::Release);
     }
 
-    /// The value.
+    /// The value of the section.
     ///
     /// # Safety
     ///
-    /// This thread must have entered and not left, and use no other result of this function meanwhile.
+    /// This thread must be inside the section, and must not use another result of this function at the same
+    /// time.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn value(&self) -> &mut T {
-        // SAFETY: this thread is the only one inside, and has no other reference to the value.
+        // SAFETY: the caller guarantees that this thread is inside, where no other thread can be, and that it
+        // uses no other reference to the value.
         unsafe { &mut *self.value.get() }
     }
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The work requests of an extended queue pair that are being built.
+//! The work requests that an extended queue pair is building, between `ibv_wr_start` and `ibv_wr_complete`.
+//!
+//! They hold copies of scatter/gather lists and inline data, because the program may reuse both after each
+//! call.
 
 use arrayvec::ArrayVec;
 use rdma_sys::{ibv_send_wr, ibv_sge};
@@ -8,22 +11,23 @@ use super::section::Section;
 use crate::sys::Errno;
 use transport::limits::{MAX_INLINE, MAX_SGE};
 
-/// A work request with its data.
+/// A work request with its scatter/gather list or its inline data.
 pub(super) struct Built {
     pub(super) wr: ibv_send_wr,
     pub(super) entries: ArrayVec<ibv_sge, MAX_SGE>,
     pub(super) inline: ArrayVec<u8, MAX_INLINE>,
 }
 
+/// The requests built so far, and the first error of a call, which `ibv_wr_complete` returns.
 #[derive(Default)]
 pub(crate) struct Requests {
     pub(super) built: Vec<Built>,
     pub(super) error: Option<Errno>,
 }
 
-// SAFETY: the addresses in it are memory of the program that the request is about, which any thread may post;
-// they are not dereferenced before `ibv_wr_complete`.
+// SAFETY: the raw pointers in a request are addresses of the program, valid on all its threads. They are
+// dereferenced only by `ibv_wr_complete`, on the thread that is inside the section.
 unsafe impl Send for Requests {}
 
-/// What is built between `ibv_wr_start` and `ibv_wr_complete`.
+/// The section between `ibv_wr_start` and `ibv_wr_complete` or `ibv_wr_abort`.
 pub(crate) type Builder = Section<Requests>;

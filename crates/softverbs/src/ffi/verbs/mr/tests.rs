@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory regions: what is accepted, and which memory an address leads to.
+//! Tests of memory regions: which arguments are accepted, and which memory an address refers to.
 
 use std::ptr::null_mut;
 
@@ -9,10 +9,10 @@ use crate::memory::{Batch, acquire};
 use crate::sys::Process;
 use transport::access::{Denied, REMOTE_READ, Unreachable};
 
-/// Bytes and words are placed and read where the address of the access leads: by its offset, by an address of
-/// the program's choice, by its own. On either side of the region there is memory, too.
+/// Bytes and words are placed and read by virtual address, by iova and by offset. The region has mapped
+/// memory on both sides, which must not change.
 #[test]
-fn an_access_leads_to_the_memory_that_its_iova_stands_for() {
+fn an_access_reaches_the_memory_of_its_iova() {
     const PAGE: u64 = 4096;
     let pd = Pd::new();
     for (iova, flags) in [
@@ -32,7 +32,7 @@ fn an_access_leads_to_the_memory_that_its_iova_stands_for() {
         place(mr.key(), pd.number(), first + 8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         place(mr.key(), pd.number(), first + 17, &[9, 10, 11]).unwrap();
         place(mr.key(), pd.number(), first + PAGE - 1, &[12]).unwrap();
-        // SAFETY: nothing else accesses the mapping.
+        // SAFETY: the page is mapped, and no thread writes to it while `seen` is used.
         let seen = unsafe { std::slice::from_raw_parts(start as *const u8, PAGE as usize) };
         assert_eq!(&seen[..20], [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 9, 10, 11]);
         assert_eq!(seen[PAGE as usize - 1], 12);
@@ -44,17 +44,17 @@ fn an_access_leads_to_the_memory_that_its_iova_stands_for() {
             assert_eq!(place(mr.key(), pd.number(), first - 1, &[1, 2]), out);
         }
         if first != start {
-            assert_eq!(place(mr.key(), pd.number(), start, &[1]), out, "the address means nothing");
+            assert_eq!(place(mr.key(), pd.number(), start, &[1]), out, "the virtual address is not valid");
         }
-        // SAFETY: as above.
+        // SAFETY: all three pages are mapped, and no thread writes to them while `around` is used.
         let around = unsafe { std::slice::from_raw_parts(map.addr() as *const u8, 3 * PAGE as usize) };
         assert!(around[..PAGE as usize].iter().chain(&around[2 * PAGE as usize..]).all(|byte| *byte == 0));
     }
 }
 
-/// A flush writes back the memory, whatever the addresses of the accesses.
+/// A flush writes back the memory of the region, not its iova.
 #[test]
-fn a_region_is_made_durable_where_its_memory_is() {
+fn a_flush_covers_the_memory_of_a_region() {
     const PERSISTENT: u32 = FLUSH_PERSISTENT;
     let pd = Pd::new();
     let map = sys::tests::Mapping::new(8192);
@@ -66,13 +66,13 @@ fn a_region_is_made_durable_where_its_memory_is() {
 }
 
 #[test]
-fn advice_is_about_the_memory() {
+fn advice_applies_to_the_memory_of_a_region() {
     let pd = Pd::new();
     let map = sys::tests::Mapping::new(8192);
     let mr = pd.register(map.addr(), 8192, 0, ALL).unwrap();
     let advise = |addr, length| {
         let mut sge = ibv_sge { addr, length, lkey: mr.key() };
-        // SAFETY: there is one entry.
+        // SAFETY: `pd.0` is a protection domain, and the list has one entry.
         unsafe { ibv_advise_mr(pd.0, 1, 0, &raw mut sge, 1) }
     };
     assert_eq!(advise(0, 8192), 0);
@@ -83,7 +83,7 @@ fn advice_is_about_the_memory() {
 }
 
 #[test]
-fn what_cannot_be_translated_is_refused() {
+fn ranges_that_cannot_be_translated_are_refused() {
     let pd = Pd::new();
     let map = sys::tests::Mapping::new(4096);
     let refused = |iova, access| pd.register(map.addr(), 4096, iova, access).err();
@@ -93,17 +93,21 @@ fn what_cannot_be_translated_is_refused() {
     assert_eq!(refused(map.addr(), ALL | ZERO_BASED), None);
     assert_eq!(refused(0, REMOTE_WRITE), Some(libc::EINVAL));
     assert_eq!(refused(0, 1 << 10), Some(libc::EINVAL));
-    assert_eq!(pd.register(0, 4096, 0, ALL).err(), Some(libc::EFAULT), "the memory is what must be mapped");
-    // SAFETY: as for ibv_reg_mr_iova; the optional flag is ignored.
+    assert_eq!(
+        pd.register(0, 4096, 0, ALL).err(),
+        Some(libc::EFAULT),
+        "the memory must be mapped, not the iova"
+    );
+    // SAFETY: `pd.0` is a protection domain, and the range stays mapped until the region is dropped.
     let mr = Mr(unsafe { ibv_reg_mr_iova2(pd.0, map.addr() as *mut c_void, 4096, 0, ALL | 1 << 20) });
     assert_ne!(mr.0, null_mut());
     assert_eq!(place(mr.key(), pd.number(), 4095, &[1]), Ok(()));
 }
 
-/// The whole address space: memory that was mapped before and after is reached with the rights that were
-/// given, what is unmapped is not.
+/// An implicit ODP region gives access to memory mapped before and after the registration, with the rights of
+/// the region, but not to unmapped memory.
 #[test]
-fn an_implicit_region_is_all_that_is_mapped() {
+fn an_implicit_region_covers_all_mapped_memory() {
     let pd = Pd::new();
     let before = sys::tests::Mapping::new(8192);
     let mr = pd.register(0, usize::MAX, 0, ALL | ON_DEMAND).unwrap();
@@ -114,11 +118,15 @@ fn an_implicit_region_is_all_that_is_mapped() {
         assert_eq!(read(mr.key(), pd.number(), map.addr() + 4094, 4).unwrap(), [0, n, 7, 0]);
         assert_eq!(read(readable.key(), pd.number(), map.addr() + 4094, 4).unwrap(), [0, n, 7, 0]);
         assert_eq!(place(readable.key(), pd.number(), map.addr(), &[1]), Err(Denied::Rights));
-        // SAFETY: the page belongs to the mapping, to which there are no references.
+        // SAFETY: the page belongs to the mapping, and no reference to it exists.
         let hidden = unsafe { libc::mprotect((map.addr() + 4096) as *mut c_void, 4096, libc::PROT_NONE) };
         assert_eq!(hidden, 0);
         assert_eq!(read(mr.key(), pd.number(), map.addr() + 4096, 1), Err(Unreachable::Fault));
-        assert_eq!(read(mr.key(), pd.number(), 4096, 1), Err(Unreachable::Fault), "nobody can map this page");
+        assert_eq!(
+            read(mr.key(), pd.number(), 4096, 1),
+            Err(Unreachable::Fault),
+            "no program can map this page"
+        );
         let last = Access { stag: mr.key(), addr: u64::MAX - 8, len: 8, rights: REMOTE_WRITE };
         let mut batch = Batch::new().unwrap();
         batch.add(last, pd.number(), 0).unwrap();
@@ -129,7 +137,7 @@ fn an_implicit_region_is_all_that_is_mapped() {
 }
 
 #[test]
-fn the_whole_address_space_is_registered_only_on_demand_and_as_it_is() {
+fn an_implicit_region_requires_on_demand_and_no_iova() {
     let pd = Pd::new();
     let refused = |addr, iova, access| pd.register(addr, usize::MAX, iova, access).err();
     assert_eq!(refused(0, 0, ALL), Some(libc::EINVAL));
@@ -139,5 +147,9 @@ fn the_whole_address_space_is_registered_only_on_demand_and_as_it_is() {
     assert_eq!(refused(0, 0, ALL | ON_DEMAND | FLUSH_PERSISTENT), Some(libc::EINVAL));
     assert_eq!(refused(0, 4096, ALL | ON_DEMAND), Some(libc::EINVAL));
     assert_eq!(refused(4096, 4096, ALL | ON_DEMAND), Some(libc::EINVAL), "exceeds the address space");
-    assert_eq!(pd.register(0, usize::MAX - 1, 0, ALL).err(), Some(libc::EFAULT), "not the whole");
+    assert_eq!(
+        pd.register(0, usize::MAX - 1, 0, ALL).err(),
+        Some(libc::EFAULT),
+        "not the whole address space"
+    );
 }

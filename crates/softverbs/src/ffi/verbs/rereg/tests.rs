@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Each combination of what is changed, and each way in which it can fail.
+//! Tests of re-registration: each combination of changes, and each failure.
 
 use std::ptr::null_mut;
 
@@ -14,25 +14,25 @@ const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
 const PD: c_int = IBV_REREG_MR_CHANGE_PD;
 const ACCESS: c_int = IBV_REREG_MR_CHANGE_ACCESS;
 const ON_DEMAND: u32 = 1 << 6;
-/// The kernel lets nobody map this page.
+/// A page that the kernel permits no program to map.
 const UNMAPPED: u64 = 4096;
 
 fn rereg(mr: &Mr, flags: c_int, pd: *mut ibv_pd, addr: u64, length: usize, access: u32) -> (c_int, Errno) {
     set_errno(0);
-    // SAFETY: the region has not been deregistered, the protection domain not deallocated; the tests access
-    // registered memory as bytes under grants only while it is mapped.
+    // SAFETY: `mr` is deregistered only when dropped, and `pd` is NULL, a live protection domain, or one of
+    // another device, of which only the context is read. The tests access registered memory only as bytes.
     let result = unsafe { ibv_rereg_mr(mr.0, flags, pd, addr as *mut c_void, length, access as c_int) };
     (result, sys::errno())
 }
 
 fn fields(mr: &Mr) -> (*mut ibv_pd, u64, usize, u32, u32) {
-    // SAFETY: the region has not been deregistered.
+    // SAFETY: `mr` is deregistered only when dropped, and no other thread writes to its fields.
     let mr = unsafe { mr.0.read() };
     (mr.pd, mr.addr as u64, mr.length, mr.lkey, mr.rkey)
 }
 
 #[test]
-fn each_combination_changes_what_it_names_and_nothing_else() {
+fn each_combination_of_flags_changes_nothing_else() {
     for flags in 1..8 {
         let (old_pd, new_pd) = (Pd::new(), Pd::new());
         let (old, new) = (Mapping::new(4096), Mapping::new(8192));
@@ -54,16 +54,16 @@ fn each_combination_changes_what_it_names_and_nothing_else() {
         assert_eq!(written, if flags & ACCESS != 0 { Err(Denied::Rights) } else { Ok(()) });
         let left = if flags & TRANSLATION != 0 { &old } else { &new };
         assert!(read(mr.key(), number, left.addr(), 1).is_err(), "{flags}");
-        // The region is a user of the one protection domain and of no other.
-        // SAFETY: the domain has a user, so it is not deallocated.
+        // The region counts as a user of this protection domain and of no other. SAFETY: `pd` is a live
+        // protection domain; it has a user, so the call fails and it stays live.
         assert_eq!(unsafe { ibv_dealloc_pd(pd.0) }, libc::EBUSY);
         drop(mr);
     }
 }
 
-/// It may be changed as often as one likes, to what it is as well, and back.
+/// Repeated changes, including to the current values and back.
 #[test]
-fn a_region_is_changed_again_and_again() {
+fn a_region_can_be_changed_repeatedly() {
     let pds = [Pd::new(), Pd::new()];
     let maps = [Mapping::new(4096), Mapping::new(4096)];
     let mr = pds[0].register(maps[0].addr(), 4096, maps[0].addr(), ALL).unwrap();
@@ -73,7 +73,7 @@ fn a_region_is_changed_again_and_again() {
         place(mr.key(), pd.number(), map.addr() + round as u64, &[round as u8]).unwrap();
     }
     for (i, map) in maps.iter().enumerate() {
-        // SAFETY: nothing else accesses the mapping.
+        // SAFETY: the page is mapped, and no thread writes to it while `seen` is used.
         let seen = unsafe { std::slice::from_raw_parts(map.addr() as *const u8, 200) };
         assert!(
             seen.iter().enumerate().all(|(at, byte)| *byte == if at / 2 % 2 == i { at as u8 } else { 0 })
@@ -82,7 +82,7 @@ fn a_region_is_changed_again_and_again() {
 }
 
 #[test]
-fn addresses_are_those_of_the_new_memory_or_offsets() {
+fn accesses_use_addresses_of_the_new_memory_or_offsets() {
     const ZERO: u32 = ZERO_BASED;
     let pd = Pd::new();
     let maps = [Mapping::new(4096), Mapping::new(4096)];
@@ -102,13 +102,14 @@ fn addresses_are_those_of_the_new_memory_or_offsets() {
 }
 
 #[test]
-fn wrong_arguments_leave_the_region_as_it_was() {
+fn invalid_arguments_leave_the_region_unchanged() {
     let pd = Pd::new();
     let (old, new) = (Mapping::new(4096), Mapping::new(4096));
     let (at, len) = (new.addr(), 4096);
     let mr = pd.register(old.addr(), 4096, old.addr(), ALL).unwrap();
     let before = fields(&mr);
-    // SAFETY: all-zero is a valid ibv_pd; it is that of another device, whose context is not ours.
+    // SAFETY: all-zero is a valid ibv_pd. It stands for one of another device: its context is NULL, not that
+    // of softverbs.
     let mut foreign: ibv_pd = unsafe { std::mem::zeroed() };
     let foreign = &raw mut foreign;
     let none = null_mut();
@@ -143,9 +144,9 @@ fn wrong_arguments_leave_the_region_as_it_was() {
     assert_eq!(rereg(&mr, PD, pd.0, 0, 0, 0).0, 0);
 }
 
-/// The whole address space stays what it must be.
+/// Re-registration must not give an implicit ODP region flags that it cannot have.
 #[test]
-fn an_implicit_region_keeps_what_makes_it_one() {
+fn an_implicit_region_cannot_get_incompatible_flags() {
     let (pd, other) = (Pd::new(), Pd::new());
     let map = Mapping::new(4096);
     let mr = pd.register(0, usize::MAX, 0, ALL | ON_DEMAND).unwrap();
@@ -160,12 +161,12 @@ fn an_implicit_region_keeps_what_makes_it_one() {
     assert_eq!(place(mr.key(), other.number(), map.addr() + 4096, &[1]), Err(Denied::Bounds));
 }
 
-/// After a command that failed nothing reaches the old memory, nor the new one; the region counts for its old
-/// protection domain until it is deregistered.
+/// After a failed command neither the old nor the new memory can be accessed. The region counts as a user of
+/// its old protection domain until it is deregistered.
 #[test]
-fn a_command_that_fails_leaves_a_region_that_nothing_can_use() {
+fn a_failed_command_leaves_an_inaccessible_region() {
     let read_only = Mapping::new(4096);
-    // SAFETY: the page belongs to the mapping, to which there are no references.
+    // SAFETY: the page belongs to the mapping, and no reference to it exists.
     assert_eq!(unsafe { libc::mprotect(read_only.addr() as *mut c_void, 4096, libc::PROT_READ) }, 0);
     for (full, errno, flags, addr, access) in [
         (false, libc::EFAULT, TRANSLATION, UNMAPPED, 0),
@@ -187,12 +188,12 @@ fn a_command_that_fails_leaves_a_region_that_nothing_can_use() {
             assert_eq!(place(mr.key(), pd.number(), map.addr(), &[1]), Err(Denied::Stag));
         }
         let again = rereg(&mr, PD, pd.0, 0, 0, 0);
-        assert_eq!(again, (IBV_REREG_MR_ERR_CMD, libc::EINVAL), "it stays so");
+        assert_eq!(again, (IBV_REREG_MR_ERR_CMD, libc::EINVAL), "it stays invalid");
         drop(other);
-        // SAFETY: the domain has a user, so it is not deallocated.
+        // SAFETY: `pd` is a live protection domain; it has a user, so the call fails and it stays live.
         assert_eq!(unsafe { ibv_dealloc_pd(pd.0) }, libc::EBUSY);
     }
-    // A region that is only read may be of memory that can only be read.
+    // A region without write access may be in read-only memory.
     let pd = Pd::new();
     let map = Mapping::new(4096);
     let mr = pd.register(map.addr(), 4096, map.addr(), ALL).unwrap();
@@ -201,5 +202,5 @@ fn a_command_that_fails_leaves_a_region_that_nothing_can_use() {
     assert_eq!(rereg(&mr, TRANSLATION, null_mut(), UNMAPPED, 4096, 0).0, IBV_REREG_MR_ERR_CMD);
     let mr = pd.register(map.addr(), 4096, map.addr(), ALL).unwrap();
     let on_demand = rereg(&mr, TRANSLATION | ACCESS, null_mut(), UNMAPPED, 4096, ALL | ON_DEMAND);
-    assert_eq!(on_demand.0, 0, "on demand nothing need be mapped");
+    assert_eq!(on_demand.0, 0, "an on-demand range need not be mapped");
 }
