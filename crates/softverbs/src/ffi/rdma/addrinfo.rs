@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_getaddrinfo(3) and rdma_freeaddrinfo(3).
+//! Name resolution: rdma_getaddrinfo(3) and rdma_freeaddrinfo(3).
+//!
+//! getaddrinfo(3) resolves the names. Every block of a result comes from calloc(3), so a program may free and
+//! replace the addresses in it, as with librdmacm.
 
 use std::ffi::CStr;
 
@@ -15,8 +18,9 @@ pub(super) const RAI_PASSIVE: c_int = 1;
 const RAI_NUMERICHOST: c_int = 1 << 1;
 const RAI_FAMILY: c_int = 1 << 3;
 
-/// Whether a service is a port, or may be a name. getaddrinfo(3) takes the lower 16 bits of any number, and
-/// no service for an empty one: the program would listen somewhere else than it believes.
+/// Whether a service is a port number or may be a name. getaddrinfo(3) must not see an invalid number: it
+/// uses the lower 16 bits of any number, and treats an empty string as no service, so the program would use
+/// another port than it believes.
 fn may_be_service(service: &[u8]) -> bool {
     let text = service.trim_ascii_start();
     let (negative, digits) = match text {
@@ -31,18 +35,20 @@ fn may_be_service(service: &[u8]) -> bool {
     !negative && port <= 65_535
 }
 
-/// Resolves a host name and a service name to IPv4 and IPv6 addresses, the source with RAI_PASSIVE, else the
-/// destination. An active result has `ai_src_addr` of the hints as its source. Without `node` and `service`
-/// the addresses of the hints are the result.
+/// Resolves the host name `node` and the service name or port number `service` to IPv4 and IPv6 addresses,
+/// and stores a list of results in `res`, which the caller frees with [`rdma_freeaddrinfo`]. The addresses
+/// are source addresses with RAI_PASSIVE, otherwise destination addresses; the source address of an active
+/// result is `ai_src_addr` of the hints. Without `node` and `service` the result has the addresses of the
+/// hints.
 ///
-/// Of the hints, RAI_NUMERICHOST and RAI_FAMILY (with `ai_family`) apply; RAI_NOROUTE changes nothing,
-/// because no route is resolved here. `ai_qp_type` and `ai_port_space` select the type of service, IBV_QPT_RC
-/// and RDMA_PS_TCP if they are 0.
+/// In `ai_flags` of the hints, RAI_PASSIVE, RAI_NUMERICHOST and RAI_FAMILY (with `ai_family`) are supported;
+/// RAI_NOROUTE has no effect, because no route is resolved here. `ai_qp_type` and `ai_port_space` select the
+/// type of service; if both are 0, IBV_QPT_RC and RDMA_PS_TCP.
 ///
 /// Returns 0 or an `EAI_*` error of getaddrinfo(3): EAI_SERVICE also for a port number above 65535,
-/// EAI_SOCKTYPE if type and port space do not fit, EAI_FAMILY for another family than AF_INET and AF_INET6,
-/// EAI_MEMORY if memory is short. Without any of `node`, `service` and `hints` it is -1 and EINVAL, as from
-/// librdmacm.
+/// EAI_SOCKTYPE if queue pair type and port space do not match, EAI_FAMILY for a family other than AF_INET
+/// and AF_INET6, EAI_NONAME if neither a name nor the hints have an address, EAI_MEMORY if out of memory. If
+/// `node`, `service` and `hints` are all NULL, returns -1 and errno EINVAL, as librdmacm does.
 ///
 /// # Safety
 ///
@@ -56,11 +62,11 @@ pub unsafe fn rdma_getaddrinfo(
     if node.is_null() && service.is_null() && hints.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `service` is NULL or a C string (rdma_getaddrinfo(3)).
+    // SAFETY: `service` is not NULL here, so rdma_getaddrinfo(3) requires that it is a C string.
     if !service.is_null() && !may_be_service(unsafe { CStr::from_ptr(service) }.to_bytes()) {
         return libc::EAI_SERVICE;
     }
-    // SAFETY: `hints` is NULL or as for rdma_getaddrinfo(3).
+    // SAFETY: the requirements of `Hints::read` are those of rdma_getaddrinfo(3), which the caller meets.
     let hints = match unsafe { Hints::read(hints) } {
         Ok(hints) => hints,
         Err(e) => return e,
@@ -72,22 +78,22 @@ pub unsafe fn rdma_getaddrinfo(
         }
         return match make_info(&hints, hints.src, hints.dst.filter(|_| !hints.passive())) {
             Ok(info) => {
-                // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
+                // SAFETY: rdma_getaddrinfo(3) requires that `res` is valid for writes of a pointer.
                 unsafe { res.write(info) };
                 0
             }
             Err(e) => e,
         };
     }
-    // SAFETY: all-zero is a valid addrinfo.
+    // SAFETY: all-zero is a valid addrinfo: it holds only integers and nullable pointers.
     let mut ask: libc::addrinfo = unsafe { std::mem::zeroed() };
     ask.ai_socktype = if hints.qp_type == UD { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
     ask.ai_family = hints.family;
     ask.ai_flags = if hints.passive() { libc::AI_PASSIVE } else { 0 }
         | if hints.flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut found: *mut libc::addrinfo = null_mut();
-    // SAFETY: `node` and `service` are NULL or C strings (rdma_getaddrinfo(3)); `ask` and `found` outlive the
-    // call.
+    // SAFETY: rdma_getaddrinfo(3) requires that `node` and `service` are NULL or C strings; `ask` and `found`
+    // are local variables.
     let ret = unsafe { libc::getaddrinfo(node, service, &ask, &mut found) };
     if ret != 0 {
         return ret;
@@ -97,10 +103,11 @@ pub unsafe fn rdma_getaddrinfo(
     let mut next: *const libc::addrinfo = found;
     let mut result = libc::EAI_NONAME;
     while !next.is_null() {
-        // SAFETY: `next` is an entry of the list that getaddrinfo has returned and that is freed only below.
+        // SAFETY: `next` is not NULL, so it is an entry of the list that getaddrinfo has returned, which is
+        // freed only after the loop.
         let entry = unsafe { &*next };
         next = entry.ai_next;
-        // SAFETY: getaddrinfo stores an address of the length that its family has.
+        // SAFETY: getaddrinfo stores in each entry an address as long as its family requires.
         let Ok(addr) = (unsafe { read(entry.ai_addr) }) else { continue };
         let (src, dst) = if hints.passive() { (Some(addr), None) } else { (hints.src, Some(addr)) };
         let info = match make_info(&hints, src, dst) {
@@ -111,21 +118,21 @@ pub unsafe fn rdma_getaddrinfo(
             }
         };
         result = 0;
-        // SAFETY: `link` is the address of `first` or of ai_next in the last entry, and no entry has been
-        // freed.
+        // SAFETY: `link` is the address of `first` or of `ai_next` in the last entry of the new list, and no
+        // entry of it has been freed.
         unsafe {
             link.write(info);
             link = addr_of_mut!((*info).ai_next);
         }
     }
-    // SAFETY: `found` was returned by getaddrinfo and is not used afterwards; the new entries have copies of
-    // the addresses.
+    // SAFETY: `found` was returned by getaddrinfo and is not used afterwards; the new list has copies of the
+    // addresses.
     unsafe { libc::freeaddrinfo(found) };
     if result == 0 {
-        // SAFETY: `res` points to a pointer for the result (rdma_getaddrinfo(3)).
+        // SAFETY: rdma_getaddrinfo(3) requires that `res` is valid for writes of a pointer.
         unsafe { res.write(first) };
     } else {
-        // SAFETY: `first` is NULL or the list that was made above, which nothing else points to.
+        // SAFETY: `first` is NULL or the list built above, to which nothing else points.
         unsafe { rdma_freeaddrinfo(first) };
     }
     result
@@ -133,7 +140,7 @@ pub unsafe fn rdma_getaddrinfo(
 
 const UD: c_int = rdma_sys::ibv_qp_type::IBV_QPT_UD as c_int;
 
-/// The hints that apply, completed.
+/// The hints that are supported, with defaults filled in.
 struct Hints {
     flags: c_int,
     family: c_int,
@@ -144,7 +151,8 @@ struct Hints {
 }
 
 impl Hints {
-    /// Reads hints; NULL selects the defaults. EAI_FAMILY, EAI_SOCKTYPE.
+    /// Reads hints; NULL selects the defaults. EAI_FAMILY: a family or an address that is neither IPv4 nor
+    /// IPv6. EAI_SOCKTYPE: queue pair type and port space do not match.
     ///
     /// # Safety
     ///
@@ -156,8 +164,8 @@ impl Hints {
         if hints.is_null() {
             return Ok(Self { flags: 0, family: 0, qp_type: rc, port_space: tcp, src: None, dst: None });
         }
-        // SAFETY: `hints` is not NULL, so it points to an rdma_addrinfo, which holds only integers and
-        // addresses; it is copied.
+        // SAFETY: `hints` is not NULL, so the caller guarantees that it points to an rdma_addrinfo; it holds
+        // only integers and addresses, and is copied.
         let given = unsafe { hints.read() };
         let (qp_type, port_space) = match (given.ai_qp_type, given.ai_port_space) {
             (0, 0) => (rc, tcp),
@@ -176,8 +184,8 @@ impl Hints {
             if len == 0 {
                 return Ok(None);
             }
-            // SAFETY: the length is not 0, so `addr` points to an address as long as its family needs
-            // (rdma_getaddrinfo(3)).
+            // SAFETY: the length is not 0, so rdma_getaddrinfo(3) requires that `addr` points to an address
+            // as long as its family requires.
             unsafe { read(addr) }.map(Some).map_err(|_| libc::EAI_FAMILY)
         };
         Ok(Self {
@@ -195,20 +203,20 @@ impl Hints {
     }
 }
 
-/// A copy of `value` in a block of calloc(3), which the program may free and replace, as with librdmacm.
-/// EAI_MEMORY.
+/// Copies `value` to a block of calloc(3), which the program may free and replace. EAI_MEMORY.
 fn allocate<T: Copy>(value: T) -> Result<*mut T, c_int> {
-    // SAFETY: calloc(3) takes any numbers.
+    // SAFETY: calloc(3) has no requirement on its arguments; the result is checked below.
     let block: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
     if block.is_null() {
         return Err(libc::EAI_MEMORY);
     }
-    // SAFETY: the block is as large as a `T`, aligned for any type, and nothing else points to it.
+    // SAFETY: the block is not NULL, as large as a `T` and aligned for any type, and nothing else points to
+    // it.
     unsafe { block.write(value) };
     Ok(block)
 }
 
-/// An entry of a result. It and the addresses that it points to are blocks of calloc(3). EAI_MEMORY.
+/// Creates an entry of a result. The entry and each address in it are blocks of calloc(3). EAI_MEMORY.
 fn make_info(
     hints: &Hints,
     src: Option<SocketAddr>,
@@ -219,10 +227,9 @@ fn make_info(
         let (storage, len) = to_storage(&addr);
         Ok((allocate(storage)?.cast(), len))
     };
-    // SAFETY: all-zero is a valid rdma_addrinfo.
+    // SAFETY: all-zero is a valid rdma_addrinfo: it holds only integers and nullable pointers.
     let info = allocate(unsafe { std::mem::zeroed::<rdma_addrinfo>() })?;
-    // SAFETY: `info` is a block of an rdma_addrinfo that nothing else points to; each address in it is NULL
-    // or a block of its own.
+    // SAFETY: `info` is a new block with an rdma_addrinfo, to which nothing else points.
     let filled = (|| unsafe {
         (*info).ai_flags = hints.flags & RAI_PASSIVE;
         (*info).ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr).as_raw().into());
@@ -235,25 +242,26 @@ fn make_info(
     match filled {
         Ok(()) => Ok(info),
         Err(e) => {
-            // SAFETY: as above; the program has not seen `info`.
+            // SAFETY: the program has not seen `info`; each address in it is NULL or a block of calloc(3)
+            // from `address`.
             unsafe { rdma_freeaddrinfo(info) };
             Err(e)
         }
     }
 }
 
-/// Frees a list of results: each entry, its addresses, its canonical names and the data of its route and its
-/// connection with free(3). So the program may replace them, or pass a list of its own, as far as they are
-/// blocks of malloc(3) or NULL, as with librdmacm.
+/// Frees a list of results with free(3): each entry, its addresses, its canonical names, and its route and
+/// connection data. As with librdmacm, a program may replace these, or pass a list that it has built itself,
+/// provided that each is NULL or a block of malloc(3). Does nothing for NULL.
 ///
 /// # Safety
 ///
 /// As for rdma_freeaddrinfo(3).
 pub unsafe fn rdma_freeaddrinfo(mut info: *mut rdma_addrinfo) {
     while !info.is_null() {
-        // SAFETY: `info` is an entry of a list that has not been freed and is not used afterwards; it is a
-        // block of malloc(3), and each of these fields is one or NULL (rdma_freeaddrinfo(3)). It is copied
-        // before it is freed.
+        // SAFETY: rdma_freeaddrinfo(3) requires that `info` is an entry of a list that has not been freed and
+        // is not used afterwards, that it is a block of malloc(3), and that each of these fields is NULL or
+        // such a block. The entry is copied before it is freed.
         unsafe {
             let entry = info.read();
             for block in [
@@ -284,7 +292,7 @@ mod tests {
         {
             let service = std::ffi::CString::new(service).unwrap();
             let mut res = null_mut();
-            // SAFETY: the hints are NULL and both names C strings.
+            // SAFETY: the hints are NULL, both names are C strings, and `res` is a local variable.
             let ret = unsafe { rdma_getaddrinfo(c"127.0.0.1".as_ptr(), service.as_ptr(), null(), &mut res) };
             assert_eq!((ret, res), (libc::EAI_SERVICE, null_mut()), "{service:?}");
         }
@@ -294,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_numeric_name_is_looked_up() {
+    fn a_numeric_host_is_resolved() {
         for (passive, node) in [(1, c"::1"), (0, c"127.0.0.1")] {
             // SAFETY: all-zero hints are valid, both names are C strings, and the result is freed once.
             unsafe {
@@ -309,10 +317,10 @@ mod tests {
         }
     }
 
-    /// A copy of `value` as a program has it from malloc(3).
+    /// Copies `value` to a block of malloc(3), as a program does.
     fn malloced<T: Copy>(value: T) -> *mut T {
-        // SAFETY: the block is as large as `value` and aligned for every type, and it is written before it is
-        // used.
+        // SAFETY: the block is as large as `value` and aligned for any type (a failed malloc(3) ends the
+        // test), and it is written before it is used.
         unsafe {
             let block = libc::malloc(size_of::<T>()).cast::<T>();
             block.write(value);
@@ -321,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_has_allocated_is_freed() {
+    fn blocks_allocated_by_the_program_are_freed() {
         let address = |text: &str| to_storage(&text.parse().unwrap());
         let ((src, src_len), (dst, dst_len)) = (address("127.0.0.1:1"), address("[::1]:2"));
         // SAFETY: all-zero is a valid rdma_addrinfo, each pointer is NULL or a block of malloc(3) that
@@ -344,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_has_replaced_is_freed_once() {
+    fn a_replaced_address_is_freed_once() {
         let mut res = null_mut();
-        // SAFETY: the hints are NULL and both names C strings. The old address is freed here and the new one
-        // is a block of malloc(3).
+        // SAFETY: the hints are NULL, and both names are C strings. The old address is freed here, and the
+        // new one is a block of malloc(3).
         unsafe {
             assert_eq!(rdma_getaddrinfo(c"127.0.0.1".as_ptr(), c"7204".as_ptr(), null(), &mut res), 0);
             libc::free((*res).ai_dst_addr.cast());

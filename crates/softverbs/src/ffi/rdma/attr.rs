@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The attributes of a queue pair that the program modifies itself.
+//! rdma_init_qp_attr(3): the attributes for a queue pair whose states the program changes itself.
 
 use libc::c_int;
 use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, rdma_cm_id};
@@ -13,13 +13,15 @@ const STATE: c_int = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
 const ACCESS_FLAGS: c_int = ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0 as c_int;
 const PORT: c_int = ibv_qp_attr_mask::IBV_QP_PORT.0 as c_int;
 
-/// Stores the attributes, and which of them, that ibv_modify_qp(3) needs for a queue pair that the program
-/// has created itself and wants to bring to the state in `qp_state`.
+/// Stores the attributes and the attribute mask with which the program calls ibv_modify_qp(3) to move a queue
+/// pair that it has created itself to the state in `qp_attr->qp_state`.
 ///
-/// IBV_QP_ACCESS_FLAGS (remote writes and reads) and IBV_QP_PORT always; IBV_QP_STATE only for IBV_QPS_INIT
-/// before the connection is requested or accepted. The other transitions are made by rdma_connect and
-/// rdma_accept: with iWARP a queue pair has no state in which it could receive before it has its TCP
-/// connection. EINVAL: another state than INIT, RTR and RTS, or the identifier has no device yet.
+/// The mask always has IBV_QP_ACCESS_FLAGS (remote writes and reads) and IBV_QP_PORT. It has IBV_QP_STATE
+/// only for IBV_QPS_INIT, before the connection is requested or accepted. rdma_connect and rdma_accept make
+/// the other transitions: over iWARP a queue pair cannot receive before it has a TCP connection.
+///
+/// Returns 0, or -1 and errno EINVAL: a NULL pointer, a state other than INIT, RTR and RTS, or an identifier
+/// that has no device yet.
 ///
 /// # Safety
 ///
@@ -33,8 +35,8 @@ pub unsafe fn rdma_init_qp_attr(
     if id.is_null() || qp_attr.is_null() || qp_attr_mask.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and `qp_state` has the state
-    // that the program wants (rdma_init_qp_attr(3)).
+    // SAFETY: none is NULL (checked above), and rdma_init_qp_attr(3) requires that `id` is an identifier of
+    // softverbs that has not been destroyed, and that `qp_state` is set.
     let (cm, bound, wanted) = unsafe {
         let bound = !addr_of!((*id).verbs).read().is_null();
         (&IdObject::own(id).cm, bound, addr_of!((*qp_attr).qp_state).read())
@@ -42,14 +44,14 @@ pub unsafe fn rdma_init_qp_attr(
     if !bound || !matches!(wanted, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) {
         return finish(Err(libc::EINVAL));
     }
-    let begun = cm.has_begun() || cm.is_listening();
-    // SAFETY: all-zero is a valid ibv_qp_attr.
+    let is_used = cm.has_begun() || cm.is_listening();
+    // SAFETY: all-zero is a valid ibv_qp_attr: it holds only integers and nullable pointers.
     let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
     attr.qp_state = wanted;
     attr.qp_access_flags = REMOTE_WRITE | REMOTE_READ;
     attr.port_num = 1;
-    let state = if wanted == IBV_QPS_INIT && !begun { STATE } else { 0 };
-    // SAFETY: both are valid for writes (rdma_init_qp_attr(3)).
+    let state = if wanted == IBV_QPS_INIT && !is_used { STATE } else { 0 };
+    // SAFETY: rdma_init_qp_attr(3) requires that both pointers are valid for writes.
     unsafe {
         qp_attr.write(attr);
         qp_attr_mask.write(state | ACCESS_FLAGS | PORT);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Event channels.
+//! Event channels: rdma_create_event_channel(3), and the hidden channels of synchronous identifiers.
+//!
+//! A channel is an event queue with a pollable descriptor. The identifiers that use it share the queue, so an
+//! event that is queued while the channel is being destroyed does not access freed memory.
 
 use rdma_sys::rdma_event_channel;
 use std::ptr::null_mut;
@@ -10,9 +13,10 @@ use crate::cm::id::Channel;
 use crate::ffi::object::Object;
 use crate::sys::{Errno, set_errno};
 
+/// The data behind the C structure of a channel.
 pub(super) struct ChannelOwn {
     queue: Channel,
-    /// It belongs to a synchronous identifier, not to the program.
+    /// The channel belongs to a synchronous identifier, not to the program.
     hidden: bool,
 }
 
@@ -24,23 +28,26 @@ fn create(hidden: bool) -> Result<*mut rdma_event_channel, Errno> {
     Ok(ChannelObject::create(c, ChannelOwn { queue: Arc::new(queue), hidden }))
 }
 
-/// A channel for the events of one synchronous identifier. EMFILE, ENFILE, ENOMEM.
+/// Creates a channel for the events of one synchronous identifier. EMFILE, ENFILE, ENOMEM.
 pub(super) fn create_hidden() -> Result<*mut rdma_event_channel, Errno> {
     create(true)
 }
 
-/// Whether a channel belongs to a synchronous identifier: its own one, or NULL as long as it needs none.
+/// Whether the channel of an identifier makes it a synchronous one: a hidden channel, or NULL as long as none
+/// is needed.
 ///
 /// # Safety
 ///
 /// `channel` must be NULL, or a channel of softverbs that has not been destroyed.
 pub(super) unsafe fn is_hidden(channel: *mut rdma_event_channel) -> bool {
-    // SAFETY: `channel` is not NULL, so it has not been destroyed.
+    // SAFETY: `channel` is not NULL, so the caller guarantees that it is a channel of softverbs that has not
+    // been destroyed.
     channel.is_null() || unsafe { ChannelObject::own(channel) }.hidden
 }
 
-/// Creates an event channel. Its descriptor is readable while an event is queued, and may be switched to
-/// O_NONBLOCK. EMFILE, ENFILE, ENOMEM.
+/// Creates an event channel, which the caller destroys with [`rdma_destroy_event_channel`]. Its descriptor
+/// `fd` is readable while an event is queued, and may be set to O_NONBLOCK. NULL and errno: EMFILE, ENFILE,
+/// ENOMEM.
 ///
 /// # Safety
 ///
@@ -52,14 +59,14 @@ pub unsafe fn rdma_create_event_channel() -> *mut rdma_event_channel {
     })
 }
 
-/// Destroys an event channel.
+/// Destroys an event channel and closes its descriptor. Events that were not fetched are discarded.
 ///
 /// # Safety
 ///
 /// As for rdma_destroy_event_channel(3): all identifiers of the channel must have been destroyed or migrated.
 pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: `channel` was returned by rdma_create_event_channel and is not used afterwards
-    // (rdma_destroy_event_channel(3)).
+    // SAFETY: rdma_destroy_event_channel(3) requires that `channel` was returned by rdma_create_event_channel
+    // and is not used afterwards.
     unsafe { ChannelObject::free(channel) };
 }
 
@@ -69,16 +76,18 @@ pub unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
 ///
 /// `channel` must be NULL, or come from [`rdma_create_event_channel`] and not have been destroyed.
 pub(super) unsafe fn queue_of(channel: *mut rdma_event_channel) -> Option<Channel> {
-    // SAFETY: as above, and the reference ends with this function.
+    // SAFETY: the requirements of the callee are those of this function, and the reference is dropped before
+    // it returns, while the channel has not been destroyed.
     unsafe { borrowed_queue(channel) }.cloned()
 }
 
-/// As [`queue_of`], without a count of its own, for a thread that may be cancelled.
+/// As [`queue_of`], but borrowed: a thread that is cancelled in the middle would leak a reference count.
 ///
 /// # Safety
 ///
-/// As for [`queue_of`]; the channel must not be destroyed as long as the reference is used.
+/// As for [`queue_of`]; the channel must not be destroyed while the reference is in use.
 pub(super) unsafe fn borrowed_queue<'a>(channel: *mut rdma_event_channel) -> Option<&'a Channel> {
-    // SAFETY: `channel` is not NULL, so it comes from rdma_create_event_channel and has not been destroyed.
+    // SAFETY: `channel` is not NULL here, so the caller guarantees that it is a channel of softverbs that is
+    // not destroyed while the reference is in use.
     (!channel.is_null()).then(|| unsafe { &ChannelObject::own(channel).queue })
 }

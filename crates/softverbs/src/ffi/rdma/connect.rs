@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections: listening, connecting, accepting, rejecting, disconnecting.
+//! Listening, connecting, accepting, rejecting and disconnecting.
+//!
+//! Each function converts its arguments and calls the function of [`crate::cm::calls`] with the same name;
+//! for a synchronous identifier it then waits for the event.
 
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_event_type, rdma_cm_id, rdma_conn_param};
@@ -16,80 +19,94 @@ use crate::cm::id::Id;
 use crate::ffi::context::owns;
 use crate::qp::{Qp, numbers};
 
-/// Listens for connect requests, which are reported as events, or fetched with [`super::rdma_get_request`].
-/// EINVAL: the identifier is not bound, or in use. EADDRINUSE, EADDRNOTAVAIL: it shares its address, or the
-/// port of a wildcard address, with another one (RDMA_OPTION_ID_REUSEADDR), while a listener has its address
-/// alone. EMFILE, ENOMEM: the identifier is not bound any more, as after EADDRINUSE because of another
-/// process.
+/// Listens for connect requests, which are reported as events; with a synchronous identifier
+/// [`super::rdma_get_request`] fetches them. `backlog` is that of listen(2); if it is not positive, 1024. It
+/// limits the connections that the kernel has completed and the library has not yet accepted.
+///
+/// Returns 0, or -1 and errno. EINVAL: the identifier is not bound, or is listening, connecting or connected.
+/// EADDRINUSE, EADDRNOTAVAIL: another identifier shares the address, or the port of a wildcard address
+/// (RDMA_OPTION_ID_REUSEADDR), which a listener must have exclusively. EMFILE, ENFILE, ENOMEM. If a system
+/// call fails, also with EADDRINUSE because of another process, the identifier is no longer bound.
 ///
 /// # Safety
 ///
 /// As for rdma_listen(3).
 pub unsafe fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let result = (|| {
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_listen(3)).
+        // SAFETY: rdma_listen(3) requires that `id` is an identifier of softverbs that has not been
+        // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
         own.can_listen()?;
-        // SAFETY: `id` has not been destroyed (rdma_listen(3)).
+        // SAFETY: rdma_listen(3) requires that `id` is not destroyed during the call, nor used to connect or
+        // listen by another thread.
         unsafe { sync::prepare(id) }?;
         own.listen(backlog)
     })();
     finish(result)
 }
 
-/// Requests a connection. An event reports the outcome: ESTABLISHED, REJECTED (no program listens there, or
-/// it has rejected the request), UNREACHABLE (no route, or no response in time), CONNECT_ERROR. A synchronous
-/// identifier waits for it: ECONNREFUSED if it is rejected, ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if it is
-/// unreachable, or the errno in the event.
+/// Requests a connection with the parameters `param`; NULL selects the defaults of librdmacm. An event
+/// reports the outcome: ESTABLISHED, REJECTED (no program listens there, or it has rejected the request),
+/// UNREACHABLE (no route, or no response in time) or CONNECT_ERROR. A synchronous identifier waits for the
+/// outcome: errno is ECONNREFUSED if the request is rejected, ETIMEDOUT, EHOSTUNREACH or ENETUNREACH if the
+/// peer is unreachable, otherwise that of the event; EINTR if a signal handler has run, and then the attempt
+/// continues.
 ///
-/// The queue pair is that of rdma_create_qp, or one that the program has created with ibv_create_qp(3) and
-/// stored in the field `qp` of the identifier, or whose number is `qp_num` in the parameters. EINVAL: the
-/// identifier has no queue pair or no resolved address, or is in use, or there are more than 251 bytes of
-/// private data (in strict mode, 56). EMFILE. If the queue pair has had a connection before, the outcome is
-/// CONNECT_ERROR with EISCONN.
+/// The queue pair is that of rdma_create_qp(3), or one that the program has created with ibv_create_qp(3) and
+/// stored in the field `qp` of the identifier, or the one with the number `qp_num` of the parameters. If it
+/// has had a connection before, the outcome is CONNECT_ERROR with EISCONN. A refused TCP connection is
+/// retried for up to 62 ms before the request counts as rejected, since the remote program may be about to
+/// listen.
 ///
-/// A TCP connection that is refused is tried again for up to 62 ms before that is the outcome: the remote
-/// program may be about to listen.
+/// Returns 0, or -1 and errno. EINVAL: the identifier has no queue pair or no remote address, or is
+/// listening, connecting or connected, or the private data exceeds 251 bytes (in adapter mode, 56). EMFILE,
+/// ENFILE, ENOMEM. After one of these errors no event follows.
 ///
 /// # Safety
 ///
 /// As for rdma_connect(3).
 pub unsafe fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     let result = (|| {
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_connect(3)).
+        // SAFETY: rdma_connect(3) requires that `id` is an identifier of softverbs that has not been
+        // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
-        // SAFETY: `param` is NULL or points to connection parameters (rdma_connect(3)).
+        // SAFETY: rdma_connect(3) requires that `param` is NULL or points to connection parameters whose
+        // private data is readable.
         let param = unsafe { read_param(param, Carrier::Request) }?;
-        // SAFETY: `id` has not been destroyed (rdma_connect(3)).
+        // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call, and that its field
+        // `qp` is NULL or a queue pair that has not been destroyed.
         let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
         own.can_connect()?;
-        // SAFETY: `id` has not been destroyed (rdma_connect(3)).
+        // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call, and that its field
+        // `qp` is NULL or a queue pair that has not been destroyed.
         unsafe { sync::prepare(id) }?;
         own.connect(qp, param.into(), |source| {
-            // SAFETY: `id` has not been destroyed (rdma_connect(3)). The program does not read this field
-            // during the call.
+            // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call; the program reads
+            // this field only after the call has returned.
             unsafe {
                 let src = addr_of_mut!((*id).route.addr.__bindgen_anon_1.src_storage);
                 src.write(addr::to_storage(source).0);
             }
         })
     })();
-    // SAFETY: `id` has not been destroyed, and the attempt was started after `prepare`.
+    // SAFETY: rdma_connect(3) requires that `id` is not destroyed during the call; the attempt was started
+    // after `prepare`.
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
-/// The queue pair of an identifier: the one of rdma_create_qp, one that the program has stored in the C
-/// structure, or one that it has created and names by its number.
+/// The queue pair of an identifier: that of rdma_create_qp(3), one that the program has stored in the C
+/// structure, or the one with the number `num`. `None`: there is none, or it belongs to another device.
 ///
 /// # Safety
 ///
-/// `id` must be the identifier that `own` belongs to, not destroyed, and its field `qp` NULL or a queue pair
-/// that has not been destroyed.
+/// `id` must be the identifier of `own` and not have been destroyed, and its field `qp` must be NULL or a
+/// queue pair that has not been destroyed.
 unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc<Qp>> {
     if let Some(qp) = own.qp() {
         return Some(qp);
     }
-    // SAFETY: the caller guarantees that the field is NULL or a queue pair that has not been destroyed.
+    // SAFETY: the caller guarantees that the field is NULL or a queue pair of some device that has not been
+    // destroyed; its `context` never changes, and `owns` finds out whether it belongs to softverbs.
     let qp = unsafe {
         let c = addr_of!((*id).qp).read();
         if c.is_null() {
@@ -102,94 +119,111 @@ unsafe fn queue_pair(id: *mut rdma_cm_id, own: &Arc<Id>, num: u32) -> Option<Arc
     Some(qp)
 }
 
-/// Accepts a connect request. The ESTABLISHED event is generated when the first FPDU of the initiator
-/// arrives, or immediately if the initiator has not announced one; a synchronous identifier waits for it. The
-/// queue pair is as for [`rdma_connect`]. EINVAL: there is no connect request or no queue pair, or more than
-/// 251 bytes of private data (in strict mode, 196). ECONNRESET: the peer has closed the connection. EMFILE.
+/// Accepts a connect request with the parameters `param`; NULL selects the defaults of librdmacm. The
+/// ESTABLISHED event is queued when the RTR of the initiator arrives, or immediately if the initiator has not
+/// announced an RTR; a synchronous identifier waits for it. The queue pair is determined as by
+/// [`rdma_connect`].
+///
+/// Returns 0, or -1 and errno. EINVAL: no connect request, no queue pair, or more than 251 bytes of private
+/// data (in adapter mode, 196). ECONNRESET: the peer has closed the connection. EISCONN: the queue pair has
+/// had a connection. EMFILE, ENFILE, ENOMEM. A synchronous identifier also returns the errno of a
+/// CONNECT_ERROR event, and EINTR if a signal handler has run.
 ///
 /// # Safety
 ///
 /// As for rdma_accept(3).
 pub unsafe fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     let result = (|| {
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_accept(3)).
+        // SAFETY: rdma_accept(3) requires that `id` is an identifier of softverbs that has not been
+        // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
-        // SAFETY: `param` is NULL or points to connection parameters (rdma_accept(3)).
+        // SAFETY: rdma_accept(3) requires that `param` is NULL or points to connection parameters whose
+        // private data is readable.
         let param = unsafe { read_param(param, Carrier::Accept) }?;
-        // SAFETY: `id` has not been destroyed (rdma_accept(3)).
+        // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
+        // is NULL or a queue pair that has not been destroyed.
         let qp = unsafe { queue_pair(id, own, param.qp_num) }.ok_or(libc::EINVAL)?;
         own.can_accept()?;
-        // SAFETY: `id` has not been destroyed (rdma_accept(3)).
+        // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call, and that its field `qp`
+        // is NULL or a queue pair that has not been destroyed.
         unsafe { sync::prepare(id) }?;
         own.accept(&qp, &param.into())
     })();
-    // SAFETY: `id` has not been destroyed, and the connection was accepted after `prepare`.
+    // SAFETY: rdma_accept(3) requires that `id` is not destroyed during the call; the connection was accepted
+    // after `prepare`.
     finish(result.and_then(|()| unsafe { sync::outcome(id) }))
 }
 
-/// Rejects a connect request. EINVAL: there is no connect request, or more than 251 bytes of private data (in
-/// strict mode, 148).
+/// Rejects a connect request; the peer gets `len` bytes of private data with the rejection. Returns 0, also
+/// if the peer has already closed the connection, or -1 and errno EINVAL: no connect request, `private_data`
+/// is NULL although `len` is not 0, or `len` exceeds 251 (in adapter mode, 148).
 ///
 /// # Safety
 ///
 /// As for rdma_reject(3).
 pub unsafe fn rdma_reject(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int {
     let result = (|| {
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_reject(3)).
+        // SAFETY: rdma_reject(3) requires that `id` is an identifier of softverbs that has not been
+        // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
-        // SAFETY: `private_data` points to `len` bytes (rdma_reject(3)).
+        // SAFETY: rdma_reject(3) requires that `private_data` points to `len` bytes; NULL is checked.
         let private_data = unsafe { read_private_data(private_data, len, Carrier::Reject) }?;
         own.reject(&private_data)
     })();
     finish(result)
 }
 
-/// As [`rdma_reject`]; iWARP cannot tell the peer that it was for its enhanced connection establishment.
+/// As [`rdma_reject`]: an MPA Reply cannot carry the reason, an incompatible enhanced connection
+/// establishment.
 ///
 /// # Safety
 ///
 /// As for rdma_reject_ece(3).
 pub unsafe fn rdma_reject_ece(id: *mut rdma_cm_id, private_data: *const c_void, len: u8) -> c_int {
-    // SAFETY: rdma_reject_ece(3) asks for the same as rdma_reject(3).
+    // SAFETY: the requirements of rdma_reject_ece(3), which the caller meets, are those of rdma_reject(3).
     unsafe { rdma_reject(id, private_data, len) }
 }
 
-/// Completes an active connection whose queue pair is not the identifier's. With iWARP it is established
-/// already, so nothing is left to do. EINVAL: the identifier has a queue pair, or no connection.
+/// Completes an active connection whose queue pair was created with ibv_create_qp(3). Over iWARP the
+/// connection is already established, so nothing is left to do. Returns 0, or -1 and errno EINVAL: the field
+/// `qp` of the identifier is not NULL, or it has no connection.
 ///
 /// # Safety
 ///
 /// As for rdma_establish(3).
 pub unsafe fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_establish(3)).
+    // SAFETY: rdma_establish(3) requires that `id` is an identifier of softverbs that has not been destroyed.
     let (own, qp) = unsafe { (&IdObject::own(id).cm, addr_of!((*id).qp).read()) };
     finish(if own.is_connected() && qp.is_null() { Ok(()) } else { Err(libc::EINVAL) })
 }
 
-/// Takes note of an asynchronous event of the queue pair, which changes nothing: iWARP connections are
-/// established by their first message. EINVAL: the identifier has neither requested nor accepted a
-/// connection.
+/// Reports an asynchronous event of the queue pair, such as IBV_EVENT_COMM_EST, to rdma_cm, which ignores it:
+/// the first FPDU establishes an iWARP connection. Returns 0, or -1 and errno EINVAL: the identifier has
+/// neither requested nor accepted a connection.
 ///
 /// # Safety
 ///
 /// As for rdma_notify(3).
 pub unsafe fn rdma_notify(id: *mut rdma_cm_id, _event: ibv_event_type::Type) -> c_int {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_notify(3)).
+    // SAFETY: rdma_notify(3) requires that `id` is an identifier of softverbs that has not been destroyed.
     let own = unsafe { &IdObject::own(id).cm };
     finish(if own.has_begun() { Ok(()) } else { Err(libc::EINVAL) })
 }
 
-/// Disconnects: outstanding work requests complete with a flush error, and both sides get the DISCONNECTED
-/// event; a synchronous identifier waits for it. Does nothing if the connection has already ended. EINVAL:
-/// the identifier never had a connection.
+/// Disconnects: outstanding work requests complete with IBV_WC_WR_FLUSH_ERR, and both sides get the
+/// DISCONNECTED event; a synchronous identifier waits for it. If the connection has already ended, nothing is
+/// done. Returns 0, or -1 and errno: EINVAL (the identifier never had a connection), EINTR (a signal handler
+/// has run during the wait).
 ///
 /// # Safety
 ///
 /// As for rdma_disconnect(3).
 pub unsafe fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_disconnect(3)).
+    // SAFETY: rdma_disconnect(3) requires that `id` is an identifier of softverbs that has not been
+    // destroyed.
     let own = unsafe { &IdObject::own(id).cm };
-    // SAFETY: `id` has not been destroyed; the end of a connection that was not over is reported.
+    // SAFETY: rdma_disconnect(3) requires that `id` is not destroyed during the call. The event that
+    // `sync::end` waits for follows, because `is_reported` is true.
     finish(own.disconnect().and_then(|is_reported| unsafe {
         if is_reported {
             sync::end(id)

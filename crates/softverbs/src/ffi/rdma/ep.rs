@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Endpoints: an identifier that is bound or has a route, with a queue pair or with the attributes for those
-//! of its connections.
+//! Endpoints (rdma_create_ep(3)): a synchronous identifier created together with its addresses and its queue
+//! pair.
+//!
+//! An active endpoint is resolved and has its queue pair. A passive one is bound, and keeps the attributes of
+//! the queue pairs that [`rdma_get_request`] creates for its connections.
 
 use libc::c_int;
 use rdma_sys::{
@@ -20,19 +23,22 @@ use crate::ffi::unsupported;
 use crate::lock;
 use crate::sys::{self, Errno};
 
-/// For how long an active endpoint tries to establish its TCP connection, as librdmacm resolves for it.
+/// Time limit for establishing the TCP connection of an active endpoint: the resolve timeout of librdmacm.
 const TIMEOUT_MS: c_int = 2000;
 
-/// Creates a synchronous identifier from a result of [`super::rdma_getaddrinfo`].
+/// Creates a synchronous identifier from the first result of [`super::rdma_getaddrinfo`], `res`, and stores
+/// it in `id`. The caller destroys it with [`rdma_destroy_ep`].
 ///
-/// An active one is resolved and, with `attr`, has a queue pair as from [`rdma_create_qp`]. A passive one
-/// (RAI_PASSIVE in `ai_flags`) is bound, and `attr` and `pd` are kept for the identifiers of
-/// [`rdma_get_request`]. Without `attr`, `pd` is ignored. The type of the queue pair is `ai_qp_type`,
-/// whatever `attr` says. `ai_route` and `ai_connect` are data of InfiniBand and not used.
+/// An active one is resolved and, unless `attr` is NULL, gets a queue pair as from [`rdma_create_qp`]. A
+/// passive one (RAI_PASSIVE in `ai_flags`) is bound, and `attr` and `pd` are kept for the identifiers of
+/// [`rdma_get_request`]; `pd` must then stay allocated. If `attr` is NULL, `pd` is ignored. The type of the
+/// queue pair is `ai_qp_type`, whatever `attr` says. `ai_route` and `ai_connect` hold InfiniBand data and are
+/// not used.
 ///
-/// EOPNOTSUPP: `ai_qp_type` is not IBV_QPT_RC, or the port space is not RDMA_PS_TCP. EINVAL: an address is
-/// missing, or the protection domain belongs to another device. Else as for rdma_bind_addr, rdma_resolve_addr
-/// and rdma_create_qp. After an error `id` is as before.
+/// Returns 0, or -1 and errno. EOPNOTSUPP: `ai_qp_type` is not IBV_QPT_RC, or the port space is not
+/// RDMA_PS_TCP. EINVAL: `id` or `res` is NULL, an address is missing, or the protection domain belongs to
+/// another device. Other errors of rdma_bind_addr(3), rdma_resolve_addr(3) and rdma_create_qp(3). After an
+/// error `id` is unchanged.
 ///
 /// # Safety
 ///
@@ -46,19 +52,19 @@ pub unsafe fn rdma_create_ep(
     if id.is_null() || res.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `res` points to an rdma_addrinfo (rdma_create_ep(3)), which holds only integers and addresses;
-    // it is copied.
+    // SAFETY: `res` is not NULL, and rdma_create_ep(3) requires that it points to an rdma_addrinfo; it holds
+    // only integers and addresses, and is copied.
     let res = unsafe { res.read() };
     if res.ai_qp_type != ibv_qp_type::IBV_QPT_RC as c_int {
-        return finish(Err(unsupported("endpoints with queue pairs other than IBV_QPT_RC")));
+        return finish(Err(unsupported("an endpoint with a queue pair type other than IBV_QPT_RC")));
     }
     let mut new = null_mut();
-    // SAFETY: `new` outlives the call.
+    // SAFETY: the channel is NULL, and `new` is a local variable that is valid for writes.
     if unsafe { rdma_create_id(null_mut(), &mut new, null_mut(), res.ai_port_space as u32) } != 0 {
         return -1;
     }
-    // SAFETY: `new` has just been created; `res`, `pd` and `attr` are as for rdma_create_ep(3), and `id`
-    // points to a pointer.
+    // SAFETY: `new` has just been created, and no other thread has it. The caller meets the requirements of
+    // rdma_create_ep(3) for `res`, `pd` and `attr`, and `id` is valid for writes.
     unsafe {
         let result = set_up(new, &res, pd, attr);
         match result {
@@ -69,11 +75,13 @@ pub unsafe fn rdma_create_ep(
     }
 }
 
-/// 0, or the errno that a function of rdma_cm has set.
+/// Converts the result of an rdma_cm function: success, or the errno that it has set.
 fn errno_of(ret: c_int) -> Result<(), Errno> {
     if ret == 0 { Ok(()) } else { Err(sys::errno()) }
 }
 
+/// Binds or resolves the identifier of an endpoint, and creates or stores what `attr` describes.
+///
 /// # Safety
 ///
 /// As for rdma_create_ep(3); `id` must have just been created.
@@ -85,8 +93,8 @@ unsafe fn set_up(
 ) -> Result<(), Errno> {
     let src = if res.ai_src_len == 0 { null_mut() } else { res.ai_src_addr };
     let dst = if res.ai_dst_len == 0 { null_mut() } else { res.ai_dst_addr };
-    // SAFETY: `id` has just been created, the addresses are NULL or as long as `res` says, and `pd` and
-    // `attr` are as for rdma_create_ep(3).
+    // SAFETY: the caller guarantees that `id` has just been created. rdma_create_ep(3) requires that the
+    // addresses are as long as `res` says (NULL if that is 0), and that `pd` and `attr` are NULL or valid.
     unsafe {
         if res.ai_flags & RAI_PASSIVE != 0 {
             errno_of(rdma_bind_addr(id, src))?;
@@ -106,7 +114,7 @@ unsafe fn set_up(
         errno_of(rdma_resolve_addr(id, src, dst, TIMEOUT_MS))?;
         errno_of(rdma_resolve_route(id, TIMEOUT_MS))?;
         if !attr.is_null() {
-            // Written only if there is a queue pair.
+            // `attr` is written only if the queue pair was created.
             let mut wanted = attr.read();
             wanted.qp_type = ibv_qp_type::IBV_QPT_RC;
             errno_of(rdma_create_qp(id, pd, &mut wanted))?;
@@ -116,15 +124,15 @@ unsafe fn set_up(
     Ok(())
 }
 
-/// Destroys an identifier with its queue pair, its shared receive queue and the queues that were made for
-/// them.
+/// Destroys an identifier with its queue pair, its shared receive queue, and the completion queues that were
+/// created for them.
 ///
 /// # Safety
 ///
 /// As for rdma_destroy_ep(3).
 pub unsafe fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and none of its objects is used
-    // any more (rdma_destroy_ep(3)).
+    // SAFETY: rdma_destroy_ep(3) requires that `id` is an identifier of softverbs that has not been
+    // destroyed, and that neither it nor its objects are used afterwards.
     unsafe {
         rdma_destroy_qp(id);
         rdma_destroy_srq(id);
@@ -132,13 +140,15 @@ pub unsafe fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// Waits for the next connect request of a listening synchronous identifier. The new identifier is
-/// synchronous as well, its field `event` has the request with its private data, and it has a queue pair if
-/// [`rdma_create_ep`] was given attributes; if that cannot be created, the request is rejected and the error
-/// is that of [`rdma_create_qp`].
+/// Waits for the next connect request of a listening synchronous identifier, and stores a new identifier for
+/// it in `id`. The caller destroys it with [`rdma_destroy_ep`]. The new identifier is synchronous, too; its
+/// field `event` has the request with its private data, and it has a queue pair if the listener was created
+/// with attributes ([`rdma_create_ep`]). If that queue pair cannot be created, the request is rejected, and
+/// the error is that of [`rdma_create_qp`].
 ///
-/// EINVAL: the identifier does not listen, or has a channel of the program. EAGAIN or EINTR, as a read of the
-/// descriptor fails.
+/// Returns 0, or -1 and errno. EINVAL: a NULL pointer, or an identifier that does not listen or is not
+/// synchronous. EAGAIN: the program has set the descriptor to O_NONBLOCK, and there is no request. EINTR: a
+/// signal handler has run.
 ///
 /// # Safety
 ///
@@ -147,17 +157,19 @@ pub unsafe fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id
     if listen.is_null() || id.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `listen` is an identifier of softverbs that has not been destroyed, and `id` points to a
-    // pointer (rdma_get_request(3)).
+    // SAFETY: neither is NULL, and rdma_get_request(3) requires that `listen` is an identifier of softverbs
+    // that has not been destroyed, and that `id` is valid for writes of a pointer.
     finish(unsafe { request(listen) }.map(|new| unsafe { id.write(new) }))
 }
 
+/// Waits for a connect request; see [`rdma_get_request`].
+///
 /// # Safety
 ///
 /// As for rdma_get_request(3).
 unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
-    // SAFETY: `listen` has not been destroyed, nor has its channel. The event has just been taken, and so has
-    // the identifier in it.
+    // SAFETY: rdma_get_request(3) requires that `listen` is not destroyed during the call; its channel lives
+    // as long. The event and the identifier in it have just been created, and no other thread has them.
     unsafe {
         let own = IdObject::own(listen);
         if !sync::waits(listen) || !own.cm.is_listening() {
@@ -166,7 +178,7 @@ unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Errno> {
         sync::forget_event(listen);
         let event: *mut rdma_cm_event = take_event(addr_of!((*listen).channel).read())?;
         if addr_of!((*event).event).read() != rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
-            // Left from before it was synchronous.
+            // An event from before the identifier became synchronous.
             sync::keep_event(listen, event);
             return Err(libc::EINVAL);
         }

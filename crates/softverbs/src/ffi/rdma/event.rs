@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Events as C structures.
+//! Events of rdma_cm as C structures: rdma_get_cm_event(3) and rdma_ack_cm_event(3).
+//!
+//! Each event is a block that belongs to the program until it acknowledges it. The identifier of a connect
+//! request is created when the request is fetched.
 
 use libc::c_int;
 use rdma_sys::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
@@ -9,31 +12,35 @@ use super::finish;
 use super::handle::new_requested_id;
 use crate::cancel::Whole;
 use crate::cm::event::Event;
-use crate::cm::id::{self, Channel};
+use crate::cm::id::{Channel, is_connect_request};
 use crate::ffi::object::Object;
 use crate::limits::MAX_PRIVATE_DATA_IN;
 use crate::sys::Errno;
 
 use super::channel::{borrowed_queue, is_hidden};
 
-/// The C structure of an event, the private data that it points to, and its reason.
+/// The C structure of an event, with the private data that it points to and the reason of a failure.
 type EventObject = Object<rdma_cm_event, (Vec<u8>, Option<String>)>;
 
-/// Why the connection attempt failed that this event reports; `None`: it reports no failure, or the reason is
-/// not known.
+/// Why the connection attempt that this event reports has failed, as text. `None`: the event does not report
+/// a failed attempt.
 ///
 /// # Safety
 ///
-/// `event` must be one of [`rdma_get_cm_event`] that has not been acknowledged.
+/// `event` must come from [`rdma_get_cm_event`], and must not be acknowledged while the result is in use.
 pub unsafe fn event_reason<'a>(event: *mut rdma_cm_event) -> Option<&'a str> {
-    // SAFETY: the caller guarantees an event that has not been acknowledged, so the object is alive.
+    // SAFETY: the caller guarantees that `event` comes from `rdma_get_cm_event`, which returns only objects
+    // of this type, and that it is not acknowledged while the result is in use.
     let (_, reason) = unsafe { EventObject::own(event) };
     reason.as_deref()
 }
 
-/// Gets the next event of a channel. A connect request has a new identifier, which is synchronous if the
-/// listening one is. EINVAL for NULL, and then takes no event; EAGAIN or EINTR, as a read of the descriptor
-/// fails.
+/// Gets the next event of a channel, and waits for one unless its descriptor has O_NONBLOCK. The event
+/// belongs to the caller, who frees it with [`rdma_ack_cm_event`]. A connect request has a new identifier,
+/// which belongs to the caller, too; it is synchronous if the listener is.
+///
+/// Returns 0, or -1 and errno: EINVAL (`channel` or `event` is NULL; no event is taken), EAGAIN (O_NONBLOCK
+/// and no event), EINTR (a signal handler has run).
 ///
 /// # Safety
 ///
@@ -42,60 +49,64 @@ pub unsafe fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *m
     if event.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed
-    // (rdma_get_cm_event(3)).
+    // SAFETY: rdma_get_cm_event(3) requires that `channel` was returned by rdma_create_event_channel and has
+    // not been destroyed; NULL is checked.
     let taken = unsafe { take_event(channel) };
-    // SAFETY: `event` is not NULL, so it points to a pointer for the result (rdma_get_cm_event(3)).
+    // SAFETY: `event` is not NULL, so rdma_get_cm_event(3) requires that it is valid for writes of a pointer.
     finish(taken.map(|c| unsafe { event.write(c) }))
 }
 
-/// As [`rdma_get_cm_event`]; the thread may be cancelled while it waits.
+/// Takes the next event; see [`rdma_get_cm_event`]. The thread can be cancelled while it waits.
 ///
 /// # Safety
 ///
 /// `channel` must be NULL, or a channel of softverbs that has not been destroyed.
 pub(super) unsafe fn take_event(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
-    // SAFETY: `channel` is NULL or has not been destroyed.
+    // SAFETY: the caller guarantees that `channel` is NULL or a channel of softverbs that is not destroyed
+    // during the call.
     let queue = unsafe { borrowed_queue(channel) }.ok_or(libc::EINVAL)?;
     let _whole = Whole::new();
     let taken = queue.take()?;
-    // SAFETY: `channel` has not been destroyed, and the event comes from its queue.
+    // SAFETY: the channel is not destroyed during the call, and the event was just taken from its queue.
     Ok(unsafe { present(channel, queue, taken) })
 }
 
-/// The next event of a channel that is not NULL, if there is one; does not wait.
+/// Takes the next event of a channel without waiting. `None`: there is none, or `channel` is NULL.
 ///
 /// # Safety
 ///
 /// As for [`take_event`].
 pub(super) unsafe fn try_take_event(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_event> {
-    // SAFETY: `channel` is NULL or has not been destroyed.
+    // SAFETY: the caller guarantees that `channel` is NULL or a channel of softverbs that is not destroyed
+    // during the call.
     let queue = unsafe { borrowed_queue(channel) }?;
     let taken = queue.try_take()?;
-    // SAFETY: `channel` has not been destroyed, and the event comes from its queue.
+    // SAFETY: the channel is not destroyed during the call, and the event was just taken from its queue.
     Some(unsafe { present(channel, queue, taken) })
 }
 
-/// The C structure of an event from the queue of a channel.
+/// Creates the C structure of an event, and the identifier of a connect request.
 ///
 /// # Safety
 ///
-/// `channel` must not have been destroyed, and `taken` come from its queue.
+/// `channel` must not have been destroyed, and `taken` must come from its queue.
 unsafe fn present(channel: *mut rdma_event_channel, queue: &Channel, mut taken: Event) -> *mut rdma_cm_event {
-    let about = taken.id as *mut rdma_cm_id;
-    match taken.request.take().filter(|_| id::is_connect_request(&taken)) {
-        // SAFETY: `about` is the listening identifier, which has not been destroyed: rdma_destroy_id
-        // withdraws the events of an identifier. `channel` has not been destroyed.
+    let id = taken.id as *mut rdma_cm_id;
+    match taken.request.take().filter(|_| is_connect_request(&taken)) {
+        // SAFETY: `id` is the listening identifier. It has not been destroyed, because rdma_destroy_id
+        // withdraws the events of an identifier, and a program must not destroy it while another thread takes
+        // an event of it. The caller guarantees that `channel` has not been destroyed.
         Some(request) => unsafe {
-            let context = addr_of!((*about).context).read();
+            let context = addr_of!((*id).context).read();
             let on = (!is_hidden(channel)).then(|| (channel, queue.clone()));
-            event_to_c(taken, new_requested_id(on, context, request.fetch()), about)
+            event_to_c(taken, new_requested_id(on, context, request.fetch()), id)
         },
-        None => event_to_c(taken, about, null_mut()),
+        None => event_to_c(taken, id, null_mut()),
     }
 }
 
-/// Acknowledges an event and frees it with its private data.
+/// Acknowledges an event and frees it with its private data. Returns 0, or -1 and errno EINVAL: `event` is
+/// NULL.
 ///
 /// # Safety
 ///
@@ -104,21 +115,22 @@ pub unsafe fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `event` was returned by rdma_get_cm_event and is acknowledged only once (rdma_ack_cm_event(3)).
+    // SAFETY: `event` is not NULL, and rdma_ack_cm_event(3) requires that rdma_get_cm_event has returned it
+    // and that it is acknowledged once and not used afterwards.
     unsafe { EventObject::free(event) };
     0
 }
 
-/// Creates the C structure of an event with these values of `id` and `listen_id`.
+/// Creates the C structure of an event with the given `id` and `listen_id`. [`rdma_ack_cm_event`] frees it.
 pub(super) fn event_to_c(
     event: Event,
     id: *mut rdma_cm_id,
     listen_id: *mut rdma_cm_id,
 ) -> *mut rdma_cm_event {
     let mut private_data = event.private_data;
-    // The length of private data has 8 bits in rdma_cm.
+    // rdma_cm stores the length of private data in 8 bits.
     private_data.truncate(MAX_PRIVATE_DATA_IN);
-    // SAFETY: all-zero is a valid rdma_cm_event.
+    // SAFETY: all-zero is a valid rdma_cm_event: it holds only integers and nullable pointers.
     let mut c: rdma_cm_event = unsafe { std::mem::zeroed() };
     c.id = id;
     c.listen_id = listen_id;

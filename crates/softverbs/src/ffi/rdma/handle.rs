@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The object of an identifier: the C structure and what belongs to it.
+//! The object of an identifier: the C structure `rdma_cm_id`, and the data of softverbs behind it.
 
 use libc::c_void;
 use rdma_sys::{ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_port_space};
@@ -7,31 +7,33 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use super::pd::default_pd;
-use super::queues::Made;
+use super::queues::CreatedQueues;
 use crate::cm::addr;
 use crate::cm::id::{Channel, Id};
 use crate::cm::request::Request;
 use crate::ffi::object::Object;
 use crate::ffi::soft0;
 
-/// What belongs to the C structure of an identifier.
+/// The data behind the C structure of an identifier.
 pub(super) struct IdOwn {
     pub(super) cm: Arc<Id>,
-    pub(super) made: Mutex<Made>,
+    /// The completion queues that were created for its queue pair.
+    pub(super) queues: Mutex<CreatedQueues>,
     /// The attributes of the queue pairs that [`super::rdma_get_request`] creates.
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
 }
 
 pub(super) type IdObject = Object<rdma_cm_id, IdOwn>;
 
-/// Allocates the C structure of an identifier.
+/// Allocates the object of an identifier, and stores its address in `cm`, which puts it into events.
 pub(super) fn create_object(c: rdma_cm_id, cm: Arc<Id>) -> *mut rdma_cm_id {
     let id =
-        IdObject::create(c, IdOwn { cm: cm.clone(), made: Mutex::default(), template: Mutex::default() });
+        IdObject::create(c, IdOwn { cm: cm.clone(), queues: Mutex::default(), template: Mutex::default() });
     cm.set_handle(id as usize);
     id
 }
 
+/// The C structure of an identifier without device and addresses.
 pub(super) fn blank_id(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -46,7 +48,8 @@ pub(super) fn blank_id(
     c
 }
 
-/// The identifier of a connect request, with a channel of the program or synchronous.
+/// Creates the identifier of a connect request, with the channel `on` of the program, or synchronous if that
+/// is `None`. It has the device, the default protection domain and both addresses.
 pub(super) fn new_requested_id(
     on: Option<(*mut rdma_event_channel, Channel)>,
     context: *mut c_void,

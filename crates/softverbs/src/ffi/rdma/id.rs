@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Identifiers: their life, their addresses.
+//! Creating, binding, resolving, migrating and destroying identifiers.
+//!
+//! An identifier has a device as soon as it is bound or resolved: soft0, which serves every address of the
+//! host. Resolving takes no time, so its event is queued before the call returns.
 
 use libc::{c_int, c_void, sockaddr};
 use rdma_sys::{rdma_cm_event_type, rdma_cm_id, rdma_event_channel, rdma_port_space};
@@ -20,13 +23,16 @@ use crate::ffi::soft0;
 use crate::ffi::unsupported;
 use crate::sys;
 
-/// Creates an identifier. If `channel` is NULL it is synchronous: its functions return when the operation is
-/// over, with the error that the event of its failure has (ECONNREFUSED for a rejection), and its field
-/// `event` has the last event. As soon as it has something to wait for, it has a channel of its own. A
-/// descriptor is needed for that from rdma_connect, rdma_listen or rdma_accept on, not for resolving.
+/// Creates an identifier with the event channel `channel` and the user context `context`, and stores it in
+/// `id`. The caller destroys it with [`rdma_destroy_id`].
 ///
-/// EOPNOTSUPP: a port space for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB) or of InfiniBand (RDMA_PS_IB). EINVAL:
-/// another one than RDMA_PS_TCP.
+/// If `channel` is NULL the identifier is synchronous: its functions return when the operation is complete, a
+/// failure has the errno of its event (ECONNREFUSED for a rejection), and the field `event` has the last
+/// event. rdma_connect, rdma_listen and rdma_accept create a hidden channel for it, which needs a descriptor;
+/// resolving does not.
+///
+/// Returns 0, or -1 and errno. EOPNOTSUPP: a port space for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB) or for
+/// InfiniBand (RDMA_PS_IB). EINVAL: not a port space.
 ///
 /// # Safety
 ///
@@ -42,35 +48,36 @@ pub unsafe fn rdma_create_id(
         RDMA_PS_TCP => {}
         RDMA_PS_UDP | RDMA_PS_IPOIB | RDMA_PS_IB => {
             return finish(Err(unsupported(
-                "port spaces other than RDMA_PS_TCP: iWARP has connections only",
+                "a port space other than RDMA_PS_TCP: iWARP is connection-oriented only",
             )));
         }
         _ => return finish(Err(libc::EINVAL)),
     }
-    // SAFETY: `channel` is NULL, or was returned by rdma_create_event_channel and has not been destroyed
-    // (rdma_create_id(3)).
+    // SAFETY: rdma_create_id(3) requires that `channel` is NULL, or was returned by rdma_create_event_channel
+    // and has not been destroyed.
     let cm = Id::new(unsafe { queue_of(channel) });
     let c = create_object(blank_id(channel, context, ps), cm);
-    // SAFETY: `id` points to a pointer for the result (rdma_create_id(3)).
+    // SAFETY: rdma_create_id(3) requires that `id` is valid for writes of a pointer.
     unsafe { id.write(c) };
     0
 }
 
-/// Destroys an identifier. A connect request that was neither accepted nor rejected is rejected, a connection
-/// attempt is cancelled, a connection is closed, and a listener is closed together with the requests that
-/// have not been fetched. Unlike rdma_destroy_id(3) it does not wait until the program has acknowledged the
-/// events that it has got: they stay valid until then, but their identifier does not.
+/// Destroys an identifier. An unanswered connect request is rejected, a connection attempt is cancelled, a
+/// connection is closed, and a listener is closed together with its requests that were not fetched. Unlike
+/// with librdmacm, the call does not wait until the program has acknowledged the events that it has fetched:
+/// they stay valid until then, but the identifier in them does not. Returns 0.
 ///
 /// # Safety
 ///
-/// As for rdma_destroy_id(3). The queue pair of the identifier must have been destroyed, or never be used
-/// again.
+/// As for rdma_destroy_id(3). The queue pair of the identifier must have been destroyed, or must not be used
+/// afterwards.
 pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_destroy_id(3)).
+    // SAFETY: rdma_destroy_id(3) requires that `id` is an identifier of softverbs that has not been
+    // destroyed.
     let own = unsafe { &IdObject::own(id).cm }.clone();
     own.destroy();
-    // SAFETY: the program does not use `id` any more (rdma_destroy_id(3)). `destroy` has withdrawn the events
-    // that carry its address.
+    // SAFETY: rdma_destroy_id(3) requires that the program does not use `id` afterwards. `destroy` has
+    // withdrawn the queued events that carry its address, and no further one is queued.
     unsafe {
         sync::forget_event(id);
         sync::drop_channel(addr_of!((*id).channel).read());
@@ -79,28 +86,29 @@ pub unsafe fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     0
 }
 
-/// Migrates an identifier and its queued events to another channel; with NULL it becomes synchronous. Its
-/// last event (the field `event`) is acknowledged if it was. EINVAL: it is synchronous and `channel` is NULL.
-/// EMFILE, ENFILE, ENOMEM: there is no descriptor for a connection that becomes synchronous; the identifier
-/// then stays where it is.
+/// Moves an identifier and its queued events to another channel; with NULL it becomes synchronous. If it was
+/// synchronous before, its last event (the field `event`) is acknowledged.
+///
+/// Returns 0, or -1 and errno. EINVAL: the identifier is synchronous and `channel` is NULL. EMFILE, ENFILE,
+/// ENOMEM: a hidden channel is needed, because the identifier may still have events, and cannot be created.
+/// After an error the identifier has not moved.
 ///
 /// # Safety
 ///
 /// As for rdma_migrate_id(3).
 pub unsafe fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
-    // SAFETY: `id` is an identifier of softverbs and `channel` NULL or an event channel of softverbs; neither
-    // has been destroyed (rdma_migrate_id(3)). `channel` is a field that only rdma_cm functions write.
+    // SAFETY: the requirements of `sync::migrate` are those of rdma_migrate_id(3), which the caller meets.
     finish(unsafe { sync::migrate(id, channel) })
 }
 
-/// Stores the device, its default protection domain and the addresses in the C structure of an identifier.
+/// Stores the device, the default protection domain and the addresses in the C structure of an identifier.
 ///
 /// # Safety
 ///
 /// `id` must be an identifier of softverbs that has not been destroyed.
 unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&SocketAddr>) {
-    // SAFETY: `id` has not been destroyed. The program does not read these fields before the function that
-    // sets them has returned.
+    // SAFETY: the caller guarantees that `id` has not been destroyed. The program reads these fields only
+    // after the rdma_cm function that sets them has returned.
     unsafe {
         addr_of_mut!((*id).verbs).write(soft0::context());
         if addr_of!((*id).pd).read().is_null() {
@@ -117,46 +125,52 @@ unsafe fn enter(id: *mut rdma_cm_id, src: Option<&SocketAddr>, dst: Option<&Sock
     }
 }
 
-/// Binds an identifier to a local address: any address of this host, including loopback; without a port, to a
-/// free one. The identifier has address and port until it is destroyed.
+/// Binds an identifier to a local address: an IPv4 or IPv6 address of this host, loopback addresses included.
+/// Port 0 selects a free port. The identifier keeps address and port until it is destroyed.
 ///
-/// EADDRINUSE: another identifier has them. EADDRNOTAVAIL: another one has the port, and one of the two
-/// addresses is a wildcard address; or it is not an address of this host. Connections of a listener that has
-/// been destroyed do not count, nor do identifiers that were bound neither with this function nor with a
-/// source address. Identifiers that all have RDMA_OPTION_ID_REUSEADDR share an address until one of them
-/// listens. A wildcard address of IPv6 stands for those of IPv4 unless RDMA_OPTION_ID_AFONLY is set.
+/// Conflicts: a second identifier cannot have the same address and port (EADDRINUSE), nor the same port if
+/// one of the two addresses is a wildcard (EADDRNOTAVAIL). Connections of a destroyed listener do not
+/// conflict, nor do identifiers that were bound neither with this function nor with a source address.
+/// Identifiers that all have RDMA_OPTION_ID_REUSEADDR can share an address until one of them listens. The
+/// IPv6 wildcard includes IPv4 addresses unless RDMA_OPTION_ID_AFONLY is set.
 ///
-/// The same holds between processes of a host, and for TCP sockets of other programs, with three exceptions:
-/// there the error is EADDRINUSE if only the other address is a wildcard; an identifier that is connecting or
-/// connected does not exclude others; and one with RDMA_OPTION_ID_REUSEADDR excludes others only when it
-/// listens.
+/// The same rules apply between processes of a host, and to TCP sockets of other programs, with three
+/// exceptions: the error is EADDRINUSE if only the other address is a wildcard; an identifier that is
+/// connecting or connected does not conflict with others; and one with RDMA_OPTION_ID_REUSEADDR conflicts
+/// with others only when it listens.
 ///
-/// EINVAL: the identifier is bound or in use, or the address is neither IPv4 nor IPv6. EACCES: the port is
-/// privileged. EAFNOSUPPORT (the host has no IPv6), EMFILE, ENOMEM.
+/// Returns 0, or -1 and errno. EADDRINUSE, EADDRNOTAVAIL: see above; the latter also if `addr` is not an
+/// address of this host. EINVAL: the identifier is already bound, or listening, connecting or connected, or
+/// `addr` is NULL or neither IPv4 nor IPv6. EACCES: the port is privileged. EAFNOSUPPORT: the host has no
+/// IPv6. EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
 /// As for rdma_bind_addr(3).
 pub unsafe fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     let result = (|| {
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_bind_addr(3)).
+        // SAFETY: rdma_bind_addr(3) requires that `id` is an identifier of softverbs that has not been
+        // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
-        // SAFETY: `addr` is NULL or points to a socket address (rdma_bind_addr(3)).
+        // SAFETY: rdma_bind_addr(3) requires that `addr` points to a socket address as long as its family
+        // requires; NULL is checked.
         let wanted = unsafe { addr::read(addr) }?;
         let bound = own.bind(&wanted)?;
-        // SAFETY: `id` has not been destroyed (rdma_bind_addr(3)).
+        // SAFETY: rdma_bind_addr(3) requires that `id` is not destroyed during the call.
         unsafe { enter(id, Some(&bound), None) };
         Ok(())
     })();
     finish(result)
 }
 
-/// Finds the route to a remote address. `src` is the local address, as with [`rdma_bind_addr`]; it is ignored
-/// if the identifier is bound. The timeout applies to the TCP connection, which [`super::rdma_connect`]
-/// establishes. RDMA_CM_EVENT_ADDR_RESOLVED is generated.
+/// Sets the remote address `dst` and finds the local address of the route to it. If `src` is not NULL and the
+/// identifier is not bound, it is bound to `src` first, as by [`rdma_bind_addr`]. `timeout_ms` (milliseconds)
+/// applies to establishing the TCP connection in [`super::rdma_connect`]; a negative value means 0.
+/// RDMA_CM_EVENT_ADDR_RESOLVED is queued.
 ///
-/// EINVAL: the identifier is in use, or the addresses are of different families or neither IPv4 nor IPv6.
-/// ENETUNREACH or another error of connect(2): there is no route. Errors of [`rdma_bind_addr`].
+/// Returns 0, or -1 and errno. EINVAL: the identifier is listening, connecting or connected, the addresses
+/// are of different families, or `dst` is NULL or neither IPv4 nor IPv6. ENETUNREACH or another error of
+/// connect(2): there is no route. Errors of [`rdma_bind_addr`].
 ///
 /// # Safety
 ///
@@ -168,13 +182,15 @@ pub unsafe fn rdma_resolve_addr(
     timeout_ms: c_int,
 ) -> c_int {
     let result = (|| {
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_addr(3)).
+        // SAFETY: rdma_resolve_addr(3) requires that `id` is an identifier of softverbs that has not been
+        // destroyed.
         let own = unsafe { &IdObject::own(id).cm };
-        // SAFETY: `dst` is NULL or points to a socket address (rdma_resolve_addr(3)).
+        // SAFETY: rdma_resolve_addr(3) requires that `dst` points to a socket address as long as its family
+        // requires; NULL is checked.
         let to = unsafe { addr::read(dst) }?;
         if !src.is_null() && own.bound().is_none() {
-            // SAFETY: `id` has not been destroyed and `src` points to a socket address
-            // (rdma_resolve_addr(3)).
+            // SAFETY: rdma_resolve_addr(3) requires that `id` is not destroyed during the call and that
+            // `src`, which is not NULL, points to a socket address.
             let ret = unsafe { rdma_bind_addr(id, src) };
             if ret != 0 {
                 return Err(sys::errno());
@@ -182,41 +198,45 @@ pub unsafe fn rdma_resolve_addr(
         }
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let from = own.resolve(to, timeout)?;
-        // SAFETY: `id` has not been destroyed (rdma_resolve_addr(3)).
+        // SAFETY: rdma_resolve_addr(3) requires that `id` is not destroyed during the call.
         unsafe { enter(id, Some(&from), Some(&to)) };
-        // SAFETY: as before.
+        // SAFETY: rdma_resolve_addr(3) requires that neither `id` nor its channel is destroyed during the
+        // call.
         unsafe { report(id, rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED) };
         Ok(())
     })();
     finish(result)
 }
 
-/// Does nothing else than generate RDMA_CM_EVENT_ROUTE_RESOLVED: TCP finds the route. EINVAL before
-/// [`rdma_resolve_addr`].
+/// Queues RDMA_CM_EVENT_ROUTE_RESOLVED and does nothing else, since TCP finds the route; the timeout is
+/// ignored. Returns 0, or -1 and errno EINVAL: the identifier has no remote address yet (see
+/// [`rdma_resolve_addr`]).
 ///
 /// # Safety
 ///
 /// As for rdma_resolve_route(3).
 pub unsafe fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_resolve_route(3)).
+    // SAFETY: rdma_resolve_route(3) requires that `id` is an identifier of softverbs that has not been
+    // destroyed.
     let own = unsafe { &IdObject::own(id).cm };
     if !own.is_resolved() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `id` has not been destroyed (rdma_resolve_route(3)).
+    // SAFETY: rdma_resolve_route(3) requires that neither `id` nor its channel is destroyed during the call.
     unsafe { report(id, rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_RESOLVED) };
     0
 }
 
-/// Reports that resolving has succeeded, which takes no time.
+/// Reports a resolved address or route: queues the event, or for a synchronous identifier makes it the last
+/// event.
 ///
 /// # Safety
 ///
 /// `id` must be an identifier of softverbs that has not been destroyed.
 unsafe fn report(id: *mut rdma_cm_id, kind: rdma_cm_event_type::Type) {
     let event = Event::new(0, kind, 0);
-    // SAFETY: `id` has not been destroyed, and its channel is NULL or has not been destroyed before the
-    // identifier.
+    // SAFETY: the caller guarantees that `id` has not been destroyed. Its channel is NULL or not destroyed
+    // either: rdma_destroy_event_channel(3) requires that its identifiers are destroyed first.
     unsafe {
         if is_hidden(addr_of!((*id).channel).read()) {
             sync::keep_event(id, event_to_c(event, id, null_mut()));

@@ -2,8 +2,14 @@
 //! rdma_cm: event channels, communication identifiers and connections.
 //!
 //! Names, signatures and error conventions are those of the manual pages of librdmacm (`rdma_connect(3)` and
-//! so on): 0, or -1 and errno. An identifier without an event channel of the program is synchronous.
-//! Difference: an identifier with unacknowledged events can be destroyed.
+//! so on): 0, or -1 and errno, unless the manual page says otherwise. Each identifier and channel belongs to
+//! the program, which destroys it with the matching function. An identifier created without an event channel
+//! is synchronous: its calls wait for their outcome. Unlike with librdmacm, an identifier with unacknowledged
+//! events can be destroyed.
+//!
+//! A function documented with "EINVAL" for NULL checks its pointers; the others require valid ones. The
+//! functions are thread-safe, but an identifier must not be destroyed, nor be given its queue pair or shared
+//! receive queue, while another thread uses it.
 
 mod addrinfo;
 mod attr;
@@ -49,6 +55,7 @@ use libc::c_int;
 
 use crate::sys::{Errno, set_errno};
 
+/// 0, or -1 with errno set.
 fn finish(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,

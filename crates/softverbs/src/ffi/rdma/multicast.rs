@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Multicast, which needs datagrams and is therefore not supported: iWARP has connections only (RFC 5040).
+//! Multicast, which is not supported: it needs datagrams, and iWARP is connection-oriented only (RFC 5040).
+//!
+//! Each function returns -1 with errno EOPNOTSUPP, and logs the reason.
 
 use libc::{c_int, c_void, sockaddr};
 use rdma_sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
@@ -11,7 +13,7 @@ fn refuse() -> c_int {
     finish(Err(unsupported("multicast, which iWARP does not have")))
 }
 
-/// EOPNOTSUPP.
+/// Not supported: -1 and errno EOPNOTSUPP. The arguments are not used.
 ///
 /// # Safety
 ///
@@ -20,7 +22,7 @@ pub unsafe fn rdma_join_multicast(_: *mut rdma_cm_id, _: *mut sockaddr, _: *mut 
     refuse()
 }
 
-/// EOPNOTSUPP.
+/// Not supported: -1 and errno EOPNOTSUPP. The arguments are not used.
 ///
 /// # Safety
 ///
@@ -33,7 +35,7 @@ pub unsafe fn rdma_join_multicast_ex(
     refuse()
 }
 
-/// EOPNOTSUPP.
+/// Not supported: -1 and errno EOPNOTSUPP. The arguments are not used.
 ///
 /// # Safety
 ///

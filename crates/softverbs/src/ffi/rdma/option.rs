@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Options of an identifier.
+//! rdma_set_option(3): the options of an identifier.
 
 use libc::{c_int, c_void};
 use rdma_sys::rdma_cm_id;
@@ -15,21 +15,22 @@ const ID_AFONLY: c_int = 2;
 const ID_ACK_TIMEOUT: c_int = 3;
 const IB_PATH: c_int = 1;
 
-/// Sets an option of an identifier. At level RDMA_OPTION_ID:
+/// Sets an option of an identifier, whose value is the `optlen` bytes at `optval`. At level RDMA_OPTION_ID:
 ///
-/// - RDMA_OPTION_ID_TOS (`uint8_t`): the type of service of the IPv4 packets and the traffic class of the
-///   IPv6 packets that the identifier sends; of a listening one also those of the connections that it accepts
-///   from then on. It does not change a connection.
-/// - RDMA_OPTION_ID_REUSEADDR (`int`): the identifier can have the same address and port as others that have
-///   the option; see [`super::rdma_bind_addr`]. It ends when the identifier listens. EINVAL if the identifier
-///   listens, or is bound and the value is 0.
-/// - RDMA_OPTION_ID_AFONLY (`int`): an identifier that listens on the IPv6 wildcard address does not take
-///   (or, with 0, takes) connections over IPv4. EINVAL if it is bound: a TCP socket cannot be changed then.
-/// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`): ibv_query_qp(3) returns it as the attribute `timeout` of a queue
-///   pair that is connected afterwards. It has no other effect: TCP measures when to retransmit.
+/// - RDMA_OPTION_ID_TOS (`uint8_t`): the IPv4 type of service and the IPv6 traffic class of the packets of
+///   the identifier; for a listener, also those of connections that it accepts from then on. It does not
+///   change an established connection.
+/// - RDMA_OPTION_ID_REUSEADDR (`int`): if not 0, the identifier can share its address and port with others
+///   that have the option; see [`super::rdma_bind_addr`]. Listening ends the sharing. EINVAL: the identifier
+///   listens, or it is bound and the value is 0.
+/// - RDMA_OPTION_ID_AFONLY (`int`): if not 0, an identifier that listens on the IPv6 wildcard address does
+///   not accept IPv4 connections. EINVAL: the identifier is bound, and a bound TCP socket cannot be changed.
+/// - RDMA_OPTION_ID_ACK_TIMEOUT (`uint8_t`, 4.096 us * 2^value): ibv_query_qp(3) returns it as the attribute
+///   `timeout` of a queue pair that is connected afterwards. It has no other effect: TCP determines its
+///   retransmission timeout itself.
 ///
-/// EINVAL: the value is missing or has another size, and for RDMA_OPTION_IB_PATH, since iWARP has no path
-/// records. ENOSYS: any other option or level.
+/// Returns 0, or -1 and errno. EINVAL: a NULL pointer, a value of another size, or RDMA_OPTION_IB_PATH, since
+/// iWARP has no path records. ENOSYS: any other option or level.
 ///
 /// # Safety
 ///
@@ -45,20 +46,23 @@ pub unsafe fn rdma_set_option(
         if id.is_null() || optval.is_null() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: `id` is an identifier of softverbs that has not been destroyed (rdma_set_option(3)).
+        // SAFETY: `id` is not NULL, and rdma_set_option(3) requires that it is an identifier of softverbs
+        // that has not been destroyed.
         let cm = unsafe { &IdObject::own(id).cm };
         let byte = || {
             if optlen != 1 {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: `optval` is not NULL, so it points to `optlen`, that is one, byte (rdma_set_option(3)).
+            // SAFETY: `optval` is not NULL, and rdma_set_option(3) requires that it points to `optlen` bytes,
+            // which is 1 here.
             Ok(unsafe { optval.cast::<u8>().read() })
         };
         let int = || {
             if optlen != size_of::<c_int>() {
                 return Err(libc::EINVAL);
             }
-            // SAFETY: as above, as many bytes as an integer has; they may be unaligned.
+            // SAFETY: `optval` is not NULL, and rdma_set_option(3) requires that it points to `optlen` bytes,
+            // which is the size of an integer here; it may be unaligned.
             Ok(unsafe { optval.cast::<c_int>().read_unaligned() })
         };
         match (level, optname) {

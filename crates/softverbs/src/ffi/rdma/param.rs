@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The parameters of a connection.
+//! The connection parameters of rdma_connect(3) and rdma_accept(3) (`rdma_conn_param`), and private data.
+//!
+//! Both are checked and copied here, and not checked again later. In strict mode, private data is also
+//! checked against what InfiniBand and RoCE can carry.
 
 use libc::c_void;
 use rdma_sys::rdma_conn_param;
@@ -14,7 +17,7 @@ use crate::strict::{self, Places, Rule, Strict};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 
-/// The message that private data is sent with.
+/// The message that carries private data.
 #[derive(Clone, Copy)]
 pub(super) enum Carrier {
     Request,
@@ -23,8 +26,8 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// In strict mode: EINVAL for more bytes than an adapter carries. The log has one line for each kind of
-    /// message.
+    /// Strict mode: warns once per kind of message if an adapter could not carry `len` bytes. EINVAL in
+    /// adapter mode.
     fn check(self, len: usize, mode: Strict) -> Result<(), Errno> {
         static PLACES: Places = Places::new();
         let (rule, most, call) = match self {
@@ -41,9 +44,9 @@ impl Carrier {
             mode,
             rule,
             format_args!(
-                "{len} bytes of private data, of which InfiniBand and RoCE carry {most} in this message"
+                "{len} bytes of private data; InfiniBand and RoCE carry at most {most} in this message"
             ),
-            format_args!("give {call} at most {most} bytes, and send the rest when connected"),
+            format_args!("pass at most {most} bytes to {call}, and send the rest over the connection"),
         );
         if mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
     }
@@ -54,9 +57,9 @@ pub(super) struct Param {
     pub(super) private_data: Vec<u8>,
     pub(super) ird: u16,
     pub(super) ord: u16,
-    /// How often a message that finds no receive is repeated.
+    /// How often a message without a posted receive at the peer is retried, 0 to 7 (7: without limit).
     pub(super) rnr_retry: u8,
-    /// The queue pair, if the identifier has none.
+    /// The number of the queue pair, if the identifier has none.
     pub(super) qp_num: u32,
 }
 
@@ -66,9 +69,10 @@ impl From<Param> for Params {
     }
 }
 
-/// Reads connection parameters. NULL selects the defaults of librdmacm: as many reads as the device permits,
-/// and messages wait for receives without a limit. EINVAL if there is more private data than
-/// [`MAX_PRIVATE_DATA`], or in strict mode than an adapter sends with such a message.
+/// Reads connection parameters. NULL selects the defaults of librdmacm: as many outstanding reads as the
+/// device supports, and unlimited RNR retries. Larger values of `responder_resources` and `initiator_depth`
+/// are reduced to what the device supports. EINVAL: more than [`MAX_PRIVATE_DATA`] bytes of private data, or,
+/// in adapter mode, more than an adapter can carry in this message.
 ///
 /// # Safety
 ///
@@ -83,10 +87,11 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param, carrier: Carrier)
             qp_num: 0,
         });
     }
-    // SAFETY: `param` is not NULL, so it points to an rdma_conn_param, which holds only integers and an
-    // address; it is copied.
+    // SAFETY: `param` is not NULL, so rdma_connect(3) requires that it points to an rdma_conn_param; it holds
+    // only integers and an address, and is copied.
     let given = unsafe { param.read() };
-    // SAFETY: `private_data` points to `private_data_len` bytes (rdma_connect(3)).
+    // SAFETY: rdma_connect(3) requires that `private_data` points to `private_data_len` bytes; NULL is
+    // checked.
     let private_data = unsafe { read_private_data(given.private_data, given.private_data_len, carrier) }?;
     Ok(Param {
         private_data,
@@ -97,7 +102,8 @@ pub(super) unsafe fn read_param(param: *const rdma_conn_param, carrier: Carrier)
     })
 }
 
-/// Copies private data. EINVAL as for [`read_param`].
+/// Copies private data. EINVAL: `data` is NULL although `len` is not 0, or there is too much (see
+/// [`read_param`]).
 ///
 /// # Safety
 ///
@@ -113,8 +119,8 @@ pub(super) unsafe fn read_private_data(
     }
     carrier.check(len, strict::mode())?;
     let mut bytes = vec![0u8; len];
-    // SAFETY: unless `len` is 0 and nothing is copied, `data` is not NULL and thus readable for `len` bytes;
-    // `bytes` has as many.
+    // SAFETY: if `len` is 0, nothing is copied. Otherwise `data` is not NULL (checked above), so the caller
+    // guarantees that it is readable for `len` bytes; `bytes` has as many.
     unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), len) };
     Ok(bytes)
 }
@@ -124,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_adapter_carries_less_private_data() {
+    fn strict_mode_limits_private_data_to_what_an_adapter_carries() {
         for (carrier, most) in [(Carrier::Request, 56), (Carrier::Accept, 196), (Carrier::Reject, 148)] {
             for mode in [Strict::Off, Strict::Warn, Strict::Adapter] {
                 assert_eq!(carrier.check(most, mode), Ok(()));

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The queue pair of an identifier.
+//! The queue pair of an identifier: rdma_create_qp(3) and rdma_destroy_qp(3).
+//!
+//! A queue pair created here belongs to its identifier and starts in the state INIT. Completion queues that
+//! the program does not supply are created together with their channels, and destroyed together with the
+//! queue pair.
 
 use libc::c_int;
 use rdma_sys::{
@@ -11,7 +15,7 @@ use std::sync::Arc;
 use super::finish;
 use super::handle::IdObject;
 use super::pd::default_pd;
-use super::queues::Made;
+use super::queues::CreatedQueues;
 use crate::ffi::verbs;
 use crate::lock;
 use crate::qp::Qp;
@@ -19,29 +23,30 @@ use crate::sys::Errno;
 
 const MASK_PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
 
-/// The connection behind a queue pair.
+/// The internal queue pair behind the C structure.
 ///
 /// # Safety
 ///
 /// `qp` must be a queue pair of softverbs that has not been destroyed.
 pub(super) unsafe fn connection_of(qp: *mut ibv_qp) -> Arc<Qp> {
-    // SAFETY: the caller guarantees that `qp` is a queue pair of softverbs that has not been destroyed.
+    // SAFETY: this function requires that `qp` is a queue pair of softverbs that has not been destroyed.
     unsafe { verbs::QpObject::own(qp) }.qp.clone()
 }
 
-/// Creates the queue pair of an identifier, as `create_qp` in [`crate::verbs`]; its state is INIT, in which
-/// it takes receives. What `attr` leaves open is completed, and stored in it:
+/// Creates the queue pair of an identifier, as ibv_create_qp(3) does, but in the state INIT, in which it
+/// accepts receives. What `attr` does not specify is supplemented, and stored in `attr`:
 ///
-/// - without a protection domain: that of the identifier, or the default one of the device;
-/// - without a completion queue: that of the identifier, or a new one, with a channel, of as many entries as
-///   the queue pair has requests of this kind. The new ones are stored in the identifier (`send_cq`,
+/// - no protection domain: that of the identifier, or the default one of the device;
+/// - no completion queue: that of the identifier, or a new one with a channel, which has as many entries as
+///   the queue pair has requests of this kind. New ones are stored in the identifier (`send_cq`,
 ///   `send_cq_channel`, `recv_cq`, `recv_cq_channel`), their context is the identifier, and
 ///   [`rdma_destroy_qp`] destroys them;
-/// - without a shared receive queue: that of the identifier, if it has one.
+/// - no shared receive queue: that of the identifier, if it has one.
 ///
-/// EINVAL also if the identifier has no device yet or has a queue pair, if an object belongs to another
-/// device, and if a completion queue is not the one that the identifier has. EMFILE, ENFILE, ENOMEM. After an
-/// error `attr` and the identifier are as before.
+/// Returns 0, or -1 and errno. EINVAL: a NULL pointer, an identifier that has no device yet or already has a
+/// queue pair, an object of another device, a completion queue other than the identifier's, or as for
+/// ibv_create_qp(3). EOPNOTSUPP as for ibv_create_qp(3). EMFILE, ENFILE, ENOMEM. After an error `attr` and
+/// the identifier are unchanged.
 ///
 /// # Safety
 ///
@@ -50,13 +55,18 @@ pub unsafe fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_init_attr
     if id.is_null() || attr.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `attr` is as for rdma_create_qp_ex(3) and holds only integers and addresses; it is copied.
+    // SAFETY: `attr` is not NULL, and rdma_create_qp_ex(3) requires that it points to an ibv_qp_init_attr_ex;
+    // it holds only integers and addresses, and is copied.
     let mut full = unsafe { attr.read() };
-    // SAFETY: `id` and the objects in `full` are as for rdma_create_qp_ex(3); `attr` is writable.
+    // SAFETY: the caller meets the requirements of rdma_create_qp_ex(3) for `id` and the objects in `full`,
+    // which are those of `create`; and `attr` is valid for writes, as that page returns the actual attributes
+    // in it.
     finish(unsafe { create(id, &mut full) }.map(|()| unsafe { attr.write(full) }))
 }
 
-/// As [`rdma_create_qp_ex`], with `pd` or, if that is NULL, the default protection domain.
+/// As [`rdma_create_qp_ex`], with the protection domain `pd`; if that is NULL, with that of the identifier or
+/// the default one. The completion queues, the shared receive queue and the capabilities are stored in
+/// `attr`.
 ///
 /// # Safety
 ///
@@ -65,12 +75,14 @@ pub unsafe fn rdma_create_qp(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ib
     if id.is_null() || attr.is_null() {
         return finish(Err(libc::EINVAL));
     }
-    // SAFETY: `attr` is as for rdma_create_qp(3) and holds only integers and addresses; it is copied.
+    // SAFETY: `attr` is not NULL, and rdma_create_qp(3) requires that it points to an ibv_qp_init_attr; it
+    // holds only integers and addresses, and is copied.
     let mut full = verbs::extended(&unsafe { attr.read() }, pd);
-    // SAFETY: `id` and the objects in `full` are as for rdma_create_qp(3).
+    // SAFETY: the caller meets the requirements of rdma_create_qp(3) for `id` and the objects in `full`,
+    // which are those of `create`.
     let result = unsafe { create(id, &mut full) };
     if result.is_ok() {
-        // SAFETY: `attr` is writable: rdma_create_qp(3) returns the actual capabilities and properties in it.
+        // SAFETY: `attr` is valid for writes, as rdma_create_qp(3) returns the actual attributes in it.
         unsafe {
             addr_of_mut!((*attr).send_cq).write(full.send_cq);
             addr_of_mut!((*attr).recv_cq).write(full.recv_cq);
@@ -81,8 +93,8 @@ pub unsafe fn rdma_create_qp(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut ib
     finish(result)
 }
 
-/// The completion queue that the program gives, in the attributes or in the identifier; NULL if one has to be
-/// made. EINVAL if these differ.
+/// The completion queue that the program supplies, in the attributes or in the identifier; NULL if one must
+/// be created. EINVAL: the two differ.
 fn given_cq(attr: *mut ibv_cq, id: *mut ibv_cq) -> Result<*mut ibv_cq, Errno> {
     match (attr.is_null(), id.is_null()) {
         (true, _) => Ok(id),
@@ -92,14 +104,15 @@ fn given_cq(attr: *mut ibv_cq, id: *mut ibv_cq) -> Result<*mut ibv_cq, Errno> {
     }
 }
 
-/// Creates the queue pair of an identifier, and completes `attr`.
+/// Creates the queue pair of an identifier and supplements `attr`; see [`rdma_create_qp_ex`].
 ///
 /// # Safety
 ///
 /// `id` must be an identifier of softverbs that has not been destroyed, and `attr` as for
 /// rdma_create_qp_ex(3).
 unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
-    // SAFETY: `id` has not been destroyed, and no other thread uses it at this time (rdma_create_qp(3)).
+    // SAFETY: the caller guarantees that `id` has not been destroyed. rdma_create_qp(3) requires that no
+    // other thread changes it at the same time, so the structure can be copied.
     let (own, verbs, c) = unsafe { (IdObject::own(id), addr_of!((*id).verbs).read(), id.read()) };
     if verbs.is_null() || !c.qp.is_null() || own.cm.qp().is_some() {
         return Err(libc::EINVAL);
@@ -113,58 +126,60 @@ unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<
     if attr.srq.is_null() {
         attr.srq = c.srq;
     }
-    // SAFETY: the objects are as for rdma_create_qp_ex(3), and the protection domain is not NULL.
+    // SAFETY: rdma_create_qp_ex(3) requires that the objects have not been destroyed; the protection domain
+    // is not NULL.
     if !unsafe { verbs::are_of(verbs, attr) } {
         return Err(libc::EINVAL);
     }
-    let mut made = Made::default();
-    // SAFETY: `verbs` is the context of `id`; the objects in `attr` are of softverbs, and `qp` has just been
-    // created.
+    let mut queues = CreatedQueues::default();
+    // SAFETY: `verbs` is the context of `id`, and `are_of` has found that the objects in `attr` belong to it;
+    // the caller guarantees that they have not been destroyed.
     let created = unsafe {
         (|| {
             if attr.send_cq.is_null() {
-                attr.send_cq = made.send(verbs, id, attr.cap.max_send_wr)?;
+                attr.send_cq = queues.send(verbs, id, attr.cap.max_send_wr)?;
             }
             if attr.recv_cq.is_null() {
                 let shared = if attr.srq.is_null() { 0 } else { verbs::SrqObject::own(attr.srq).capacity() };
-                attr.recv_cq = made.recv(verbs, id, attr.cap.max_recv_wr.max(shared))?;
+                attr.recv_cq = queues.recv(verbs, id, attr.cap.max_recv_wr.max(shared))?;
             }
             verbs::create_qp(verbs, attr)
         })()
     };
     match created {
         Ok(qp) => {
-            // SAFETY: `qp` has just been created and `id` has not been destroyed. The program does not read
-            // these fields before this function has returned.
+            // SAFETY: `qp` has just been created, and the caller guarantees that `id` has not been destroyed.
+            // The program reads these fields only after this function has returned.
             unsafe {
                 verbs::enter_init(qp);
                 own.cm.set_qp(Some(connection_of(qp)));
-                made.show(id);
+                queues.store(id);
                 addr_of_mut!((*id).qp).write(qp);
                 addr_of_mut!((*id).pd).write(attr.pd);
             }
-            *lock(&own.made) = made;
+            *lock(&own.queues) = queues;
             Ok(())
         }
         Err(e) => {
-            // SAFETY: the program has not seen these queues, and `id` has not been destroyed; it had no
-            // queues in their place.
-            unsafe { made.destroy(id) };
+            // SAFETY: the program has not seen the new queues, so nothing uses them. `id` has not been
+            // destroyed, and the fields that are set to NULL were NULL before.
+            unsafe { queues.destroy(id) };
             Err(e)
         }
     }
 }
 
 /// Destroys the queue pair of an identifier, if it has one, and the completion queues and channels that were
-/// made for it.
+/// created for it. A completion queue that another queue pair still uses is not destroyed. The connection is
+/// closed.
 ///
 /// # Safety
 ///
 /// As for rdma_destroy_qp(3).
 pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    // SAFETY: `id` is an identifier of softverbs that has not been destroyed, and its queue pair and the
-    // queues made for it are not used any more (rdma_destroy_qp(3)). Its field `qp` is NULL or a queue pair
-    // of softverbs.
+    // SAFETY: rdma_destroy_qp(3) requires that `id` is an identifier of softverbs that has not been
+    // destroyed, and that its queue pair and the queues created for it are not used afterwards. Its field
+    // `qp` is NULL or a queue pair of softverbs.
     unsafe {
         let qp = addr_of!((*id).qp).read();
         if qp.is_null() {
@@ -174,7 +189,7 @@ pub unsafe fn rdma_destroy_qp(id: *mut rdma_cm_id) {
         addr_of_mut!((*id).qp).write(null_mut());
         own.cm.set_qp(None);
         verbs::destroy_qp(qp);
-        let made = std::mem::take(&mut *lock(&own.made));
-        made.destroy(id);
+        let queues = std::mem::take(&mut *lock(&own.queues));
+        queues.destroy(id);
     }
 }

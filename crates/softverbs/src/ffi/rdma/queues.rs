@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The completion queues that rdma_cm makes for an identifier whose program gives none (rdma_create_qp(3)).
+//! The completion queues that rdma_cm creates for an identifier whose program supplies none
+//! (rdma_create_qp(3)).
 
 use libc::c_int;
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, rdma_cm_id};
@@ -9,25 +10,25 @@ use crate::ffi::verbs;
 use crate::limits::MAX_CQE;
 use crate::sys::{self, Errno};
 
-/// A completion queue with a channel of its own.
+/// A completion queue and its completion channel.
 struct Queue {
     cq: *mut ibv_cq,
     channel: *mut ibv_comp_channel,
 }
 
 impl Queue {
-    /// A queue whose context is the identifier, as the inline functions of `rdma_verbs.h` expect. EINVAL,
-    /// EMFILE, ENFILE, ENOMEM.
+    /// Creates a queue whose context is the identifier, as the inline functions of `rdma_verbs.h` expect.
+    /// EINVAL: `entries` exceeds [`MAX_CQE`]. EMFILE, ENFILE, ENOMEM.
     ///
     /// # Safety
     ///
     /// `verbs` must be the context of `id`.
-    unsafe fn make(verbs: *mut ibv_context, id: *mut rdma_cm_id, entries: u32) -> Result<Self, Errno> {
+    unsafe fn create(verbs: *mut ibv_context, id: *mut rdma_cm_id, entries: u32) -> Result<Self, Errno> {
         if entries > MAX_CQE {
             return Err(libc::EINVAL);
         }
-        // SAFETY: `verbs` is the context of an identifier of softverbs, and the channel has just been created
-        // and is destroyed once.
+        // SAFETY: the caller guarantees that `verbs` is the context of an identifier, which is that of
+        // softverbs. The channel has just been created, and it is destroyed only if it has no queue.
         unsafe {
             let channel = verbs::ibv_create_comp_channel(verbs);
             if channel.is_null() {
@@ -43,13 +44,14 @@ impl Queue {
         }
     }
 
-    /// Destroys both, unless a queue pair still uses the queue.
+    /// Destroys queue and channel, unless a queue pair still uses the queue.
     ///
     /// # Safety
     ///
-    /// The program must not use them any more.
+    /// The program must not use either afterwards.
     unsafe fn destroy(self) {
-        // SAFETY: both were created by `make` and are destroyed once, the queue first.
+        // SAFETY: `create` has created both, and since it takes `self` this function runs once. The channel
+        // is destroyed after its only queue.
         unsafe {
             if verbs::ibv_destroy_cq(self.cq) == 0 {
                 verbs::ibv_destroy_comp_channel(self.channel);
@@ -58,53 +60,55 @@ impl Queue {
     }
 }
 
-/// Those of one identifier. Dropping it leaves them to the program, which has destroyed the queue pair in
-/// another way than with rdma_destroy_qp(3), and perhaps them as well.
+/// The completion queues created for one identifier. Dropping the value does not destroy them: a program that
+/// has destroyed the queue pair with ibv_destroy_qp(3) may have destroyed them as well.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct CreatedQueues {
     send: Option<Queue>,
     recv: Option<Queue>,
 }
 
-impl Made {
-    /// Makes a queue for completions of sends.
+impl CreatedQueues {
+    /// Creates the completion queue for sends.
     ///
     /// # Safety
     ///
-    /// As for [`Queue::make`].
+    /// As for [`Queue::create`].
     pub(super) unsafe fn send(
         &mut self,
         verbs: *mut ibv_context,
         id: *mut rdma_cm_id,
         entries: u32,
     ) -> Result<*mut ibv_cq, Errno> {
-        // SAFETY: the caller guarantees that `verbs` is the context of `id`.
-        Ok(self.send.insert(unsafe { Queue::make(verbs, id, entries) }?).cq)
+        // SAFETY: the caller guarantees that `verbs` is the context of `id`, which is all that `create`
+        // requires.
+        Ok(self.send.insert(unsafe { Queue::create(verbs, id, entries) }?).cq)
     }
 
-    /// Makes a queue for completions of receives.
+    /// Creates the completion queue for receives.
     ///
     /// # Safety
     ///
-    /// As for [`Queue::make`].
+    /// As for [`Queue::create`].
     pub(super) unsafe fn recv(
         &mut self,
         verbs: *mut ibv_context,
         id: *mut rdma_cm_id,
         entries: u32,
     ) -> Result<*mut ibv_cq, Errno> {
-        // SAFETY: the caller guarantees that `verbs` is the context of `id`.
-        Ok(self.recv.insert(unsafe { Queue::make(verbs, id, entries) }?).cq)
+        // SAFETY: the caller guarantees that `verbs` is the context of `id`, which is all that `create`
+        // requires.
+        Ok(self.recv.insert(unsafe { Queue::create(verbs, id, entries) }?).cq)
     }
 
-    /// Stores them in the C structure of their identifier.
+    /// Stores the queues and their channels in the C structure of the identifier.
     ///
     /// # Safety
     ///
     /// `id` must be an identifier of softverbs that has not been destroyed.
-    pub(super) unsafe fn show(&self, id: *mut rdma_cm_id) {
-        // SAFETY: `id` has not been destroyed. The program does not read these fields before the function
-        // that sets them has returned.
+    pub(super) unsafe fn store(&self, id: *mut rdma_cm_id) {
+        // SAFETY: the caller guarantees that `id` has not been destroyed. The program reads these fields only
+        // after rdma_create_qp has returned.
         unsafe {
             if let Some(queue) = &self.send {
                 addr_of_mut!((*id).send_cq).write(queue.cq);
@@ -117,14 +121,14 @@ impl Made {
         }
     }
 
-    /// Destroys them, and removes them from the C structure of their identifier.
+    /// Destroys the queues and their channels, and removes them from the C structure of the identifier.
     ///
     /// # Safety
     ///
-    /// As for [`Self::show`], and the program must not use them any more.
+    /// As for [`Self::store`], and the program must not use the queues afterwards.
     pub(super) unsafe fn destroy(self, id: *mut rdma_cm_id) {
         // SAFETY: the caller guarantees that `id` has not been destroyed and that the program does not use
-        // the queues any more.
+        // the queues afterwards.
         unsafe {
             if let Some(queue) = self.send {
                 addr_of_mut!((*id).send_cq).write(null_mut());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Synchronous identifiers (rdma_create_id(3) with a NULL channel, rdma_create_ep(3)): the channel that each
-//! has for itself, and how its functions wait.
+//! Synchronous identifiers (rdma_create_id(3) with a NULL channel, rdma_create_ep(3)): the hidden channel of
+//! each, and how its functions wait.
 //!
-//! Resolving takes no time, so it needs no channel; one is made when the identifier listens, connects or
-//! accepts. The field `channel` of the C structure is NULL until then. A program may poll the descriptor of
-//! the channel, and take events from it.
+//! The hidden channel is created when the identifier listens, connects or accepts; resolving takes no time
+//! and needs none. Until then the field `channel` of the C structure is NULL. A program may poll the
+//! descriptor of the channel and get events from it. The field `event` holds the last event, which the
+//! identifier acknowledges when the next one replaces it.
 
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_event_channel};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
@@ -18,26 +19,27 @@ use rdma_cm_event_type::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
 
-/// Whether the functions of an identifier wait.
+/// Whether an identifier is synchronous, so that its functions wait.
 ///
 /// # Safety
 ///
 /// `id` must be an identifier of softverbs that has not been destroyed.
 pub(super) unsafe fn waits(id: *mut rdma_cm_id) -> bool {
-    // SAFETY: `id` has not been destroyed. Its channel is NULL, its own, or one of the program, which has not
-    // been destroyed before the identifier (rdma_destroy_event_channel(3)).
+    // SAFETY: the caller guarantees that `id` has not been destroyed. Its channel is NULL, hidden, or one of
+    // the program, which must outlive the identifier (rdma_destroy_event_channel(3)).
     unsafe { is_hidden(addr_of!((*id).channel).read()) }
 }
 
-/// Makes the channel of a synchronous identifier that is about to have events. Nothing to do for others.
-/// EMFILE, ENFILE, ENOMEM.
+/// Creates the hidden channel of a synchronous identifier before its first operation with events. Does
+/// nothing if the identifier has a channel. EMFILE, ENFILE, ENOMEM.
 ///
 /// # Safety
 ///
 /// As for [`waits`].
 pub(super) unsafe fn prepare(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: `id` has not been destroyed, and only one thread at a time makes it begin something. The
-    // channel has just been created.
+    // SAFETY: the caller guarantees that `id` has not been destroyed, and programs start operations of one
+    // identifier on one thread at a time, so no other thread writes this field. The channel has just been
+    // created.
     unsafe {
         if addr_of!((*id).channel).read().is_null() {
             let channel = create_hidden()?;
@@ -48,15 +50,15 @@ pub(super) unsafe fn prepare(id: *mut rdma_cm_id) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Destroys the channel of a synchronous identifier. Nothing to do for a channel of the program, and for
-/// NULL.
+/// Destroys a hidden channel. Does nothing for a channel of the program or NULL.
 ///
 /// # Safety
 ///
-/// `channel` must be NULL or not have been destroyed; if it belongs to an identifier, that must not use it
-/// any more.
+/// `channel` must be NULL or not have been destroyed; if it is hidden, its identifier must not use it
+/// afterwards.
 pub(super) unsafe fn drop_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: `channel` has not been destroyed, and its identifier does not use it any more.
+    // SAFETY: the caller guarantees that `channel`, which is not NULL here, has not been destroyed, and that
+    // its identifier does not use it afterwards.
     unsafe {
         if !channel.is_null() && is_hidden(channel) {
             rdma_destroy_event_channel(channel);
@@ -64,24 +66,24 @@ pub(super) unsafe fn drop_channel(channel: *mut rdma_event_channel) {
     }
 }
 
-/// Acknowledges the last event of an identifier.
+/// Acknowledges the last event of an identifier and sets its field `event` to NULL.
 ///
 /// # Safety
 ///
-/// As for [`waits`]; the program must not use that event any more.
+/// As for [`waits`]; the program must not use that event afterwards.
 pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
-    // SAFETY: `id` has not been destroyed. The field has NULL or an event that this module has stored there
-    // and that has not been acknowledged.
+    // SAFETY: the requirements of `keep_event` are those of this function, which the caller meets.
     unsafe { keep_event(id, null_mut()) };
 }
 
-/// Makes `event` the last event of an identifier.
+/// Makes `event` the last event of an identifier, and acknowledges the previous one.
 ///
 /// # Safety
 ///
 /// As for [`forget_event`].
 pub(super) unsafe fn keep_event(id: *mut rdma_cm_id, event: *mut rdma_cm_event) {
-    // SAFETY: as for `forget_event`.
+    // SAFETY: the caller guarantees that `id` has not been destroyed and that the program does not use the
+    // previous event, which only this function stores there and which has therefore not been acknowledged.
     unsafe {
         let last = addr_of!((*id).event).read();
         addr_of_mut!((*id).event).write(event);
@@ -91,15 +93,15 @@ pub(super) unsafe fn keep_event(id: *mut rdma_cm_id, event: *mut rdma_cm_event) 
     }
 }
 
-/// Waits for the outcome of rdma_connect or rdma_accept, if the identifier is synchronous. The errno of a
-/// failure is the one of its event, ECONNREFUSED for a rejection. EINTR; then the operation goes on. The
-/// thread may be cancelled while it waits.
+/// Waits for the outcome of rdma_connect or rdma_accept if the identifier is synchronous, else returns at
+/// once. The error of a failed operation is ECONNREFUSED for a rejection, otherwise the errno of the event.
+/// EINTR: a signal handler has run, and the operation continues. The thread can be cancelled while it waits.
 ///
 /// # Safety
 ///
 /// As for [`forget_event`]; the operation must have been started after [`prepare`].
 pub(super) unsafe fn outcome(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the requirements of `next` are those of this function, which the caller meets.
     match unsafe { next(id, is_outcome) }? {
         None | Some((RDMA_CM_EVENT_ESTABLISHED, _)) => Ok(()),
         Some((RDMA_CM_EVENT_REJECTED, _)) => Err(libc::ECONNREFUSED),
@@ -117,21 +119,20 @@ fn is_outcome(kind: rdma_cm_event_type::Type) -> bool {
     )
 }
 
-/// Waits for the end of the connection of a synchronous identifier, which will be reported. As for
-/// [`outcome`].
+/// Waits for the end of the connection if the identifier is synchronous. Only to be called if an event is
+/// certain to report the end. EINTR and cancellation as for [`outcome`].
 ///
 /// # Safety
 ///
 /// As for [`forget_event`].
 pub(super) unsafe fn end(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the requirements of `next` are those of this function, which the caller meets.
     unsafe { next(id, |kind| matches!(kind, RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_CONNECT_ERROR)) }
         .map(drop)
 }
 
-/// Waits for an event of one of these kinds, which becomes the last one of the identifier; what is queued
-/// before it is acknowledged. Returns kind and status, `None` for an identifier with a channel of the
-/// program.
+/// Waits for an event whose kind `of` selects, and makes it the last event of the identifier. Events queued
+/// before it are acknowledged. Returns kind and status, or `None` if the identifier is not synchronous.
 ///
 /// # Safety
 ///
@@ -140,8 +141,8 @@ unsafe fn next(
     id: *mut rdma_cm_id,
     of: fn(rdma_cm_event_type::Type) -> bool,
 ) -> Result<Option<(rdma_cm_event_type::Type, i32)>, Errno> {
-    // SAFETY: `id` has not been destroyed, nor has its channel. The event has just been taken; nobody else
-    // knows it.
+    // SAFETY: the caller guarantees that `id` has not been destroyed and that the program does not use its
+    // last event; the channel lives as long as `id`. The new event has just been taken and is not shared.
     unsafe {
         if !waits(id) {
             return Ok(None);
@@ -158,14 +159,15 @@ unsafe fn next(
     }
 }
 
-/// Takes the queued events of a synchronous identifier whose connection has ended; the last one becomes its
-/// last event.
+/// Takes the queued events of a synchronous identifier whose connection has ended; the last one becomes the
+/// last event of the identifier.
 ///
 /// # Safety
 ///
 /// As for [`forget_event`].
 pub(super) unsafe fn drain(id: *mut rdma_cm_id) {
-    // SAFETY: `id` has not been destroyed, nor has its channel.
+    // SAFETY: the caller guarantees that `id` has not been destroyed and that the program does not use its
+    // last event; the channel lives as long as `id`.
     unsafe {
         if waits(id) {
             while let Some(event) = try_take_event(addr_of!((*id).channel).read()) {
@@ -175,15 +177,15 @@ pub(super) unsafe fn drain(id: *mut rdma_cm_id) {
     }
 }
 
-/// See [`super::rdma_migrate_id`].
+/// Moves an identifier to another channel; see [`super::rdma_migrate_id`], also for the errors.
 ///
 /// # Safety
 ///
 /// As for rdma_migrate_id(3).
 pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Result<(), Errno> {
-    // SAFETY: `id` is an identifier of softverbs and `to` NULL or an event channel of softverbs; neither has
-    // been destroyed (rdma_migrate_id(3)). `channel` is a field that only functions of rdma_cm write, and its
-    // former value is not used after `migrate`.
+    // SAFETY: rdma_migrate_id(3) requires that `id` is an identifier of softverbs and `to` NULL or an event
+    // channel of softverbs, neither of which has been destroyed. Only functions of rdma_cm write the field
+    // `channel`; its former value is not used by the identifier after `cm.migrate`.
     unsafe {
         let cm = &IdObject::own(id).cm;
         let from = addr_of!((*id).channel).read();
