@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # usage: awk -f nodes.awk [-v others=1] TABLE.rs...
 #
-# Prints the version script of libsoftverbs.so from its tables: a node for each `exports!`, with the names of the lines behind it. With
-# others=1 it prints the further versions of names, for GNU ld as an input file: a function that programs of rdma-core call has a private
-# node, which is another one in each generation of rdma-core.
+# Generates the version script of libsoftverbs.so from its tables: a node for each `exports!`, with the names of the `fn` lines that follow.
+# With others=1 it prints the additional versions of names as an input file for GNU ld: a function that the programs of rdma-core call has
+# a private node, which differs in each generation of rdma-core.
 
 BEGIN {
 	FS = "\""

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The end of event channels.
+//! Delayed destruction of event channels.
 //!
-//! Programs destroy a channel while a thread of theirs still calls rdma_get_cm_event(3) on it: rping does
-//! when it ends. With librdmacm they get away with it, because all that it looks at is the number of a
-//! descriptor. So the last channels that were destroyed stay for a while: such a thread finds an empty
-//! channel, and waits as it would there.
+//! Some programs, rping for example, destroy a channel while another thread still calls rdma_get_cm_event(3)
+//! on it. With librdmacm this does no visible harm, because that function reads only the descriptor number.
+//! Therefore the most recently destroyed channels are kept: such a thread finds an empty channel and waits,
+//! as with librdmacm.
 
 use rdma_sys::rdma_event_channel;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// Destroyed channels that stay, each with its descriptor.
+/// The number of destroyed channels that are kept, each with its descriptor.
 const KEPT: usize = 16;
 
 static DESTROYED: Mutex<VecDeque<usize>> = Mutex::new(VecDeque::new());
 
-/// Destroys a channel, unless it is NULL: in fact the one that was destroyed longest ago, when there are more
-/// than [`KEPT`].
+/// Marks a channel as destroyed, and frees the one that was destroyed first if more than [`KEPT`] are kept.
+/// Does nothing for NULL.
 ///
 /// # Safety
 ///
@@ -31,7 +31,10 @@ pub(crate) unsafe fn rdma_destroy_event_channel(channel: *mut rdma_event_channel
         if destroyed.len() > KEPT { destroyed.pop_front() } else { None }
     };
     if let Some(oldest) = oldest {
-        // SAFETY: the program has destroyed it, once, and long ago (rdma_destroy_event_channel(3)).
+        // SAFETY: the program has passed `oldest` to this function, and rdma_destroy_event_channel(3)
+        // requires that it does so once and does not use the channel afterwards. The thread of an incorrect
+        // program that still waits has had time to leave: [`KEPT`] further channels were created and
+        // destroyed since.
         unsafe { softverbs::rdma::rdma_destroy_event_channel(oldest as *mut rdma_event_channel) };
     }
 }

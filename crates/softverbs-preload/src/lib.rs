@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `libsoftverbs.so`, preloaded, gives every program that calls libibverbs and librdmacm the device `soft0`.
+//! `libsoftverbs.so`: a library to preload, which adds the device `soft0` to every program that calls
+//! libibverbs and librdmacm.
 //!
-//! It exports the functions of both libraries that take an object, each with the version node that programs
-//! ask for; [`verbs`] and [`rdma`] are the tables, and the version script is generated from them. A function
-//! looks whose object it was given. One of `soft0` goes to softverbs, which has a function of the same name.
-//! Any other goes to the real library, so a device keeps working beside `soft0`. What takes no object (names
-//! of events, rates, fork support) is not exported: the real library does it.
+//! It exports the functions of both libraries that take an object, each with its version node; the tables are
+//! in `verbs.rs` and `rdma.rs`, and the version script is generated from them. Each function determines the
+//! owner of the object passed to it. If that is `soft0`, it calls the function of the same name in softverbs;
+//! otherwise it calls the real library, so RDMA devices keep working beside `soft0`. Functions that take no
+//! object (names of events, rates, fork support) are not exported, and programs call the real ones.
 //!
 //! Identifiers and event channels of rdma_cm belong to no device when they are created. In a program with
-//! this library they are those of softverbs, which serves every address of the host.
+//! this library they all belong to softverbs, which serves every address of the host.
 //!
-//! Loading it starts no thread, opens no descriptor and prints nothing; the real libraries are loaded when
-//! one of their functions is needed.
+//! Loading the library starts no thread, opens no descriptor and prints nothing; a real library is loaded
+//! when one of its functions is called.
 //!
-//! The node IBVERBS_1.0 of functions that also have IBVERBS_1.1 is left to the real library. Programs of that
-//! time have objects of another layout, which they get from functions of the same node.
+//! If a function has the nodes IBVERBS_1.0 and IBVERBS_1.1, only the latter is exported. Programs built for
+//! IBVERBS_1.0 have objects of another layout, which only functions of that node create.
 
-/// Out of memory is an error of a call, not the end of the program.
+/// With the reserve, running out of memory makes a call fail instead of aborting the program.
 #[global_allocator]
 static ALLOCATOR: reserve::Reserve = reserve::Reserve;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Messages of softverbs on stderr, for a program that has no log that they could go to.
+//! The log of softverbs in a preloaded program: lines on stderr, at the level of the environment variable
+//! SOFTVERBS_LOG. A preloaded library has no log of the program that it could use.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,8 @@ impl Log for Stderr {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let line = format!("softverbs: {}: {}\n", record.level().as_str().to_lowercase(), record.args());
-            // One call, so that lines of several threads do not mix. A failure leaves nothing to be done.
+            // One call per line, so that lines of several threads do not mix. An error cannot be reported
+            // anywhere.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
@@ -24,34 +26,33 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// The level that the environment variable SOFTVERBS_LOG asks for: off, error, warn (the default), info,
-/// debug or trace.
+/// The level in the environment variable SOFTVERBS_LOG: off, error, warn (the default), info, debug or trace.
 fn level() -> LevelFilter {
-    let asked = softverbs::config::variable("SOFTVERBS_LOG");
-    asked.and_then(|level| level.to_str()?.parse().ok()).unwrap_or(LevelFilter::Warn)
+    let value = softverbs::config::variable("SOFTVERBS_LOG");
+    value.and_then(|level| level.to_str()?.parse().ok()).unwrap_or(LevelFilter::Warn)
 }
 
-static CONNECTED: AtomicBool = AtomicBool::new(false);
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a function of softverbs was called.
+/// Whether the program has called a function of softverbs.
 pub(crate) fn has_begun() -> bool {
-    CONNECTED.load(Ordering::Relaxed)
+    HAS_BEGUN.load(Ordering::Relaxed)
 }
 
-/// Prints a warning of this library, if SOFTVERBS_LOG permits.
+/// Prints a warning of this library if SOFTVERBS_LOG permits. Works without [`begin`].
 pub(crate) fn warn(text: &str) {
     if level() >= LevelFilter::Warn {
-        // A failure leaves nothing to be done.
+        // An error cannot be reported anywhere.
         let _ = std::io::stderr().write_all(format!("softverbs: warn: {text}\n").as_bytes());
     }
 }
 
-/// Begins to use softverbs: connects its messages to stderr, and creates the descriptor for asynchronous
-/// events, which programs expect in the context wherever they have it from. Only the first call does
-/// anything.
+/// Initialises softverbs on the first call of one of its functions: installs the log, and creates the
+/// descriptor of asynchronous events, which programs expect in the context however they have obtained it.
+/// Later calls do nothing.
 pub(crate) fn begin() {
-    if !CONNECTED.load(Ordering::Relaxed)
-        && !CONNECTED.swap(true, Ordering::Relaxed)
+    if !HAS_BEGUN.load(Ordering::Relaxed)
+        && !HAS_BEGUN.swap(true, Ordering::Relaxed)
         && log::set_logger(&Stderr).is_ok()
     {
         log::set_max_level(level());

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The functions of librdmacm. Every identifier and event channel of the program is one of softverbs.
+//! The table of exported librdmacm functions, by version node. They always call softverbs, to which every
+//! identifier and event channel of the program belongs.
+//!
+//! `nodes.awk` generates the version script from the lines that begin with `exports!` and `fn`, so their form
+//! is fixed.
 
 use libc::{c_char, c_int, c_void, sockaddr};
 use rdma_sys::*;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The functions of the real libibverbs.
+//! Calls of the real libibverbs, and the macro that defines the exported functions.
+//!
+//! The library is loaded, and each function looked up by name and version node, when it is first called; both
+//! are kept until the process ends. If the library or the function is missing, a call fails with ENOSYS.
 
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
@@ -8,27 +11,27 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Whether a function of the real library was called through this one.
+/// Whether the real library was loaded by [`library`].
 pub(crate) fn was_called() -> bool {
     !HANDLE.load(Ordering::Relaxed).is_null()
 }
 
-/// The handle of the library, which a program that uses it has loaded already; a reference that is never
-/// given back. A search from the place of this library on (RTLD_NEXT) would not find a library that was
-/// loaded with RTLD_LOCAL, as extensions of Python do.
+/// The handle of the real library, NULL if it is not installed. Usually the program has already loaded it;
+/// the handle is never closed. RTLD_NEXT would not do: it does not find a library that was loaded with
+/// RTLD_LOCAL, as for Python extensions.
 fn library() -> *mut c_void {
     let known = HANDLE.load(Ordering::Acquire);
     if !known.is_null() {
         return known;
     }
-    // SAFETY: the name is a C string. The constructors of libibverbs do nothing that this call could be in
-    // the way of.
+    // SAFETY: the name is a C string. The constructors of libibverbs run here; they only initialise its own
+    // data and need no lock that a caller could hold.
     let handle = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     HANDLE.store(handle, Ordering::Release);
     handle
 }
 
-/// A function of the real library, looked up when it is needed first.
+/// A function of the real library, looked up on the first call.
 pub(crate) struct Real {
     name: &'static CStr,
     node: &'static CStr,
@@ -40,7 +43,7 @@ impl Real {
         Self { name, node, address: AtomicPtr::new(null_mut()) }
     }
 
-    /// The address of the function, or NULL if the library is not installed or does not have it.
+    /// The address of the function; NULL if the library is not installed or lacks the function.
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Acquire);
         if !known.is_null() {
@@ -50,20 +53,22 @@ impl Real {
         if handle.is_null() {
             return null_mut();
         }
-        // SAFETY: `handle` was returned by dlopen and never closed; both names are C strings.
+        // SAFETY: `handle` is not NULL, was returned by dlopen and is never closed; both names are C strings.
         let address = unsafe { libc::dlvsym(handle, self.name.as_ptr(), self.node.as_ptr()) };
         self.address.store(address, Ordering::Release);
         address
     }
 }
 
-/// What a function returns if the real library is not there.
+/// The result of a call if the real library or the function is missing: an error value with errno ENOSYS, or
+/// 0 for a GUID.
 pub(crate) trait Absent {
     fn absent() -> Self;
 }
 
 fn set_errno() {
-    // SAFETY: the address of errno of this thread is valid.
+    // SAFETY: __errno_location returns the address of the calling thread's errno, which is valid as long as
+    // the thread runs.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
 }
 
@@ -122,9 +127,9 @@ macro_rules! real {
         if address.is_null() {
             <$return as $crate::real::Absent>::absent()
         } else {
-            // SAFETY: the function with this name and node has this signature (its manual page), and the
-            // address is not NULL. The caller of the exported function meets the requirements of that manual
-            // page.
+            // SAFETY: the address is not NULL and that of the function with this name and version node, whose
+            // signature never changes and is the one of its manual page. The caller of the exported function
+            // meets the requirements of that manual page.
             unsafe {
                 std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($type),*) -> $return>(address)($($arg),*)
             }
@@ -132,9 +137,9 @@ macro_rules! real {
     }};
 }
 
-/// Exports functions with a version node. Each is called in softverbs if the expression behind `if` is true,
-/// and else in the real library; without such an expression it is always softverbs'. The version script is
-/// made from the lines that begin with `exports!` and `fn`.
+/// Exports functions with a version node. A function calls the one of softverbs if the expression after `if`
+/// is true, otherwise the one of the real library; without such an expression it always calls that of
+/// softverbs. `nodes.awk` generates the version script from the lines that begin with `exports!` and `fn`.
 macro_rules! exports {
     ($node:literal from $module:path, or the real library { $(
         fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $return:ty, if $ours:expr;
@@ -143,18 +148,18 @@ macro_rules! exports {
         ///
         /// # Safety
         ///
-        /// As its manual page says.
+        /// As its manual page requires.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
-            // SAFETY: the object that the caller hands over is valid (the manual page of the function), which
-            // is all that looking at whose it is needs.
+            // SAFETY: the expression at most reads the context of the object, and the manual page of the
+            // function requires that the caller passes an object that has not been destroyed.
             #[allow(unused_unsafe)]
             let ours = unsafe { $ours };
             if ours {
                 $crate::messages::begin();
-                // SAFETY: the caller meets the requirements of the manual page, and the object is one of
-                // softverbs.
+                // SAFETY: the caller meets the requirements of the manual page, which are those of the
+                // callee, and the object belongs to softverbs.
                 unsafe { soft::$name($($arg),*) }
             } else {
                 real!($node $name($($arg => $type),*) -> $return)
@@ -168,13 +173,14 @@ macro_rules! exports {
         ///
         /// # Safety
         ///
-        /// As its manual page says.
+        /// As its manual page requires.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $return {
             use $module as soft;
             $crate::messages::begin();
-            // SAFETY: the caller meets the requirements of the manual page, and every object of this library
-            // is one of softverbs.
+            // SAFETY: the caller meets the requirements of the manual page, which are those of the callee.
+            // All objects of rdma_cm belong to softverbs, since this library exports the functions that
+            // create them.
             unsafe { soft::$name($($arg),*) }
         }
     )* };

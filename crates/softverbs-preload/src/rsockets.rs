@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rsockets, which the real librdmacm builds on the private part of its own identifiers: they would find
-//! those of softverbs. So none can be created. All other functions of rsockets are left to the real library:
-//! they also take plain descriptors, which programs rely on.
+//! rsockets (rsocket(7)), which cannot be created. The real librdmacm implements them with the private part
+//! of its identifiers, and would call the exported functions and get identifiers of softverbs, which have no
+//! such part. The other functions of rsockets stay those of the real library: they also accept ordinary
+//! descriptors, on which programs rely.
 
 use libc::c_int;
 
-/// Fails with ENOTSUP.
+/// Returns -1 with errno ENOTSUP, and logs a warning.
 ///
 /// # Safety
 ///
-/// None: no argument is looked at.
+/// Always safe to call: no argument is used.
 pub(crate) unsafe fn rsocket(_domain: c_int, _kind: c_int, _protocol: c_int) -> c_int {
-    log::warn!("not supported: rsockets; the program can use sockets instead");
-    // SAFETY: the address of errno of this thread is valid.
+    log::warn!("not supported: rsockets; use TCP sockets instead");
+    // SAFETY: __errno_location returns the address of the calling thread's errno, which is valid as long as
+    // the thread runs.
     unsafe { *libc::__errno_location() = libc::ENOTSUP };
     -1
 }

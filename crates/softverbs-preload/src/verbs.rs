@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The functions of libibverbs that take an object.
+//! The table of exported libibverbs functions: those that take an object, by version node.
+//!
+//! `nodes.awk` generates the version script from the lines that begin with `exports!` and `fn`, so their form
+//! is fixed.
 
 use libc::{c_char, c_int, c_uint, c_void};
 use rdma_sys::*;
@@ -48,14 +51,14 @@ exports! { "IBVERBS_1.1" from softverbs::verbs, or the real library {
     fn ibv_resolve_eth_l2_from_gid(context: *mut ibv_context, attr: *mut ibv_ah_attr, mac: *mut u8, vid: *mut u16) -> c_int, if owns(context);
 } }
 
-// Regions are kept from children if the program asks for that.
+// These also apply MADV_DONTFORK after ibv_fork_init(3).
 exports! { "IBVERBS_1.1" from crate::regions, or the real library {
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr, if ours(pd);
     fn ibv_rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> c_int, if ours(mr);
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, if ours(mr);
 } }
 
-// The list has devices of both.
+// The list has the devices of the real library and `soft0`.
 exports! { "IBVERBS_1.1" from crate::devices {
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(list: *mut *mut ibv_device) -> ();

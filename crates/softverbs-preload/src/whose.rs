@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whose object it is. Every object of verbs begins with the address of its context.
+//! The owner of a verbs object: softverbs, or the real library. Every object begins with the address of its
+//! context, which is compared with that of `soft0`.
 
 use rdma_sys::{
     ibv_ah, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_dm, ibv_event_type, ibv_mr, ibv_pd,
     ibv_qp, ibv_srq,
 };
 
-/// An object of verbs whose first field is the address of its context.
+/// A verbs object whose first field is the address of its context.
 pub(crate) trait OfContext {}
 
 macro_rules! of_context {
@@ -18,18 +19,19 @@ macro_rules! of_context {
 
 of_context!(ibv_ah, ibv_comp_channel, ibv_cq, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_srq);
 
-/// Whether an object belongs to `soft0`; not if it is NULL.
+/// Whether an object belongs to `soft0`. False for NULL.
 ///
 /// # Safety
 ///
-/// `object` must be NULL or an object that has not been destroyed.
+/// `object` must be NULL or a verbs object of any device that has not been destroyed.
 pub(crate) unsafe fn ours<T: OfContext>(object: *const T) -> bool {
-    // SAFETY: `object` is not NULL, so it is a valid object, which begins with the address of its context.
+    // SAFETY: `object` is not NULL, so the caller guarantees an object that has not been destroyed; it begins
+    // with the address of its context (asserted for each type above).
     !object.is_null() && softverbs::owns(unsafe { object.cast::<*const ibv_context>().read() })
 }
 
-/// Whether the object that an asynchronous event is about belongs to `soft0`. Events of ports and devices are
-/// not ours: there are none.
+/// Whether the object of an asynchronous event belongs to `soft0`. False for events of ports and devices,
+/// which softverbs does not have.
 ///
 /// # Safety
 ///
@@ -37,7 +39,8 @@ pub(crate) unsafe fn ours<T: OfContext>(object: *const T) -> bool {
 /// destroyed.
 pub(crate) unsafe fn ours_in(event: *const ibv_async_event) -> bool {
     use ibv_event_type::*;
-    // SAFETY: `event` points to an event, whose type says which member of the union is in use.
+    // SAFETY: the caller guarantees that `event` points to an event; it holds only integers and addresses,
+    // and is copied.
     let event = unsafe { event.read() };
     let about_object = matches!(
         event.event_type,
@@ -53,7 +56,8 @@ pub(crate) unsafe fn ours_in(event: *const ibv_async_event) -> bool {
             | IBV_EVENT_SRQ_ERR
             | IBV_EVENT_SRQ_LIMIT_REACHED
     );
-    // SAFETY: the members for queue pairs, completion queues and shared receive queues are addresses of
-    // objects, all at the same place; the object has not been destroyed.
+    // SAFETY: events of this type have the address of a queue pair, completion queue or shared receive queue
+    // in the union, whose members share one place; the caller guarantees that the object has not been
+    // destroyed.
     about_object && unsafe { ours(event.element.srq) }
 }
