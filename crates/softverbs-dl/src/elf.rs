@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The dynamic symbols of an object that is loaded, with their version nodes: the parts of elf(5) and of the
-//! gABI that finding a function needs.
+//! Lookup of functions by name and version node in the dynamic symbol table of a loaded object, as described
+//! in elf(5) and the gABI.
+//!
+//! The tables are those of an object that the dynamic linker has loaded, so they are trusted to be
+//! well-formed.
 
 use libc::{c_char, c_void};
 use std::ffi::CStr;
@@ -9,7 +12,7 @@ use std::ptr::addr_of;
 /// `struct link_map` of link.h.
 #[repr(C)]
 pub struct LinkMap {
-    /// The difference between addresses in the file and in memory.
+    /// The difference between the addresses in memory and those in the file.
     pub addr: usize,
     /// The path that the object was loaded from.
     pub name: *const c_char,
@@ -62,11 +65,11 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 const DT_VERDEF: i64 = 0x6fff_fffc;
 const DT_VERDEFNUM: i64 = 0x6fff_fffd;
-/// In the number of a version: it is not the default one.
+/// Bit of a version index: not the default version of the symbol.
 const HIDDEN: u16 = 0x8000;
 const STT_FUNC: u8 = 2;
 
-/// The tables of an object.
+/// The symbol tables of a loaded object.
 pub(crate) struct Object {
     base: usize,
     strings: *const c_char,
@@ -77,26 +80,28 @@ pub(crate) struct Object {
     count: usize,
 }
 
-/// The hash of a name in DT_GNU_HASH.
+/// The hash of a symbol name in DT_GNU_HASH.
 fn hash_of(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }
 
 impl Object {
-    /// The tables of an object that is loaded; None if it lacks one of them.
+    /// The symbol tables of a loaded object. `None`: it lacks one of them.
     ///
     /// # Safety
     ///
-    /// `map` must be an object that is loaded, and stay so as long as the result is used.
+    /// `map` must be the link map of an object that stays loaded while the result is in use.
     pub(crate) unsafe fn of(map: *const LinkMap) -> Option<Self> {
-        // SAFETY: `map` is loaded, so its dynamic section is, too.
+        // SAFETY: the caller guarantees the link map of a loaded object, whose fields the dynamic linker has
+        // set.
         let (base, mut entry) = unsafe { (addr_of!((*map).addr).read(), addr_of!((*map).dynamic).read()) };
         let (mut found, mut count) = ([0usize; 5], 0);
         loop {
-            // SAFETY: a dynamic section ends with DT_NULL, which has not been reached.
+            // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL, which has not
+            // been reached.
             let Entry { tag, value } = unsafe { entry.read() };
-            // The dynamic linker has made addresses of the values; on some architectures the section is
-            // read-only, and it has not.
+            // The dynamic linker has relocated the values to addresses, except on architectures where the
+            // section is read-only.
             let address = if value < base { value.wrapping_add(base) } else { value };
             match tag {
                 DT_NULL => break,
@@ -108,7 +113,7 @@ impl Object {
                 DT_VERDEFNUM => count = value,
                 _ => {}
             }
-            // SAFETY: as above, so there is a further entry.
+            // SAFETY: this entry was not DT_NULL, so another one follows.
             entry = unsafe { entry.add(1) };
         }
         let [strings, symbols, hash, versions, definitions] = found;
@@ -123,29 +128,30 @@ impl Object {
         })
     }
 
-    /// A string of the object.
+    /// The string at offset `at` of DT_STRTAB.
     ///
     /// # Safety
     ///
-    /// As for [`Self::node`].
+    /// The object must still be loaded, and `at` must be a name offset from one of its tables.
     unsafe fn string(&self, at: u32) -> &CStr {
-        // SAFETY: offsets of names in the tables of an object are those of C strings in its DT_STRTAB.
+        // SAFETY: the caller passes a name offset from a table of this object, which is still loaded; there
+        // is a C string at that offset of its DT_STRTAB.
         unsafe { CStr::from_ptr(self.strings.add(at as usize)) }
     }
 
-    /// The version node of a symbol that the object defines; None if it has none.
+    /// The version node of a symbol that the object defines. `None`: the symbol has no version.
     ///
     /// # Safety
     ///
-    /// The object must still be loaded, and have a symbol of this number.
+    /// The object must still be loaded, and must have a symbol with this index.
     pub(crate) unsafe fn node(&self, index: u32) -> Option<&CStr> {
-        // SAFETY: DT_VERSYM has an element for each symbol.
+        // SAFETY: the caller guarantees that the symbol exists, and DT_VERSYM has an element for each symbol.
         let version = unsafe { self.versions.add(index as usize).read() } & !HIDDEN;
         let mut at = self.definitions;
         for _ in 0..self.count {
-            // SAFETY: DT_VERDEF is a list of DT_VERDEFNUM definitions, each with the distance to the next
-            // one; `first_name` is the distance to its name, an offset in DT_STRTAB. Both are aligned like
-            // words.
+            // SAFETY: the object is loaded, and its DT_VERDEF is a list of DT_VERDEFNUM definitions, each
+            // with the distance to the next one. `first_name` is the distance to an entry that begins with a
+            // name offset in DT_STRTAB. Definitions and entries are aligned to 4 bytes.
             unsafe {
                 let definition = at.cast::<Definition>().read();
                 if definition.index & !HIDDEN == version {
@@ -157,16 +163,17 @@ impl Object {
         None
     }
 
-    /// The address of a function that the object defines with a version node.
+    /// The address of the function that the object defines with this name and version node, if there is one.
     ///
     /// # Safety
     ///
     /// The object must still be loaded.
     pub(crate) unsafe fn find(&self, name: &CStr, node: &CStr) -> Option<usize> {
         let wanted = hash_of(name);
-        // SAFETY: DT_GNU_HASH begins with the numbers of buckets, of the first symbol in it, of the words of
-        // its filter (8 bytes each), and a shift. The filter and the buckets follow, then the hash of each
-        // symbol, in chains that end with an odd one.
+        // SAFETY: the caller guarantees that the object is loaded, so its tables are mapped and well-formed.
+        // DT_GNU_HASH begins with four words: the number of buckets, the index of the first symbol in the
+        // table, the number of 8-byte filter words, and a shift. The filter and the buckets follow, then one
+        // hash for each symbol, in chains whose last hash is odd; all indices below stay within them.
         unsafe {
             let (buckets, first, words) =
                 (self.hash.read(), self.hash.add(1).read(), self.hash.add(2).read());
@@ -205,9 +212,10 @@ mod tests {
     use super::*;
     use std::ptr::null;
 
-    /// The C library of the test itself, of which functions with several nodes are known.
+    /// The C library of the test process, which has functions with several version nodes.
     fn libc_object() -> Object {
-        // SAFETY: the handle is never closed, and with RTLD_DI_LINKMAP the result is a link map.
+        // SAFETY: the handle is valid and never closed, so the object stays loaded; with RTLD_DI_LINKMAP (2)
+        // dlinfo stores the address of its link map.
         unsafe {
             let handle = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY);
             let mut map: *const LinkMap = null();
@@ -225,13 +233,13 @@ mod tests {
             if cfg!(not(target_arch = "x86_64")) {
                 continue;
             }
-            // SAFETY: both are C strings, and the library stays loaded.
+            // SAFETY: both names are C strings, and the handle is never closed, so the library stays loaded.
             let (expected, found) = unsafe {
                 let handle = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY);
                 (libc::dlvsym(handle, name.as_ptr(), node.as_ptr()) as usize, object.find(name, node))
             };
             assert_eq!(found, Some(expected), "{name:?}");
-            // SAFETY: as above.
+            // SAFETY: the library stays loaded, as its handle is never closed.
             unsafe {
                 assert_eq!(object.find(name, c"GLIBC_1.0"), None);
                 assert_eq!(object.find(c"there_is_no_such_function", node), None);

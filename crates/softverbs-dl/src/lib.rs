@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `libsoftverbs-dl.so`: programs that load libibverbs or librdmacm with dlopen(3) and look its functions up
-//! with dlsym(3) or dlvsym(3) find those of `libsoftverbs.so`, which is preloaded.
+//! `libsoftverbs-dl.so`: an audit library (rtld-audit(7), `LD_AUDIT`) for programs that load libibverbs or
+//! librdmacm with dlopen(3). Their lookups with dlsym(3) or dlvsym(3) find the functions of
+//! `libsoftverbs.so`, which is preloaded.
 //!
-//! It is an audit library (rtld-audit(7), `LD_AUDIT`). The dynamic linker tells it of each object that it
-//! loads, and of each symbol of the two libraries that a caller looks up; what is returned then is the
-//! address that the caller gets. Unlike functions that take the place of dlsym itself, it does not come
-//! between the dynamic linker and its caller, whose own place decides what RTLD_NEXT and RTLD_DEFAULT are,
-//! and it costs nothing where other libraries are looked up.
+//! The dynamic linker calls [`la_objopen`] for each object that it loads, and [`la_symbind64`] for each
+//! symbol of the two libraries that is looked up; the latter returns the address that the caller gets.
+//! Interposing dlsym itself would break RTLD_NEXT and RTLD_DEFAULT, which depend on the calling object.
+//! Lookups in other libraries cost nothing.
 //!
-//! What is looked up is replaced if `libsoftverbs.so` has the name with the same version node. So functions
-//! that it leaves to the real library are those of the real library here, too. Its own lookups of the real
-//! functions are left alone.
+//! A symbol is replaced if `libsoftverbs.so` has the same name with the same version node; so functions that
+//! it does not export stay those of the real library. Its own lookups of the real functions are not replaced.
 //!
-//! The dynamic linker loads audit libraries into a namespace of their own: this one has nothing in common
-//! with the program or with `libsoftverbs.so` but the memory that it reads.
+//! The dynamic linker loads audit libraries into a separate namespace: this one shares no library with the
+//! program, not even the C library, and only reads its memory.
 
 mod elf;
 
@@ -24,14 +23,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use elf::{LinkMap, Object, Symbol};
 
-/// The newest interface that the functions below are written for (LAV_CURRENT). 2 differs from 1 in what is
-/// not used here.
+/// The newest version of the audit interface that the functions below support (LAV_CURRENT). The additions of
+/// version 2 to version 1 are not used.
 const VERSION: c_uint = 2;
-/// In the result of [`la_objopen`]: bindings to symbols of this object are shown to [`la_symbind64`].
+/// Result of [`la_objopen`]: call [`la_symbind64`] for bindings to symbols of this object.
 const BIND_TO: c_uint = 1;
-/// In the flags of [`la_symbind64`]: no notice is wanted of calls and of their end.
+/// Flags of [`la_symbind64`]: do not call the PLT enter and exit functions.
 const NO_CALLS: c_uint = 1 | 2;
-/// In the flags of [`la_symbind64`]: the symbol was looked up with dlsym or dlvsym.
+/// Flag of [`la_symbind64`]: the symbol was looked up with dlsym or dlvsym.
 const DLSYM: c_uint = 8;
 /// The namespace of the program.
 const BASE: c_long = 0;
@@ -39,10 +38,11 @@ const BASE: c_long = 0;
 const PRELOADED: &[u8] = b"libsoftverbs.so";
 const REPLACED: [&[u8]; 2] = [b"libibverbs.so.1", b"librdmacm.so.1"];
 
-/// `libsoftverbs.so` in the program, or NULL.
+/// The link map of `libsoftverbs.so` in the program, or NULL.
 static SOFTVERBS: AtomicPtr<LinkMap> = AtomicPtr::new(null_mut());
 
-/// Says which interface this library has; with 0 the dynamic linker would unload it.
+/// Negotiates the version of the audit interface. After a result of 0 the dynamic linker would unload this
+/// library.
 #[unsafe(no_mangle)]
 pub extern "C" fn la_version(offered: c_uint) -> c_uint {
     offered.min(VERSION)
@@ -52,9 +52,10 @@ pub extern "C" fn la_version(offered: c_uint) -> c_uint {
 ///
 /// # Safety
 ///
-/// `map` must be an object that is loaded.
+/// `map` must be the link map of a loaded object.
 unsafe fn name_of<'a>(map: *const LinkMap) -> &'a [u8] {
-    // SAFETY: `map` is an object that is loaded, whose name is a C string or NULL.
+    // SAFETY: the caller guarantees the link map of a loaded object; its name is NULL or a C string that
+    // lives as long as the object.
     let path = unsafe {
         let name = addr_of!((*map).name).read();
         if name.is_null() { c"" } else { CStr::from_ptr(name) }
@@ -62,19 +63,19 @@ unsafe fn name_of<'a>(map: *const LinkMap) -> &'a [u8] {
     path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// Notes the preloaded library, and asks for what is bound to the two that it replaces. What identifies an
-/// object afterwards is its cookie, which the dynamic linker has set to the address of its link map
-/// (rtld-audit(7)).
+/// Called for each object that is loaded: records `libsoftverbs.so`, and requests the bindings to libibverbs
+/// and librdmacm. An object is identified by its cookie, which the dynamic linker has initialised with the
+/// address of its link map (rtld-audit(7)).
 ///
 /// # Safety
 ///
-/// As rtld-audit(7) says.
+/// Only the dynamic linker calls this, with the arguments described in rtld-audit(7).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objopen(map: *mut LinkMap, namespace: c_long, _cookie: *mut usize) -> c_uint {
     if namespace != BASE {
         return 0;
     }
-    // SAFETY: `map` is the object that is being loaded (rtld-audit(7)).
+    // SAFETY: rtld-audit(7) guarantees that `map` is the link map of the object being loaded.
     let name = unsafe { name_of(map) };
     if name == PRELOADED {
         SOFTVERBS.store(map, Ordering::Release);
@@ -82,25 +83,27 @@ pub unsafe extern "C" fn la_objopen(map: *mut LinkMap, namespace: c_long, _cooki
     if REPLACED.contains(&name) { BIND_TO } else { 0 }
 }
 
-/// Forgets the preloaded library if it is unloaded.
+/// Called for each object that is unloaded: forgets `libsoftverbs.so`.
 ///
 /// # Safety
 ///
-/// As rtld-audit(7) says.
+/// Only the dynamic linker calls this, with the arguments described in rtld-audit(7).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objclose(cookie: *mut usize) -> c_uint {
-    // SAFETY: `cookie` is that of an object (rtld-audit(7)), which this library does not change.
+    // SAFETY: rtld-audit(7) guarantees that `cookie` points to the cookie of an object; this library never
+    // changes one, so it is the address of its link map.
     let map = unsafe { cookie.read() } as *mut LinkMap;
     let _ = SOFTVERBS.compare_exchange(map, null_mut(), Ordering::AcqRel, Ordering::Relaxed);
     0
 }
 
-/// Returns the address that a symbol is bound to: another one than `symbol` has if it was looked up in one of
-/// the two libraries by somebody else than `libsoftverbs.so`, and that has the function, too.
+/// Called for each binding to the two libraries: returns the address to which the symbol is bound. That is
+/// the function of `libsoftverbs.so` if the symbol was looked up with dlsym or dlvsym by another object and
+/// `libsoftverbs.so` exports it, otherwise the address in `symbol`.
 ///
 /// # Safety
 ///
-/// As rtld-audit(7) says.
+/// Only the dynamic linker calls this, with the arguments described in rtld-audit(7).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_symbind64(
     symbol: *mut Symbol,
@@ -110,8 +113,9 @@ pub unsafe extern "C" fn la_symbind64(
     flags: *mut c_uint,
     name: *const c_char,
 ) -> usize {
-    // SAFETY: all arguments are as rtld-audit(7) describes them: a copy of the symbol, whose value is the
-    // address, the cookies of the caller and of the defining object, flags, and a C string.
+    // SAFETY: rtld-audit(7) guarantees that `symbol` points to a copy of the symbol whose value is its
+    // address, `by` and `defined_in` to the cookies of the calling and the defining object, `flags` to flags
+    // that may be changed, and that `name` is a C string.
     let (given, by, defined_in, name) = unsafe {
         let looked_up = flags.read() & DLSYM != 0;
         flags.write(flags.read() | NO_CALLS);
@@ -125,8 +129,8 @@ pub unsafe extern "C" fn la_symbind64(
     if ours.is_null() || std::ptr::eq(by, ours) {
         return given;
     }
-    // SAFETY: both objects are loaded: the symbol is being bound to one of them, and the other one has not
-    // been closed.
+    // SAFETY: both objects are loaded: the symbol is being bound to `defined_in`, and `la_objclose` was not
+    // called for `libsoftverbs.so`. `index` is the number of the symbol in `defined_in`.
     unsafe {
         let (Some(real), Some(ours)) = (Object::of(defined_in), Object::of(ours)) else { return given };
         let Some(node) = real.node(index) else { return given };
@@ -134,12 +138,11 @@ pub unsafe extern "C" fn la_symbind64(
     }
 }
 
-/// Says nothing: no notice of activity is needed. The dynamic linker calls it when it begins and ends to load
-/// objects.
+/// Called when the dynamic linker begins and ends to change the list of objects. Does nothing.
 ///
 /// # Safety
 ///
-/// None: the arguments are not looked at.
+/// Always safe to call: no argument is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_activity(_cookie: *mut usize, _flag: c_int) {}
 
@@ -148,12 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interface_is_never_newer_than_what_is_offered() {
+    fn the_negotiated_version_is_never_newer_than_offered() {
         assert_eq!((la_version(1), la_version(2), la_version(7)), (1, 2, 2));
     }
 
     #[test]
-    fn objects_are_known_by_the_last_part_of_their_path() {
+    fn objects_are_recognised_by_their_file_name() {
         for (path, flags, is_ours) in [
             (c"/usr/lib/x86_64-linux-gnu/libibverbs.so.1", BIND_TO, false),
             (c"librdmacm.so.1", BIND_TO, false),
@@ -161,12 +164,12 @@ mod tests {
             (c"/usr/lib/libibverbs.so.1/x.so", 0, false),
             (c"", 0, false),
         ] {
-            // SAFETY: all-zero is a valid LinkMap.
+            // SAFETY: all-zero is a valid LinkMap: it holds only integers and nullable pointers.
             let mut map: LinkMap = unsafe { std::mem::zeroed() };
             map.name = path.as_ptr();
             let at = &raw mut map;
             let mut cookie = at as usize;
-            // SAFETY: `map` is an object with a name, and nobody else uses it.
+            // SAFETY: `at` and `cookie` point to local variables, and the name is a C string.
             unsafe {
                 assert_eq!(la_objopen(at, 1, &mut cookie), 0, "another namespace");
                 assert!(SOFTVERBS.load(Ordering::Relaxed).is_null());
