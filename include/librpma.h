@@ -186,8 +186,8 @@ enum rpma_flush_type {
 };
 
 /**
- * The threshold that rpma_log_set_threshold sets and rpma_log_get_threshold
- * gets.
+ * The threshold to set with rpma_log_set_threshold or to get with
+ * rpma_log_get_threshold.
  */
 enum rpma_log_threshold {
 	/** the main threshold: which messages are passed to the log function */
@@ -307,8 +307,8 @@ typedef void rpma_log_function(
 /**
  * Gets the device context for an address.
  *
- * With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is that of the local interface
- * with this address; with RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through
+ * With RPMA_UTIL_IBV_CONTEXT_LOCAL it is the device of the local interface that
+ * has this address; with RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through
  * which the remote address is reached. The environment variable RPMA_PROVIDER
  * selects the provider: "auto" (the default) uses an RDMA device if one serves
  * the address and the software device soft0 otherwise, in which case one log
@@ -335,8 +335,8 @@ typedef void rpma_log_function(
  *   has an unknown value or names a provider that is not part of this build
  *
  * THREADS
- * Thread safe if the provider is "soft", as RPMA_PROVIDER can select. Otherwise
- * librdmacm is called as well, which does not guarantee it: not thread safe.
+ * Thread safe if RPMA_PROVIDER is "soft". Otherwise not thread safe: librdmacm,
+ * which does not guarantee thread safety, is called as well.
  */
 int rpma_utils_get_ibv_context(const char *addr,
 			       enum rpma_util_ibv_context_type type,
@@ -402,21 +402,21 @@ const char *rpma_utils_conn_event_2str(enum rpma_conn_event conn_event);
 const char *rpma_err_2str(int ret);
 
 /**
- * Gets why the calling thread's last failed call failed.
+ * Gets the reason why the calling thread's last failed call failed.
  *
- * The text names the function that failed and the reason as the library knows
- * it, for example the call of the provider with its arguments and errno:
- * "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot allocate memory
- * (errno 12)". It is for people: programs must not depend on its wording. It is
- * there whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION
- * or RPMA_E_NO_EVENT is no failure here. Since LIBRPMA_1.4.
+ * The text names the function that failed and the reason, for example the
+ * failed provider call with its arguments and errno: "rpma_peer_new:
+ * ibv_alloc_pd(context=0x55e0) failed: Cannot allocate memory (errno 12)". It
+ * is meant for people: programs must not depend on its wording. It is available
+ * regardless of the logging thresholds. RPMA_E_NO_COMPLETION and
+ * RPMA_E_NO_EVENT do not count as failures. Since LIBRPMA_1.4.
  *
- * Some calls succeed and report a failure of the connection or of a request,
- * which is then the text: rpma_conn_next_event with RPMA_CONN_REJECTED,
- * RPMA_CONN_UNREACHABLE, RPMA_CONN_LOST, or RPMA_CONN_CLOSED after an error;
- * over the soft provider also rpma_cq_get_wc with a completion that is not
- * successful. The text names the operation, its length and addresses, wr_id,
- * the address of the remote peer and the status.
+ * Some calls succeed but report that the connection or a request has failed;
+ * the text then describes that failure. These are rpma_conn_next_event with
+ * RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE, RPMA_CONN_LOST, or
+ * RPMA_CONN_CLOSED after an error; with the soft provider also rpma_cq_get_wc
+ * with an unsuccessful completion, for which the text names the operation, its
+ * length and addresses, wr_id, the address of the remote peer and the status.
  *
  * RETURN VALUE
  * A string without a newline that must not be freed; never NULL. It is empty if
@@ -427,16 +427,16 @@ const char *rpma_err_2str(int ret);
  * None.
  *
  * THREADS
- * Thread safe: each thread has a text of its own.
+ * Thread safe: each thread has its own text.
  */
 const char *rpma_err_last(void);
 
 /**
  * Gets the version of the library that is running.
  *
- * LIBRPMA_VERSION is that of the header which the program was compiled with.
- * With RPMA_LOG=notice the library also tells which file it was loaded from.
- * Since LIBRPMA_1.4.
+ * LIBRPMA_VERSION is the version of the header that the program was compiled
+ * with. With RPMA_LOG=notice the library also logs the file that it was loaded
+ * from. Since LIBRPMA_1.4.
  *
  * RETURN VALUE
  * A constant string "MAJOR.MINOR.PATCH" that must not be freed; never NULL.
@@ -509,8 +509,8 @@ int rpma_peer_delete(struct rpma_peer **peer_ptr);
  *
  * The kernel pins no memory that is mapped from a file on a DAX file system:
  * such memory can be registered only with on-demand paging, that is, if
- * rpma_utils_ibv_context_is_odp_capable reports it. A device that is mapped as
- * a whole (/dev/dax*) and ordinary files need none. The soft provider pins
+ * rpma_utils_ibv_context_is_odp_capable reports it. Mappings of a whole device
+ * (/dev/dax*) and of ordinary files do not need it. The soft provider pins
  * nothing.
  *
  * PARAMETERS
@@ -558,11 +558,11 @@ int rpma_mr_reg(struct rpma_peer *peer,
  * ERRORS
  * - RPMA_E_INVAL: mr_ptr is NULL
  * - RPMA_E_PROVIDER: the memory region could not be deregistered. With the soft
- *   provider: a peer process of this host was stopped (SIGSTOP, a debugger)
- *   while it copied to or from the region, and did not go on within 5 seconds.
- *   Do not reuse the memory: the peer may still finish this one copy. All other
- *   remote access is denied. The region stays registered until the process
- *   ends, so rpma_peer_delete fails.
+ *   provider: a peer process on this host was stopped (by SIGSTOP or a
+ *   debugger) in the middle of a copy to or from the region and did not
+ *   continue within 5 seconds. Do not reuse the memory: the peer may still
+ *   finish this one copy. All other remote access is denied. The region stays
+ *   registered until the process ends, so rpma_peer_delete fails.
  *
  * THREADS
  * Thread safe for different regions.
@@ -688,8 +688,8 @@ int rpma_mr_advise(struct rpma_mr_local *mr,
  * Creates a remote memory region from a descriptor received from the remote
  * peer.
  *
- * The call checks the form of the descriptor. It sends nothing: whether the
- * region exists is seen when it is accessed.
+ * The call checks only the format of the descriptor and sends nothing. A region
+ * that does not exist is detected when it is accessed.
  *
  * PARAMETERS
  * - desc: in: the descriptor; any alignment
@@ -713,13 +713,13 @@ int rpma_mr_advise(struct rpma_mr_local *mr,
  *
  * SECURITY
  * A descriptor is neither encrypted nor authenticated: it holds the address,
- * size and key of the region in the clear. Whoever reads it on its way and can
- * connect to the remote peer may access the region as its usage allows. Whoever
- * changes it on its way chooses which memory of the remote peer this program
- * reads and writes. Where others can reach the network, exchange descriptors
- * over a channel that authenticates both peers and protects the data, for
- * example TLS. Check the size that rpma_mr_remote_get_size returns before
- * relying on it.
+ * size and key of the region in the clear. Anyone who reads it in transit and
+ * can connect to the remote peer can access the region as its usage allows.
+ * Anyone who changes it in transit chooses which memory of the remote peer this
+ * program reads and writes. On a network that others can reach, exchange
+ * descriptors over a channel that authenticates both peers and protects the
+ * data, for example TLS. Check the size that rpma_mr_remote_get_size returns
+ * before relying on it.
  */
 int rpma_mr_remote_from_descriptor(const void *desc,
 				   size_t desc_size,
@@ -836,8 +836,8 @@ int rpma_peer_cfg_delete(struct rpma_peer_cfg **pcfg_ptr);
  * processor. Unless the platform saves its caches on power failure (eADR), DDIO
  * must be disabled for the PCIe root port of the adapter, in the setup of the
  * firmware or in the register PERFCTRLSTS of the port, before direct write is
- * declared. Otherwise a flush to persistence completes although a power failure
- * still loses the data.
+ * declared. Otherwise a flush to persistence completes even though the data can
+ * still be lost on power failure.
  *
  * PARAMETERS
  * - pcfg: in: the configuration
@@ -937,12 +937,12 @@ int rpma_peer_cfg_get_descriptor_size(const struct rpma_peer_cfg *pcfg, size_t *
  * Thread safe.
  *
  * SECURITY
- * A descriptor is neither encrypted nor authenticated. If it is changed on its
- * way, it may declare direct write to persistent memory for a remote peer that
- * has not declared it: flushes to persistence then complete although the data
- * are not durable. Where others can reach the network, exchange descriptors
- * over a channel that authenticates both peers and protects the data, for
- * example TLS.
+ * A descriptor is neither encrypted nor authenticated. If it is changed in
+ * transit, it may declare direct write to persistent memory for a remote peer
+ * that has not declared it: flushes to persistence then complete although the
+ * data are not durable. On a network that others can reach, exchange
+ * descriptors over a channel that authenticates both peers and protects the
+ * data, for example TLS.
  */
 int rpma_peer_cfg_from_descriptor(const void *desc,
 				  size_t desc_size,
@@ -991,12 +991,12 @@ int rpma_conn_cfg_new(struct rpma_conn_cfg **cfg_ptr);
 int rpma_conn_cfg_delete(struct rpma_conn_cfg **cfg_ptr);
 
 /**
- * Sets the timeout that applies to address resolution and to route resolution,
- * each on its own.
+ * Sets the timeout that applies to address resolution and, separately, to route
+ * resolution.
  *
  * On the software device it limits the time to establish the TCP connection.
- * The time that the remote program may take after that to accept or reject the
- * request is limited by SOFTVERBS_REPLY_TIMEOUT_MS (see librpma_providers(7)).
+ * SOFTVERBS_REPLY_TIMEOUT_MS limits the time that the remote program may then
+ * take to accept or reject the request (see librpma_providers(7)).
  *
  * PARAMETERS
  * - cfg: in: the configuration
@@ -1015,8 +1015,8 @@ int rpma_conn_cfg_set_timeout(struct rpma_conn_cfg *cfg,
 			      int timeout_ms);
 
 /**
- * Gets the timeout that applies to address resolution and to route resolution,
- * each on its own.
+ * Gets the timeout that applies to address resolution and, separately, to route
+ * resolution.
  *
  * PARAMETERS
  * - cfg: in: the configuration
@@ -1560,9 +1560,9 @@ int rpma_ep_shutdown(struct rpma_ep **ep_ptr);
  *   could not be read or acknowledged
  *
  * THREADS
- * Thread safe for an endpoint of the soft provider: each request is given to
- * one thread. Not thread safe on other devices, for which librdmacm does not
- * guarantee it.
+ * Thread safe for an endpoint of the soft provider: each request is returned to
+ * exactly one thread. Not thread safe on other devices, for which librdmacm
+ * does not guarantee it.
  */
 int rpma_ep_next_conn_req(struct rpma_ep *ep,
 			  const struct rpma_conn_cfg *cfg,
@@ -1722,10 +1722,10 @@ int rpma_conn_req_recv(struct rpma_conn_req *req,
  * PARAMETERS
  * - req: in: the connection request
  * - pdata: out: the private data and their length; NULL and 0 if there are
- *   none, as for every request created with rpma_conn_req_new. The connection
- *   request owns the data, and its connection does once rpma_conn_req_connect
- *   has succeeded. The transport may pad them with zeros, so the length may be
- *   larger than the length that was sent.
+ *   none, which is the case for every request created with rpma_conn_req_new.
+ *   The connection request owns the data until rpma_conn_req_connect succeeds;
+ *   then the connection does. The transport may pad them with zeros, so the
+ *   length may be larger than the length that was sent.
  *
  * RETURN VALUE
  * 0 on success, or a negative error code; on failure the output is left
@@ -1738,11 +1738,11 @@ int rpma_conn_req_recv(struct rpma_conn_req *req,
  * Thread safe.
  *
  * SECURITY
- * Private data are neither encrypted nor authenticated: whoever is between the
- * two hosts can read and change them, and whoever can connect chooses them.
- * Check their length and every value in them before use. What follows from a
- * descriptor that somebody else has read or changed is stated on the page of
- * rpma_mr_remote_from_descriptor; where others can reach the network, exchange
+ * Private data are neither encrypted nor authenticated: anyone on the path
+ * between the two hosts can read and change them, and anyone who can connect
+ * can send any data. Check their length and every value in them before use. The
+ * page of rpma_mr_remote_from_descriptor states what follows if somebody else
+ * reads or changes a descriptor; on a network that others can reach, exchange
  * descriptors over a channel that authenticates both peers and protects the
  * data, for example TLS.
  */
@@ -1874,11 +1874,11 @@ int rpma_conn_get_event_fd(const struct rpma_conn *conn,
  * Thread safe.
  *
  * SECURITY
- * Private data are neither encrypted nor authenticated: whoever is between the
- * two hosts can read and change them, and whoever can connect chooses them.
- * Check their length and every value in them before use. What follows from a
- * descriptor that somebody else has read or changed is stated on the page of
- * rpma_mr_remote_from_descriptor; where others can reach the network, exchange
+ * Private data are neither encrypted nor authenticated: anyone on the path
+ * between the two hosts can read and change them, and anyone who can connect
+ * can send any data. Check their length and every value in them before use. The
+ * page of rpma_mr_remote_from_descriptor states what follows if somebody else
+ * reads or changes a descriptor; on a network that others can reach, exchange
  * descriptors over a channel that authenticates both peers and protects the
  * data, for example TLS.
  */
@@ -2001,8 +2001,8 @@ int rpma_conn_get_compl_fd(const struct rpma_conn *conn,
  * Blocks until an event is available, unless the file descriptor of the
  * completion channel (see rpma_conn_get_compl_fd) is in non-blocking mode, and
  * rearms the completion queue that reported the event. The completions are then
- * collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which
- * may be the first call.
+ * collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, and the
+ * first call may already return it.
  *
  * PARAMETERS
  * - conn: in: the connection
@@ -2084,12 +2084,13 @@ int rpma_read(struct rpma_conn *conn,
  *
  * The soft provider may hold back a write of at most 4096 bytes that follows at
  * least 16 others in close succession, to send it together with the next one.
- * It is sent by the next call that posts, polls and finds nothing, or waits on
- * the connection, otherwise by a thread of the library within 100 microseconds.
- * That thread needs a CPU: if all of them are busy, the write may take as long
- * as the scheduler makes the thread wait (around 100 ms has been seen). A
- * program that exits without rpma_conn_disconnect may lose writes that were
- * held back; rpma_conn_disconnect sends them first.
+ * It is sent by the next call that posts, that polls an empty completion queue
+ * or that waits on the connection; otherwise a thread of the library sends it
+ * within 100 microseconds. That thread needs a CPU: while all CPUs are busy,
+ * the write is delayed until the scheduler runs the thread (delays of around
+ * 100 ms have been observed). A program that exits without calling
+ * rpma_conn_disconnect may lose writes that were held back;
+ * rpma_conn_disconnect sends them first.
  *
  * PARAMETERS
  * - conn: in: the connection
@@ -2449,8 +2450,8 @@ int rpma_cq_get_fd(const struct rpma_cq *cq,
  * Blocks until an event is available, unless the file descriptor of the
  * completion channel (see rpma_cq_get_fd) is in non-blocking mode, and rearms
  * the completion queue. The completions are then collected with rpma_cq_get_wc
- * until it returns RPMA_E_NO_COMPLETION, which may be the first call: a
- * completion may be collected before its event is read.
+ * until it returns RPMA_E_NO_COMPLETION. The first call may already return it:
+ * a completion may be collected before its event is read.
  *
  * PARAMETERS
  * - cq: in: the completion queue
@@ -2540,8 +2541,8 @@ int rpma_log_set_function(rpma_log_function *log_function);
  *
  * PARAMETERS
  * - threshold: in: RPMA_LOG_THRESHOLD for the messages passed to the log
- *   function, RPMA_LOG_THRESHOLD_AUX for those of them that the built-in
- *   function also prints to stderr
+ *   function, RPMA_LOG_THRESHOLD_AUX for those that the built-in function also
+ *   prints to stderr
  * - level: in: the least severe level that is logged, or RPMA_LOG_DISABLED for
  *   none
  *

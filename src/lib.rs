@@ -8,6 +8,6 @@
 
 pub mod capi;
 
-/// Out of memory is an error of a call, not the end of the program.
+/// Running out of memory fails the call instead of aborting the program.
 #[global_allocator]
 static ALLOCATOR: reserve::Reserve = reserve::Reserve;

@@ -150,11 +150,11 @@ pub unsafe extern "C" fn rpma_conn_get_event_fd(conn: *const Conn, fd: *mut c_in
 /// Thread safe.
 ///
 /// # Security
-/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change
-/// them, and whoever can connect chooses them. Check their length and every value in them before use. What
-/// follows from a descriptor that somebody else has read or changed is stated on the page of
-/// rpma_mr_remote_from_descriptor; where others can reach the network, exchange descriptors over a channel
-/// that authenticates both peers and protects the data, for example TLS.
+/// Private data are neither encrypted nor authenticated: anyone on the path between the two hosts can read
+/// and change them, and anyone who can connect can send any data. Check their length and every value in them
+/// before use. The page of rpma_mr_remote_from_descriptor states what follows if somebody else reads or
+/// changes a descriptor; on a network that others can reach, exchange descriptors over a channel that
+/// authenticates both peers and protects the data, for example TLS.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -320,8 +320,8 @@ pub unsafe extern "C" fn rpma_conn_get_compl_fd(conn: *const Conn, fd: *mut c_in
 ///
 /// Blocks until an event is available, unless the file descriptor of the completion channel (see
 /// rpma_conn_get_compl_fd) is in non-blocking mode, and rearms the completion queue that reported the event.
-/// The completions are then collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which may be
-/// the first call.
+/// The completions are then collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, and the
+/// first call may already return it.
 ///
 /// # Parameters
 /// * conn - in: the connection
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn rpma_conn_wait(
     status(|| unsafe {
         let conn = given(conn, "conn")?;
         let cq = out(cq, "cq")?;
-        // There are no flags that mean anything here.
+        // No flags are defined.
         let _ = flags;
         let (queue, is_receive, armed) = conn.wait()?;
         if !is_rcq.is_null() {

@@ -57,10 +57,10 @@ pub unsafe extern "C" fn rpma_conn_cfg_delete(cfg_ptr: *mut *mut ConnCfg) -> c_i
     status(|| unsafe { delete(cfg_ptr, "cfg_ptr", plain) })
 }
 
-/// Sets the timeout that applies to address resolution and to route resolution, each on its own.
+/// Sets the timeout that applies to address resolution and, separately, to route resolution.
 ///
-/// On the software device it limits the time to establish the TCP connection. The time that the remote
-/// program may take after that to accept or reject the request is limited by SOFTVERBS_REPLY_TIMEOUT_MS (see
+/// On the software device it limits the time to establish the TCP connection. SOFTVERBS_REPLY_TIMEOUT_MS
+/// limits the time that the remote program may then take to accept or reject the request (see
 /// librpma_providers(7)).
 ///
 /// # Parameters
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn rpma_conn_cfg_set_timeout(cfg: *mut ConnCfg, timeout_ms
     status(|| unsafe { given(cfg, "cfg")?.set_timeout(timeout_ms) })
 }
 
-/// Gets the timeout that applies to address resolution and to route resolution, each on its own.
+/// Gets the timeout that applies to address resolution and, separately, to route resolution.
 ///
 /// # Parameters
 /// * cfg - in: the configuration

@@ -176,10 +176,10 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
 ///
 /// # Parameters
 /// * req - in: the connection request
-/// * pdata - out: the private data and their length; NULL and 0 if there are none, as for every request
-///   created with rpma_conn_req_new. The connection request owns the data, and its connection does once
-///   rpma_conn_req_connect has succeeded. The transport may pad them with zeros, so the length may be larger
-///   than the length that was sent.
+/// * pdata - out: the private data and their length; NULL and 0 if there are none, which is the case for
+///   every request created with rpma_conn_req_new. The connection request owns the data until
+///   rpma_conn_req_connect succeeds; then the connection does. The transport may pad them with zeros, so the
+///   length may be larger than the length that was sent.
 ///
 /// # Return value
 /// 0 on success, or a negative error code; on failure the output is left unchanged.
@@ -191,11 +191,11 @@ pub unsafe extern "C" fn rpma_conn_req_recv(
 /// Thread safe.
 ///
 /// # Security
-/// Private data are neither encrypted nor authenticated: whoever is between the two hosts can read and change
-/// them, and whoever can connect chooses them. Check their length and every value in them before use. What
-/// follows from a descriptor that somebody else has read or changed is stated on the page of
-/// rpma_mr_remote_from_descriptor; where others can reach the network, exchange descriptors over a channel
-/// that authenticates both peers and protects the data, for example TLS.
+/// Private data are neither encrypted nor authenticated: anyone on the path between the two hosts can read
+/// and change them, and anyone who can connect can send any data. Check their length and every value in them
+/// before use. The page of rpma_mr_remote_from_descriptor states what follows if somebody else reads or
+/// changes a descriptor; on a network that others can reach, exchange descriptors over a channel that
+/// authenticates both peers and protects the data, for example TLS.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].

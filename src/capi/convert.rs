@@ -12,41 +12,41 @@ use rpma::failure::{self, Fail};
 /// The result of the body of a function.
 pub(super) type Result<T> = std::result::Result<T, Fail>;
 
-/// Runs the body of a function that calls the control path of a provider and converts its result to the C
-/// return value. The thread is not cancelled in it ([`rpma::cancel`]).
+/// Runs the body of an exported function that calls a provider's control path, with thread cancellation
+/// disabled ([`rpma::cancel`]), and converts its result to the C return value.
 #[inline(always)]
 pub(super) fn whole_status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     cancel::whole(|| status(body))
 }
 
-/// The same for all other functions: they make no system call that is a cancellation point, or begin by
+/// Same for all other functions, which either make no system call that is a cancellation point or begin by
 /// waiting for an event.
 #[inline(always)]
 pub(super) fn status<F: FnOnce() -> Result<()>>(body: F) -> c_int {
     match body() {
         Ok(()) => 0,
-        // Nothing has failed, and a program that polls sees these all the time.
+        // Not failures: a polling program gets these all the time.
         Err(Fail::Error(error @ (Error::NoCompletion | Error::NoEvent))) => error as c_int,
-        // The results of these are that of the function, which has nothing to keep for them.
+        // Tail calls: each returns the result of the function, which therefore saves nothing across the call.
         Err(Fail::Null(name)) => failure::note_null(name, std::any::type_name::<F>()),
         Err(Fail::Invalid(why)) => failure::note_invalid(why, std::any::type_name::<F>()),
         Err(Fail::Error(error)) => failure::note(error, std::any::type_name::<F>()),
     }
 }
 
-/// Checks a pointer that must not be NULL; `name` is that of the argument.
+/// Checks a pointer that must not be NULL; `name` is the name of the argument.
 #[inline(always)]
 pub(super) fn not_null<T>(ptr: *const T, name: &'static str) -> Result<()> {
     if ptr.is_null() { Err(Fail::Null(name)) } else { Ok(()) }
 }
 
-/// Borrows an object that must not be NULL; `name` is that of the argument.
+/// Borrows an object that must not be NULL; `name` is the name of the argument.
 ///
 /// # Safety
 /// `ptr` must be NULL or point to an object that stays alive as long as the borrow is used.
 #[inline(always)]
 pub(super) unsafe fn given<'a, T>(ptr: *const T, name: &'static str) -> Result<&'a T> {
-    // SAFETY: `ptr` is NULL, which gives None, or points to an object that outlives the borrow.
+    // SAFETY: `ptr` is NULL, for which the result is None, or points to an object that outlives the borrow.
     unsafe { ptr.as_ref() }.ok_or(Fail::Null(name))
 }
 
@@ -86,13 +86,14 @@ impl<T> Out<T> {
     where
         T: Copy,
     {
-        // SAFETY: as in `set`; the caller's memory and what is borrowed here are not the same.
+        // SAFETY: the caller of `out` guarantees that the pointer stays writable until the result is set.
+        // `value` is in an object of the library, which the caller's output does not overlap.
         unsafe { self.0.as_ptr().copy_from_nonoverlapping(value, 1) }
     }
 }
 
 impl<T> Out<*mut T> {
-    /// Passes ownership of an object, which `alloc` has made room for, to the caller.
+    /// Passes ownership of an object, whose memory is from `alloc`, to the caller.
     pub(super) fn give(&self, object: Box<T>) {
         self.set(Box::into_raw(object));
     }
@@ -129,8 +130,8 @@ pub(super) unsafe fn take<T>(place: *mut *mut T, name: &'static str) -> Result<O
     }
 }
 
-/// Deletes an object of the caller, whose pointer is set to NULL: closes it, and frees its memory. No effect
-/// if it was NULL already.
+/// Deletes an object that the caller owns: closes it, frees its memory and sets the caller's pointer to NULL.
+/// No effect if the pointer is already NULL.
 ///
 /// # Safety
 /// As for [`take`].
@@ -140,11 +141,11 @@ pub(super) unsafe fn delete<T>(
     name: &'static str,
     close: impl FnOnce(T) -> error::Result<()>,
 ) -> Result<()> {
-    // SAFETY: what `place` holds was passed to the caller by `give`, which gets objects of `alloc` only.
+    // SAFETY: the object in `place` was passed to the caller by `give`, so its memory is from `alloc`.
     Ok(unsafe { take(place, name)?.map_or(Ok(()), |object| alloc::end(object, close)) }?)
 }
 
-/// Closes an object that is nothing but its values.
+/// Closes an object that holds no provider resources.
 pub(super) fn plain<T>(_: T) -> error::Result<()> {
     Ok(())
 }

@@ -45,8 +45,8 @@ pub unsafe extern "C" fn rpma_cq_get_fd(cq: *const Cq, fd: *mut c_int) -> c_int 
 ///
 /// Blocks until an event is available, unless the file descriptor of the completion channel (see
 /// rpma_cq_get_fd) is in non-blocking mode, and rearms the completion queue. The completions are then
-/// collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION, which may be the first call: a
-/// completion may be collected before its event is read.
+/// collected with rpma_cq_get_wc until it returns RPMA_E_NO_COMPLETION. The first call may already return it:
+/// a completion may be collected before its event is read.
 ///
 /// # Parameters
 /// * cq - in: the completion queue
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn rpma_cq_get_wc(
     status(|| unsafe {
         let cq = given(cq, "cq")?;
         let mut one = MaybeUninit::uninit();
-        // It may only be omitted where it can only be 1.
+        // It may be omitted only if it can only be 1.
         let got = match num_entries_got.is_null() && num_entries == 1 {
             true => one.as_mut_ptr(),
             false => num_entries_got,

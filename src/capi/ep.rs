@@ -101,8 +101,8 @@ pub unsafe extern "C" fn rpma_ep_shutdown(ep_ptr: *mut *mut Ep) -> c_int {
 ///   is longer than the device allows, or the event could not be read or acknowledged
 ///
 /// # Threads
-/// Thread safe for an endpoint of the soft provider: each request is given to one thread. Not thread safe on
-/// other devices, for which librdmacm does not guarantee it.
+/// Thread safe for an endpoint of the soft provider: each request is returned to exactly one thread. Not
+/// thread safe on other devices, for which librdmacm does not guarantee it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn rpma_log_set_function(log_function: *mut rpma_log_funct
 ///
 /// # Parameters
 /// * threshold - in: RPMA_LOG_THRESHOLD for the messages passed to the log function, RPMA_LOG_THRESHOLD_AUX
-///   for those of them that the built-in function also prints to stderr
+///   for those that the built-in function also prints to stderr
 /// * level - in: the least severe level that is logged, or RPMA_LOG_DISABLED for none
 ///
 /// # Return value

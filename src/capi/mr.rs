@@ -16,8 +16,8 @@ use rpma::peer::Peer;
 /// its descriptor, because a flush may be executed as a read.
 ///
 /// The kernel pins no memory that is mapped from a file on a DAX file system: such memory can be registered
-/// only with on-demand paging, that is, if rpma_utils_ibv_context_is_odp_capable reports it. A device that is
-/// mapped as a whole (/dev/dax*) and ordinary files need none. The soft provider pins nothing.
+/// only with on-demand paging, that is, if rpma_utils_ibv_context_is_odp_capable reports it. Mappings of a
+/// whole device (/dev/dax*) and of ordinary files do not need it. The soft provider pins nothing.
 ///
 /// # Parameters
 /// * peer - in: the peer
@@ -75,10 +75,11 @@ pub unsafe extern "C" fn rpma_mr_reg(
 ///
 /// # Errors
 /// * RPMA_E_INVAL - mr_ptr is NULL
-/// * RPMA_E_PROVIDER - the memory region could not be deregistered. With the soft provider: a peer process of
-///   this host was stopped (SIGSTOP, a debugger) while it copied to or from the region, and did not go on
-///   within 5 seconds. Do not reuse the memory: the peer may still finish this one copy. All other remote
-///   access is denied. The region stays registered until the process ends, so rpma_peer_delete fails.
+/// * RPMA_E_PROVIDER - the memory region could not be deregistered. With the soft provider: a peer process on
+///   this host was stopped (by SIGSTOP or a debugger) in the middle of a copy to or from the region and did
+///   not continue within 5 seconds. Do not reuse the memory: the peer may still finish this one copy. All
+///   other remote access is denied. The region stays registered until the process ends, so rpma_peer_delete
+///   fails.
 ///
 /// # Threads
 /// Thread safe for different regions.
@@ -236,14 +237,14 @@ pub unsafe extern "C" fn rpma_mr_advise(
     flags: u32,
 ) -> c_int {
     // SAFETY: `mr` is NULL or a live memory region.
-    // It is an ioctl(2), which is no cancellation point.
+    // This is an ioctl(2), which is not a cancellation point.
     status(|| Ok(unsafe { given(mr, "mr") }?.advise(offset, len, advice, flags)?))
 }
 
 /// Creates a remote memory region from a descriptor received from the remote peer.
 ///
-/// The call checks the form of the descriptor. It sends nothing: whether the region exists is seen when it is
-/// accessed.
+/// The call checks only the format of the descriptor and sends nothing. A region that does not exist is
+/// detected when it is accessed.
 ///
 /// # Parameters
 /// * desc - in: the descriptor; any alignment
@@ -263,11 +264,11 @@ pub unsafe extern "C" fn rpma_mr_advise(
 ///
 /// # Security
 /// A descriptor is neither encrypted nor authenticated: it holds the address, size and key of the region in
-/// the clear. Whoever reads it on its way and can connect to the remote peer may access the region as its
-/// usage allows. Whoever changes it on its way chooses which memory of the remote peer this program reads and
-/// writes. Where others can reach the network, exchange descriptors over a channel that authenticates both
-/// peers and protects the data, for example TLS. Check the size that rpma_mr_remote_get_size returns before
-/// relying on it.
+/// the clear. Anyone who reads it in transit and can connect to the remote peer can access the region as its
+/// usage allows. Anyone who changes it in transit chooses which memory of the remote peer this program reads
+/// and writes. On a network that others can reach, exchange descriptors over a channel that authenticates
+/// both peers and protects the data, for example TLS. Check the size that rpma_mr_remote_get_size returns
+/// before relying on it.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -283,7 +284,7 @@ pub unsafe extern "C" fn rpma_mr_remote_from_descriptor(
         not_null(desc, "desc")?;
         let mr = out(mr_ptr, "mr_ptr")?;
         let region = match desc_size {
-            // Refused, whatever is in it.
+            // Too short: rejected regardless of its content.
             ..descriptor::SIZE => MrRemote::from_descriptor(&[0; descriptor::SIZE][..desc_size]),
             _ => MrRemote::from_descriptor(&desc.cast::<[u8; descriptor::SIZE]>().read()),
         };

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn rpma_peer_cfg_delete(pcfg_ptr: *mut *mut PeerCfg) -> c_
 /// the writes of an adapter in the cache of the processor. Unless the platform saves its caches on power
 /// failure (eADR), DDIO must be disabled for the PCIe root port of the adapter, in the setup of the firmware
 /// or in the register PERFCTRLSTS of the port, before direct write is declared. Otherwise a flush to
-/// persistence completes although a power failure still loses the data.
+/// persistence completes even though the data can still be lost on power failure.
 ///
 /// # Parameters
 /// * pcfg - in: the configuration
@@ -118,8 +118,8 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_direct_write_to_pmem(
     pcfg: *const PeerCfg,
     supported: *mut bool,
 ) -> c_int {
-    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable, and a bool of C
-    // is a byte like the descriptor.
+    // SAFETY: `pcfg` is NULL or a live peer configuration; `supported` is NULL or writable, and a C bool is
+    // one byte, as the descriptor is.
     status(|| unsafe {
         let pcfg = given(pcfg, "pcfg")?;
         out(supported.cast(), "supported")?.set(pcfg.descriptor());
@@ -203,9 +203,9 @@ pub unsafe extern "C" fn rpma_peer_cfg_get_descriptor_size(
 /// Thread safe.
 ///
 /// # Security
-/// A descriptor is neither encrypted nor authenticated. If it is changed on its way, it may declare direct
+/// A descriptor is neither encrypted nor authenticated. If it is changed in transit, it may declare direct
 /// write to persistent memory for a remote peer that has not declared it: flushes to persistence then
-/// complete although the data are not durable. Where others can reach the network, exchange descriptors over
+/// complete although the data are not durable. On a network that others can reach, exchange descriptors over
 /// a channel that authenticates both peers and protects the data, for example TLS.
 ///
 /// # Safety

@@ -65,11 +65,11 @@ pub unsafe extern "C" fn rpma_read(
 /// not notified.
 ///
 /// The soft provider may hold back a write of at most 4096 bytes that follows at least 16 others in close
-/// succession, to send it together with the next one. It is sent by the next call that posts, polls and finds
-/// nothing, or waits on the connection, otherwise by a thread of the library within 100 microseconds. That
-/// thread needs a CPU: if all of them are busy, the write may take as long as the scheduler makes the thread
-/// wait (around 100 ms has been seen). A program that exits without rpma_conn_disconnect may lose writes that
-/// were held back; rpma_conn_disconnect sends them first.
+/// succession, to send it together with the next one. It is sent by the next call that posts, that polls an
+/// empty completion queue or that waits on the connection; otherwise a thread of the library sends it within
+/// 100 microseconds. That thread needs a CPU: while all CPUs are busy, the write is delayed until the
+/// scheduler runs the thread (delays of around 100 ms have been observed). A program that exits without
+/// calling rpma_conn_disconnect may lose writes that were held back; rpma_conn_disconnect sends them first.
 ///
 /// # Parameters
 /// * conn - in: the connection

@@ -14,7 +14,7 @@ use rpma::version;
 
 /// Gets the device context for an address.
 ///
-/// With RPMA_UTIL_IBV_CONTEXT_LOCAL the device is that of the local interface with this address; with
+/// With RPMA_UTIL_IBV_CONTEXT_LOCAL it is the device of the local interface that has this address; with
 /// RPMA_UTIL_IBV_CONTEXT_REMOTE it is the device through which the remote address is reached. The environment
 /// variable RPMA_PROVIDER selects the provider: "auto" (the default) uses an RDMA device if one serves the
 /// address and the software device soft0 otherwise, in which case one log message of level NOTICE states the
@@ -38,8 +38,8 @@ use rpma::version;
 ///   this build
 ///
 /// # Threads
-/// Thread safe if the provider is "soft", as RPMA_PROVIDER can select. Otherwise librdmacm is called as well,
-/// which does not guarantee it: not thread safe.
+/// Thread safe if RPMA_PROVIDER is "soft". Otherwise not thread safe: librdmacm, which does not guarantee
+/// thread safety, is called as well.
 ///
 /// # Safety
 /// The pointers must satisfy the requirements of [`crate::capi`].
@@ -132,18 +132,18 @@ pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
     error::text(ret).as_ptr()
 }
 
-/// Gets why the calling thread's last failed call failed.
+/// Gets the reason why the calling thread's last failed call failed.
 ///
-/// The text names the function that failed and the reason as the library knows it, for example the call of
-/// the provider with its arguments and errno: "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot
-/// allocate memory (errno 12)". It is for people: programs must not depend on its wording. It is there
-/// whatever the logging thresholds are. A result of RPMA_E_NO_COMPLETION or RPMA_E_NO_EVENT is no failure
-/// here. Since LIBRPMA_1.4.
+/// The text names the function that failed and the reason, for example the failed provider call with its
+/// arguments and errno: "rpma_peer_new: ibv_alloc_pd(context=0x55e0) failed: Cannot allocate memory (errno
+/// 12)". It is meant for people: programs must not depend on its wording. It is available regardless of the
+/// logging thresholds. RPMA_E_NO_COMPLETION and RPMA_E_NO_EVENT do not count as failures. Since LIBRPMA_1.4.
 ///
-/// Some calls succeed and report a failure of the connection or of a request, which is then the text:
-/// rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE, RPMA_CONN_LOST, or RPMA_CONN_CLOSED
-/// after an error; over the soft provider also rpma_cq_get_wc with a completion that is not successful. The
-/// text names the operation, its length and addresses, wr_id, the address of the remote peer and the status.
+/// Some calls succeed but report that the connection or a request has failed; the text then describes that
+/// failure. These are rpma_conn_next_event with RPMA_CONN_REJECTED, RPMA_CONN_UNREACHABLE, RPMA_CONN_LOST, or
+/// RPMA_CONN_CLOSED after an error; with the soft provider also rpma_cq_get_wc with an unsuccessful
+/// completion, for which the text names the operation, its length and addresses, wr_id, the address of the
+/// remote peer and the status.
 ///
 /// # Return value
 /// A string without a newline that must not be freed; never NULL. It is empty if no call of this thread has
@@ -153,7 +153,7 @@ pub extern "C" fn rpma_err_2str(ret: c_int) -> *const c_char {
 /// None.
 ///
 /// # Threads
-/// Thread safe: each thread has a text of its own.
+/// Thread safe: each thread has its own text.
 #[unsafe(no_mangle)]
 pub extern "C" fn rpma_err_last() -> *const c_char {
     failure::last()
@@ -161,8 +161,8 @@ pub extern "C" fn rpma_err_last() -> *const c_char {
 
 /// Gets the version of the library that is running.
 ///
-/// LIBRPMA_VERSION is that of the header which the program was compiled with. With RPMA_LOG=notice the
-/// library also tells which file it was loaded from. Since LIBRPMA_1.4.
+/// LIBRPMA_VERSION is the version of the header that the program was compiled with. With RPMA_LOG=notice the
+/// library also logs the file that it was loaded from. Since LIBRPMA_1.4.
 ///
 /// # Return value
 /// A constant string "MAJOR.MINOR.PATCH" that must not be freed; never NULL.

@@ -146,7 +146,7 @@ pub enum rpma_log_level {
     RPMA_LOG_LEVEL_DEBUG = 5,
 }
 
-/// The threshold that rpma_log_set_threshold sets and rpma_log_get_threshold gets.
+/// The threshold to set with rpma_log_set_threshold or to get with rpma_log_get_threshold.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum rpma_log_threshold {
