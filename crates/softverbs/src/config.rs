@@ -141,7 +141,7 @@ const FAULTS: Knob = Knob {
     max: 0,
     words: &[],
     text: "rules",
-    help: "faults to inject into the connections of the process, for tests: rejected and lost connections, failed and delayed operations. The section FAULT LAB of softverbs(7) describes the rules",
+    help: "faults to inject into the connections of the process, for tests: rejected and lost connections, failed and delayed operations. The section FAULT INJECTION of softverbs(7) describes the rules",
 };
 
 /// The seed is a number.
