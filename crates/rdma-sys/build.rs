@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Finds libibverbs and librdmacm with pkg-config. With the feature `bindgen`, makes Rust declarations from
-//! their headers.
+//! Finds libibverbs and librdmacm with pkg-config. With the feature `bindgen`, generates Rust declarations
+//! from their headers.
 
 #[cfg(feature = "bindgen")]
 mod generate;
 
 use std::process::exit;
 
-/// The oldest that will do: those of rdma-core 28.
+/// The oldest supported versions: those of rdma-core 28.
 const LIBRARIES: [(&str, &str); 2] = [("libibverbs", "1.8.28"), ("librdmacm", "1.2.28")];
 
 fn main() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The declarations that `src/lib.rs` includes, from `headers.h`.
+//! Generates the declarations that `src/lib.rs` includes from `headers.h`.
 
 use crate::fail;
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 /// Enumerations whose values are combined with `|`.
 const FLAGS: &str =
     "ibv_(.*_flags|.*_mask|odp_.*|.*_cap_bits|device_cap_flags|.*_caps)|ib_uverbs_access_flags";
-/// Enumerations whose values stand alone.
+/// Enumerations whose values are used alone.
 const ALTERNATIVES: &str = "ibv_(node_type|transport_type|atomic_cap|mtu|port_state|wc_status|wc_opcode|mw_type|rate|srq_type|\
 	wq_type|wq_state|qp_type|qp_state|mig_state|wr_opcode|event_type)|ib_uverbs_advise_mr_advice|rdma_cm_event_type|\
 	rdma_driver_id|rdma_port_space";
 
-/// The types that are taken from libc instead can be copied, as those that contain them then can.
+/// Types from libc that replace generated ones implement Copy, so that types that contain them can derive it.
 #[derive(Debug)]
 struct OfLibc;
 
@@ -24,7 +24,7 @@ impl ParseCallbacks for OfLibc {
     }
 }
 
-/// Writes `verbs.rs` to the directory of the build. `include` is where the headers are.
+/// Writes `verbs.rs` to `OUT_DIR`. `include` has the directories of the headers.
 pub fn declarations(include: &[PathBuf]) {
     let bindings = bindgen::Builder::default()
         .header("headers.h")

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The types, constants and functions of `infiniband/verbs.h` and `rdma/rdma_cma.h`. What they mean is in the
-//! manual pages of rdma-core; the headers' inline functions are not here. [`wc_status_text`] is ours.
+//! The types, constants and functions of `infiniband/verbs.h` and `rdma/rdma_cma.h`. The manual pages of
+//! rdma-core describe them; the headers' inline functions are not included. [`wc_status_text`] is an
+//! addition.
 //!
-//! They are those of `bindings/verbs.rs`, made from the headers of rdma-core 44 (`make bindings`).
-//! libibverbs.so.1 and librdmacm.so.1 keep what is declared there in every later release, on all 64-bit Linux
-//! systems alike, so a build needs neither libclang nor bindgen. With the feature `bindgen` they are made
-//! from the installed headers when this crate is built.
+//! The declarations are in `bindings/verbs.rs`, which `make bindings` generates from the headers of
+//! rdma-core 44. Later releases of libibverbs.so.1 and librdmacm.so.1 stay compatible with them on all 64-bit
+//! Linux systems, so a build needs neither libclang nor bindgen. With the feature `bindgen` they are
+//! generated from the installed headers when this crate is built.
 //!
-//! Flags are newtypes over an integer, other enumerations a module with constants and a `Type`. Anonymous
-//! unions have the names that bindgen gives them: `__bindgen_anon_1` and so on, in the order in which they
-//! stand in the struct.
+//! Flags are newtypes over an integer; every other enumeration is a module with constants and a `Type`.
+//! Anonymous unions have the names that bindgen generates: `__bindgen_anon_1` and so on, in the order of the
+//! struct.
 #![no_std]
 #![allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals)]
 #![allow(clippy::all, unsafe_op_in_unsafe_fn)]
@@ -28,4 +29,4 @@ include!("../bindings/verbs.rs");
 include!(concat!(env!("OUT_DIR"), "/verbs.rs"));
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("the declarations are those of 64-bit systems");
+compile_error!("the declarations are for 64-bit systems only");

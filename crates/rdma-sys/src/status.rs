@@ -3,7 +3,7 @@
 
 use super::ibv_wc_status;
 
-/// What a status of a work completion means, with its name in verbs.h.
+/// The meaning of a work completion status, with its name in verbs.h.
 pub fn wc_status_text(status: ibv_wc_status::Type) -> &'static str {
     use ibv_wc_status::*;
     match status {

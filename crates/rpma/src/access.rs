@@ -30,8 +30,8 @@ pub(crate) struct Transport {
 /// The access flags that a usage requires.
 ///
 /// If the device supports both, a region for flush is registered for both kinds of initiator: those that
-/// flush by a read and those that flush natively. An initiator chooses according to its own device and cannot
-/// know ours.
+/// flush by a read and those that flush natively. An initiator chooses according to its own device, without
+/// information about ours.
 pub(crate) fn access(usage: c_int, on: Transport) -> u32 {
     use self::{
         RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT as FLUSH_PERSISTENT,
@@ -39,7 +39,7 @@ pub(crate) fn access(usage: c_int, on: Transport) -> u32 {
         RPMA_MR_USAGE_READ_SRC as READ_SRC, RPMA_MR_USAGE_RECV as RECV, RPMA_MR_USAGE_WRITE_DST as WRITE_DST,
         RPMA_MR_USAGE_WRITE_SRC as WRITE_SRC,
     };
-    // A right, and the usages of which each requires it. Sending requires none.
+    // An access right, and the usages that require it. Sending requires none.
     let right = |bit, required_by| if usage & required_by != 0 { bit } else { 0 };
     right(LOCAL_WRITE, READ_DST | WRITE_SRC | WRITE_DST | RECV)
         | right(REMOTE_READ, READ_SRC | FLUSH_VISIBILITY | FLUSH_PERSISTENT)
@@ -54,7 +54,7 @@ pub(crate) fn on_demand(access: u32) -> bool {
 }
 
 /// The access flags of the next attempt after registration with these flags failed with this errno. Each
-/// attempt has one bit more or less than the previous one:
+/// attempt sets or clears one bit of the previous one:
 ///
 /// * memory that cannot be pinned, such as a file on a DAX file system, is paged on demand if the device
 ///   supports it (`odp`);
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(access(0xff, FLUSH), 7 | 256 | 512);
     }
 
-    /// All attempts on a device that fails each with the same errno.
+    /// All attempts on a device that fails each of them with the same errno.
     fn attempts(first: u32, errno: c_int, odp: bool) -> Vec<u32> {
         let mut all = vec![first];
         while let Some(next) = after_refusal(all[all.len() - 1], Some(errno), odp) {

@@ -18,8 +18,8 @@ impl<T> Slot<T> {
         if room.is_null() {
             return Err(Error::NoMem);
         }
-        // SAFETY: freshly allocated with T's layout by the system, from which the global allocator takes back
-        // what is its own, and MaybeUninit<T> may be uninitialised.
+        // SAFETY: freshly allocated by the system allocator with T's layout, which the global allocator
+        // accepts when it frees the box; MaybeUninit<T> may be uninitialised.
         Ok(Self(unsafe { Box::from_raw(room) }))
     }
 
@@ -36,7 +36,7 @@ pub fn boxed<T>(value: T) -> Result<Box<T>> {
     Ok(Slot::new()?.fill(value))
 }
 
-/// Closes an object and frees its memory, without asking whose that is: the system's, as that of every
+/// Closes an object and frees its memory with the system allocator, which allocated the memory of every
 /// [`Slot`].
 ///
 /// # Safety
@@ -44,8 +44,8 @@ pub fn boxed<T>(value: T) -> Result<Box<T>> {
 #[inline(always)]
 pub unsafe fn end<T, R>(object: Box<T>, close: impl FnOnce(T) -> R) -> R {
     let object = Box::into_raw(object);
-    // SAFETY: the value is moved out of its memory once. The caller guarantees that this is from `Slot::new`,
-    // with this layout.
+    // SAFETY: the value is moved out of its memory once. The caller guarantees that the memory is from
+    // `Slot::new`, so the system allocator allocated it with this layout.
     unsafe {
         let result = close(object.read());
         reserve::free(object.cast(), Layout::new::<T>());
@@ -53,8 +53,8 @@ pub unsafe fn end<T, R>(object: Box<T>, close: impl FnOnce(T) -> R) -> R {
     }
 }
 
-/// Asks whether something new may begin: whether there is memory for what cannot report that it has none
-/// ([`reserve`]).
+/// Checks, before a new object is created, that there is enough memory for allocations that cannot report a
+/// failure ([`reserve`]).
 pub fn ready() -> Result<()> {
     reserve::ready().map_err(|_| Error::NoMem)
 }

@@ -4,7 +4,7 @@
 //! A ring with a slot for every send work request that can be outstanding. The work requests of a queue pair
 //! complete in order, so when a slot is reused, the work request that used it has completed, or the send
 //! queue is full and posting fails. A slot must not be reused between being filled and being posted, so both
-//! are done under the lock. Connections whose queue pair supports inline data have neither the ring nor the
+//! are done under the lock. Connections whose queue pair supports inline data need neither the ring nor the
 //! lock.
 
 use std::ptr;
@@ -54,7 +54,7 @@ impl Bounce {
     pub unsafe fn post(&self, value: *const u8, post: impl FnOnce(ibv_sge) -> Result<()>) -> Result<()> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *next * SIZE;
-        // SAFETY: the caller guarantees SIZE readable bytes at `value`; the place is inside the mapping, and
+        // SAFETY: the caller guarantees SIZE readable bytes at `value`; the slot is inside the mapping, and
         // no outstanding request reads it.
         unsafe { ptr::copy_nonoverlapping(value, self.memory.addr().cast::<u8>().add(offset), SIZE) };
         post(self.mr.range(offset, SIZE as u32))?;

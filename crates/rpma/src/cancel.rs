@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! pthread_cancel(3): a thread is not cancelled in the middle of a call of this library, only while a call
-//! waits for an event.
+//! pthread_cancel(3): a thread in this library can be cancelled only while it waits for an event, never in
+//! the middle of another call.
 //!
-//! Cancelling unwinds a thread without running what Rust runs at the end of a scope, so whatever it owned or
-//! had locked would stay so. There are three kinds of calls:
+//! Cancellation unwinds a thread without running Rust's destructors, so whatever the thread owned would leak
+//! and whatever it had locked would stay locked. There are three kinds of calls:
 //!
 //! * Those that call the control path of a provider, which may make system calls that are cancellation
 //!   points, disable cancellation from beginning to end ([`whole`]).
@@ -21,13 +21,13 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Not cancelled in `body`.
+/// Runs `body` with cancellation disabled.
 #[inline(always)]
 pub fn whole<T>(body: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::uninit();
     // SAFETY: `DISABLE` is PTHREAD_CANCEL_DISABLE, so the first call succeeds and has written `before`
-    // (pthread_setcancelstate(3)); the second is not asked for the former state. It does not act upon a
-    // request that came meanwhile: this is no cancellation point.
+    // (pthread_setcancelstate(3)); the second does not request the former state. It does not act upon a
+    // request that arrived meanwhile, since it is not a cancellation point.
     unsafe {
         pthread_setcancelstate(DISABLE, before.as_mut_ptr());
         let result = body();
@@ -42,10 +42,10 @@ mod tests {
 
     const ENABLE: c_int = 0;
 
-    /// The state of this thread, which is disabled for a moment.
+    /// The cancellation state of this thread, found by disabling cancellation for a moment.
     fn state() -> c_int {
         let mut now = DISABLE;
-        // SAFETY: `now` is writable, and then a state.
+        // SAFETY: `now` is writable, and holds the former state after the first call.
         unsafe {
             pthread_setcancelstate(DISABLE, &mut now);
             pthread_setcancelstate(now, ptr::null_mut());
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(state(), ENABLE);
         whole(|| {
             assert_eq!(state(), DISABLE);
-            // A call within a call, by a log function of the program.
+            // A nested call, made by a log function of the program.
             assert_eq!(whole(state), DISABLE);
             assert_eq!(state(), DISABLE);
         });

@@ -37,9 +37,9 @@ pub unsafe fn get(cq: &Cq, out: *mut rpma_completion) -> Result<()> {
     unsafe { store(&take(cq)?, out) }
 }
 
-/// Same as `get` for programs of release 0.9: their structure is shorter, they do not know writes with
-/// immediate data, and they expect the operation and the length of failed operations too, as far as the
-/// provider reports them.
+/// Same as `get` for programs of release 0.9: their structure is shorter, it has no operation for writes with
+/// immediate data, and programs also expect the operation and length of a failed operation if the provider
+/// reports them.
 ///
 /// # Safety
 /// `out` must be writable.
@@ -50,7 +50,8 @@ pub unsafe fn get_0_9(cq: &Cq, out: *mut rpma_completion_0_9) -> Result<()> {
 
 fn take(cq: &Cq) -> Result<ibv_wc> {
     let mut wc = MaybeUninit::<ibv_wc>::zeroed();
-    // SAFETY: room for one; all zero is a value of a completion, and the provider only writes values.
+    // SAFETY: there is room for one completion; all zero is a valid completion, and the provider writes only
+    // valid ones.
     unsafe {
         cq.poll(1, wc.as_mut_ptr())?;
         Ok(wc.assume_init())
@@ -107,7 +108,7 @@ unsafe fn store_0_9(wc: &ibv_wc, out: *mut rpma_completion_0_9) -> Result<()> {
                 (&raw mut (*out).op).write(op);
                 (&raw mut (*out).byte_len).write(wc.byte_len);
             }
-            // The opcode of a failed operation may be anything; that must not lose its completion.
+            // The opcode of a failed operation is undefined; the completion must be reported whatever it is.
             None if wc.status == ibv_wc_status::IBV_WC_SUCCESS => return Err(unsupported(wc)),
             None => {}
         }

@@ -4,9 +4,9 @@
 //! | variable | values | default | meaning |
 //! |---|---|---|---|
 //! | `RPMA_PROVIDER` | `auto`, `rdma-core`, `soft` | `auto` | the provider that `rpma_utils_get_ibv_context` selects |
-//! | `RPMA_LOG` | a level, maybe `stderr`, `syslog` or a path, and maybe `json`, in any order, with commas between | none | what is logged, and where, until the program says otherwise |
+//! | `RPMA_LOG` | a level, optionally `stderr`, `syslog` or a path, and optionally `json`, in any order, separated by commas | none | what is logged, and where, until the program changes it |
 //! | `RPMA_METRICS` | `unix:PATH`, `file:PATH,SECONDS` | none | where the counters of the process are served; [`rpma_metrics`] reads it |
-//! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, with commas between | none | the operations that the connections of a peer execute natively if the device supports them |
+//! | `RPMA_NATIVE` | some of `atomic-write`, `flush`, `flush-visibility`, `flush-persistent`, separated by commas | none | the operations that the connections of a peer execute natively if the device supports them |
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
@@ -45,7 +45,7 @@ pub struct NativeOps {
 /// The valid words, for messages.
 pub(crate) const NATIVE_WORDS: &str = "atomic-write, flush, flush-visibility, flush-persistent";
 
-/// The operations in the words of `RPMA_NATIVE`.
+/// Displays the operations as the words of `RPMA_NATIVE`.
 impl fmt::Display for NativeOps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { atomic_write, flush_visibility, flush_persistent } = *self;
@@ -87,23 +87,23 @@ pub(crate) fn level_name(level: rpma_log_level) -> &'static str {
 pub(crate) enum LogTo<'a> {
     Stderr,
     Syslog,
-    /// The path of a file that they are appended to.
+    /// The path of a file to which they are appended.
     File(&'a [u8]),
 }
 
-/// What `RPMA_LOG` says.
+/// The parsed value of `RPMA_LOG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogSetting<'a> {
     pub level: rpma_log_level,
     pub to: LogTo<'a>,
-    /// A JSON object a line; not for syslog.
+    /// One JSON object per line; not used for syslog.
     pub json: bool,
 }
 
 /// Why a value of `RPMA_LOG` is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LogError<'a> {
-    /// The first word, as there is no level; with the level that was probably meant.
+    /// No word is a level: the first word, and the level that was probably meant.
     UnknownLevel { word: &'a [u8], meant: Option<&'static str> },
     /// A second level, format or destination.
     Extra { word: &'a [u8] },
@@ -126,18 +126,18 @@ impl fmt::Display for LogError<'_> {
 }
 
 unsafe extern "C" {
-    /// Of the C library; not declared by the libc crate.
+    /// From the C library; not declared by the libc crate.
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// Passes what `RPMA_LOG` says to `then`, if it says something. A program with more rights than who started
-/// it ignores it: it would append to any file for them.
+/// Passes the value of `RPMA_LOG` to `then`, if it is set. A program with more privileges than its caller
+/// ignores it, because otherwise the caller could make it append to any file.
 pub(crate) fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) {
-    // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which
-    // nothing does while the library is being loaded.
+    // SAFETY: the name is a C string. The value stays valid until the environment changes, and nothing
+    // changes it while the library is being loaded.
     let value = unsafe { secure_getenv(c"RPMA_LOG".as_ptr()) };
     if !value.is_null() {
-        // SAFETY: a value of the environment is a C string.
+        // SAFETY: a value from the environment is a C string.
         let value = unsafe { CStr::from_ptr(value) }.to_bytes();
         if !value.is_empty() {
             then(parse_log(value));
@@ -146,7 +146,7 @@ pub(crate) fn with_log(then: impl FnOnce(Result<LogSetting<'_>, LogError<'_>>)) 
 }
 
 /// Takes the level and `json` from either end; the rest is the destination. A path may contain commas, but no
-/// word that could be another setting: of `info,debug` or `info,stderr,/a` the second word would otherwise
+/// word that could be another setting: otherwise the second word of `info,debug` or `info,stderr,/a` would
 /// become a file name.
 fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, LogError<'_>> {
     let (mut level, mut json, mut rest) = (None, false, Some(value));
@@ -180,7 +180,7 @@ fn parse_log(value: &[u8]) -> Result<LogSetting<'_>, LogError<'_>> {
     let extra = if is_setting(first) {
         Some(first)
     } else {
-        // After a name, anything else is part of the path.
+        // After a file name, any other word is part of the path.
         words.find(|word| is_setting(word) || is_destination(word) || matches!(first, b"stderr" | b"syslog"))
     };
     if let Some(word) = extra {
@@ -200,25 +200,25 @@ fn level_of(word: &[u8]) -> Option<rpma_log_level> {
     found.map(|(_, level)| level)
 }
 
-/// The level that begins most like `word`.
+/// The level with the longest prefix in common with `word`.
 fn nearest(word: &[u8]) -> Option<&'static str> {
     let common = |name: &str| name.bytes().zip(word).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
     LEVELS.into_iter().map(|(name, _)| name).filter(|name| common(name) > 0).max_by_key(|name| common(name))
 }
 
-/// Passes the value of a variable to `parse`; an empty string if it is not set, or in a privileged program
-/// (secure_getenv(3)).
+/// Passes the value of a variable to `parse`: an empty string if it is not set or if the program is
+/// privileged (secure_getenv(3)).
 fn value_of<T>(name: &CStr, parse: impl FnOnce(&CStr) -> T) -> T {
     // Not through std, which would allocate.
-    // SAFETY: the name is a C string. The value stays as it is until someone changes the environment, which a
-    // program with several threads must not do while this library looks at it.
+    // SAFETY: the name is a C string. The value stays valid until the environment changes, and a
+    // multithreaded program must not change it while this library reads it.
     parse(unsafe {
         let value = secure_getenv(name.as_ptr());
         if value.is_null() { c"" } else { CStr::from_ptr(value) }
     })
 }
 
-/// The value of `RPMA_PROVIDER`, or the invalid text.
+/// The value of `RPMA_PROVIDER`, or its text if it is invalid.
 pub(crate) fn provider() -> Result<ProviderChoice, Shown> {
     value_of(c"RPMA_PROVIDER", parse_provider)
 }
@@ -231,7 +231,7 @@ pub(crate) fn native() -> Result<NativeOps, Shown> {
 /// A text as shown in messages.
 fn shown(text: &[u8]) -> Shown {
     let mut shown = Shown::new();
-    // Text never fails; what does not fit is cut.
+    // Writing to a Text never fails; what does not fit is truncated.
     let _ = write!(shown, "{}", Lossy(text));
     shown
 }

@@ -34,9 +34,9 @@ use crate::text::Lossy;
 /// A connection to a remote peer.
 // The order of the fields is the order of tear-down.
 pub struct Conn {
-    /// Where requests are posted: the queue pair of `res`.
+    /// The queue pair of `res`, to which requests are posted.
     qp: *mut ibv_qp,
-    /// The declaration of the remote peer.
+    /// Whether the remote peer has declared direct write to persistent memory.
     direct_write_to_pmem: AtomicBool,
     flush: Flush,
     atomic_write: AtomicWrite,
@@ -72,8 +72,7 @@ impl ConnParts {
     /// The domain's peer must be alive and outlive the connection.
     pub unsafe fn new(domain: Domain, res: &Resources) -> Result<Self> {
         let migrated = Migrated::new(&res.id)?;
-        // SAFETY: the caller guarantees that the peer outlives the connection, of which both objects become a
-        // part.
+        // SAFETY: the caller guarantees that the peer outlives the connection, which owns both objects.
         let (flush, atomic_write) = unsafe {
             let flush = Flush::new(domain)?;
             let atomic_write = match res.native.atomic_write {
@@ -89,7 +88,7 @@ impl ConnParts {
 
     pub fn assemble(self, res: Resources, pdata: PrivateData) -> Box<Conn> {
         let Self { flush, atomic_write, events, room } = self;
-        // SAFETY: the queue pair is one of this provider, and lives until the resources are closed.
+        // SAFETY: the queue pair belongs to this provider and lives until the resources are closed.
         unsafe { (res.id.api().flushes_by)(res.qp.as_ptr(), flush.target().addr) };
         room.fill(Conn {
             qp: res.qp.as_ptr(),
@@ -113,7 +112,7 @@ struct Migrated<'a> {
 impl<'a> Migrated<'a> {
     fn new(id: &'a CmId) -> Result<Self> {
         let events = EventChannel::create(id.api()).map_err(|failed| provider_error!(failed, ""))?;
-        // SAFETY: the channel is alive, and stays so until the identifier is taken off it or destroyed.
+        // SAFETY: the channel stays alive until the identifier is migrated away from it or destroyed.
         unsafe { id.migrate(events.as_ptr()) }.map_err(|failed| provider_error!(failed, ""))?;
         Ok(Migrated { id, events: Some(events) })
     }
@@ -121,7 +120,7 @@ impl<'a> Migrated<'a> {
     /// Keeps the migration and returns the channel, which the connection must keep longer than the
     /// identifier.
     fn keep(mut self) -> EventChannel {
-        // Taken only here, and `self` ends here.
+        // Taken only here, where `self` is consumed.
         self.events.take().unwrap_or_else(|| unreachable!())
     }
 }
@@ -135,7 +134,7 @@ impl Drop for Migrated<'_> {
     }
 }
 
-/// The function that gets events, for `rpma_err_last`.
+/// The function that returns events, for `rpma_err_last`.
 const NEXT_EVENT: &str = "rpma_conn_next_event";
 
 /// The text of an event.
@@ -149,8 +148,8 @@ fn is_no_connection(event: rdma_cm_event_type::Type) -> bool {
     matches!(event, RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_REJECTED | RDMA_CM_EVENT_UNREACHABLE)
 }
 
-/// Calls `then` with the next event of a channel. If none is pending in non-blocking mode, `Error::NoEvent`,
-/// without a log message.
+/// Calls `then` with the next event of a channel. If the channel is non-blocking and no event is pending, the
+/// result is `Error::NoEvent`, without a log message.
 #[inline]
 pub fn next_cm_event<T>(events: &EventChannel, then: impl FnOnce(CmEvent) -> Result<T>) -> Result<T> {
     events.next_event(then).unwrap_or_else(|failed| {
@@ -196,7 +195,7 @@ impl Conn {
         self.api
     }
 
-    /// The remote peer, as messages begin.
+    /// The remote peer, as a prefix for messages.
     pub fn peer(&self) -> PeerName {
         self.res.id.peer()
     }
@@ -206,7 +205,7 @@ impl Conn {
         self.qp
     }
 
-    /// What counts the requests that are not posted to [`Conn::queue_pair`], or NULL.
+    /// The object that counts requests which are not posted to [`Conn::queue_pair`], or NULL.
     pub fn counted(&self) -> *mut ibv_qp {
         if self.api.plain.is_some() { self.queue_pair() } else { ptr::null_mut() }
     }
@@ -290,7 +289,7 @@ impl Conn {
         })?;
         match translate(kind) {
             Some(event) => {
-                // Of a connection that is established or closed nothing is logged below level NOTICE.
+                // An established or closed connection is logged only if level NOTICE is enabled.
                 if log::enabled(rpma_log_level::RPMA_LOG_LEVEL_NOTICE) || event == RPMA_CONN_LOST {
                     self.log_event(kind, event, status);
                 }
@@ -306,7 +305,7 @@ impl Conn {
         }
     }
 
-    /// Takes the event of an attempt to connect that has failed.
+    /// Handles the event of a failed connection attempt.
     #[cold]
     fn take_failure(&self, event: CmEvent) -> Result<rpma_conn_event> {
         let (kind, status, reason) = (event.kind(), event.status(), event.reason());
@@ -319,7 +318,7 @@ impl Conn {
         match (Lossy(reason.as_bytes()), (self.api.likely_reason)(kind, status)) {
             (Lossy(b""), Some(reason)) => self.report(event, format_args!(": {reason}")),
             (Lossy(b""), None) => self.report(event, format_args!(", status {status}")),
-            // It has the address.
+            // The reason includes the address.
             (reason, _) => failure::report(NEXT_EVENT, format_args!("{}: {reason}", text_of(event))),
         }
         Ok(event)
@@ -334,15 +333,15 @@ impl Conn {
             Subject { connection: Some(self.qp_num()), operation: Some(NEXT_EVENT), errno, ..peer.subject() };
         let reason = if is_no_connection(kind) { (self.api.likely_reason)(kind, status) } else { None };
         match reason {
-            // A program that only sees "rejected" cannot know that the two peers use different transports.
+            // "Rejected" alone does not show that the two peers use different transports.
             Some(reason) => log_warning!(about about; "{peer}{text}: {reason}"),
-            // The status of a device is one of the kernel's enum ib_cm_rej_reason.
+            // A device reports a value of the kernel's enum ib_cm_rej_reason as the status.
             None if status != 0 => log_notice!(about about; "{peer}{text}, status {status}"),
             None => log_notice!(about about; "{peer}{text}"),
         }
     }
 
-    /// Keeps for `rpma_err_last` why there is no connection any more; nothing of one that a side has closed.
+    /// Records for `rpma_err_last` why the connection ended, unless one side closed it.
     #[cold]
     fn keep_ending(&self, event: rpma_conn_event, status: c_int) {
         let mut is_kept = false;
@@ -355,7 +354,7 @@ impl Conn {
                 }
             });
         }
-        // A device does not say why.
+        // A device reports no reason.
         if !is_kept && event == rpma_conn_event::RPMA_CONN_LOST {
             self.report(event, format_args!(", status {status}"));
         }
@@ -384,14 +383,14 @@ impl Conn {
             .unwrap_or(Err(Error::NoCompletion))
     }
 
-    /// Rearms the completion queue that an event is of.
+    /// Rearms the completion queue to which an event belongs.
     fn rearm(&self, queue: *mut ibv_cq) -> Result<(&Cq, bool, Result<()>)> {
         let (cq, is_rcq) = match self.rcq() {
             _ if queue == self.cq().as_ptr() => (self.cq(), false),
             Some(rcq) if queue == rcq.as_ptr() => (rcq, true),
             _ => {
                 log_error!("completion event of unknown completion queue {queue:p}");
-                // SAFETY: the queue that the event was taken of.
+                // SAFETY: an event of this queue was just taken, so the queue is alive.
                 unsafe { self.api.ibv_ack_cq_events(queue, 1) };
                 return Err(Error::Unknown);
             }

@@ -23,7 +23,7 @@ pub struct ConnCfg {
     rcq_size: AtomicU32,
     sq_size: AtomicU32,
     rq_size: AtomicU32,
-    /// A `bool` of C: 0 or 1.
+    /// A C `bool`: 0 or 1.
     shared_comp_channel: AtomicU8,
     /// Not owned; null if there is none.
     srq: AtomicPtr<Srq>,
@@ -97,7 +97,7 @@ impl ConnCfg {
         self.shared_comp_channel.store(shared.into(), SeqCst);
     }
 
-    /// The same as a `bool` of C.
+    /// The same as a C `bool`.
     pub fn shared_comp_channel_c(&self) -> u8 {
         self.shared_comp_channel.load(SeqCst)
     }

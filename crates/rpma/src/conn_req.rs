@@ -18,7 +18,7 @@ use crate::failure;
 use crate::provider::handles::{AddrInfo, CmEvent, CmId, Side, provider_error};
 use crate::text::Lossy;
 
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum of the device.
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the maximum that the device supports.
 const MAX_DEPTH: u8 = 0xff;
 
 /// The retry count, and the RNR retry count, where 7 means infinite.
@@ -43,7 +43,8 @@ impl ConnReq {
         let timeout = cfg.timeout();
         let (to_addr, to_port) = (Lossy(addr.to_bytes()), Lossy(port.to_bytes()));
         let failed = |failed| provider_error!(failed, "addr={to_addr}, port={to_port}, timeout_ms={timeout}");
-        // SAFETY: two C strings; without a channel the identifier's calls are synchronous.
+        // SAFETY: `addr` and `port` are C strings; an identifier may have no channel, which makes its calls
+        // synchronous.
         let (info, id) = unsafe {
             let info =
                 AddrInfo::get(domain.api, addr.as_ptr(), port.as_ptr(), Side::Active).map_err(failed)?;
@@ -65,12 +66,12 @@ impl ConnReq {
     /// The connection request delivered by an event. On failure the request is rejected.
     ///
     /// # Safety
-    /// The event must be a connection request of the domain's provider, not taken before; the domain's peer
-    /// and the configured shared receive queue must be alive and outlive the request.
+    /// The event must be a connection request of the domain's provider whose identifier has not been taken
+    /// yet; the domain's peer and the configured shared receive queue must be alive and outlive the request.
     pub unsafe fn from_event(domain: Domain, event: &CmEvent, cfg: &ConnCfg) -> Result<Box<Self>> {
-        // SAFETY: the caller guarantees a connection request that was not taken before, so its identifier is
-        // ours alone, and that the peer and the shared receive queue outlive the request; the private data
-        // live until the event is acknowledged.
+        // SAFETY: the caller guarantees a connection request whose identifier has not been taken yet, so this
+        // request becomes its only owner, and that the peer and the shared receive queue outlive the request;
+        // the private data are valid until the event is acknowledged.
         unsafe {
             let id = CmId::of_request(domain.api, event.id());
             alloc::ready()?;

@@ -26,7 +26,7 @@ impl Cq {
     /// Creates a completion queue of `size` entries and arms it.
     ///
     /// # Safety
-    /// `ctx` must be a live context of `api`; a shared channel must be of it and outlive the queue.
+    /// `ctx` must be a live context of `api`; a shared channel must belong to it and outlive the queue.
     pub unsafe fn new(
         api: Api,
         ctx: *mut ibv_context,
@@ -101,7 +101,7 @@ impl Cq {
         if (got.wrapping_sub(1) as u32) < num_entries as u32 {
             Ok(got)
         } else if got == 0 && !log::enabled(rpma_log_level::RPMA_LOG_LEVEL_DEBUG) {
-            // What programs that poll see most. There is nothing to say.
+            // The usual result for a polling program; nothing to log.
             Err(Error::NoCompletion)
         } else {
             Err(no_completions(got, num_entries))
@@ -116,7 +116,7 @@ fn no_completions(got: c_int, num_entries: c_int) -> Error {
         log_debug!("the completion queue is empty");
         Error::NoCompletion
     } else if got < 0 {
-        // Not an errno: verbs.h says of a negative number that it failed, and no more.
+        // Not an errno: verbs.h only defines that a negative number is a failure.
         log_error!("ibv_poll_cq(num_entries={num_entries}) failed: it returned {got}");
         Error::Provider
     } else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Requests for an access that the remote memory region does not permit, as its descriptor says.
 //!
-//! They are posted all the same, as the completion of a request is where a program looks for an access error.
-//! iWARP has no answer to a write, so there the log is the only place that names it. All of this is out of
-//! the way of requests that are permitted.
+//! They are posted nevertheless, because a program expects an access error in the completion of a request.
+//! iWARP does not acknowledge writes, so with iWARP only the log names the error. None of this code is on the
+//! path of permitted requests.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::mr::{MrRemote, RemoteAccess};
 
 /// An access that is not permitted.
 pub(crate) struct Denied<'a> {
-    /// The function that posts it.
+    /// The function that posts the request.
     pub call: &'static str,
     pub mr: &'a MrRemote,
     pub access: RemoteAccess,

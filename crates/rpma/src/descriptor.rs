@@ -66,7 +66,7 @@ impl Descriptor {
         if usage == 0 {
             return Err(Refused::NoUsage);
         }
-        // The address of its last byte, which an empty one does not have.
+        // The address of the last byte; an empty region has none.
         if this.addr.wrapping_add(this.size).wrapping_sub(1) < this.addr && this.has_bytes() {
             return Err(Refused::Wraps);
         }

@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn capability_bits() {
-        // SAFETY: all zero is a value of the attributes.
+        // SAFETY: the attributes are integers, for which all zero is valid.
         let mut attr = unsafe { MaybeUninit::<ibv_device_attr_ex>::zeroed().assume_init() };
         assert_eq!(Abilities::from(&attr), Abilities::default());
         let none = NativeOps::default();
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn paging_on_demand_needs_reads_and_writes() {
-        // SAFETY: all zero is a value of the attributes.
+        // SAFETY: the attributes are integers, for which all zero is valid.
         let mut attr = unsafe { MaybeUninit::<ibv_device_attr_ex>::zeroed().assume_init() };
         for (general, rc, odp) in [(1, 12, true), (0, 12, false), (1, 4, false), (1, 8, false), (3, 15, true)]
         {

@@ -33,7 +33,8 @@ impl Ep {
         let failed = |failed| provider_error!(failed, "addr={at_addr}, port={at_port}");
         alloc::ready()?;
         let events = EventChannel::create(domain.api).map_err(|failed| provider_error!(failed, ""))?;
-        // SAFETY: the channel is declared first, so it outlives the identifier; two C strings.
+        // SAFETY: the channel is declared first, so it outlives the identifier; `addr` and `port` are C
+        // strings.
         let (id, info) = unsafe {
             let id =
                 CmId::create(domain.api, events.as_ptr()).map_err(|failed| provider_error!(failed, ""))?;
@@ -74,7 +75,7 @@ impl Ep {
     }
 
     /// # Safety
-    /// As for `next_conn_req`; the event was just taken off the channel.
+    /// As for `next_conn_req`; the event must have just been taken from the channel.
     unsafe fn take_event(
         &self,
         event: CmEvent,
@@ -84,7 +85,7 @@ impl Ep {
             log_error!("unexpected event {} on a listening endpoint", cm_event_name(event.kind()));
             return Err(Error::Inval);
         }
-        // SAFETY: the event is a connection request, just taken off the channel; the caller guarantees that
+        // SAFETY: the event is a connection request, just taken from the channel; the caller guarantees that
         // the peer and the configured shared receive queue outlive the request.
         let req = unsafe { ConnReq::from_event(self.domain, &event, cfg) }?;
         Ok(match event.acknowledge() {

@@ -11,8 +11,8 @@ use crate::text::Lossy;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// None: the call has succeeded, out of line. It comes as an error so that the usual way to success need
-    /// not look for it.
+    /// No error: an out-of-line call succeeded. It is reported as an error so that the inlined path to
+    /// success need not check for it.
     None = 0,
     /// The provider behaved unexpectedly.
     Unknown = RPMA_E_UNKNOWN,
@@ -67,11 +67,10 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Providers return both signs; the text is the same.
+        // Providers return errno values of either sign; the text is the same.
         let number = self.0.saturating_abs();
         let mut text = [0_u8; 128];
-        // SAFETY: writes a terminated string of at most the given length. A number without a text gets one
-        // too.
+        // SAFETY: writes a terminated string of at most the given length, for unknown numbers as well.
         let _ = unsafe { libc::strerror_r(number, text.as_mut_ptr().cast(), text.len()) };
         let text = CStr::from_bytes_until_nul(&text).unwrap_or(c"");
         write!(f, "{} (errno {number})", Lossy(text.to_bytes()))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Why the calling thread's last failed call failed, as a text.
+//! A text that says why the calling thread's last failed call failed.
 //!
-//! A call that fails has logged the reason, or its error code is the reason. Each error that is logged is
-//! kept here for the thread that logs it, whatever the threshold; the end of a failed call puts the name of
-//! the function in front of it. Nothing is allocated, so that a shortage of memory can be told.
+//! A call that fails has logged the reason, unless its error code says everything. Each error is recorded
+//! here for the thread that logs it, regardless of the threshold; when the call fails, the name of the
+//! function is put in front of it. Nothing is allocated, so that running out of memory can be reported.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -45,33 +45,33 @@ impl From<Fail> for Error {
 }
 
 struct Failure {
-    /// The first error that was logged in the call under way; empty if there was none.
+    /// The first error that was logged during the current call; empty if there was none.
     reason: Text<SIZE>,
     /// The text of the last failed call.
     text: Text<SIZE>,
 }
 
 thread_local! {
-    // Without a destructor: the C library aborts the process when it has no memory to note one.
+    // Without a destructor: the C library aborts the process if it has no memory to register one.
     static FAILURE: RefCell<Failure> = const { RefCell::new(Failure { reason: Text::new(), text: Text::new() }) };
 }
 
-/// An error is logged, which the call under way may fail for. The first one is the cause, the others come of
-/// it.
+/// Records an error that is being logged as the possible cause of failure of the current call. The first
+/// error is the cause, the others follow from it.
 pub fn reason(message: fmt::Arguments<'_>) {
     FAILURE.with(|failure| {
-        // A value that logs while it is formatted is not what failed.
+        // An error that is logged while the message is being formatted is not the cause.
         if let Ok(failure) = &mut failure.try_borrow_mut() {
             if failure.reason.as_bytes().is_empty() {
-                // Text never fails; a value whose Display fails leaves a shorter one.
+                // Writing to a Text never fails; if the Display of a value fails, the text is shorter.
                 let _ = failure.reason.write_fmt(message);
             }
         }
     });
 }
 
-/// The error for an argument that is invalid, with which argument that is and why: not logged, as the caller
-/// has it.
+/// The error for an invalid argument; `why` names the argument. Not logged, because the caller supplied the
+/// argument.
 #[cold]
 #[inline(never)]
 pub fn invalid(why: fmt::Arguments<'_>) -> Error {
@@ -84,7 +84,7 @@ pub fn invalid(why: fmt::Arguments<'_>) -> Error {
     Error::Inval
 }
 
-/// Logs what is not why the call under way fails, if it does.
+/// Logs a secondary error without recording it as the cause of failure of the current call.
 pub fn aside(log: impl FnOnce()) {
     let is_told = || {
         FAILURE
@@ -101,8 +101,8 @@ pub fn aside(log: impl FnOnce()) {
     }
 }
 
-/// A call has failed. `body` is the type name of the closure in the exported function that failed. The result
-/// is that of the call.
+/// Records that a call failed and returns the result of the call. `body` is the type name of the closure in
+/// the exported function.
 #[cold]
 #[inline(never)]
 pub fn note(error: Error, body: &'static str) -> c_int {
@@ -120,26 +120,25 @@ pub fn note(error: Error, body: &'static str) -> c_int {
             let _ = write!(failure.text, "{}: {}", function_of(body), Lossy(why));
         }
     });
-    // If the compiler sees the result, the caller keeps the error instead of ending with this call.
+    // If the compiler could see the result, the caller would save the error instead of making a tail call.
     std::hint::black_box(error as c_int)
 }
 
-/// The same for an argument that is NULL.
+/// Same as [`note`] for an argument that is NULL.
 #[cold]
 #[inline(never)]
 pub fn note_null(name: &'static str, body: &'static str) -> c_int {
     note(Fail::Null(name).into(), body)
 }
 
-/// The same for one that is invalid otherwise.
+/// Same as [`note`] for an argument that is invalid for another reason.
 #[cold]
 #[inline(never)]
 pub fn note_invalid(why: &'static str, body: &'static str) -> c_int {
     note(Fail::Invalid(why).into(), body)
 }
 
-/// A call has returned something that failed: a completion or an event. `function` is that of the C
-/// interface.
+/// Records a failed completion or event that a call of the C function `function` has returned.
 #[cold]
 pub fn report(function: &str, what: fmt::Arguments<'_>) {
     FAILURE.with(|failure| {
@@ -150,8 +149,8 @@ pub fn report(function: &str, what: fmt::Arguments<'_>) {
     });
 }
 
-/// The text of the calling thread's last failed call, terminated; empty if none has failed. It stays where it
-/// is as long as the thread lives, and as it is until the next call fails.
+/// The text of the calling thread's last failed call, terminated; empty if none has failed. Its address is
+/// constant as long as the thread lives, its content until the thread's next failed call.
 pub fn last() -> *const c_char {
     FAILURE.with(|failure| {
         failure.try_borrow().map_or(c"".as_ptr(), |failure| CStr::as_ptr(failure.text.as_c_str()))
@@ -163,7 +162,8 @@ mod tests {
     use super::*;
 
     fn text() -> String {
-        // SAFETY: `last` gives a terminated string, which stays until the next failure of this thread.
+        // SAFETY: `last` returns a terminated string, which stays valid until the next failure of this
+        // thread.
         unsafe { CStr::from_ptr(last()) }.to_str().unwrap().to_owned()
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Flush by read-after-write: data written earlier are placed before the response to a read on the same
-//! connection is sent. Each connection has its own eight bytes for the response.
+//! Flush by read-after-write: the target places data written earlier before it sends the response to a read
+//! on the same connection. Each connection has its own eight bytes for the response.
 
 use rdma_sys::ibv_sge;
 

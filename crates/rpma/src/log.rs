@@ -2,7 +2,7 @@
 //! Logging: two thresholds, one sink, and the macros that the library logs with.
 //!
 //! All state is atomic, so any thread may log or change the settings at any time. Nothing is formatted unless
-//! the level passes the main threshold. Logging preserves errno and allocates nothing, so that a shortage of
+//! the level passes the main threshold. Logging preserves errno and allocates nothing, so that running out of
 //! memory can be logged.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -19,7 +19,7 @@ use crate::text::Text;
 /// `rpma_log_function` of the C interface.
 type LogFunction = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, *const c_char, ...);
 
-/// Below every level: set when the library is unloaded, so that nothing is logged from then on.
+/// Less than every level: set when the library is unloaded, so that nothing is logged after that.
 const OFF: i32 = -2;
 
 static MAIN: AtomicI32 = AtomicI32::new(rpma_log_level::RPMA_LOG_LEVEL_WARNING as i32);
@@ -99,7 +99,8 @@ pub fn enabled(level: rpma_log_level) -> bool {
     level as i32 <= MAIN.load(Ordering::Relaxed)
 }
 
-/// Whether a message of this level is logged or kept: errors are kept for `rpma_err_last`, logged or not.
+/// Whether a message of this level is logged or recorded: errors are recorded for `rpma_err_last` even if
+/// they are not logged.
 #[inline]
 pub fn is_kept(level: rpma_log_level) -> bool {
     level as i32 <= rpma_log_level::RPMA_LOG_LEVEL_ERROR as i32 || enabled(level)
@@ -115,9 +116,9 @@ pub fn switch_off() {
     MAIN.store(OFF, Ordering::SeqCst);
 }
 
-/// Logs `format_args` at the given level, with its source location and function, and with `about` what it is
-/// about. The values are moved to where they are formatted, so that a function which has nothing to say does
-/// not even keep them in memory.
+/// Logs `format_args` at the given level, with the source location, the function and, with `about`, the
+/// subject of the message. The values are moved into the cold closure that formats them, so that a function
+/// that logs nothing does not spill them to memory.
 macro_rules! log_at {
     ($level:ident, about $subject:expr; $($message:tt)+) => {{
         if $crate::log::is_kept($crate::abi::rpma_log_level::$level) {
@@ -159,8 +160,8 @@ macro_rules! log_info { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_INFO, $($m
 /// Logs debugging detail.
 macro_rules! log_debug { ($($message:tt)+) => { log_at!(RPMA_LOG_LEVEL_DEBUG, $($message)+) }; }
 
-/// What a message is about, as far as that is known: members of a JSON line. The text of the message has it,
-/// too.
+/// The known facts about the subject of a message, as members of a JSON line. The text of the message
+/// includes them as well.
 #[derive(Clone, Copy, Default)]
 pub struct Subject<'a> {
     /// The number of the connection's queue pair.
@@ -169,7 +170,7 @@ pub struct Subject<'a> {
     pub peer: Option<&'a dyn fmt::Display>,
     /// The operation, or the call that failed.
     pub operation: Option<&'a str>,
-    /// Why it failed.
+    /// The errno of the failure.
     pub errno: Option<c_int>,
 }
 
@@ -193,10 +194,10 @@ pub fn emit(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, mes
         }
     }
     let mut text = Text::<MESSAGE_SIZE>::new();
-    // Text never fails; a value whose Display fails leaves a shorter message.
+    // Writing to a Text never fails; if the Display of a value fails, the message is shorter.
     let _ = text.write_fmt(message);
     text.end_line();
-    // syslog(3), or the program's function, may be a cancellation point, and the caller may hold locks.
+    // syslog(3) or the program's function may contain a cancellation point, and the caller may hold locks.
     cancel::whole(|| deliver(level, place, subject, &text));
     drop(errno);
 }
@@ -211,8 +212,8 @@ fn deliver(level: rpma_log_level, place: &Place<'_>, subject: &Subject<'_>, text
     }
     let mut name = Text::<128>::new();
     let _ = name.write_str(place.function);
-    // SAFETY: a non-null pointer was given to rpma_log_set_function as a function of exactly this C type, by
-    // a caller who promised that it stays callable from any thread until it is replaced.
+    // SAFETY: a non-null pointer was passed to rpma_log_set_function as a function of exactly this C type;
+    // its contract requires that the function stays callable from any thread until it is replaced.
     let function = unsafe { std::mem::transmute::<*mut rpma_log_function, LogFunction>(function) };
     // SAFETY: `function` is callable from any thread, as rpma_log_set_function requires; the four strings are
     // terminated and outlive the call, and the format takes one string.
@@ -236,14 +237,14 @@ mod errno {
 
     impl Saved {
         pub(super) fn new() -> Self {
-            // SAFETY: gives the calling thread's errno, which is always there.
+            // SAFETY: returns the address of the calling thread's errno, which always exists.
             Self(unsafe { *libc::__errno_location() })
         }
     }
 
     impl Drop for Saved {
         fn drop(&mut self) {
-            // SAFETY: gives the calling thread's errno, which always exists.
+            // SAFETY: returns the address of the calling thread's errno, which always exists.
             unsafe { *libc::__errno_location() = self.0 }
         }
     }

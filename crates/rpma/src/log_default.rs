@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold; or what
-//! `RPMA_LOG` selects in their place.
+//! The built-in log function: syslog, and stderr for messages that pass the auxiliary threshold, unless
+//! `RPMA_LOG` selects another destination.
 //!
-//! `RPMA_LOG` is read when the library is loaded, so whatever the program sets afterwards wins. syslog is
-//! opened when the library is loaded, not with the first message, so that a program which opens syslog with
-//! its own name afterwards keeps that name. Opening it sends nothing and opens no file descriptor.
+//! `RPMA_LOG` is read when the library is loaded, so whatever the program sets afterwards takes precedence.
+//! syslog is opened when the library is loaded, not with the first message, so that a program which opens
+//! syslog with its own name afterwards keeps that name. Opening it sends nothing and opens no file
+//! descriptor.
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Write;
@@ -16,17 +17,17 @@ use crate::error::Errno;
 use crate::log::{self, Place, Subject};
 use crate::text::{Lossy, Text};
 
-/// Space for the tag, the source location and the time in front of a message, and for what JSON adds.
+/// Space for a message with its tag, source location and time, and for the syntax of JSON.
 const LINE_SIZE: usize = 1024 + 512;
 
-/// Messages go to syslog, and to stderr as the auxiliary threshold says.
+/// Messages go to syslog, and to stderr if they pass the auxiliary threshold.
 const BOTH: i32 = -1;
-/// To stderr alone, as the auxiliary threshold says.
+/// Messages go to stderr alone, if they pass the auxiliary threshold.
 const STDERR: i32 = -2;
 
-/// One of these, or the descriptor of a file.
+/// One of the above, or the descriptor of a file.
 static SINK: AtomicI32 = AtomicI32::new(BOTH);
-/// A line in a file or on stderr is a JSON object.
+/// Whether a line in a file or on stderr is a JSON object.
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// The tag of a level; all have the same width.
@@ -81,12 +82,12 @@ fn write_to(fd: c_int, level: rpma_log_level, place: &Place<'_>, subject: &Subje
         write_json(&mut line, now(), thread, level, place, subject, message);
     } else {
         write_time(&mut line, now());
-        // Text never fails, and neither do these values.
+        // Writing to a Text never fails, nor does the Display of these values.
         let _ = write!(line, " [{thread}] ");
         write_line(&mut line, level, place, message);
     }
-    // One call, so that lines of several threads do not mix.
-    // SAFETY: the buffer is ours and the length is its own. A failure leaves nothing to be done.
+    // A single call, so that lines from different threads are not interleaved. SAFETY: the pointer and length
+    // are those of a local buffer. A failure cannot be reported anywhere.
     unsafe { libc::write(fd, line.as_bytes().as_ptr().cast(), line.as_bytes().len()) };
 }
 
@@ -96,14 +97,14 @@ fn base_name(file: &CStr) -> &str {
     file.rsplit('/').next().unwrap_or(file)
 }
 
-/// A line as people read it.
+/// Formats a message as a line for people.
 fn write_line(line: &mut Text<LINE_SIZE>, level: rpma_log_level, place: &Place<'_>, message: &[u8]) {
     let message = message.strip_suffix(b"\n").unwrap_or(message);
     let _ = write!(line, "{}{} [{}:{}]", tag(level), Lossy(message), base_name(place.file), place.line);
     line.end_line();
 }
 
-/// Appends text as it stands in a JSON string, as much of it as leaves `keep` bytes free.
+/// Appends text escaped for a JSON string, truncated so that `keep` bytes stay free.
 fn push_json(line: &mut Text<LINE_SIZE>, text: &[u8], keep: usize) {
     for chunk in text.utf8_chunks() {
         let replaced = if chunk.invalid().is_empty() { None } else { Some(char::REPLACEMENT_CHARACTER) };
@@ -129,7 +130,8 @@ fn push_member(line: &mut Text<LINE_SIZE>, name: &str, text: &[u8]) {
     let _ = line.write_str("\",");
 }
 
-/// The JSON object of a message. The message stands last and is cut so that the object is whole.
+/// Formats a message as a JSON object. The message is the last member and is truncated so that the object is
+/// complete.
 fn write_json(
     line: &mut Text<LINE_SIZE>,
     now: libc::timespec,
@@ -169,7 +171,7 @@ fn write_json(
 
 fn now() -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable. Should the call fail, the time is that of the epoch.
+    // SAFETY: `now` is writable. If the call fails, the time is the epoch.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
     now
 }
@@ -196,7 +198,7 @@ fn write_time(line: &mut Text<LINE_SIZE>, now: libc::timespec) {
     };
 }
 
-/// Applies `RPMA_LOG`. An invalid value is reported on stderr, where WARNING and above go then.
+/// Applies `RPMA_LOG`. An invalid value is reported on stderr, to which messages from WARNING up then go.
 fn apply(setting: Result<LogSetting<'_>, LogError<'_>>) {
     let LogSetting { level, to, json } = match setting {
         Ok(setting) => setting,
@@ -228,7 +230,7 @@ fn apply(setting: Result<LogSetting<'_>, LogError<'_>>) {
     }
 }
 
-/// Opens a file to append to.
+/// Opens a file for appending.
 fn open(path: &[u8]) -> Result<c_int, Errno> {
     let mut name = [0_u8; libc::PATH_MAX as usize];
     if path.len() >= name.len() {
@@ -256,14 +258,14 @@ extern "C" fn at_unload() {
     unsafe { libc::closelog() };
 }
 
-// SAFETY: the loader calls what these sections point to, once each, with no other promises than that the C
-// library is usable; both functions only call into it.
+// SAFETY: the loader calls the functions that these sections point to, once each. It guarantees only that the
+// C library is usable, and both functions rely on nothing else.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
-// SAFETY: the loader calls `at_unload` once, with the C library still usable; the function only calls into
-// it.
+// SAFETY: the loader calls `at_unload` once, while the C library is still usable; the function relies on
+// nothing else.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = at_unload;
@@ -313,7 +315,7 @@ mod tests {
         );
         let cut = json(&[b'x'; 2 * LINE_SIZE]);
         assert!(cut.ends_with("xxx\"}\n") && cut.len() < LINE_SIZE);
-        // An escape is not cut in the middle.
+        // Truncation does not split an escape.
         for pad in 0..8 {
             let mut message = vec![b'x'; pad];
             message.extend([1; LINE_SIZE]);

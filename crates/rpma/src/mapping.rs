@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Whole pages of memory for the library's own registrations.
 //!
-//! They do not come from the heap: if a program forks, registered pages are not inherited by the child, which
-//! would lose the heap data on such a page.
+//! They are not from the heap: a child does not inherit registered pages when a program forks, so it would
+//! lose other heap data on such a page.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -25,7 +25,7 @@ impl Mapping {
             return Err(Error::Provider);
         };
         let len = len.checked_next_multiple_of(page).ok_or(Error::NoMem)?;
-        // SAFETY: a fresh anonymous mapping touches nothing that exists.
+        // SAFETY: a new anonymous mapping replaces no existing one.
         let addr = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -48,14 +48,15 @@ impl Mapping {
     }
 
     fn release(&self) -> Result<()> {
-        // SAFETY: our mapping, unmapped once: `close` forgets it, otherwise drop is the last use.
+        // SAFETY: this object owns the mapping and unmaps it once: either in `close`, which then forgets the
+        // object, or in drop.
         if unsafe { libc::munmap(self.addr, self.len) } == 0 { Ok(()) } else { Err(Error::Inval) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The only reason would be a wrong address or length, and both are ours.
+        // munmap fails only for a wrong address or length, and both are from mmap.
         let _ = self.release();
     }
 }

@@ -41,11 +41,11 @@ impl MrLocal {
         size: usize,
         usage: c_int,
     ) -> Result<Box<Self>> {
-        // SAFETY: the requirements are those of this function.
+        // SAFETY: the caller guarantees that the peer outlives the region and that the memory stays mapped.
         unsafe { Self::register_with(domain.api, domain, addr, size, usage) }
     }
 
-    /// A region of the library itself, which is not counted.
+    /// Registers a region of the library itself, which is not counted.
     ///
     /// # Safety
     /// As for [`MrLocal::register`].
@@ -55,7 +55,7 @@ impl MrLocal {
         size: usize,
         usage: c_int,
     ) -> Result<Box<Self>> {
-        // SAFETY: the requirements are those of this function.
+        // SAFETY: the caller guarantees that the peer outlives the region and that the memory stays mapped.
         unsafe {
             let api = domain.api.plain.unwrap_or(domain.api);
             let region = Self::register_with(api, domain, addr, size, usage)?;
@@ -160,11 +160,11 @@ impl MrLocal {
     }
 }
 
-// Linux has one number for both, so `advise` names it once.
+// Linux has one value for both, so `advise` compares with only one of them.
 const _: () = assert!(ENOTSUP == EOPNOTSUPP);
 
-/// Registers memory with other access flags than those that were refused, as long as there are some left to
-/// try.
+/// Registers memory with other access flags after the device rejected the first ones, until no combination is
+/// left to try.
 ///
 /// # Safety
 /// As for [`MrLocal::register`]; `api` must be the domain's, or the one behind it.
@@ -187,7 +187,8 @@ unsafe fn register_otherwise(
             );
         }
         access = next;
-        // SAFETY: the caller guarantees what `MrLocal::register` asks for.
+        // SAFETY: the caller guarantees the requirements of `MrLocal::register`: a live protection domain
+        // that outlives the region, and memory that stays mapped.
         match unsafe { MemRegion::register(api, pd, addr, size, access as c_int) } {
             Ok(mr) => return Ok(mr),
             Err(again) => failed = again,
@@ -203,7 +204,8 @@ unsafe fn register_otherwise(
 #[derive(Debug)]
 pub struct MrRemote {
     region: Descriptor,
-    /// What operations may access: its size, or 0 without the usage that they require.
+    /// The number of bytes that reads and that writes may access: the region's size, or 0 without the usage
+    /// that they require.
     readable: u64,
     writable: u64,
 }
@@ -216,7 +218,7 @@ const READABLE: c_int = RPMA_MR_USAGE_READ_SRC | USAGE_FLUSH;
 pub enum RemoteAccess {
     Read,
     Write,
-    /// Its usage has been checked.
+    /// A flush, whose usage has been checked already.
     Flush,
 }
 

@@ -5,7 +5,7 @@ use crate::config::NativeOps;
 use crate::provider::handles::CmId;
 use crate::provider::native::{NativeQp, QP_WITH_ATOMIC_WRITE, QP_WITH_FLUSH};
 
-/// The operations that a queue pair is to be created with.
+/// The native operations with which to create a queue pair.
 pub(crate) fn ops(wanted: NativeOps) -> u64 {
     let NativeOps { atomic_write, flush_visibility, flush_persistent } = wanted;
     let bit = |is, bit| if is { bit } else { 0 };
@@ -19,7 +19,7 @@ pub struct Native {
     pub flush: Option<NativeFlush>,
 }
 
-/// The flushes that are native.
+/// The types of flush that are native.
 #[derive(Clone, Copy)]
 pub struct NativeFlush {
     pub qp: NativeQp,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Work requests that the provider refused: the error and its log line. None of this is on the path of
-//! accepted ones.
+//! Work requests that the provider refused: the error and its log line. None of this code is on the path of
+//! accepted requests.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -13,16 +13,16 @@ use crate::error::{Errno, Error};
 use crate::log::Subject;
 use crate::provider::handles::{PeerName, identifier};
 
-/// A work request and the queue pair that it is posted to. The provider gets the address of the first, so the
-/// compiler does not keep the second in a register for the case that the post fails: that would cost each
-/// post more than the store.
+/// A work request and the queue pair that it is posted to. The work request's address is passed to the
+/// provider, so both live in memory and the compiler does not save the queue pair in a register in case the
+/// post fails, which would cost each post more than the store.
 #[repr(C)]
 pub(crate) struct Posted<Wr> {
     pub wr: MaybeUninit<Wr>,
     pub qp: *mut ibv_qp,
 }
 
-/// What an operation is called in verbs.h.
+/// The name of an operation in verbs.h.
 fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
     match opcode {
         ibv_wr_opcode::IBV_WR_RDMA_WRITE => "RDMA_WRITE",
@@ -37,8 +37,8 @@ fn name_of(opcode: ibv_wr_opcode::Type) -> &'static str {
 /// The error for a request of the send queue.
 ///
 /// # Safety
-/// `request` must have a live queue pair of a connection and a request with every field set that belongs to
-/// its opcode, and at most one range; `remote` says whether it has a remote address.
+/// `request` must have a live queue pair of a connection and a request with at most one range and with every
+/// field set that belongs to its opcode; `remote` says whether it has a remote address.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn send(ret: c_int, request: *const Posted<ibv_send_wr>, remote: bool) -> Error {
@@ -103,7 +103,7 @@ pub(crate) fn native(call: &'static str, conn: &Conn, ret: c_int, wr_id: u64) ->
     Error::Provider
 }
 
-/// The connection that a request was posted to; neither is known of a shared receive queue.
+/// The connection to which a request was posted; both fields are unknown for a shared receive queue.
 struct To {
     peer: PeerName,
     connection: Option<u32>,
@@ -116,8 +116,8 @@ impl To {
         if qp.is_null() {
             return Self { peer: PeerName(None), connection: None };
         }
-        // SAFETY: the caller guarantees a live queue pair, whose identifier is in its context and lives
-        // longer.
+        // SAFETY: the caller guarantees a live queue pair, whose context is its identifier, which outlives
+        // it.
         let (id, connection) = unsafe { (PeerName::of(identifier(qp)), (&raw const (*qp).qp_num).read()) };
         Self { peer: id, connection: Some(connection) }
     }
@@ -146,7 +146,7 @@ const SEND_QUEUE: &str = "the send queue is full: an entry is free again once th
                           one, has been taken";
 const RECEIVE_QUEUE: &str = "the receive queue is full";
 
-/// Why a request was not taken: an errno, and what ENOMEM means there.
+/// Why a request was not accepted: an errno, and the meaning of ENOMEM for this queue.
 struct Refused(c_int, &'static str);
 
 impl fmt::Display for Refused {

@@ -19,7 +19,7 @@ pub struct Peer {
     domain: Domain,
 }
 
-/// What objects created from a peer copy from it, so that they never access the peer again.
+/// The values that objects created from a peer copy from it, so that they never access the peer again.
 #[derive(Clone, Copy)]
 pub struct Domain {
     pub api: Api,
@@ -83,7 +83,7 @@ impl Domain {
     }
 }
 
-/// Splits the wanted operations into those that are there and those that are not.
+/// Splits the wanted operations into available and missing ones.
 fn meet(wanted: NativeOps, there: NativeOps) -> (NativeOps, NativeOps) {
     let each = |op: fn(bool, bool) -> bool| NativeOps {
         atomic_write: op(wanted.atomic_write, there.atomic_write),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The configuration of a remote peer, as one end declares it and the other applies it.
+//! Peer configurations: one side declares its own, and the other side applies it.
 
 #![forbid(unsafe_code)]
 
@@ -35,12 +35,12 @@ impl PeerCfg {
         self.direct_write_to_pmem.load(Ordering::SeqCst) != 0
     }
 
-    /// The form that an application sends to the other end: a `bool` of C.
+    /// The form that an application sends to the other side: a C `bool`.
     pub fn descriptor(&self) -> [u8; DESCRIPTOR_SIZE] {
         [self.direct_write_to_pmem.load(Ordering::SeqCst)]
     }
 
-    /// Any byte but 0 declares direct write; bytes after the first are not looked at.
+    /// Any nonzero first byte declares direct write; further bytes are ignored.
     #[inline]
     pub fn from_descriptor(descriptor: &[u8]) -> Result<Box<Self>> {
         let Some(&declared) = descriptor.first() else {

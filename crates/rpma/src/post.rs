@@ -90,7 +90,7 @@ fn post_send(
 
 /// How a work request is posted.
 trait Post {
-    /// As `ibv_post_send`.
+    /// Same as `ibv_post_send`.
     ///
     /// # Safety
     /// As for [`hot::post_send`].
@@ -101,13 +101,14 @@ trait Post {
     fn denies(&self, mr: &MrRemote, access: RemoteAccess, offset: usize, len: u64) -> bool;
 }
 
-/// A request for an access that the remote memory region permits, or for none.
+/// A request without remote access, or for an access that the remote memory region permits.
 struct Permitted;
 
 impl Post for Permitted {
     #[inline(always)]
     unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-        // SAFETY: the caller guarantees what this asks for.
+        // SAFETY: the caller guarantees the requirements of `hot::post_send`: a live queue pair, a request
+        // whose fields that its opcode reads are set, and a writable `bad_wr`.
         unsafe { hot::post_send(qp, wr, bad_wr) }
     }
 
@@ -120,10 +121,11 @@ impl Post for Permitted {
 impl Post for (Denied<'_>, &Conn) {
     unsafe fn post(&self, qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
         let (denied, conn) = self;
-        // SAFETY: the caller guarantees what both calls ask for, and a request whose first fields are set.
+        // SAFETY: the caller guarantees the requirements of both calls, which are those of `hot::post_send`;
+        // so the fields that are read here are set.
         unsafe {
             if denied.len == 0 {
-                // It accesses nothing, wherever that is.
+                // Without bytes it accesses nothing, whatever the address is.
                 return hot::post_send(qp, wr, bad_wr);
             }
             let wr_id = (&raw const (*wr).wr_id).read();
@@ -156,9 +158,9 @@ fn post_send_by(
     let mut request = MaybeUninit::<Posted<ibv_send_wr>>::uninit();
     let mut bad_wr = MaybeUninit::<*mut ibv_send_wr>::uninit();
     let request = request.as_mut_ptr();
-    // SAFETY: every write is to a field of our own request, through its address. The queue pair is alive as
+    // SAFETY: every write is to a field of the local request, through its address. The queue pair is alive as
     // long as its connection or request, which the caller has. The provider reads only fields that belong to
-    // the opcode, all of which are set, and keeps no address of the request or the range.
+    // the opcode, all of which are set, and keeps no pointer to the request or the range.
     let ret = unsafe {
         (&raw mut (*request).qp).write(qp);
         let p = (&raw mut (*request).wr).cast::<ibv_send_wr>();
@@ -186,8 +188,8 @@ fn post_send_by(
         }
         how.post(qp, p, bad_wr.as_mut_ptr())
     };
-    // SAFETY: the request and its range are still there, with every field that belongs to the opcode, and the
-    // queue pair is alive.
+    // SAFETY: the request and its range are still alive, with every field set that belongs to the opcode, and
+    // the queue pair is alive.
     if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::send(ret, request, remote.is_some()) }.into()) }
 }
 
@@ -210,7 +212,7 @@ fn post_recv_with(
     let request = &raw mut request;
     let mut bad_wr = MaybeUninit::<*mut ibv_recv_wr>::uninit();
     let ret = post(request.cast(), bad_wr.as_mut_ptr());
-    // SAFETY: the request and its range are still there, and the queue pair is NULL or alive.
+    // SAFETY: the request and its range are still alive, and the queue pair is NULL or alive.
     if ret == 0 { Ok(()) } else { Err(unsafe { not_posted::receive(call, ret, request) }.into()) }
 }
 
@@ -272,7 +274,7 @@ fn one_sided(
     one_sided_by(&Permitted, conn, operation, local, remote, len, flags, imm, op_context)
 }
 
-/// The same for an access that the remote memory region does not permit.
+/// Same as `one_sided` for an access that the remote memory region does not permit.
 #[cold]
 #[inline(never)]
 #[expect(clippy::too_many_arguments, reason = "they are the arguments of the C functions")]
@@ -311,8 +313,8 @@ fn one_sided_by(
     let given_flags = flags;
     let flags = send_flags(flags)?;
     let (range, remote) = match (local.mr, remote.mr) {
-        // Here the arguments are still in their registers, so that a permitted access saves nothing for the
-        // other call.
+        // Checked while the arguments are still in their registers, so that a permitted access saves none of
+        // them for the cold call.
         (Some(_), Some(remote_mr)) if how.denies(remote_mr, operation.access, remote.offset, len as u64) => {
             return Err(
                 one_sided_denied(conn, operation, local, remote, len, given_flags, imm, op_context).into()
@@ -411,9 +413,9 @@ fn inline(src: *const u8) -> ibv_sge {
     ibv_sge { addr: src as u64, length: ATOMIC_SIZE, lkey: 0 }
 }
 
-/// Posts an atomic write on a connection whose queue pair has native atomic write, or no inline data, or one
-/// that the remote region does not permit. The arguments are those of `atomic_write`, where they are, after
-/// its checks.
+/// Posts an atomic write on a connection whose queue pair has native atomic write or lacks inline data, or
+/// one that the remote region does not permit. Takes the arguments of `atomic_write` in the same registers,
+/// after its checks.
 ///
 /// # Safety
 /// `src` must be readable for 8 bytes.
@@ -459,7 +461,8 @@ fn post_write(
     post_send_by(how, qp, opcode, flags, Some(range), Some(remote), None, op_context)
 }
 
-/// Posts a native atomic write. It is fenced like the others, because a flush by a read may precede it.
+/// Posts a native atomic write. It is fenced like other atomic writes, because a flush by a read may precede
+/// it.
 ///
 /// # Safety
 /// `src` must be readable for 8 bytes, and the queue pair must be alive and support the operation.
@@ -506,7 +509,7 @@ pub fn write_atomic(
     post_write(&(denied, conn), conn, flags, range, remote, op_context)
 }
 
-/// Whether the remote region permits a flush of this range, and the read that may stand for it.
+/// Whether the remote region permits a flush of this range, and the read that may implement it.
 #[inline(always)]
 fn permits_flush(dst: &MrRemote, offset: usize, len: usize) -> bool {
     let permits = |len| dst.permits(RemoteAccess::Flush, offset, len);
@@ -524,14 +527,14 @@ pub fn flush(
     flags: c_int,
     op_context: *const c_void,
 ) -> Result<()> {
-    // First, while the arguments are still in their registers.
+    // Checked first, while the arguments are still in their registers.
     if !permits_flush(dst, dst_offset, len) {
         return Err(flush_denied(conn, dst, dst_offset, len, kind, flags, op_context).into());
     }
     flush_by(&Permitted, conn, dst, dst_offset, len, kind, flags, op_context)
 }
 
-/// The same for a range that is not in the remote memory region as a whole.
+/// Same as `flush` for a range that is not entirely in the remote memory region.
 #[cold]
 #[inline(never)]
 fn flush_denied(
@@ -599,8 +602,8 @@ fn flush_by(
             return Ok(unsafe { native_flush(conn, remote, request_len, kind, flags, op_context as u64) }?);
         }
     }
-    // A read stands for any length. No provider reads immediate data of one; there is the type for who
-    // counts.
+    // A read implements a flush of any length. No provider uses the immediate data of a read, so they carry
+    // the flush type for the counters.
     let range = conn.flush().target();
     let opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
     let kind = Some(u32::from_be(kind));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Private data received from the remote peer.
 //!
-//! They may come, and be lost again, while another thread asks for them. So a copy is complete before it can
-//! be seen and stays where it is until its connection ends: who asks needs no lock.
+//! They may arrive, and be lost again, while another thread reads them. So a copy is complete before it is
+//! published, and lives until its connection is deleted: readers need no lock.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -15,9 +15,9 @@ use crate::error::Result;
 
 /// The private data of a connection or of its request, if there are any.
 pub struct PrivateData {
-    /// The view that the program gets: of one of the copies, or [`NOTHING`].
+    /// The view that the program gets: that of one of the copies, or [`NOTHING`].
     view: AtomicPtr<rpma_conn_private_data>,
-    /// All copies that were ever told of, which are freed at the end.
+    /// All copies that were ever published, freed with this object.
     copies: AtomicPtr<Copied>,
 }
 
@@ -28,7 +28,7 @@ struct Copied {
     bytes: [MaybeUninit<u8>; u8::MAX as usize],
 }
 
-/// Is never written to, although its address is that of something mutable.
+/// Never written to, although pointers to it are `*mut`.
 struct Nothing(rpma_conn_private_data);
 
 // SAFETY: it is constant, and its pointer is NULL.
@@ -45,7 +45,7 @@ impl PrivateData {
         Self { view: AtomicPtr::new(nothing()), copies: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// A copy of `len` bytes; nothing if there are none.
+    /// Copies `len` bytes; no private data if `len` is 0 or `data` is NULL.
     ///
     /// # Safety
     /// `data` must be NULL or point to `len` readable bytes.
@@ -56,7 +56,7 @@ impl PrivateData {
         Ok(this)
     }
 
-    /// Copies `len` bytes, unless there are data already or none come.
+    /// Copies `len` bytes, unless there are private data already or `data` is NULL or empty.
     ///
     /// # Safety
     /// `data` must be NULL or point to `len` readable bytes.
@@ -78,7 +78,7 @@ impl PrivateData {
             next: ptr::null_mut(),
             bytes: [const { MaybeUninit::uninit() }; u8::MAX as usize],
         })?);
-        // SAFETY: the copy is fresh and nobody else's, with room for every `len`; the caller guarantees `len`
+        // SAFETY: the copy is new and not shared yet, with room for any `len`; the caller guarantees `len`
         // readable bytes at `data`.
         let view = unsafe {
             let bytes = (&raw mut (*copy).bytes).cast::<u8>();
@@ -87,13 +87,14 @@ impl PrivateData {
             &raw mut (*copy).view
         };
         if self.view.compare_exchange(nothing(), view, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: from `into_raw` above, and not told of: another thread has been faster.
+            // SAFETY: the copy is from `into_raw` above and was not published, because another thread was
+            // faster.
             drop(unsafe { Box::from_raw(copy) });
             return Ok(());
         }
         let link = |first| {
-            // SAFETY: the copy lives until the end, and only this thread, which has put it in, touches its
-            // link until it is in the list.
+            // SAFETY: the copy lives as long as this object, and only this thread, which published it,
+            // accesses its link until it is in the list.
             unsafe { (*copy).next = first };
             Some(copy)
         };
@@ -101,7 +102,7 @@ impl PrivateData {
         Ok(())
     }
 
-    /// There are none any more.
+    /// Drops the private data from the view; the copies stay allocated.
     pub fn lose(&self) {
         self.view.store(nothing(), Ordering::Relaxed);
     }
@@ -109,8 +110,8 @@ impl PrivateData {
     /// The C view of the private data; NULL and 0 if there are none.
     #[inline]
     pub fn view(&self) -> &rpma_conn_private_data {
-        // SAFETY: NOTHING, or the view of a copy, which was complete before it could be seen here, is not
-        // changed and lives until the end.
+        // SAFETY: the pointer is that of NOTHING or of the view of a copy, which was complete before it was
+        // published, is not changed and lives as long as this object.
         unsafe { &*self.view.load(Ordering::Acquire) }
     }
 }
@@ -119,7 +120,7 @@ impl Drop for PrivateData {
     fn drop(&mut self) {
         let mut copy = *self.copies.get_mut();
         while !copy.is_null() {
-            // SAFETY: each copy of the list is from `into_raw` in `receive`, and taken out here, once.
+            // SAFETY: each copy in the list is from `into_raw` in `keep`, and is freed only here, once.
             copy = unsafe { Box::from_raw(copy) }.next;
         }
     }
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     fn bytes(view: &rpma_conn_private_data) -> &'static [u8] {
-        // SAFETY: the view of a copy that is still there.
+        // SAFETY: the view of a copy that has not been freed.
         unsafe { std::slice::from_raw_parts(view.ptr.cast::<u8>(), view.len.into()) }
     }
 

@@ -36,10 +36,10 @@ pub(crate) struct Locked {
 }
 
 impl Locked {
-    /// As it is now.
+    /// The current values.
     pub(crate) fn now() -> Option<Self> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: writes to our object only; the page size needs nothing.
+        // SAFETY: getrlimit writes only to a local object; sysconf has no requirements.
         let (known, page) = unsafe {
             (libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0, libc::sysconf(libc::_SC_PAGESIZE))
         };
@@ -50,7 +50,7 @@ impl Locked {
         known.then_some(Self { limit: limit.rlim_cur, pinned, page, capable })
     }
 
-    /// How much higher the limit would have to be for this memory; nothing if it is high enough.
+    /// By how much the limit is too low for this memory; None if it is high enough.
     fn missing(&self, addr: usize, size: usize) -> Option<u64> {
         let first = addr as u64 / self.page;
         let last = (addr as u64).checked_add(size as u64 - 1)? / self.page;
@@ -95,7 +95,7 @@ impl fmt::Display for Refusal {
             write!(f, ", {pinned} pinned")?;
         }
         match locked.missing(*addr, *size) {
-            // A device says no more than ENOMEM when the limit is what it failed at.
+            // When the limit is exceeded, a device reports only ENOMEM.
             Some(missing) if failed.raw_errno() == Some(ENOMEM) => {
                 write!(f, ", the limit is {missing} bytes too low")?;
                 f.write_str(if locked.capable { " unless CAP_IPC_LOCK overrides it" } else { "" })

@@ -38,8 +38,8 @@ impl Resources {
     pub unsafe fn new(domain: Domain, id: CmId, cfg: &ConnCfg) -> Result<Self> {
         let api = id.api();
         let ctx = id.context();
-        // SAFETY: not NULL here; the caller guarantees that the configured shared receive queue outlives the
-        // resources.
+        // SAFETY: the caller guarantees that the configured shared receive queue, if it is not NULL, outlives
+        // the resources.
         let srq = ptr::NonNull::new(cfg.srq()).map(|srq| unsafe { srq.as_ref() });
         let srq_rcq = srq.and_then(|srq| srq.rcq());
         let channel = if cfg.shared_comp_channel() {
@@ -55,8 +55,8 @@ impl Resources {
         } else {
             None
         };
-        // SAFETY: the identifier keeps its context alive; the channel outlives both queues, here and by the
-        // order of the fields.
+        // SAFETY: the identifier keeps its context alive; the channel outlives both queues, in this function
+        // and later by the order of the fields.
         let (cq, rcq) = unsafe {
             let cq = Cq::new(api, ctx, cfg.cq_size(), channel.as_ref())?;
             let rcq = match cfg.rcq_size() {
@@ -109,7 +109,7 @@ fn queue_pair(
     };
     let inline_or_not = |ops| attempt(ops, INLINE_SIZE).or_else(|first| attempt(ops, 0).map_err(|_| first));
     let made = inline_or_not(wanted).or_else(|first| {
-        // A driver may know the atomic write, which is older, and not the flush.
+        // A driver may support the atomic write, which is older, but not the flush.
         let mut refused = wanted;
         for ops in [wanted & QP_WITH_ATOMIC_WRITE, 0] {
             if ops == refused {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Text without allocation: of bounded length, from bytes that may be no text, from names that the compiler
-//! knows.
+//! Text without allocation: of bounded length, from bytes that may be invalid UTF-8, from type names.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};

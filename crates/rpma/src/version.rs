@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which library this is.
+//! The version and the file of this library.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,8 @@ use crate::text::{Lossy, c_literal};
 /// The version of the package.
 pub const VERSION: &CStr = c_literal(concat!(env!("CARGO_PKG_VERSION"), "\0"));
 
-/// Logs version and path, once a process: a program may have found another library than its user thinks.
+/// Logs version and path once per process: the program may have loaded a different library than its user
+/// expects.
 pub fn announce() {
     static ANNOUNCED: AtomicBool = AtomicBool::new(false);
     if !ANNOUNCED.swap(true, Ordering::Relaxed) {
@@ -19,8 +20,8 @@ pub fn announce() {
 
 /// The file that this code was loaded from, as the loader reports it.
 fn path() -> &'static CStr {
-    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; what it gives for one in
-    // this library stays until the library is unloaded, and this code with it.
+    // SAFETY: an all-zero Dl_info is valid. dladdr accepts any address; the strings that it returns for an
+    // address in this library are valid until the library is unloaded, together with this code.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let here: fn() = announce;

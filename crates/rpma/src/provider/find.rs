@@ -40,21 +40,21 @@ pub(crate) fn find_context(addr: &CStr, side: Side) -> Result<*mut ibv_context> 
     }
 }
 
-/// Says which provider serves an address, and why.
+/// Logs which provider serves an address, and why.
 fn served(api: Api, addr: &CStr, why: impl std::fmt::Display) {
     log_notice!("provider {} serves {}: {why}", api.name, Lossy(addr.to_bytes()));
 }
 
 fn from_rdma_core(addr: &CStr, side: Side, why: &str) -> Result<*mut ibv_context> {
     let Some(api) = rdma_core() else { return Err(left_out("rdma-core")) };
-    // Missing parts are not checked beforehand, so that the errors of the libraries are reported too.
+    // Missing parts are not checked beforehand, so that the errors of the libraries are reported as well.
     match ask(api, addr, side) {
         Ok(ctx) if !ctx.is_null() => {
             served(api, addr, why);
             Ok(ctx)
         }
         // The address can be bound but selects no device, such as 0.0.0.0. The C releases of librpma return
-        // success and NULL here, which rpma_peer_new rejects; the reason is known only here.
+        // success and NULL here, which rpma_peer_new rejects; only this place has the reason.
         Ok(_) => {
             log_error!(
                 "no RDMA device serves {}: it can be bound, but is not the address of a device",
@@ -104,7 +104,7 @@ fn from_device_or(soft: Api, addr: &CStr, side: Side) -> Result<*mut ibv_context
 
 /// Same as [`ask`], but with the same result for both sides of a connection. The kernel's connection manager
 /// routes a loopback address to any device, but does not allow listening on the address there. Both sides
-/// must get the same result, and the listening side's is decisive.
+/// must get the same result, so that of the listening side is used.
 fn ask_for_both(api: Api, addr: &CStr, side: Side) -> Asked {
     let info = look_up(api, addr, side)?;
     if info.leads_back() { ask(api, addr, Side::Passive) } else { device_of(api, &info, side) }
@@ -151,13 +151,13 @@ fn look_up(api: Api, addr: &CStr, side: Side) -> std::result::Result<AddrInfo, F
 }
 
 fn device_of(api: Api, info: &AddrInfo, side: Side) -> Asked {
-    // SAFETY: without a channel the identifier needs nothing else.
+    // SAFETY: without a channel there is no other requirement.
     let id = unsafe { CmId::create(api, ptr::null_mut()) }?;
     match side {
         Side::Passive => id.bind(info)?,
         Side::Active => id.resolve_addr(info, RPMA_DEFAULT_TIMEOUT_MS)?,
     }
-    // The device is found; a failure to destroy the identifier is only logged.
+    // The device has been found; a failure to destroy the identifier is only logged.
     Ok(id.context())
 }
 

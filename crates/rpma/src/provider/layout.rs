@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The layouts of the installed verbs headers that this crate relies on, asserted at compile time.
 //!
-//! A header that moved a field, or declarations that misread one, must not compile.
+//! The build must fail if a header moves a field or the declarations describe one incorrectly.
 
 #![forbid(unsafe_code)]
 

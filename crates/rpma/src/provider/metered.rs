@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A provider that counts what devices do, for `RPMA_METRICS`.
+//! A provider that counts the operations of devices, for `RPMA_METRICS`.
 //!
-//! Its table passes every call on to libibverbs and librdmacm. Where something is counted, the call goes
-//! through a function of this file first; all others are those of the provider behind it. Queue pairs,
-//! completion queues and shared receive queues get a stand-in each, whose context has operations of this
-//! file: the data path ([`super::hot`]) goes through the context of the object that it is given, so that it
-//! finds them without asking. The stand-ins are seen by this library only. Those of queue pairs are in the
-//! `context` of their identifier, which is otherwise unused.
+//! Its table passes every call on to libibverbs and librdmacm. Calls that count something are functions of
+//! this file, which call the underlying provider; all others are those of the underlying provider. Each queue
+//! pair, completion queue and shared receive queue gets a stand-in, whose context has the data-path
+//! operations of this file: the data path ([`super::hot`]) calls through the context of its object, so it
+//! needs no check for metrics. Only this library uses the stand-ins. The `context` of an identifier, which is
+//! otherwise unused, points to the stand-in of its queue pair.
 //!
-//! What the data path reads of a stand-in is its context, and of a queue pair its number; everything else in
-//! it is zero.
+//! The data path reads the context of a stand-in and the number of a queue pair; all other fields are zero.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -28,20 +27,20 @@ use crate::alloc;
 use crate::event::translate;
 use rpma_metrics::{Connection, Event, Kind, Process};
 
-/// The provider behind this one.
+/// The underlying provider.
 #[cfg(feature = "rdma-core")]
 fn real() -> Api {
     super::rdma_core::api()
 }
 
-/// A build without devices has none, and nothing is made of this one.
+/// A build without devices has no underlying provider, and creates no objects of this one.
 #[cfg(not(feature = "rdma-core"))]
 fn real() -> Api {
     super::soft::api()
 }
 
-/// The provider for the objects of a peer: the given one, or if that uses devices and the process counts,
-/// one that counts what it does. Software RDMA counts by itself.
+/// The provider for the objects of a peer: the given one or, if that uses devices and metrics are enabled,
+/// the counting one. Software RDMA counts its operations itself.
 #[inline]
 pub(crate) fn chosen(api: Api) -> Api {
     let is_of_devices = cfg!(feature = "rdma-core") && ptr::eq(api, real());
@@ -80,9 +79,9 @@ fn counting() -> Api {
 /// The context of all stand-ins.
 fn context() -> *mut ibv_context {
     struct Shared(ibv_context);
-    // SAFETY: nothing writes to it once it is made, and its pointers are NULL or functions.
+    // SAFETY: it is not written to after its creation, and its pointers are NULL or functions.
     unsafe impl Sync for Shared {}
-    // SAFETY: as above.
+    // SAFETY: its pointers are NULL or functions, which belong to no thread.
     unsafe impl Send for Shared {}
     static CONTEXT: OnceBox<Shared> = OnceBox::new();
     let shared = CONTEXT.get_or_init(|| {
@@ -105,7 +104,7 @@ struct MeteredQp {
     real: *mut ibv_qp,
     process: &'static Process,
     connection: Arc<Connection>,
-    /// The completion queues that know the connection.
+    /// The completion queues that refer to the connection.
     cqs: [*mut MeteredCq; 2],
 }
 
@@ -115,7 +114,7 @@ struct MeteredCq {
     shown: ibv_cq,
     real: *mut ibv_cq,
     process: &'static Process,
-    /// The connection that it is of, as long as this has a queue pair; NULL for that of a shared receive
+    /// The connection of the queue, as long as it has a queue pair; NULL for the queue of a shared receive
     /// queue.
     connection: AtomicPtr<Connection>,
 }
@@ -151,7 +150,7 @@ unsafe extern "C" fn ibv_reg_mr(
 
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller guarantees a region that ibv_reg_mr(3) returned and that has not been deregistered;
-    // the first call reads a field that does not change.
+    // the field that is read first is constant.
     let (length, ret) = unsafe { ((&raw const (*mr).length).read(), real().ibv_dereg_mr(mr)) };
     if let Some(process) = process().filter(|_| ret == 0) {
         process.counters.deregistered(length);
@@ -173,13 +172,13 @@ unsafe extern "C" fn ibv_create_cq(
         set_errno(ENOMEM);
         return ptr::null_mut();
     };
-    // SAFETY: all zero is a value of the public part, of which the context is set.
+    // SAFETY: the public part consists of pointers, integers and locks, for which all zero is valid.
     let mut shown = unsafe { MaybeUninit::<ibv_cq>::zeroed().assume_init() };
     shown.context = context();
     let connection = AtomicPtr::new(ptr::null_mut());
     let this = Box::into_raw(room.fill(MeteredCq { shown, real: ptr::null_mut(), process, connection }));
-    // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, nobody else has the
-    // stand-in, which is the queue's cq_context, given back by ibv_get_cq_event(3).
+    // SAFETY: the caller meets the requirements of ibv_create_cq(3). Until it returns, no other thread has
+    // the stand-in, which is the queue's cq_context, which ibv_get_cq_event(3) returns.
     unsafe {
         let real = real().ibv_create_cq(ctx, cqe, this.cast(), channel, comp_vector);
         if real.is_null() {
@@ -209,8 +208,8 @@ unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live channel, of queues of `ibv_create_cq` alone, whose cq_context is
-    // their stand-in, and two writable places (ibv_get_cq_event(3)).
+    // SAFETY: the caller guarantees a live channel that is used only for queues of `ibv_create_cq`, whose
+    // cq_context is their stand-in, and two writable outputs (ibv_get_cq_event(3)).
     unsafe {
         let ret = real().ibv_get_cq_event(channel, cq, cq_context);
         if ret == 0 {
@@ -221,7 +220,7 @@ unsafe extern "C" fn ibv_get_cq_event(
 }
 
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, of which as many events were taken
+    // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, for which it has taken as many events
     // (ibv_ack_cq_events(3)).
     unsafe { real().ibv_ack_cq_events((*cq.cast::<MeteredCq>()).real, nevents) };
 }
@@ -239,8 +238,8 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller guarantees a live queue of `ibv_create_cq`, and room for `num_entries` completions
     // (ibv_poll_cq(3)). The connection of a queue lives until the program deletes both, which it must not do
-    // while it polls. As many completions as the provider says are written, and of one that has failed the
-    // status and the number of the queue pair at least.
+    // while it polls. The provider has written as many completions as it returned, and at least the status
+    // and queue pair number of a failed one.
     unsafe {
         let this = cq.cast::<MeteredCq>();
         let got = hot::poll_cq((*this).real, num_entries, wc);
@@ -257,12 +256,12 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_w
 /// Counts a completion.
 ///
 /// # Safety
-/// `wc` must be a completion that the provider has written.
+/// `wc` must point to a completion that the provider has written.
 unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: *const ibv_wc) {
-    /// Of the opcodes of receives.
+    /// The bit that the opcodes of receives have.
     const RECV: ibv_wc_opcode::Type = ibv_wc_opcode::IBV_WC_RECV;
-    // SAFETY: the caller guarantees a written completion, in which these two are defined whatever its status
-    // is (ibv_poll_cq(3)).
+    // SAFETY: the caller guarantees a written completion, in which these two fields are defined regardless of
+    // the status (ibv_poll_cq(3)).
     let (status, qp_num) = unsafe { ((&raw const (*wc).status).read(), (&raw const (*wc).qp_num).read()) };
     let connection = connection.filter(|connection| connection.qp_num == qp_num);
     let counts = connection.map_or(&process.counters.shared, |connection| &connection.counts);
@@ -273,7 +272,8 @@ unsafe fn taken(process: &'static Process, connection: Option<&Connection>, wc: 
         }
         return;
     }
-    // SAFETY: of a request that has succeeded the opcode is defined, and of a receive the length.
+    // SAFETY: the request succeeded, so the opcode is defined, and for a receive also the length
+    // (ibv_poll_cq(3)).
     let (opcode, len) = unsafe { ((&raw const (*wc).opcode).read(), (&raw const (*wc).byte_len).read()) };
     if opcode & RECV != 0 {
         counts.moved(Kind::Recv, len.into());
@@ -295,7 +295,7 @@ unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_att
     if real.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: all zero is a value of the public part, of which the context is set.
+    // SAFETY: the public part consists of pointers, integers and locks, for which all zero is valid.
     let mut shown = unsafe { MaybeUninit::<ibv_srq>::zeroed().assume_init() };
     shown.context = context();
     Box::into_raw(room.fill(MeteredSrq { shown, real, process })).cast()
@@ -338,8 +338,8 @@ unsafe extern "C" fn post_srq_recv(
 /// # Safety
 /// `id` must be a live identifier of a provider of this file, or one that it has received.
 pub(crate) unsafe fn stand_in(id: *mut rdma_cm_id) -> *mut ibv_qp {
-    // SAFETY: the caller guarantees a live identifier, whose context is NULL or what `rdma_create_qp_ex` has
-    // put there.
+    // SAFETY: the caller guarantees a live identifier, whose context is NULL or the stand-in that
+    // `rdma_create_qp_ex` stored there.
     unsafe { (&raw const (*id).context).read().cast() }
 }
 
@@ -350,8 +350,8 @@ unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_in
         return -1;
     };
     // SAFETY: the caller meets the requirements of rdma_create_qp_ex, with completion queues and a shared
-    // receive queue (or NULL) of this file, and attributes of its own. A queue pair that was created is in
-    // its identifier.
+    // receive queue (or NULL) of this file, and attributes that nothing else uses. After success the
+    // identifier has the queue pair.
     unsafe {
         let send_cq = (&raw const (*attr).send_cq).read().cast::<MeteredCq>();
         let recv_cq = (&raw const (*attr).recv_cq).read().cast::<MeteredCq>();
@@ -370,7 +370,7 @@ unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut ibv_qp_in
         shown.context = context();
         shown.qp_num = (&raw const (*real).qp_num).read();
         let connection = process.counters.connection(PeerName::of(id).0, shown.qp_num);
-        // The completion queue of a shared receive queue is that of several connections.
+        // Several connections share the completion queue of a shared receive queue.
         let cqs = [send_cq, if srq.is_null() { recv_cq } else { send_cq }];
         for cq in cqs {
             (*cq).connection.store(Arc::as_ptr(&connection).cast_mut(), Ordering::Release);
@@ -396,7 +396,7 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// The event as it is counted; `None` for one that is not.
+/// The event under which it is counted; `None` if it is not counted.
 fn event_of(event: rpma_conn_event) -> Option<Event> {
     use rpma_conn_event::*;
     Some(match event {
@@ -414,8 +414,8 @@ unsafe extern "C" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     // SAFETY: the caller guarantees a live channel and a writable `event` (rdma_get_cm_event(3)). An event is
-    // readable until it is acknowledged; its identifier lives as long, and has a context of
-    // `rdma_create_qp_ex` or NULL: a listener's, which that of a request inherits.
+    // readable until it is acknowledged; its identifier lives as long, and has a context that is from
+    // `rdma_create_qp_ex`, or NULL as that of a listener, which its requests inherit.
     unsafe {
         let ret = real().rdma_get_cm_event(channel, event);
         if ret == 0 {
@@ -454,20 +454,21 @@ unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `post_counted` asks for, and a writable `bad_wr`.
+    // SAFETY: the caller guarantees a live queue pair of `rdma_create_qp_ex`, a request of at most one range
+    // whose fields that its opcode reads are set, and a writable `bad_wr`.
     unsafe { post_counted(qp, wr, |qp| hot::post_send(qp, wr, bad_wr)) }
 }
 
 unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: as in `post_send`.
+    // SAFETY: the caller guarantees the requirements of `post_send`, which `post_denied` shares.
     unsafe { post_counted(qp, wr, |qp| (real().post_denied)(qp, wr, bad_wr)) }
 }
 
-/// Posts a request to the queue pair behind by `post`, and counts it.
+/// Posts a request to the underlying queue pair with `post`, and counts it.
 ///
 /// # Safety
-/// `qp` must be a live queue pair of `rdma_create_qp_ex`, and `wr` a request whose fields that its opcode
-/// reads are set, of one range at most.
+/// `qp` must be a live queue pair of `rdma_create_qp_ex`, and `wr` a request of at most one range whose
+/// fields that its opcode reads are set.
 #[inline(always)]
 unsafe fn post_counted(
     qp: *mut ibv_qp,
@@ -477,15 +478,15 @@ unsafe fn post_counted(
     use ibv_wr_opcode::*;
     const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
     let this = qp.cast::<MeteredQp>();
-    // SAFETY: the caller guarantees a live queue pair and a request with these fields. The request of a flush
-    // has its type where others have immediate data ([`crate::post`]).
+    // SAFETY: the caller guarantees a live queue pair and a request in which these fields are set. A flush
+    // has its type in place of immediate data ([`crate::post`]).
     unsafe {
         let connection = &(*this).connection;
         let flags = (&raw const (*wr).send_flags).read();
         let range = (&raw const (*wr).sg_list).read().as_ref().copied();
         let len = range.map_or(0, |range| range.length.into());
         let (kind, len) = match (&raw const (*wr).opcode).read() {
-            // Only those that are atomic are fenced.
+            // Only atomic writes are fenced.
             IBV_WR_RDMA_WRITE if flags & FENCE != 0 => (Kind::AtomicWrite, len),
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => (Kind::Write, len),
             IBV_WR_RDMA_READ if range.is_some_and(|range| connection.is_flush(range.addr)) => {
@@ -508,7 +509,7 @@ fn as_number(result: Result<(), c_int>) -> c_int {
     result.err().unwrap_or(0)
 }
 
-/// Posts a native request by `post`, and counts it if there is something that counts.
+/// Posts a native request with `post`, and counts it unless `counted` is NULL.
 ///
 /// # Safety
 /// `counted` must be NULL or a live queue pair of this file.
@@ -535,8 +536,9 @@ unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
 /// Frees a stand-in.
 ///
 /// # Safety
-/// It must be one of this file, and not be used any more.
+/// `this` must be a stand-in of this file that is no longer in use.
 unsafe fn free<T>(this: *mut T) {
-    // SAFETY: the caller guarantees an object that `Box::into_raw` made of a slot, and that this is its end.
+    // SAFETY: the caller guarantees a pointer from `Box::into_raw` of an object from a slot, and that nothing
+    // uses it any more.
     unsafe { alloc::end(Box::from_raw(this), drop) };
 }

@@ -33,7 +33,7 @@ pub(crate) use find::find_context;
 use crate::error::Result;
 
 /// The control path, once: the table of a provider and both its instances are made from this list.
-/// `ibv_advise_mr` has the domain's context in addition, because the domain itself is not looked into.
+/// `ibv_advise_mr` takes the domain's context in addition, because the domain itself is opaque here.
 macro_rules! control_path {
     ($make:ident $($arguments:tt)*) => {
         $make! {
@@ -106,24 +106,25 @@ macro_rules! provider_table {
             /// Whether registered memory is pinned, and counts against the process's limit of locked memory.
             pub pins_memory: bool,
             /// The probable reason why a connection was not established, for the log, if the event and its
-            /// status indicate it. Not asked for one that is established, or closed.
+            /// status indicate it. Not called for established or closed connections.
             pub likely_reason: fn(event: rdma_cm_event_type::Type, status: c_int) -> Option<&'static str>,
-            /// Why an attempt to connect has failed, from an event that is not acknowledged, if that is known
-            /// without [`Self::likely_reason`]. Has been logged.
+            /// The known reason why a connection attempt failed, from an event that has not been
+            /// acknowledged; unlike [`Self::likely_reason`], the provider has logged it already.
             pub event_reason: unsafe fn(event: *mut rdma_cm_event, out: &mut dyn Write),
-            /// Calls `then` with the cause of the end of a connection, as recorded for one of its
-            /// completion queues, and whether neither side has closed it; not at all if there is no
-            /// record. Has been logged.
+            /// Calls `then` with the cause of the end of a connection, as recorded for one of its completion
+            /// queues, and whether neither side has closed it. Does not call it if there is no record. The
+            /// provider has logged the cause already.
             pub ending: unsafe fn(cq: *mut ibv_cq, qp_num: u32, then: &mut dyn FnMut(&str, bool)),
-            /// Posts a send request for an access that the remote memory region does not permit, as its
-            /// descriptor says. It fails on the way as any other, unless the provider fails it by itself.
+            /// Posts a send request for an access that the remote memory region does not permit according to
+            /// its descriptor. The provider may fail the request itself; otherwise the target rejects it.
             pub post_denied: unsafe fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
-            /// Where the reads go by which the connection of a queue pair flushes: they are counted as
-            /// flushes.
+            /// Sets the local destination of the reads with which the connection of a queue pair flushes, so
+            /// that these are counted as flushes.
             pub flushes_by: unsafe fn(qp: *mut ibv_qp, target: u64),
-            /// A memory region that the program did not ask for, which is not counted.
+            /// Excludes a memory region from the counters, because the library and not the program registered
+            /// it.
             pub not_counted: unsafe fn(mr: *mut ibv_mr),
-            /// The provider whose calls this one passes on, if it counts them ([`metered`]).
+            /// The underlying provider, if this one counts its calls ([`metered`]).
             pub plain: Option<Api>,
             $( $call: unsafe extern "C" fn($($ty),*) $(-> $ret)?, )*
         }
@@ -135,7 +136,7 @@ macro_rules! provider_table {
                 #[inline(always)]
                 pub unsafe fn $call(&self, $($arg: $ty),*) $(-> $ret)? {
                     // SAFETY: the caller meets the requirements of this call, which are those of the function
-                    // behind it.
+                    // in the table.
                     unsafe { (self.$call)($($arg),*) }
                 }
             )*
@@ -144,7 +145,7 @@ macro_rules! provider_table {
 }
 control_path!(provider_table);
 
-/// A [`Provider`] whose calls are the C functions of a module, with what else is known of it.
+/// A [`Provider`] whose calls are the C functions of a module, with its other properties.
 macro_rules! provider {
     ([$module:ident $($known:tt)*] $( fn $call:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?; )*) => {
         Provider { $($known)* plain: None, $( $call: $module::$call, )* }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Native atomic write and native flush: the two operations of verbs that are posted through an extended
-//! queue pair only. rdma-core 44 has the first of them, rdma-core 45 both.
+//! Native atomic write and native flush: the two verbs operations that can be posted only through an extended
+//! queue pair. rdma-core 44 has the former, rdma-core 45 both.
 //!
-//! Numbers and layout are our own, so that a library built on older headers uses the operations where they
-//! are. Whether they are is known at run time: a device has a capability bit for each, and a provider that
-//! does not know an operation refuses to make a queue pair for it. Only for one that was made are the
-//! operation's members of the extended queue pair looked at, which an older libibverbs does not have.
+//! The constants and the layout are declared here, so that a library built with older headers can use the
+//! operations where they are available. That is determined at run time: a device has a capability bit for
+//! each, and a provider that does not support an operation refuses to create a queue pair for it. The members
+//! of the extended queue pair for an operation, which an older libibverbs lacks, are accessed only if the
+//! queue pair was created for that operation.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -28,7 +29,7 @@ pub(crate) const ACCESS_FLUSH_PERSISTENT: u32 = 1 << 9;
 pub(crate) const QP_WITH_FLUSH: u64 = 1 << 11;
 pub(crate) const QP_WITH_ATOMIC_WRITE: u64 = 1 << 12;
 
-/// What a flush reaches: `IBV_FLUSH_GLOBAL` or `IBV_FLUSH_PERSISTENT`.
+/// The domain that a flush reaches: `IBV_FLUSH_GLOBAL` or `IBV_FLUSH_PERSISTENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FlushKind {
@@ -36,13 +37,14 @@ pub enum FlushKind {
     Persistent = 2,
 }
 
-/// `IBV_FLUSH_RANGE`: of a region, only the range that is named.
+/// `IBV_FLUSH_RANGE`: flushes only the given range of the region.
 const FLUSH_RANGE: u8 = 0;
 
 type AtomicWrite = unsafe extern "C" fn(*mut ExtendedQp, u32, u64, *const c_void);
 type Flush = unsafe extern "C" fn(*mut ExtendedQp, u32, u64, usize, u8, u8);
 
-/// `struct ibv_qp_ex` as far as it is used here, which goes further than the installed header may.
+/// The beginning of `struct ibv_qp_ex`, up to the last member that is used here, which the installed header
+/// may lack.
 #[repr(C)]
 struct ExtendedQp {
     qp_base: ibv_qp,
@@ -66,7 +68,7 @@ const _: () = {
     assert!(offset_of!(ExtendedQp, wr_complete) == offset_of!(ibv_qp_ex, wr_complete));
     assert!(offset_of!(ExtendedQp, wr_abort) == offset_of!(ibv_qp_ex, wr_abort));
     assert!(offset_of!(ExtendedQp, wr_atomic_write) == offset_of!(ExtendedQp, wr_abort) + size_of::<usize>());
-    // The header ends in front of the two operations, or between them, or has both.
+    // The structure of the installed header ends before the two operations, between them or after them.
     let header = size_of::<ibv_qp_ex>();
     assert!(
         header == offset_of!(ExtendedQp, wr_atomic_write)
@@ -75,14 +77,14 @@ const _: () = {
     );
 };
 
-/// A queue pair that was made for native operations.
+/// A queue pair that was created for native operations.
 #[derive(Clone, Copy)]
 pub struct NativeQp {
     qp: NonNull<ExtendedQp>,
 }
 
 impl NativeQp {
-    /// With the operations of `ops` (`QP_WITH_*`) that the queue pair really has; nothing if it has none.
+    /// Returns the queue pair and those operations of `ops` (`QP_WITH_*`) that it has; None if it has none.
     ///
     /// # Safety
     /// `qp` must be NULL or a live extended queue pair that was created with `ops` in its `send_ops_flags`.
@@ -91,8 +93,8 @@ impl NativeQp {
         let qp = this.qp.as_ptr();
         let mut has = 0;
         // SAFETY: the caller guarantees that `qp` is live and was created with `ops`. A provider that creates
-        // a queue pair with an operation is of an rdma-core that knows it, so the object extends to the
-        // member of that operation.
+        // a queue pair with an operation belongs to an rdma-core that defines the operation, so the object
+        // contains the member of that operation.
         unsafe {
             if ops & QP_WITH_ATOMIC_WRITE != 0 && (&raw const (*qp).wr_atomic_write).read().is_some() {
                 has |= QP_WITH_ATOMIC_WRITE;
@@ -104,15 +106,15 @@ impl NativeQp {
         (has != 0).then_some((this, has))
     }
 
-    /// Posts one request that `add` makes. 0 or a positive errno.
+    /// Posts the request that `add` builds. Returns 0 or a positive errno.
     ///
     /// # Safety
-    /// The queue pair must be alive, and `add` make one request.
+    /// The queue pair must be alive, and `add` must build one request.
     #[inline(always)]
     unsafe fn post(self, wr_id: u64, flags: u32, add: impl FnOnce(*mut ExtendedQp)) -> c_int {
         let qp = self.qp.as_ptr();
-        // SAFETY: the caller guarantees a live queue pair. From start to completion the provider keeps other
-        // threads out, so this thread has the two fields to itself.
+        // SAFETY: the caller guarantees a live queue pair. The provider excludes other threads from start to
+        // completion, so only this thread writes the two fields.
         unsafe {
             let (Some(start), Some(complete)) =
                 ((&raw const (*qp).wr_start).read(), (&raw const (*qp).wr_complete).read())
@@ -127,7 +129,7 @@ impl NativeQp {
         }
     }
 
-    /// Writes 8 bytes to `addr`. 0 or a positive errno.
+    /// Writes 8 bytes to `addr`. Returns 0 or a positive errno.
     ///
     /// # Safety
     /// The queue pair must be alive and have the operation; `value` must be readable for 8 bytes.
@@ -149,7 +151,7 @@ impl NativeQp {
         }
     }
 
-    /// Flushes `len` bytes at `addr`. 0 or a positive errno.
+    /// Flushes `len` bytes at `addr`. Returns 0 or a positive errno.
     ///
     /// # Safety
     /// The queue pair must be alive and have the operation.
@@ -162,7 +164,7 @@ impl NativeQp {
         len: u32,
         kind: FlushKind,
     ) -> c_int {
-        // SAFETY: the caller guarantees a live queue pair with native flush; `flush` adds one request.
+        // SAFETY: the caller guarantees a live queue pair with native flush; `flush` builds one request.
         unsafe {
             let Some(flush) = (&raw const (*self.qp.as_ptr()).wr_flush).read() else { return EOPNOTSUPP };
             self.post(wr_id, flags, |qp| flush(qp, rkey, addr, len as usize, kind as u8, FLUSH_RANGE))

@@ -10,12 +10,12 @@ use crate::failure;
 use crate::log as rpma_log;
 use crate::text::{Lossy, Text};
 
-/// This provider. The first call connects softverbs' messages to this library's log, and its failed
+/// The soft provider. The first call connects softverbs' messages to this library's log, and its failed
 /// completions to `rpma_err_last`.
 pub(super) fn api() -> Api {
-    // Not a `Once`: a child that is forked during the first call would wait for it for ever.
+    // Not a `Once`: a child that is forked during the first call would block on it forever.
     static LOG_CONNECTED: AtomicBool = AtomicBool::new(false);
-    // A Rust program that has its own logger keeps it.
+    // This fails in a Rust program that has installed its own logger, which is then kept.
     if !LOG_CONNECTED.swap(true, Ordering::Relaxed) {
         softverbs::on_failed_completion(|text| failure::report("rpma_cq_get_wc", format_args!("{text}")));
         if log::set_logger(&ForwardLog).is_ok() {
@@ -26,7 +26,7 @@ pub(super) fn api() -> Api {
         name: "soft",
         has_flush_access: true,
         pins_memory: false,
-        // softverbs has logged it, with details that only it has.
+        // softverbs has logged the reason, with details that are not available here.
         likely_reason: |_, _| None,
         event_reason,
         ending,
@@ -42,7 +42,7 @@ pub(super) fn api() -> Api {
 unsafe fn event_reason(event: *mut rdma_sys::rdma_cm_event, out: &mut dyn Write) {
     // SAFETY: the caller guarantees an event that has not been acknowledged.
     let reason = unsafe { softverbs::event_reason(event) };
-    // What the text cannot hold is cut.
+    // A reason that does not fit is truncated.
     let _ = reason.map(|reason| out.write_str(reason));
 }
 
@@ -68,7 +68,7 @@ mod calls {
     control_path!(c_functions functions);
 }
 
-/// The calls of the list by name: softverbs' own, but for two.
+/// The calls of the list by name: softverbs' own, except two.
 mod functions {
     use std::ffi::{c_int, c_uint};
 
@@ -76,7 +76,7 @@ mod functions {
     pub(super) use softverbs::rdma::*;
     pub(super) use softverbs::verbs::*;
 
-    /// As softverbs', which needs no context.
+    /// Same as softverbs' function, which needs no context.
     pub(super) unsafe fn ibv_advise_mr(
         _: *mut ibv_context,
         pd: *mut ibv_pd,
@@ -89,13 +89,13 @@ mod functions {
         unsafe { softverbs::verbs::ibv_advise_mr(pd, advice, flags, sg_list, num_sge) }
     }
 
-    /// No queue pair is an extended one.
+    /// Returns NULL: librpma uses no extended queue pair of softverbs.
     pub(super) unsafe fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp_ex {
         std::ptr::null_mut()
     }
 }
 
-/// Hands what softverbs logs to this library's log function and thresholds.
+/// Forwards softverbs' log messages to this library's log function, subject to its thresholds.
 struct ForwardLog;
 
 impl log::Log for ForwardLog {
@@ -107,9 +107,9 @@ impl log::Log for ForwardLog {
         let level = level(record.metadata());
         if rpma_log::enabled(level) {
             let mut file = Text::<128>::new();
-            // Text never fails; what does not fit is cut.
+            // Writing to a Text never fails; what does not fit is truncated.
             let _ = file.write_str(record.file().unwrap_or(record.target()));
-            // A record does not know its function; the module says nearly as much.
+            // A record has no function name; the module is the next best thing.
             let function = record.module_path().and_then(|path| path.rsplit("::").next());
             let place = rpma_log::Place {
                 file: file.as_c_str(),
@@ -117,7 +117,7 @@ impl log::Log for ForwardLog {
                 function: function.unwrap_or(record.target()),
             };
             let mut about = About::default();
-            // Every visit succeeds.
+            // The visitor never fails.
             let _ = record.key_values().visit(&mut about);
             let peer: &dyn std::fmt::Display = &Lossy(about.peer.as_bytes());
             let subject = rpma_log::Subject {
@@ -150,12 +150,12 @@ impl<'kvs> log::kv::VisitSource<'kvs> for About {
         key: log::kv::Key<'kvs>,
         value: log::kv::Value<'kvs>,
     ) -> Result<(), log::kv::Error> {
-        // Text never fails; what does not fit is cut.
+        // Writing to a Text never fails; what does not fit is truncated.
         match key.as_str() {
             "connection" => self.connection = value.to_u64().and_then(|num| u32::try_from(num).ok()),
             "peer" => _ = write!(self.peer, "{value}"),
             "operation" => _ = write!(self.operation, "{value}"),
-            // 0 is none.
+            // 0 means no errno.
             "errno" => {
                 self.errno =
                     value.to_i64().and_then(|errno| i32::try_from(errno).ok()).filter(|errno| *errno != 0)

@@ -66,7 +66,7 @@ impl AddrInfo {
         unsafe { (*self.info).ai_src_addr }
     }
 
-    /// Whether the destination is this host's own by being a loopback address.
+    /// Whether the destination is this host because it is a loopback address.
     pub fn leads_back(&self) -> bool {
         let to = self.destination();
         if to.is_null() {
@@ -98,7 +98,7 @@ impl AddrInfo {
 
 impl Drop for AddrInfo {
     fn drop(&mut self) {
-        // SAFETY: the result is ours and freed once.
+        // SAFETY: this object owns the result, which is freed once.
         unsafe { self.api.rdma_freeaddrinfo(self.info) };
     }
 }
@@ -120,14 +120,15 @@ impl EventChannel {
         self.channel
     }
 
-    /// The descriptor that is readable when an event waits.
+    /// The descriptor that becomes readable when an event is pending.
     pub fn fd(&self) -> c_int {
         // SAFETY: the channel is readable until destroyed, which only drop does; its descriptor is constant.
         unsafe { (*self.channel).fd }
     }
 
     /// Calls `then` with the next event; blocks unless the descriptor was made non-blocking. The thread may
-    /// be cancelled while it waits, so the caller owns nothing, and not any more in `then`.
+    /// be cancelled while it waits, so the caller must not own anything during the call; in `then` it is not
+    /// cancelled any more.
     #[inline]
     pub fn next_event<T>(&self, then: impl FnOnce(CmEvent) -> T) -> Result<T, Failed> {
         let mut event = MaybeUninit::uninit();
@@ -142,7 +143,8 @@ impl EventChannel {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: the channel is ours and destroyed once; what used it is declared before it.
+        // SAFETY: this object owns the channel, which is destroyed once; fields that use it are declared
+        // before it.
         unsafe { self.api.rdma_destroy_event_channel(self.channel) };
     }
 }
@@ -169,7 +171,7 @@ impl CmEvent {
         unsafe { (*self.event).id }
     }
 
-    /// The cause of a failed attempt to connect, if the provider has one.
+    /// The cause of a failed connection attempt, if the provider recorded one.
     #[cold]
     pub fn reason(&self) -> Text<384> {
         let mut reason = Text::new();
@@ -180,8 +182,8 @@ impl CmEvent {
 
     /// Address and length of the private data, which live as long as the event.
     pub fn private_data(&self) -> (*const c_void, u8) {
-        // SAFETY: an event is readable until acknowledged; the connection part of the parameters starts like
-        // every other part, and these two fields may hold any bits.
+        // SAFETY: an event is readable until acknowledged; all variants of the parameters begin with these
+        // two fields, which may hold any bits.
         unsafe {
             let conn = &raw const (*self.event).param.conn;
             ((*conn).private_data, (*conn).private_data_len)
@@ -193,7 +195,8 @@ impl CmEvent {
     }
 
     fn release(&self) -> Result<(), Failed> {
-        // SAFETY: acknowledged once: `acknowledge` forgets it, otherwise drop is the last use.
+        // SAFETY: the event is acknowledged once: either in `acknowledge`, which then forgets the object, or
+        // in drop.
         by_errno("rdma_ack_cm_event", unsafe { self.api.rdma_ack_cm_event(self.event) })
     }
 }
@@ -213,7 +216,7 @@ pub(crate) unsafe fn identifier(qp: *mut ibv_qp) -> *mut rdma_cm_id {
     unsafe { (&raw const (*qp).qp_context).read().cast() }
 }
 
-/// The capacities that are requested for a queue pair, then those that it has.
+/// The capacities requested for a queue pair, and after its creation those that it has.
 pub struct QpCaps {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
@@ -275,11 +278,10 @@ impl CmId {
         unsafe { PeerName::of(self.id) }
     }
 
-    /// The queue pair for native operations, with those of `ops` that it has. It must have been created with
-    /// them.
+    /// The queue pair for native operations, and those operations of `ops` that it has.
     ///
     /// # Safety
-    /// There must be a queue pair, and `ops` be what it was created with.
+    /// The identifier must have a queue pair that was created with `ops`.
     pub unsafe fn native_queue_pair(&self, ops: u64) -> Option<(NativeQp, u64)> {
         // SAFETY: the identifier is readable until destroyed. The caller guarantees a queue pair created with
         // `ops`; its extended form is the same object and lives as long.
@@ -287,12 +289,12 @@ impl CmId {
     }
 
     pub fn bind(&self, to: &AddrInfo) -> Result<(), Failed> {
-        // SAFETY: both are alive, and the address belongs to the translation.
+        // SAFETY: the identifier and the translation are alive, and the address belongs to the latter.
         by_errno("rdma_bind_addr", unsafe { self.api.rdma_bind_addr(self.id, to.source()) })
     }
 
     pub fn resolve_addr(&self, to: &AddrInfo, timeout_ms: c_int) -> Result<(), Failed> {
-        // SAFETY: both are alive, and the addresses belong to the translation.
+        // SAFETY: the identifier and the translation are alive, and the addresses belong to the latter.
         let ret = unsafe { self.api.rdma_resolve_addr(self.id, to.source(), to.destination(), timeout_ms) };
         by_errno("rdma_resolve_addr", ret)
     }
@@ -333,19 +335,19 @@ impl CmId {
         by_errno("rdma_disconnect", unsafe { self.api.rdma_disconnect(self.id) })
     }
 
-    /// Migrates the identifier to another event channel; NULL makes it synchronous.
+    /// Migrates the identifier to another event channel; NULL makes its calls synchronous.
     ///
     /// # Safety
-    /// `channel` must be NULL or a live channel of the same provider, alive as long as it is the
-    /// identifier's.
+    /// `channel` must be NULL or a live channel of the same provider, alive as long as the identifier uses
+    /// it.
     pub unsafe fn migrate(&self, channel: *mut rdma_event_channel) -> Result<(), Failed> {
         // SAFETY: the identifier is alive; the caller guarantees that `channel` is NULL or stays alive while
         // the identifier uses it.
         by_errno("rdma_migrate_id", unsafe { self.api.rdma_migrate_id(self.id, channel) })
     }
 
-    /// Creates the identifier's queue pair: reliable connection, one range a request, completions on request.
-    /// `caps` is updated to what the provider gives.
+    /// Creates the identifier's queue pair: reliable connection, one range per request, completions only for
+    /// signalled requests. `caps` is updated to the actual capacities.
     ///
     /// # Safety
     /// The protection domain and queues must be live, of the identifier's device, and outlive the queue pair.
@@ -372,8 +374,8 @@ impl CmId {
                 max_inline_data: caps.max_inline_data,
             };
             attr.qp_type = ibv_qp_type::IBV_QPT_RC;
-            // With the domain alone in this mask a provider that has no extended creation is asked for a
-            // plain one.
+            // If the mask contains only the domain, a provider without extended creation creates a plain
+            // queue pair.
             attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
             attr.pd = pd;
             if caps.native_ops != 0 {
@@ -385,7 +387,8 @@ impl CmId {
         by_errno("rdma_create_qp_ex", ret)?;
         caps.max_send_wr = cap.max_send_wr;
         caps.max_recv_wr = cap.max_recv_wr;
-        // SAFETY: the identifier is alive and has a queue pair, whose context is the consumer's.
+        // SAFETY: the identifier is alive and has a queue pair, whose context the provider leaves to the
+        // consumer.
         let posts = unsafe {
             let posts = if self.api.plain.is_none() { (*self.id).qp } else { metered::stand_in(self.id) };
             (&raw mut (*posts).qp_context).write(self.id.cast());
@@ -406,8 +409,8 @@ impl CmId {
         } else {
             Ok(())
         };
-        // SAFETY: the identifier is ours and destroyed once: `close` forgets it, otherwise drop is the last
-        // use.
+        // SAFETY: this object owns the identifier, which is destroyed once: either in `close`, which then
+        // forgets the object, or in drop.
         let destroyed = by_errno("rdma_destroy_id", unsafe { self.api.rdma_destroy_id(self.id) });
         match (rejected, destroyed) {
             (Err(first), later) => {
@@ -433,7 +436,7 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// Where its requests are posted.
+    /// The queue pair to which requests are posted.
     #[inline(always)]
     pub fn as_ptr(&self) -> *mut ibv_qp {
         self.posts
@@ -442,7 +445,8 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: the owner keeps the identifier alive longer, and its queue pair is destroyed once.
+        // SAFETY: the owner keeps the identifier alive longer than this object, which destroys the queue pair
+        // once.
         unsafe { self.api.rdma_destroy_qp(self.id) };
     }
 }

@@ -2,10 +2,9 @@
 //! Owning wrappers of provider objects.
 //!
 //! A wrapper is the only owner of its object: `close` releases it and reports a failure, dropping it releases
-//! it and logs one. What must be released first is a field declared earlier, so tear-down order is by
-//! construction. The objects themselves are only handed back to the provider; where a field of one is read,
-//! it is a field that `verbs.h` or librdmacm's own headers define as public, and it is read through the raw
-//! pointer at that moment.
+//! it and logs one. Objects that must be released first are fields declared earlier, which fixes the
+//! tear-down order. Objects are otherwise only passed back to the provider; the few fields that are read are
+//! public in `verbs.h` or in librdmacm's headers, and are read through the raw pointer each time.
 
 mod cm;
 mod peer_name;
@@ -60,7 +59,7 @@ impl Failed {
 }
 
 impl Failed {
-    /// What a message about it is about.
+    /// The subject of a message about the failure.
     pub fn subject(&self) -> Subject<'static> {
         Subject { operation: Some(self.call), errno: self.raw_errno(), ..Subject::default() }
     }
@@ -71,7 +70,7 @@ impl fmt::Display for Why {
         match self {
             Self::Errno(errno) => errno.fmt(f),
             Self::AddrInfo(code) => {
-                // SAFETY: gai_strerror takes any number and gives a string of the C library that is never
+                // SAFETY: gai_strerror accepts any number and returns a string of the C library that is never
                 // freed.
                 let text = unsafe { CStr::from_ptr(libc::gai_strerror(*code)) };
                 Lossy(text.to_bytes()).fmt(f)
@@ -80,7 +79,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// Logs a failed provider call with its main arguments and makes it `Error::Provider`.
+/// Logs a failed provider call with its main arguments; the value is `Error::Provider`.
 macro_rules! provider_error {
     ($failed:expr, $($arguments:tt)+) => {{
         let failed: $crate::provider::handles::Failed = $failed;
@@ -100,7 +99,7 @@ fn by_errno(call: &'static str, ret: c_int) -> Result<(), Failed> {
     if ret == 0 { Ok(()) } else { Err(Failed::errno(call, Errno::last())) }
 }
 
-/// For calls that give a pointer: NULL with errno set is a failure.
+/// For calls that return a pointer: NULL with errno set is a failure.
 fn by_pointer<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, Failed> {
     if pointer.is_null() { Err(Failed::errno(call, Errno::last())) } else { Ok(pointer) }
 }

@@ -10,7 +10,7 @@ use rdma_sys::rdma_cm_id;
 
 use crate::log::Subject;
 
-/// The remote peer of an identifier, as messages begin: its address and a colon; nothing if it is not known.
+/// The remote peer of an identifier, as a prefix for messages: its address and a colon, or nothing if it is not known.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerName(pub Option<SocketAddr>);
 
@@ -18,8 +18,7 @@ impl PeerName {
     /// # Safety
     /// `id` must be a live identifier.
     pub unsafe fn of(id: *mut rdma_cm_id) -> Self {
-        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either
-        // family, whose other members are read only as that of which its first member says it is.
+        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, and only the members of the family that the address states are read.
         Self(unsafe {
             let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
             match c_int::from((&raw const (*to).sa_family).read()) {

@@ -11,7 +11,7 @@ use super::{Failed, by_code, by_pointer, released};
 use crate::cancel;
 use crate::provider::{Api, hot};
 
-/// Asks a device for its attributes.
+/// Queries the attributes of a device.
 ///
 /// # Safety
 /// `ctx` must be a live context of `api`.
@@ -34,8 +34,8 @@ impl ProtDomain {
     /// # Safety
     /// `ctx` must be a live context of `api` and outlive the domain.
     pub(crate) unsafe fn alloc(api: Api, ctx: *mut ibv_context) -> Result<Self, Failed> {
-        // A provider may fail without a reason; then there must not be an older one in errno.
-        // SAFETY: errno belongs to the calling thread; the caller guarantees a live `ctx`.
+        // A provider may fail without setting errno, so an earlier value must not remain there. SAFETY: errno
+        // belongs to the calling thread; the caller guarantees a live `ctx`.
         let pd = unsafe {
             *libc::__errno_location() = 0;
             by_pointer("ibv_alloc_pd", api.ibv_alloc_pd(ctx))?
@@ -171,7 +171,7 @@ impl Drop for CompChannel {
     }
 }
 
-/// The descriptor that is readable when a completion event waits.
+/// The descriptor that becomes readable when a completion event is pending.
 ///
 /// # Safety
 /// `channel` must be a live completion channel.
@@ -181,8 +181,9 @@ pub(crate) unsafe fn channel_fd(channel: *mut ibv_comp_channel) -> c_int {
 }
 
 /// Calls `then` with the queue of the next completion event; blocks unless the descriptor was made
-/// non-blocking. There is nothing to tell a caller apart by when there is none. The thread may be cancelled
-/// while it waits, so the caller owns nothing, and not any more in `then`.
+/// non-blocking. The result is None whatever the reason why no event could be read. The thread may be
+/// cancelled while it waits, so the caller must not own anything during the call; in `then` it is not
+/// cancelled any more.
 ///
 /// # Safety
 /// `channel` must be a live completion channel of `api`.
@@ -194,8 +195,8 @@ pub(crate) unsafe fn next_cq_event<T>(
 ) -> Option<T> {
     let mut cq = MaybeUninit::uninit();
     let mut cq_context = MaybeUninit::uninit();
-    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call. 0 means
-    // that they are written.
+    // SAFETY: the caller guarantees a live `channel` of `api`; both output pointers outlive the call, and are
+    // written if it returns 0.
     unsafe {
         if api.ibv_get_cq_event(channel, cq.as_mut_ptr(), cq_context.as_mut_ptr()) != 0 {
             return None;
@@ -229,7 +230,7 @@ impl CompQueue {
         self.cq
     }
 
-    /// Takes up to `num_entries` completions; gives their number or something negative.
+    /// Takes up to `num_entries` completions; returns their number, or a negative number on failure.
     ///
     /// # Safety
     /// `wc` must have room for `num_entries` completions.
@@ -240,7 +241,7 @@ impl CompQueue {
         unsafe { hot::poll_cq(self.cq, num_entries, wc) }
     }
 
-    /// Asks for an event at the next completion.
+    /// Arms the queue: requests an event for the next completion.
     pub(crate) fn request_notification(&self) -> Result<(), Failed> {
         // SAFETY: the queue is alive as long as its owner.
         by_code("ibv_req_notify_cq", unsafe { hot::req_notify_cq(self.cq, 0) })

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What of the system's RDMA devices a program can reach, by looking at file names alone.
+//! Whether the program can use an RDMA device of the system, determined by file names alone.
 //!
-//! Without a device the libraries must not be called just to see: they say so on stderr.
+//! The libraries must not be called to find out, because they print a warning to stderr if there is no
+//! device.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -9,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// The part without which no device can be used.
+/// The missing part without which no device can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     Directory,
@@ -41,12 +42,12 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What is missing, if anything is.
+/// The first missing part, if any.
 pub(crate) fn missing() -> Option<Missing> {
     missing_in(Path::new("/sys/class/infiniband_verbs"), Path::new("/dev/infiniband"))
 }
 
-/// A device is an entry of the class directory with a device node; a container may see the one without the
+/// A device is an entry of the class directory with a device node; a container may have one without the
 /// other.
 fn missing_in(class: &Path, nodes: &Path) -> Option<Missing> {
     if !nodes.exists() {
@@ -72,9 +73,9 @@ fn missing_in(class: &Path, nodes: &Path) -> Option<Missing> {
     Some(worst)
 }
 
-/// Whether the process can open the node, which is closed at once: a file's mode does not tell, with control
-/// groups and capabilities about. What keeps any file from being opened, such as a full table of descriptors,
-/// is not the node's fault.
+/// Opens the node and closes it at once: the mode of the file is not sufficient information because of
+/// control groups and capabilities. Errors that would affect any file, such as a full descriptor table, are
+/// ignored.
 fn open(node: &Path) -> Result<(), ErrorKind> {
     match OpenOptions::new().read(true).write(true).open(node) {
         Ok(_) => Ok(()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The extended inline functions of `verbs.h` that we need: those of a header cannot be linked with.
+//! The extended inline functions of `verbs.h` that are needed here; inline functions have no symbol to link
+//! with.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -11,10 +12,10 @@ use rdma_sys::{
     verbs_context,
 };
 
-/// What `abi_compat` of an extended context holds.
+/// The value of `abi_compat` in an extended context.
 const EXTENDED: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
-/// The extended context around `ctx`, if it has one that reaches back to the operation at `op_offset`.
+/// The extended context that contains `ctx`, if there is one and it includes the operation at `op_offset`.
 ///
 /// # Safety
 /// `ctx` must be a live context.
@@ -30,8 +31,8 @@ unsafe fn extended(ctx: *mut ibv_context, op_offset: usize) -> Option<*mut verbs
     }
 }
 
-/// `ibv_query_device_ex`: 0 or a positive errno. A context without the operation answers with the plain
-/// query.
+/// `ibv_query_device_ex`: 0 or a positive errno. For a context without the operation, the plain query is
+/// used.
 ///
 /// # Safety
 /// `ctx` must be a live context, `input` NULL or readable, `attr` writable.
@@ -70,8 +71,8 @@ pub(super) unsafe extern "C" fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    // SAFETY: the caller guarantees a live `ctx`, a `pd` of it and `num_sge` ranges at `sg_list`; the
-    // operation is read only if the extended context contains it.
+    // SAFETY: the caller guarantees a live `ctx`, a `pd` of that context and `num_sge` ranges at `sg_list`;
+    // the operation is read only if the extended context contains it.
     unsafe {
         match extended(ctx, offset_of!(verbs_context, advise_mr)).and_then(|x| (*x).advise_mr) {
             Some(advise_mr) => advise_mr(pd, advice, flags, sg_list, num_sge),

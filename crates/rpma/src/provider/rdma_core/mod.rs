@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The provider for RDMA devices, soft-RoCE and soft-iWARP of the kernel included: libibverbs and librdmacm.
+//! The provider for RDMA devices, including the kernel's soft-RoCE and soft-iWARP: libibverbs and librdmacm.
 
 mod devices;
 mod ext;
@@ -8,7 +8,7 @@ mod refused;
 use super::{Api, Provider, control_path, hot, provider};
 pub(super) use devices::{Missing, missing};
 
-/// This provider.
+/// The rdma-core provider.
 pub(super) fn api() -> Api {
     static RDMA_CORE: Provider = control_path!(provider calls
         name: "rdma-core",
@@ -24,7 +24,8 @@ pub(super) fn api() -> Api {
     &RDMA_CORE
 }
 
-/// The calls of the list by name: the libraries' own, and ours where theirs is inline.
+/// The calls of the list by name: functions of the libraries, and of `ext.rs` where the header has only inline
+/// functions.
 mod calls {
     pub(super) use super::ext::{ibv_advise_mr, ibv_query_device_ex};
     pub(super) use rdma_sys::{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The reason why a connection was not established, as far as the event of a device indicates it.
+//! The reason why a connection was not established, if the event of a device indicates one.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
@@ -10,7 +10,7 @@ use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACH
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: nothing is listening there. A rejection by a program has another status.
 const REJ_INVALID_SERVICE_ID: c_int = 8;
 
-/// The likely reason, for the log; none for events that say all there is.
+/// The likely reason, for the log; None for events that need no explanation.
 pub(super) fn likely_reason(event: Type, status: c_int) -> Option<&'static str> {
     match (event, status) {
         (RDMA_CM_EVENT_REJECTED, REJ_INVALID_SERVICE_ID) => Some(
@@ -35,7 +35,7 @@ mod tests {
         let says = |event, status| likely_reason(event, status).unwrap_or_default();
         assert!(says(RDMA_CM_EVENT_REJECTED, 8).starts_with("no program is listening"));
         assert!(says(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT).starts_with("no response"));
-        // 28 is what a program's own rejection gives
+        // 28 is the status of a rejection by the program
         for (event, status) in [
             (RDMA_CM_EVENT_REJECTED, 28),
             (RDMA_CM_EVENT_REJECTED, 0),
