@@ -27,14 +27,14 @@ REFUSED = [
     (b"GET / HTTP/1.0", "rejected"),
     (b"rpmaperF" + wish()[8:], "rejected"),
     (wish()[:15], "too short"),
-    (wish(version=2), "it speaks version 1, and not 2"),
+    (wish(version=2), "it speaks version 1, not 2"),
     (wish(role=9), "does not know this operation"),
     (wish(depth=0), "out of range"),
     (wish(depth=513), "out of range"),
     (wish(size=0), "out of range"),
     (wish(size=1 << 31), "out of range"),
-    (wish(), "session is over"),
-    (wish(session=1), "session is over"),
+    (wish(), "session has ended"),
+    (wish(session=1), "session has ended"),
 ]
 for data, answer in REFUSED:
     said = reply(data)

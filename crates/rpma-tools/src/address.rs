@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A host with a port, as the command line names it.
+//! A host, and optionally a port, of the command line.
 
 use std::fmt;
 use std::io;
@@ -18,10 +18,10 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-            let (host, rest) = rest.split_once(']').ok_or("there is no ] after the address")?;
+            let (host, rest) = rest.split_once(']').ok_or("missing ] after the address")?;
             match rest {
                 "" => (host, None),
-                rest => (host, Some(rest.strip_prefix(':').ok_or("only :PORT may follow the ]")?)),
+                rest => (host, Some(rest.strip_prefix(':').ok_or("only :PORT may follow ]")?)),
             }
         } else {
             match text.split_once(':') {
@@ -32,12 +32,12 @@ impl FromStr for Address {
             }
         };
         if host.is_empty() {
-            return Err("there is no host".to_owned());
+            return Err("no host given".to_owned());
         }
         let port = match port {
             None => None,
             Some(port) => match port.parse() {
-                Ok(0) | Err(_) => return Err(format!("\"{port}\" is no port: a number from 1 to 65535")),
+                Ok(0) | Err(_) => return Err(format!("\"{port}\" is not a port number from 1 to 65535")),
                 Ok(port) => Some(port),
             },
         };
@@ -56,10 +56,10 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The first address that the name stands for.
+    /// Resolves the name to its first address.
     pub(crate) fn resolve(&self) -> io::Result<SocketAddr> {
         let mut found = (self.host.as_str(), self.port.unwrap_or(0)).to_socket_addrs()?;
-        found.next().ok_or_else(|| io::Error::other("the name stands for no address"))
+        found.next().ok_or_else(|| io::Error::other("the name has no address"))
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-/// Of all threads, in user and in kernel mode: CLOCK_PROCESS_CPUTIME_ID.
+/// The processor time of all threads, in user and kernel mode: CLOCK_PROCESS_CPUTIME_ID.
 pub(crate) fn used() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is written to. The clock of the own process is always there.
+    // SAFETY: `time` is writable. A process always has the clock of its own processor time.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma doctor`: what an RDMA program finds on this host, and how to mend what is wrong. Each finding is
-//! looked up when it is told: a file of the kernel, a call of the library, an attempt.
+//! `rpma doctor`: checks what an RDMA program needs on this host, and reports how to fix problems. Each
+//! finding is based on the current state: a file of the kernel, a library call, a connection attempt.
 
 mod ddio;
 mod devices;
@@ -27,19 +27,18 @@ use devices::Devices;
 use report::Report;
 use system::System;
 
-/// Say what an RDMA program finds on this host, and how to mend what is wrong
+/// Check what an RDMA program needs on this host, and report how to fix problems
 ///
-/// Prints a line for each thing that was looked at: ok, warn or FAIL, its name, what was found, and, where
-/// there is one, the command that mends it. With an address it also says how the host is reached; with a
-/// port, what is listening there. That is a connection attempt, which the program on the other side sees. The
-/// exit status is 0: all is well, 1: there are warnings, 2: something does not work, or the arguments are
-/// wrong.
+/// Prints a line for each check: ok, warn or FAIL, the name of the check, the finding and, if there is one, a
+/// command that fixes the problem. With an address it also reports how the host is reached; with a port, what
+/// is listening there. That takes a connection attempt, which the program on the other side sees. The exit
+/// status is 0: no problems, 1: there are warnings, 2: something does not work, or the arguments are wrong.
 #[derive(Args)]
 pub(crate) struct Doctor {
-    /// The other side: a host, or a host with the port of a server
+    /// The other side: a host, optionally with the port of a server
     #[arg(value_name = "ADDR[:PORT]")]
     address: Option<Address>,
-    /// A file or device that is to be registered as persistent memory; it is not changed
+    /// A file or device to be registered as persistent memory; it is not modified
     #[arg(long, value_name = "FILE")]
     pmem: Option<PathBuf>,
     /// Print a JSON object
@@ -49,7 +48,7 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(&self) -> ExitCode {
-        // Before the library is loaded, which reads the environment then.
+        // Must precede loading the library, which reads the environment when it is loaded.
         let messages = Messages::divert();
         let system = System::this();
         let mut report = Report::default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the dynamic linker will do with a program.
+//! How the dynamic linker treats a program.
 
 use memchr::memmem;
 use object::Endianness;
@@ -18,33 +18,33 @@ pub(crate) fn obstacle(program: &Path) -> Option<&'static str> {
     const SETUID_OR_SETGID: u32 = 0o6000;
     let mode = std::fs::metadata(program).map(|data| data.permissions().mode()).unwrap_or(0);
     if mode & SETUID_OR_SETGID != 0 {
-        return Some("is a setuid or setgid program, into which the dynamic linker preloads nothing");
+        return Some("is a setuid or setgid program, and the dynamic linker preloads nothing into those");
     }
     if has_capabilities(program) {
         return Some("has file capabilities, so the dynamic linker preloads nothing into it");
     }
     if Headers::read(program).is_some_and(|headers| headers.is_static) {
-        return Some("is statically linked: there is no dynamic linker that could preload anything");
+        return Some("is statically linked, so there is no dynamic linker that could preload anything");
     }
     None
 }
 
 fn has_capabilities(program: &Path) -> bool {
     let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
-    // SAFETY: both names are C strings, and with a size of 0 nothing is written.
+    // SAFETY: both names are C strings, and getxattr writes nothing if the size is 0.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// How much of a program is searched for the name of a library.
+/// The number of bytes of a program that are searched for the name of a library.
 const SEARCHED: u64 = 64 << 20;
 
-/// Whether a program, be it an executable or a script, contains the name of one of the libraries, as for
-/// dlopen(3), and is not linked with that one. The names are those without version.
+/// Whether a program, an executable or a script, contains the name of one of the libraries, as an argument of
+/// dlopen(3) would be, and is not linked with it. `libraries` has the names without version.
 pub(crate) fn may_load(program: &Path, libraries: &[&str]) -> bool {
     let needed = Headers::read(program).map_or(Vec::new(), |headers| headers.needed);
     let is_linked = |library: &&&str| needed.iter().any(|needed| needed.starts_with(library.as_bytes()));
     let others: Vec<_> = libraries.iter().filter(|library| !is_linked(library)).copied().collect();
-    // Opening a FIFO would wait for its writer.
+    // Opening a FIFO would block until it has a writer.
     if others.is_empty() || !program.is_file() {
         return false;
     }
@@ -58,16 +58,16 @@ pub(crate) fn names_any(bytes: &[u8], libraries: &[&str]) -> bool {
     libraries.iter().any(|library| memmem::find(bytes, library.as_bytes()).is_some())
 }
 
-/// What an ELF file tells the dynamic linker.
+/// The information in an ELF file for the dynamic linker.
 struct Headers {
-    /// There is neither an interpreter nor a dynamic section.
+    /// Whether there is neither an interpreter nor a dynamic section.
     is_static: bool,
     /// The names in DT_NEEDED.
     needed: Vec<Vec<u8>>,
 }
 
 impl Headers {
-    /// None for another kind of file, a script for example.
+    /// Reads the headers; None if it is not an ELF file, for example a script.
     fn read(program: &Path) -> Option<Self> {
         let file = ReadCache::new(File::open(program).ok()?);
         let header = FileHeader64::<Endianness>::parse(&file).ok()?;
@@ -106,7 +106,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         assert!(may_load(&own, &[NAMED]), "{NAMED}.1");
         assert!(!may_load(&own, &["libc.so"]), "linked");
-        // The name must not be in this file.
+        // The name must not be in this test program, so it is put together here.
         assert!(!may_load(&own, &[&["libof-another", "-test.so"].concat()]));
         let script = std::env::temp_dir().join(format!("rpma-script-{}", std::process::id()));
         std::fs::write(&script, "#!/usr/bin/python3\nimport ctypes\nctypes.CDLL('libibverbs.so.1')\n")

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Waiting that Ctrl-C ends, so that the results until then are printed.
+//! Waits that Ctrl-C interrupts, so that the results so far can be printed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Readable when a signal is there that asks to end.
+/// Readable when SIGINT or SIGTERM is pending.
 static SIGNALS: OnceLock<OwnedFd> = OnceLock::new();
 
 /// How a wait ended.
@@ -14,15 +14,14 @@ static SIGNALS: OnceLock<OwnedFd> = OnceLock::new();
 pub(crate) enum Wake {
     Ready,
     Timeout,
-    /// SIGINT or SIGTERM; so does each later wait.
+    /// By SIGINT or SIGTERM; each later wait ends in the same way.
     Interrupted,
 }
 
-/// From now on SIGINT and SIGTERM end a wait instead of the process. Threads that exist already must have
-/// them blocked.
+/// From now on SIGINT and SIGTERM end a wait instead of the process. Existing threads must block them.
 pub(crate) fn catch() -> io::Result<()> {
-    // SAFETY: an all-zero sigset_t is a value of that type, and sigemptyset makes it an empty one; the calls
-    // only write to it. The descriptor is new and nobody else's.
+    // SAFETY: an all-zero sigset_t is valid, and sigemptyset empties it; the calls write only to it. Only
+    // this function has the new descriptor.
     let fd = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -38,16 +37,16 @@ pub(crate) fn catch() -> io::Result<()> {
         }
         OwnedFd::from_raw_fd(fd)
     };
-    // A second call leaves the first descriptor.
+    // A second call keeps the first descriptor.
     let _ = SIGNALS.set(fd);
     Ok(())
 }
 
-/// Until one of the descriptors is readable, or the moment has come. The signal stays, so that later waits
-/// end at once, too.
+/// Waits until one of the descriptors is readable, or until the given time. The signal stays pending, so that
+/// later waits end at once as well.
 pub(crate) fn wait(fds: &[RawFd], until: Option<Instant>) -> io::Result<Wake> {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // poll(2) passes over a negative descriptor.
+    // poll(2) ignores a negative descriptor.
     let signals = SIGNALS.get().map_or(-1, AsRawFd::as_raw_fd);
     let mut polled: Vec<libc::pollfd> =
         std::iter::once(entry(signals)).chain(fds.iter().copied().map(entry)).collect();
@@ -58,7 +57,8 @@ pub(crate) fn wait(fds: &[RawFd], until: Option<Instant>) -> io::Result<Wake> {
             tv_nsec: left.subsec_nanos().into(),
         });
         let timeout = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the array is ours and its length its own; the time is NULL or ours; there is no mask.
+        // SAFETY: the pointer and length are those of a local array; the timeout is NULL or local; the mask
+        // is NULL.
         let ready = unsafe {
             libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout, std::ptr::null())
         };

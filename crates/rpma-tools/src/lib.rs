@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma`: runs RDMA programs on machines without an RDMA device, says what works on a host and what does
-//! not, reads another host's memory, measures, and shows what programs do. One file a noun. The program is
-//! all that uses it, and what writes completions of its command line for shells.
+//! `rpma`: runs RDMA programs on machines without an RDMA device, diagnoses a host, reads another host's
+//! memory, measures performance, and monitors programs. Used by the program itself and by the generator of
+//! its shell completions.
 
 mod address;
 mod cpu;
@@ -19,7 +19,7 @@ mod top;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// RDMA programs on machines without an RDMA device, and the reason why one does not work.
+/// Run RDMA programs on machines without an RDMA device, and diagnose RDMA problems.
 #[derive(Parser)]
 #[command(name = "rpma", version, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {
@@ -41,11 +41,11 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Prints help, or what is wrong with the command line: 2, but for `rpma run`, whose other statuses are those
-/// of a program.
+/// Prints help, or an error in the command line. The status of an error is 2, except for `rpma run`, which
+/// otherwise returns the status of the program.
 fn usage(why: &clap::Error) -> ExitCode {
     let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run");
-    // Nobody is left to read it.
+    // If this fails, the error cannot be reported either.
     let _ = why.print();
     match why.exit_code() {
         0 => ExitCode::SUCCESS,
@@ -54,7 +54,7 @@ fn usage(why: &clap::Error) -> ExitCode {
     }
 }
 
-/// Does what the command line says; the result is the exit status.
+/// Runs the command line; returns the exit status.
 pub fn run() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

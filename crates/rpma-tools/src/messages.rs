@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the library logs during a call, through `RPMA_LOG`: which provider it chose, and why.
+//! Captures the library's log through `RPMA_LOG`, to find which provider it chose, and why.
 
 use std::ffi::c_char;
 use std::fs::File;
@@ -12,7 +12,8 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// From now on; the library must not have been loaded yet. Without /proc there are no messages.
+    /// Captures messages from now on; the library must not have been loaded yet. Without /proc nothing is
+    /// captured.
     pub(crate) fn divert() -> Self {
         let name: *const c_char = c"rpma messages".as_ptr();
         // SAFETY: the name is a C string.
@@ -20,7 +21,7 @@ impl Messages {
         if fd < 0 {
             return Self { file: None };
         }
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and only this function has it.
         let file = unsafe { File::from_raw_fd(fd) };
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let file = File::open(&path).is_ok().then_some(file);
@@ -30,13 +31,13 @@ impl Messages {
         Self { file }
     }
 
-    /// Those since the last call.
+    /// The messages since the last call.
     pub(crate) fn new_ones(&self) -> Vec<String> {
         self.take().into_iter().map(|(_, message)| message).collect()
     }
 
-    /// Of those since the last call the one that says most of a failure: the last warning or error, otherwise
-    /// the last one.
+    /// The most informative message about a failure since the last call: the last warning or error, or else
+    /// the last message.
     pub(crate) fn reason(&self) -> Option<String> {
         reason(self.take())
     }
@@ -52,7 +53,7 @@ impl Messages {
     }
 }
 
-/// Level and text.
+/// The level and text of a line.
 fn message(line: &str) -> Option<(String, String)> {
     let value: serde_json::Value = serde_json::from_str(line).ok()?;
     let of = |name| Some(value.get(name)?.as_str()?.to_owned());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma perf`: how fast RDMA to another host is, by operation and size.
+//! `rpma perf`: measures RDMA to another host, by operation and size.
 
 mod change;
 mod compare;
@@ -33,7 +33,7 @@ use session::Session;
 
 /// The port if none is given.
 const PORT: u16 = 7205;
-/// Everything was measured, the other side failed, anything else; and Ctrl-C, as a shell has it.
+/// Exit statuses: everything was measured, the other side failed, any other error; and Ctrl-C, as in a shell.
 const MEASURED: u8 = 0;
 const LOST: u8 = 1;
 const FAILED: u8 = 2;
@@ -42,10 +42,10 @@ const INTERRUPTED: u8 = 130;
 /// Measure latency and bandwidth of RDMA operations
 ///
 /// The other side is `rpma perf serve`. Each combination of operation, size, threads and depth is measured
-/// for a while, and is a line of the result: operations and bytes per second, percentiles of the latency, and
-/// the processor time that an operation costs on both sides. The exit status is 0: all was measured, 1: the
-/// other side cannot be reached or has failed, 2: the arguments are wrong, or nothing could be tried or
-/// written, 130: Ctrl-C; what was measured until then is printed.
+/// for the given time and printed as one line: operations and bytes per second, latency percentiles, and the
+/// processor time of an operation on both sides. The exit status is 0: all was measured, 1: the other side
+/// cannot be reached or has failed, 2: the arguments are wrong, or nothing could be tried or written, 130:
+/// Ctrl-C, after printing the results so far.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -58,16 +58,16 @@ pub(crate) struct Perf {
     /// The other side
     #[arg(value_name = "HOST[:PORT]", required = true)]
     address: Option<Address>,
-    /// What to measure; all of them if it is not given
+    /// The operations to measure; by default all
     #[arg(short, long, value_name = "OPERATION", value_delimiter = ',')]
     op: Vec<Operation>,
-    /// Bytes of an operation, up to 64M: 64,4k or 8..1M for all powers of two between
+    /// Bytes per operation, up to 64M: 64,4k for example, or 8..1M for all powers of two in between
     #[arg(short, long, value_name = "BYTES", default_value = "64,4k,64k", value_parser = options::sizes)]
     size: Numbers,
-    /// Operations under way on each connection, up to 512
+    /// Outstanding operations on each connection, up to 512
     #[arg(short, long, value_name = "COUNT", default_value = "1", value_parser = options::depths)]
     depth: Numbers,
-    /// Threads, each with a connection of its own, up to 64
+    /// Threads, each with its own connection, up to 64
     #[arg(short, long, value_name = "COUNT", default_value = "1", value_parser = options::threads)]
     threads: Numbers,
     /// How long to measure each combination
@@ -76,7 +76,7 @@ pub(crate) struct Perf {
     /// How long to wait for a connection, and for a completion
     #[arg(short = 'W', long, value_name = "SECONDS", default_value = "5", value_parser = options::seconds)]
     timeout: Duration,
-    /// Poll for completions all the time; otherwise a thread sleeps that has found none for 100 us
+    /// Poll for completions all the time; otherwise a thread that has found none for 100 us sleeps
     #[arg(short, long)]
     poll: bool,
     /// Print a JSON object
@@ -95,14 +95,14 @@ enum Side {
     Serve(server::Serve),
 }
 
-/// Why a measurement has ended.
+/// Why a measurement ended early.
 #[derive(Debug)]
 enum Failure {
-    /// The other side, or the way to it.
+    /// A failure of the other side or of the network.
     Peer(String),
-    /// The server lends its memory to another client.
+    /// The server is serving another client.
     Busy,
-    /// This side.
+    /// A failure of this side.
     Own(String),
     /// Ctrl-C.
     Interrupted,
@@ -146,12 +146,12 @@ impl Perf {
     }
 
     fn try_run(&self) -> Result<u8, Failure> {
-        // Before the library is loaded, whose threads then have the signals blocked, too.
+        // Must precede loading the library, so that its threads block the signals as well.
         interrupt::catch().map_err(|why| Failure::Own(format!("signals cannot be caught: {why}")))?;
         if let Some(Side::Serve(serve)) = &self.side {
             return serve.run().map_err(Failure::Own);
         }
-        let Some(address) = &self.address else { return Err(Failure::Own("there is no host".to_owned())) };
+        let Some(address) = &self.address else { return Err(Failure::Own("no host given".to_owned())) };
         let old = self.compare.as_deref().map(compare::read).transpose().map_err(Failure::Own)?;
         let address = Address { port: address.port.or(Some(PORT)), ..address.clone() };
         let unknown = |why| Failure::Own(format!("{}: {why}", address.host));
@@ -190,7 +190,8 @@ impl Perf {
         }
     }
 
-    /// All cases, as far as it goes. Fails if the output cannot be written.
+    /// Measures all cases, until the first failure, which is returned. An error if the output cannot be
+    /// written.
     fn measure(&self, session: &mut Session, report: &mut Report) -> Result<Option<Failure>, Failure> {
         let operations = if self.op.is_empty() { Operation::value_variants() } else { &self.op };
         let cases: Vec<Case> = options::cases(operations, &self.size, &self.depth, &self.threads);
@@ -225,7 +226,7 @@ impl Perf {
     }
 }
 
-/// The first lines.
+/// The first lines of the output.
 fn beginning(report: &Report) -> String {
     let Report { server, library, provider, memory, duration_s, .. } = report;
     let provider = provider.as_ref().map(|name| format!(", provider {name}")).unwrap_or_default();

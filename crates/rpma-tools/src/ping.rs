@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma ping`: RDMA reads of memory of another host, one an interval, told as ping(8) tells its packets.
+//! `rpma ping`: reads memory of another host over RDMA, once per interval, and prints the results like
+//! ping(8).
 
 mod serve;
 mod session;
@@ -18,32 +19,32 @@ use summary::Summary;
 
 /// The port if none is given.
 const PORT: u16 = 7204;
-/// The most that can be read at once; so large is the memory of the server.
+/// The maximum length of a read, and the size of the server's memory.
 const MAX_SIZE: usize = 1 << 20;
-/// All requests were answered, not all were, anything else; and Ctrl-C, as a shell has it.
+/// Exit statuses: all requests were answered, not all were, any other error; and Ctrl-C, as in a shell.
 const ANSWERED: u8 = 0;
 const LOST: u8 = 1;
 const FAILED: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
-/// Read memory of another host over RDMA, once a second, and say how long that takes
+/// Read memory of another host over RDMA, once a second, and print how long it takes
 ///
-/// The other side is `rpma ping --serve`. Each read goes to its registered memory, and its data are compared;
-/// its program has no part in it. The lines are those of ping(8), and so is the summary at the end and on
-/// Ctrl-C. After a failure the connection is made anew. The exit status is 0: each read was answered, 1: at
-/// least one was not, 2: the arguments are wrong, or nothing could be tried, 130: Ctrl-C.
+/// The other side is `rpma ping --serve`. Each read accesses its registered memory, without any action of its
+/// program, and the data are compared. The output has the format of ping(8), including the summary at the end
+/// or on Ctrl-C. A failure is followed by a new connection. The exit status is 0: each read was answered, 1:
+/// at least one was not, 2: the arguments are wrong, or nothing could be tried, 130: Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Ping {
     /// The other side
     #[arg(value_name = "HOST[:PORT]", required_unless_present = "serve", conflicts_with = "serve")]
     address: Option<Address>,
-    /// Stop after so many reads
+    /// Stop after this many reads
     #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// The time between two reads
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// The bytes of a read, up to 1048576
+    /// The length of a read in bytes, up to 1048576
     #[arg(short, long, value_name = "BYTES", default_value_t = 64, value_parser = size)]
     size: usize,
     /// How long to wait for a connection, and for an answer
@@ -52,16 +53,16 @@ pub(crate) struct Ping {
     /// Print the first line and the summary only
     #[arg(short, long)]
     quiet: bool,
-    /// Print a JSON object in each line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Be the other side, at this address of the host and port, until Ctrl-C
+    /// Be the other side until Ctrl-C, listening on this address of the host and this port
     #[arg(long, value_name = "ADDR[:PORT]", num_args = 0..=1, default_missing_value = "0.0.0.0",
         conflicts_with_all = ["count", "interval", "size", "timeout"])]
     serve: Option<Address>,
 }
 
-/// A time of up to a day.
+/// Parses a time of up to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     const DAY: f64 = 86400.0;
     match text.parse::<f64>() {
@@ -70,7 +71,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// At least a millisecond.
+/// Parses a time of at least a millisecond.
 fn timeout(text: &str) -> Result<Duration, String> {
     let time = seconds(text)?;
     if time < Duration::from_millis(1) { Err("it must be at least 0.001".to_owned()) } else { Ok(time) }
@@ -110,12 +111,12 @@ impl Ping {
     }
 
     fn try_run(&self) -> Result<u8, String> {
-        // Before the library is loaded, whose threads then have the signals blocked, too.
+        // Must precede loading the library, so that its threads block the signals as well.
         interrupt::catch().map_err(|why| format!("signals cannot be caught: {why}"))?;
         if let Some(address) = &self.serve {
             return serve::serve(address, self.json);
         }
-        let Some(address) = &self.address else { return Err("there is no host".to_owned()) };
+        let Some(address) = &self.address else { return Err("no host given".to_owned()) };
         let address = Address { port: address.port.or(Some(PORT)), ..address.clone() };
         let target = address.resolve().map_err(|why| format!("{}: {why}", address.host))?;
         let mut host = Host::new(target, self.size, self.timeout)?;
@@ -158,7 +159,7 @@ impl Ping {
                         format!("{bytes} bytes from {address}: seq={seq} time={time_ms:.3} ms")
                     })?;
                 }
-                // interrupted: nothing is known of this one
+                // interrupted: the result of this read is not known
                 Ok(None) => {
                     summary.interrupted = true;
                     break;
@@ -177,7 +178,7 @@ impl Ping {
             let fds: Vec<_> = host.event_fd().into_iter().collect();
             let woken = interrupt::wait(&fds, Some(next)).map_err(|why| why.to_string())?;
             let woken = match woken {
-                // The connection ended meanwhile: the next read will say so, at its time.
+                // The connection ended meanwhile: the next read will report that when it is due.
                 Wake::Ready => interrupt::wait(&[], Some(next)).map_err(|why| why.to_string())?,
                 other => other,
             };
@@ -185,7 +186,7 @@ impl Ping {
                 summary.interrupted = true;
                 break;
             }
-            // What took longer than an interval is not caught up on.
+            // After a read that took longer than an interval, missed reads are not made up for.
             next = next.max(Instant::now());
         }
         summary.time_ms = millis(began.elapsed());
@@ -196,8 +197,8 @@ impl Ping {
         if self.quiet { Ok(()) } else { self.print(line, text) }
     }
 
-    /// At once, so that who reads it through a pipe sees it, and so that it is there should the process be
-    /// killed.
+    /// Flushes the output at once, so that a reader of a pipe gets it immediately, and nothing is lost if the
+    /// process is killed.
     fn print(&self, line: &Line<'_>, text: impl FnOnce() -> String) -> Result<(), String> {
         let text =
             if self.json { serde_json::to_string(line).map_err(|why| why.to_string())? } else { text() };

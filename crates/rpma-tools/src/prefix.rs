@@ -6,7 +6,7 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The name of the directory that a distribution of several architectures has its libraries in.
+/// The name of the directory in which a multiarch distribution has its libraries.
 pub(crate) fn multiarch() -> String {
     let arch = match env::consts::ARCH {
         "powerpc64" => "powerpc64le",
@@ -15,20 +15,20 @@ pub(crate) fn multiarch() -> String {
     format!("{arch}-linux-gnu")
 }
 
-/// The directories of a prefix that libraries may be in.
+/// The directories of a prefix in which libraries may be.
 pub(crate) fn lib_dirs(prefix: &Path) -> [PathBuf; 3] {
     [prefix.join("lib"), prefix.join("lib").join(multiarch()), prefix.join("lib64")]
 }
 
-/// Where the library of a prefix may be: installed it has a directory of its own, which the dynamic linker
-/// does not search; in the prefix that `make` builds it has none.
+/// The possible places of a library in a prefix: once installed, a directory `softverbs` that the dynamic
+/// linker does not search; in the prefix that `make` builds, the library directory itself.
 fn places(prefix: &Path, file: &str) -> impl Iterator<Item = PathBuf> {
     lib_dirs(prefix).into_iter().flat_map(move |dir| [dir.join("softverbs").join(file), dir.join(file)])
 }
 
-/// The path that this program was executed by; std's needs /proc, which a chroot may lack.
+/// The path with which this program was executed; that of std needs /proc, which a chroot may lack.
 fn executed() -> Option<PathBuf> {
-    // SAFETY: getauxval only looks at what the kernel gave the process.
+    // SAFETY: getauxval only reads the values that the kernel passed to the process.
     let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
     if name.is_null() {
         return None;
@@ -39,7 +39,7 @@ fn executed() -> Option<PathBuf> {
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
 }
 
-/// The directory above that of this program.
+/// The parent of this program's directory.
 pub(crate) fn own() -> Option<PathBuf> {
     let exe = env::current_exe().ok().or_else(executed)?;
     Some(exe.parent()?.parent()?.to_owned())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma run`: a program with `libsoftverbs.so` preloaded.
+//! `rpma run`: runs a program with `libsoftverbs.so` preloaded.
 
 use clap::{Args, ValueEnum};
 use std::env;
@@ -13,17 +13,17 @@ use std::process::{Command, ExitCode};
 use crate::{elf, prefix};
 
 const LIBRARY: &str = "libsoftverbs.so";
-/// Makes dlsym(3) and dlvsym(3) find its functions as well.
+/// The audit library that makes dlsym(3) and dlvsym(3) find its functions as well.
 const AUDIT: &str = "libsoftverbs-dl.so";
-/// The libraries whose functions these are.
+/// The libraries whose functions are replaced.
 const REPLACED: [&str; 2] = ["libibverbs.so", "librdmacm.so"];
-/// As env(1), timeout(1) and others: an error of their own, wrong options among them; a program that cannot
-/// be executed; one that does not exist.
+/// Exit statuses as of env(1) and timeout(1): an error of `rpma run` itself, such as wrong options; a program
+/// that cannot be executed; one that does not exist.
 pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// What becomes of a program that does what an adapter refuses: the values of SOFTVERBS_STRICT.
+/// The values of SOFTVERBS_STRICT: the effect of operations that an adapter rejects.
 #[derive(Clone, Copy, ValueEnum)]
 enum Strict {
     Off,
@@ -44,10 +44,10 @@ impl Strict {
 /// Whether dlsym(3) finds soft0.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dlsym {
-    /// If the program or one of its arguments, or a file named by one, contains the name of libibverbs or
-    /// librdmacm, and the file is not linked with it
+    /// If the program, one of its arguments or a file that an argument names contains the name of libibverbs
+    /// or librdmacm, and that file is not linked with it
     Auto,
-    /// In the program and whatever it starts
+    /// In the program and all programs that it starts
     On,
     /// Never
     Off,
@@ -55,19 +55,19 @@ enum Dlsym {
 
 /// Run a program with the software RDMA device soft0
 ///
-/// The program and whatever it starts see a device soft0 that serves every address of the host, beside the
-/// RDMA devices of the host. It is preloaded (libsoftverbs.so), so the program needs no change. The exit
-/// status is that of the program; 125: an option is wrong, or the program cannot be run with the device, 126:
-/// it cannot be executed, 127: it was not found.
+/// The program and all programs that it starts have a device soft0, which serves every address of the host,
+/// in addition to the RDMA devices of the host. A preloaded library (libsoftverbs.so) provides it, so the
+/// program needs no change. The exit status is that of the program; 125: an option is wrong, or the program
+/// cannot be run with the device, 126: it cannot be executed, 127: it was not found.
 #[derive(Args)]
 pub(crate) struct Run {
-    /// Say what is done, and show the messages of soft0 at level info
+    /// Print what is done, and show the messages of soft0 at level info
     #[arg(short, long)]
     verbose: bool,
-    /// Make soft0 the only device: those of adapters are not listed
+    /// Make soft0 the only device: adapters are not listed
     #[arg(long)]
     only: bool,
-    /// Refuse what an RDMA adapter refuses, instead of permitting it; with "warn" log it once a place
+    /// Reject what an RDMA adapter rejects, instead of permitting it; with "warn" only log it, once per place
     #[arg(long, value_name = "MODE", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "adapter")]
     strict: Option<Strict>,
     /// Inject these faults, for example "seed=7; peer:kill@op=1000"; softverbs(7) has the rules
@@ -82,7 +82,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Becomes the program; returns only if that failed.
+    /// Replaces this process with the program; returns only if that failed.
     pub(crate) fn run(&self) -> ExitCode {
         let (code, why) = self.try_run();
         eprintln!("rpma run: {why}");
@@ -95,7 +95,7 @@ impl Run {
         }
     }
 
-    /// Rules with a mistake would inject no fault, and the program would pass its test.
+    /// Rejects invalid rules, which would inject no fault, so that the program would pass its test.
     fn check_faults(&self) -> Result<(), String> {
         let (from, rules) = match (&self.faults, env::var_os("SOFTVERBS_FAULTS")) {
             (Some(rules), _) => ("--faults", rules.clone()),
@@ -105,8 +105,8 @@ impl Run {
         fault_rules::parse(&rules).map(drop).map_err(|wrong| format!("{from} {rules:?}: {wrong}"))
     }
 
-    /// Whether the audit library is needed. The programs that this one starts have it as well, and it is not
-    /// for all: valgrind and ThreadSanitizer fail with any audit library.
+    /// Whether the audit library is needed. It is not loaded without need, because child processes inherit
+    /// it, and valgrind and ThreadSanitizer fail with any audit library.
     fn audits(&self, program: &Path) -> bool {
         match self.dlsym {
             Dlsym::On => true,
@@ -115,8 +115,8 @@ impl Run {
         }
     }
 
-    /// Whether an argument is, or names, a program or a script that may load the libraries: those of an
-    /// interpreter, of a shell, of timeout(1). Valgrind fails with an audit library.
+    /// Whether an argument is or names a program or script that may load the libraries, as for an
+    /// interpreter, a shell or timeout(1). Not for valgrind, which fails with an audit library.
     fn starts_loader(&self, program: &Path) -> bool {
         let is_valgrind = program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"valgrind"));
         let may_load = |argument: &OsString| {
@@ -185,8 +185,8 @@ impl Run {
     }
 }
 
-/// Whether the dynamic linker has no overhead for function calls when there is an audit library, and passes
-/// it what dlsym(3) looks up.
+/// Whether function calls have no overhead when an audit library is loaded, and the dynamic linker reports
+/// the lookups of dlsym(3) to it: glibc 2.35 or newer.
 fn can_audit() -> bool {
     // SAFETY: the version is a C string that is never freed.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
@@ -196,7 +196,7 @@ fn can_audit() -> bool {
     cfg!(target_pointer_width = "64") && version >= (2, 35)
 }
 
-/// The file that a shell would run.
+/// Finds the file that a shell would run.
 fn find(name: &Path) -> Option<PathBuf> {
     if name.as_os_str().as_bytes().contains(&b'/') {
         return name.exists().then(|| name.to_owned());
@@ -207,12 +207,12 @@ fn find(name: &Path) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(is_program)
 }
 
-/// A library of the prefix that this program belongs to, or else that of the system. It is loaded to see
-/// whether it can be: the dynamic linker would run the program without it.
+/// The library in the prefix of this program, or else that of the system. It is loaded as a test, because the
+/// dynamic linker runs a program without a preloaded library that it cannot load.
 fn library(file: &str) -> Result<PathBuf, String> {
     let library = prefix::library(file).unwrap_or_else(|| file.into());
     let name = CString::new(library.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
-    // SAFETY: `name` is a C string. Loading the library runs nothing.
+    // SAFETY: `name` is a C string, and the library's constructors have no requirements.
     if unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) }.is_null() {
         return Err(format!("{} cannot be loaded; is the package softverbs installed?", library.display()));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma top`: what the processes do that serve their counters.
+//! `rpma top`: shows the activity of processes that serve their counters.
 
 mod process;
 mod source;
@@ -18,7 +18,8 @@ use crate::interrupt::{self, Wake};
 use process::{Counters, Row};
 pub(crate) use source::directories;
 
-/// A table was printed, no process serves its counters, anything else; and Ctrl-C, as a shell has it.
+/// Exit statuses: a table was printed, no process serves its counters, any other error; and Ctrl-C, as in a
+/// shell.
 const PRINTED: u8 = 0;
 const NONE: u8 = 1;
 const FAILED: u8 = 2;
@@ -26,13 +27,13 @@ const INTERRUPTED: u8 = 130;
 
 /// Show connections, operations, latencies and memory regions of processes that use librpma
 ///
-/// A process allows it with RPMA_METRICS=unix: in its environment. Rates and latencies are those since the
-/// table before. The exit status is 0: a table was printed, 1: no process serves its counters, 2: the
-/// arguments are wrong, or the output cannot be written, 130: Ctrl-C, after a last table.
+/// A process serves its counters if RPMA_METRICS=unix: is in its environment. Rates and latencies are those
+/// since the previous table. The exit status is 0: a table was printed, 1: no process serves its counters, 2:
+/// the arguments are wrong, or the output cannot be written, 130: Ctrl-C, after a last table.
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Sockets and files of RPMA_METRICS, and directories with such sockets; without one, where
-    /// RPMA_METRICS=unix: puts them
+    /// Sockets and files of RPMA_METRICS, and directories with such sockets; by default the directories in
+    /// which RPMA_METRICS=unix: creates them
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The time between two tables
@@ -41,7 +42,7 @@ pub(crate) struct Top {
     /// Print one table, after one interval
     #[arg(short = '1', long)]
     once: bool,
-    /// Print a JSON object in each line instead
+    /// Print one JSON object per line instead
     #[arg(long)]
     json: bool,
 }
@@ -61,7 +62,7 @@ struct Line<'a> {
     processes: &'a [Row],
 }
 
-/// The counters by where they are.
+/// The counters of all processes, by path.
 type Moment = BTreeMap<PathBuf, Counters>;
 
 impl Top {
@@ -83,13 +84,13 @@ impl Top {
                 eprintln!("rpma top: {why}");
             }
             eprintln!(
-                "rpma top: no process serves its counters; start it with RPMA_METRICS=unix: in its environment, or name its socket or file"
+                "rpma top: no process serves its counters; start one with RPMA_METRICS=unix: in its environment, or name its socket or file"
             );
             return Ok(NONE);
         }
         let mut next = Instant::now();
         loop {
-            // What took longer than an interval is not caught up on.
+            // After a delay of more than an interval, missed tables are not made up for.
             next = (next + self.interval).max(Instant::now());
             let woken = interrupt::wait(&[], Some(next)).map_err(|why| why.to_string())?;
             let (now, _) = self.look();
@@ -106,7 +107,7 @@ impl Top {
         }
     }
 
-    /// What all processes have counted, and which of those that were named cannot be asked.
+    /// Reads the counters of all processes; also returns errors for paths of the command line.
     fn look(&self) -> (Moment, Vec<String>) {
         let mut moment = Moment::new();
         let mut failures = Vec::new();
@@ -121,7 +122,7 @@ impl Top {
                         moment.insert(path, counters);
                     }
                     Err(why) if is_named => failures.push(format!("{}: {why}", path.display())),
-                    // Of a process that is gone.
+                    // The process has ended.
                     Err(_) => {}
                 }
             }
@@ -129,14 +130,14 @@ impl Top {
         (moment, failures)
     }
 
-    /// In one piece, so that Ctrl-C leaves whole tables only.
+    /// Prints in one piece, so that Ctrl-C leaves only whole tables.
     fn print(&self, rows: &[Row]) -> Result<(), String> {
         let text = if self.json {
             let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let time = (time.as_secs_f64() * 1e3).round() / 1e3;
             serde_json::to_string(&Line { time, processes: rows }).map_err(|why| why.to_string())? + "\n"
         } else if io::stdout().is_terminal() && !self.once {
-            // To the upper left corner of an empty screen.
+            // Clears the screen and moves to its upper left corner.
             format!("\x1b[H\x1b[2J{}", table::of(rows))
         } else {
             format!("{}{}", table::of(rows), if self.once { "" } else { "\n" })

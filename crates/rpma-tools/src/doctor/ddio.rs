@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Data Direct I/O: whether what an adapter writes goes to the processor's caches, as the root port above it
-//! is set.
+//! Data Direct I/O: whether the root port above an adapter directs the adapter's writes to the processor's
+//! caches.
 //!
 //! On Xeon Scalable of the first two generations the register perfctrlsts_0 (offset 180h of a root port's
 //! configuration space) has the bit Use_Allocating_Flow_Wr (7): set, writes allocate in the last-level cache.
-//! Others have no documented register, so nothing is said of them.
+//! Other processors have no documented register, so the state is reported as unknown.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,15 +16,15 @@ use super::system::System;
 
 const PERFCTRLSTS_0: u64 = 0x180;
 const USE_ALLOCATING_FLOW_WR: u32 = 1 << 7;
-/// The root ports that have it.
+/// The root ports that have the register.
 const ROOT_PORTS: [&str; 4] = ["0x2030", "0x2031", "0x2032", "0x2033"];
 const OFF: &str = "switch it off in the firmware setup before you rely on flushes to persistence";
 
 enum State {
-    /// With the address of the root port.
+    /// DDIO is on, at the root port with this address.
     On(String),
     Off,
-    /// Why nobody knows.
+    /// Why the state is unknown.
     Unknown(String),
 }
 
@@ -33,22 +33,19 @@ pub(super) fn check(system: &System, devices: &Devices, report: &mut Report) {
     let intel = vendor.as_deref() == Some("GenuineIntel");
     if devices.all.is_empty() {
         return report
-            .ok("ddio", "does not matter without an adapter: the soft provider writes with the processor");
+            .ok("ddio", "irrelevant without an adapter: the processor executes the soft provider's writes");
     }
     if !intel {
         let vendor = vendor.unwrap_or("unknown".to_owned());
-        return report
-            .ok("ddio", format!("the processor ({vendor}) is not one of Intel, whose feature it is"));
+        return report.ok("ddio", format!("the processor ({vendor}) is not from Intel, so it has no DDIO"));
     }
     for device in &devices.all {
         let name = &device.name;
         match state(system, name) {
-            State::Off => report.ok("ddio", format!("{name}: off, what it writes goes to memory")),
+            State::Off => report.ok("ddio", format!("{name}: off, its writes go to memory")),
             State::On(port) => report.warn(
                 "ddio",
-                format!(
-                    "{name}: on (Use_Allocating_Flow_Wr), what it writes stays in the processor's caches"
-                ),
+                format!("{name}: on (Use_Allocating_Flow_Wr), its writes stay in the processor's caches"),
                 format!("setpci -s {port} 180.b=00:80  # as root, after each boot"),
             ),
             State::Unknown(why) => {
@@ -64,20 +61,20 @@ fn vendor(system: &System) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// As the root port above a device is set.
+/// Reads the setting of the root port above a device.
 fn state(system: &System, device: &str) -> State {
     let unknown = |why: &str| State::Unknown(why.to_owned());
     let link = system.path(format!("/sys/class/infiniband/{device}/device"));
-    let Ok(place) = link.canonicalize() else { return unknown("it is no device of a PCI bus") };
+    let Ok(place) = link.canonicalize() else { return unknown("it is not a PCI device") };
     let Some(port) = root_port(&place) else {
-        return unknown("there is no root port of a kind whose register is known above it");
+        return unknown("it is not below a root port with a known register");
     };
     match register(&port) {
         Ok(Some(value)) if value & USE_ALLOCATING_FLOW_WR == 0 => State::Off,
         Ok(Some(_)) => {
             State::On(port.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned()))
         }
-        Ok(None) => unknown("the configuration space of its root port is shown to root only"),
+        Ok(None) => unknown("only root can read the configuration space of its root port"),
         Err(why) => State::Unknown(format!("the configuration space of its root port cannot be read: {why}")),
     }
 }
@@ -92,7 +89,7 @@ fn root_port(place: &Path) -> Option<PathBuf> {
     place.ancestors().skip(1).find(has_it).map(Path::to_owned)
 }
 
-/// `None`: the kernel shows the first bytes only.
+/// `None`: the kernel shows only the first bytes.
 fn register(port: &Path) -> std::io::Result<Option<u32>> {
     let mut bytes = [0; 4];
     let file = File::open(port.join("config"))?;
@@ -117,7 +114,7 @@ mod tests {
         fake.add(&[("/proc/cpuinfo", "processor : 0\nvendor_id\t: AuthenticAMD\n")]);
         assert!(say().starts_with("ok    ddio        the processor (AuthenticAMD)"));
         fake.add(&[("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n")]);
-        assert!(say().contains("warn  ddio        mlx5_0: state unknown (it is no device of a PCI bus)"));
+        assert!(say().contains("warn  ddio        mlx5_0: state unknown (it is not a PCI device)"));
         let port = "/sys/devices/pci0000:3a/0000:3a:00.0";
         fake.add(&[
             (&format!("{port}/vendor"), "0x8086\n"),
@@ -127,7 +124,7 @@ mod tests {
         ]);
         let link = fake.system.path("/sys/class/infiniband/mlx5_0/device");
         symlink(fake.system.path(format!("{port}/0000:3b:00.0")), link).unwrap();
-        assert!(say().contains("shown to root only"));
+        assert!(say().contains("only root can read"));
         let mut space = vec![0u8; 0x1000];
         for (value, expected) in
             [(0x80, "warn  ddio        mlx5_0: on"), (0x7f, "ok    ddio        mlx5_0: off")]
@@ -138,6 +135,6 @@ mod tests {
             assert_eq!(say().contains("setpci -s 0000:3a:00.0 180.b=00:80"), value == 0x80);
         }
         let none = told(|report| check(&fake.system, &Devices::default(), report));
-        assert!(none.starts_with("ok    ddio        does not matter"));
+        assert!(none.starts_with("ok    ddio        irrelevant"));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMA devices: their ports, what of the kernel they need, and whether this process may open them.
+//! RDMA devices: their ports, the kernel modules that they need, and whether this process may open them.
 
 use std::ffi::CStr;
 use std::io::ErrorKind;
@@ -14,18 +14,18 @@ const CLASS: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
 const NODES: &str = "/dev/infiniband";
 
-/// An entry of a port's table of GIDs.
+/// An entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Gid {
     pub(super) index: String,
     pub(super) value: Ipv6Addr,
-    /// As the kernel names it: `IB/RoCE v1` or `RoCE v2`.
+    /// The kernel's name of the type: `IB/RoCE v1` or `RoCE v2`.
     pub(super) kind: String,
     pub(super) netdev: String,
 }
 
 impl Gid {
-    /// Whether it is made from an address of the network interface.
+    /// Whether the GID is derived from this address of the network interface.
     pub(super) fn is_of(&self, addr: IpAddr) -> bool {
         IpAddr::V6(self.value).to_canonical() == addr.to_canonical()
     }
@@ -34,7 +34,7 @@ impl Gid {
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) number: String,
-    /// As the kernel has it, `ACTIVE` or another one.
+    /// The kernel's name of the state, `ACTIVE` for example.
     state: String,
     link_layer: String,
     pub(super) gids: Vec<Gid>,
@@ -48,11 +48,11 @@ pub(super) struct Device {
     pub(super) ports: Vec<Port>,
 }
 
-/// The devices that the kernel shows to this process.
+/// The devices that are visible to this process.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     pub(super) all: Vec<Device>,
-    /// rdma_cm and one device can be opened.
+    /// Whether rdma_cm and at least one device can be opened.
     pub(super) usable: bool,
 }
 
@@ -111,8 +111,8 @@ fn no_device(system: &System, wanted: Wanted, report: &mut Report) {
     };
     let modules = match (system.exists("/sys/class/misc/rdma_cm"), system.has_module("rdma_ucm")) {
         (true, _) => "; the module rdma_ucm is loaded",
-        (false, true) => "; the module rdma_ucm is there, but not loaded",
-        (false, false) => "; this kernel has no module rdma_ucm that could be loaded from here",
+        (false, true) => "; the module rdma_ucm is available, but not loaded",
+        (false, false) => "; this host has no module rdma_ucm for its kernel",
     };
     if wanted == Wanted::RdmaCore {
         return report.fail(
@@ -155,7 +155,7 @@ fn modules(system: &System, wanted: Wanted, report: &mut Report) {
     if missing.is_empty() {
         return report.ok("modules", "rdma_ucm and ib_uverbs are loaded");
     }
-    let text = format!("there are devices, but not loaded: {}", missing.join(", "));
+    let text = format!("there are devices, but these modules are not loaded: {}", missing.join(", "));
     report.bad(wanted == Wanted::RdmaCore, "modules", text, format!("modprobe -a {}", missing.join(" ")));
 }
 
@@ -169,11 +169,11 @@ fn permissions(system: &System, devices: &Devices, wanted: Wanted, report: &mut 
         let path = format!("{NODES}/{node}");
         match system.open(&path) {
             Ok(()) => good.push(node.as_str()),
-            // A control group forbids the device.
+            // A control group denies access to the device.
             Err(why) if why.raw_os_error() == Some(libc::EPERM) => report.bad(
                 needed,
                 "permissions",
-                format!("{path} cannot be opened: {why}; a control group forbids it, of a container or, without DeviceAllow, of a unit of systemd"),
+                format!("{path} cannot be opened: {why}; a control group denies it, of a container or of a systemd unit without DeviceAllow"),
                 format!("docker run --device={NODES}"),
             ),
             Err(why) if why.kind() == ErrorKind::NotFound => report.bad(
@@ -203,20 +203,20 @@ fn permissions(system: &System, devices: &Devices, wanted: Wanted, report: &mut 
     }
 }
 
-/// What lets this user open a node: its group, if that is not root's.
+/// The command that lets this user open a node: membership in its group, unless that is root's.
 fn permission_fix(system: &System, path: &str) -> String {
     let group = std::fs::metadata(system.path(path))
         .ok()
         .filter(|data| data.mode() & 0o060 == 0o060 && data.gid() != 0);
     match group.and_then(|data| group_name(data.gid())) {
-        Some(group) => format!("usermod -aG {group} $USER  # as root, then log in anew"),
+        Some(group) => format!("usermod -aG {group} $USER  # as root, then log in again"),
         None => format!("chmod 666 {path}  # as root, until the next boot"),
     }
 }
 
 fn group_name(gid: u32) -> Option<String> {
-    // SAFETY: getgrgid takes any number; nothing else in this program asks for a group, so that what the
-    // result points to stays until the end of this function.
+    // SAFETY: getgrgid accepts any number; nothing else in this program looks up groups, so the result stays
+    // valid until the end of this function.
     unsafe {
         let group = libc::getgrgid(gid);
         if group.is_null() {
@@ -256,7 +256,10 @@ pub(super) mod tests {
     fn no_device_is_a_failure_only_where_one_is_asked_for() {
         let fake = Fake::new("no-device", &[]);
         let text = say(&fake, Wanted::Auto);
-        assert!(text.starts_with("ok    device      none") && text.contains("no module rdma_ucm"), "{text}");
+        assert!(
+            text.starts_with("ok    device      none") && text.contains("no module rdma_ucm for its kernel"),
+            "{text}"
+        );
         let text = say(&fake, Wanted::RdmaCore);
         assert!(
             text.starts_with("FAIL") && text.contains("RPMA_PROVIDER=soft") && !text.contains("rxe"),
@@ -267,7 +270,7 @@ pub(super) mod tests {
             ("/lib/modules/6.1/modules.dep", "a/rdma_rxe.ko:\nb/rdma_ucm.ko:\n"),
         ]);
         assert!(say(&fake, Wanted::RdmaCore).contains("software devices: module rdma_rxe"));
-        assert!(say(&fake, Wanted::Auto).contains("there, but not loaded"));
+        assert!(say(&fake, Wanted::Auto).contains("available, but not loaded"));
         fake.add(&[("/sys/class/misc/rdma_cm/dev", "10:58")]);
         assert!(say(&fake, Wanted::Auto).contains("rdma_ucm is loaded"));
     }

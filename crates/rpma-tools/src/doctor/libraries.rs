@@ -11,10 +11,11 @@ use super::system::System;
 use crate::library::{Library, SONAME};
 use crate::prefix;
 
-/// What an old release needs.
+/// The hint for an old release.
 const NEWER: &str = "install librpma0 and librpma-dev 1.4 or newer";
 
-/// The library that the other checks ask: what a program gets, or that of this prefix if it cannot answer.
+/// The library that the other checks use: the one that a program gets, or the one of this prefix if the
+/// former is too old.
 pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Library> {
     let linkers = Library::load(SONAME);
     let own = prefix::library(SONAME).and_then(|path| path.canonicalize().ok());
@@ -71,7 +72,7 @@ pub(super) fn check(system: &System, report: &mut Report) -> Option<&'static Lib
     }
 }
 
-/// What makes the dynamic linker find this file.
+/// The command that makes the dynamic linker find this file.
 fn where_to_look(system: &System, library: &Path) -> String {
     let dir = library.parent().unwrap_or(Path::new("/"));
     if is_configured(system, dir) {
@@ -108,7 +109,7 @@ fn name_of(path: &Path) -> String {
     }
 }
 
-/// What a program prints, if it runs well.
+/// The output of a program, if it exits with status 0.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
@@ -116,7 +117,7 @@ fn output(program: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The package that has a file, with its version, as the package managers know it.
+/// The package that a file belongs to, with its version, according to the package managers.
 fn package(path: &Path) -> Option<String> {
     let by_dpkg = |path: &str| {
         let owner = output("dpkg-query", &["-S", path])?;
@@ -124,14 +125,13 @@ fn package(path: &Path) -> Option<String> {
         Some(format!("{package} {}", output("dpkg-query", &["-W", "-f", "${Version}", &package])?))
     };
     let path = path.to_str()?;
-    // dpkg has the path from before /lib became a link to /usr/lib.
+    // dpkg may have the path from before /lib became a link to /usr/lib.
     by_dpkg(path)
         .or_else(|| by_dpkg(path.strip_prefix("/usr")?))
         .or_else(|| output("rpm", &["-qf", "--qf", "%{NAME} %{VERSION}-%{RELEASE}", path]))
 }
 
-/// The files of the name that the dynamic linker knows, that LD_LIBRARY_PATH names, or that are in the usual
-/// places.
+/// The library files that are in the cache of the dynamic linker, in LD_LIBRARY_PATH or in the usual places.
 fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
     let cache = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
         .iter()
@@ -147,8 +147,8 @@ fn installed(own: Option<&Path>) -> BTreeSet<PathBuf> {
     cached.chain(in_dirs).chain(own.map(Path::to_owned)).filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// pkg-config may lead a build to another library than the one that is wanted: that of this prefix, or else
-/// the one that programs run with.
+/// Reports a build that pkg-config directs to a library other than `wanted`: that of this prefix or, without
+/// one, the library that programs run with.
 fn built_with(wanted: &Path, report: &mut Report) {
     let Some(version) = output("pkg-config", &["--modversion", "librpma"]) else { return };
     let Some(dir) = output("pkg-config", &["--variable=libdir", "librpma"]) else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How much memory may be registered.
+//! The limit of memory that may be registered.
 
 use super::devices::Devices;
 use super::report::Report;
@@ -11,7 +11,7 @@ const FIX: &str = "ulimit -l unlimited";
 /// The limits of locked memory, soft and hard.
 fn memlock() -> Option<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: only `limit` is written to.
+    // SAFETY: the call writes only to `limit`.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0 };
     known.then_some((limit.rlim_cur, limit.rlim_max))
 }

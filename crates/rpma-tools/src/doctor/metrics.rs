@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the counters that `RPMA_METRICS` asks for can be served. What a program finds at its first peer,
-//! and says once in its log, is looked at here beforehand; nothing is created.
+//! Whether the counters of `RPMA_METRICS` can be served. Checks in advance for the errors that a program
+//! would log when it creates its first peer; nothing is created.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -18,7 +18,7 @@ const CHECK: &str = "metrics";
 /// The longest path of a socket (unix(7)).
 const LONGEST: usize = 107;
 
-/// A directory that is as it should be, or what is wrong with it and what mends that.
+/// Ok for a suitable directory; otherwise what is wrong with it, and the command that fixes it.
 type Found = Result<(), (String, String)>;
 
 pub(super) fn check(report: &mut Report) {
@@ -28,10 +28,10 @@ pub(super) fn check(report: &mut Report) {
 }
 
 fn of_value(value: &OsStr, report: &mut Report) {
-    // The number of the process stays as it is written: it is that of another one.
+    // The process ID stays `%p`, since it will be that of another process.
     let Some(setting) = setting::parse(value, "%p") else {
         let text = format!(
-            "RPMA_METRICS is \"{}\", with which nothing is counted; it must be {}",
+            "RPMA_METRICS is \"{}\", which is invalid, so nothing is counted; it must be {}",
             value.to_string_lossy(),
             setting::EXPECTED
         );
@@ -44,14 +44,14 @@ fn of_value(value: &OsStr, report: &mut Report) {
             (directory_of(path).and_then(|()| is_replaceable(path)), text)
         }
         Setting::Unix(Some(path)) => {
-            let text = format!("whoever connects to {} gets the counters", path.display());
+            let text = format!("anyone who connects to {} gets the counters", path.display());
             (directory_of(path).and_then(|()| can_listen(path)), text)
         }
         Setting::Unix(None) => {
-            // The library takes the first one, and `rpma top` looks at all.
+            // The library uses the first one; `rpma top` reads all of them.
             let directory = directories().into_iter().next().unwrap_or_default();
             let text = format!(
-                "whoever connects to {}/PID.sock gets the counters, rpma top for one",
+                "anyone who connects to {}/PID.sock gets the counters, as rpma top does",
                 directory.display()
             );
             (own(&directory), text)
@@ -60,12 +60,12 @@ fn of_value(value: &OsStr, report: &mut Report) {
     match found {
         Ok(()) => report.ok(CHECK, text),
         Err((text, fix)) => {
-            report.warn(CHECK, format!("RPMA_METRICS: {text}; nobody gets the counters"), fix)
+            report.warn(CHECK, format!("RPMA_METRICS: {text}; the counters cannot be served"), fix)
         }
     }
 }
 
-/// A value of the right form that is near to one of a wrong one.
+/// The valid value that a user most likely meant with an invalid one.
 fn meant(value: &OsStr) -> String {
     const SECONDS: &str = "10";
     let value = value.to_string_lossy();
@@ -76,7 +76,7 @@ fn meant(value: &OsStr) -> String {
         _ => (String::new(), &*value),
     };
     let is_socket = |path: &str| path.ends_with(".sock") || path.ends_with(".socket");
-    // What follows the last comma was to be the seconds, unless it looks like the rest of a path.
+    // The text after the last comma was meant as the seconds, unless it looks like the rest of a path.
     let (path, seconds) = match path.rsplit_once(',') {
         Some((path, seconds)) if !seconds.contains('/') => (path, seconds),
         _ => (path, SECONDS),
@@ -94,7 +94,7 @@ fn meant(value: &OsStr) -> String {
     }
 }
 
-/// A word of a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:,%+=@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -121,7 +121,7 @@ fn directory_of(path: &Path) -> Found {
     if directory.as_os_str().as_bytes().windows(2).any(|two| two == b"%p") {
         return wrong(
             format!(
-                "the directory {} would be another one for each process, and none creates it",
+                "the directory {} would differ for each process, and no process creates it",
                 directory.display()
             ),
             "use %p in the last part of the path only",
@@ -155,10 +155,10 @@ fn is_writable(directory: &Path) -> Found {
     wrong(format!("nothing can be created in {name}: {why}"), fix)
 }
 
-/// What the kernel would say to a new file there, as the user in effect; nothing is created.
+/// Whether the effective user may create a file in the directory; nothing is created.
 fn may_create_in(directory: &Path) -> io::Result<()> {
     let name = CString::new(directory.as_os_str().as_bytes())?;
-    // SAFETY: the name is a C string, which is only read (faccessat(2)).
+    // SAFETY: the name is a C string, which faccessat(2) only reads.
     let ret =
         unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) };
     if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -169,7 +169,7 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// A new file takes the place of the old one, but not that of a directory.
+/// A new file replaces an old one, but not a directory.
 fn is_replaceable(path: &Path) -> Found {
     if path.is_dir() {
         let file = shown(&path.join("rpma.prom"));
@@ -181,34 +181,37 @@ fn is_replaceable(path: &Path) -> Found {
     Ok(())
 }
 
-/// A socket at which nobody listens is replaced; anything else stays.
+/// A socket without a listener is replaced; anything else is left alone.
 fn can_listen(path: &Path) -> Found {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > LONGEST {
         return wrong(
-            format!("the path of a socket has {LONGEST} bytes at most, and this one {}", bytes.len()),
+            format!(
+                "the path of a socket may have at most {LONGEST} bytes, and this one has {}",
+                bytes.len()
+            ),
             "export RPMA_METRICS=unix:",
         );
     }
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            wrong(format!("{} is there, and is not a socket", path.display()), format!("rm {}", shown(path)))
+            wrong(format!("{} exists and is not a socket", path.display()), format!("rm {}", shown(path)))
         }
         _ => Ok(()),
     }
 }
 
-/// The directory that the library creates itself, for this user alone.
+/// The directory that the library creates, for this user only.
 fn own(directory: &Path) -> Found {
     match fs::symlink_metadata(directory) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => directory_of(directory),
         Err(_) => is_writable(directory),
         Ok(found) if !found.is_dir() || found.uid() != user() => wrong(
-            format!("{} is not a directory of this user", directory.display()),
+            format!("{} is not a directory that belongs to this user", directory.display()),
             "export XDG_RUNTIME_DIR with a directory of your own",
         ),
         Ok(found) if found.mode() & 0o077 != 0 => wrong(
-            format!("others may use {}", directory.display()),
+            format!("other users have access to {}", directory.display()),
             format!("chmod 700 {}", shown(directory)),
         ),
         Ok(_) => is_writable(directory),
@@ -266,9 +269,9 @@ mod tests {
         assert!(say(format!("file:{},1", directory.display())).contains("/rpma.prom,10"));
         assert!(say(format!("file:{},1", at("none/b"))).contains(&format!("fix: mkdir -p {}", at("none"))));
         assert!(say(format!("file:{},1", at("a/b"))).contains("a is not a directory"));
-        assert!(say(format!("unix:{}", at("%p/b"))).contains("another one for each process"));
-        assert!(say(format!("unix:{}", at(&"b".repeat(LONGEST)))).contains("107 bytes at most"));
-        // The kernel agrees on how long a path may be.
+        assert!(say(format!("unix:{}", at("%p/b"))).contains("would differ for each process"));
+        assert!(say(format!("unix:{}", at(&"b".repeat(LONGEST)))).contains("at most 107 bytes"));
+        // The kernel has the same limit on the length of a path.
         let path = |len: usize| std::path::PathBuf::from("/".repeat(len));
         let fits = |path: std::path::PathBuf| std::os::unix::net::SocketAddr::from_pathname(path).is_ok();
         assert!(fits(path(LONGEST)) && !fits(path(LONGEST + 1)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The way to the other side: address, route, interface, and the GIDs of a device there.
+//! The path to the other side: address, route, interface, and the GIDs of a device on that interface.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,7 +9,7 @@ use super::report::Report;
 use super::system::System;
 use crate::address::Address;
 
-/// How the other side is reached.
+/// The route to the other side.
 pub(super) struct Route {
     pub(super) address: Address,
     pub(super) target: SocketAddr,
@@ -52,7 +52,7 @@ pub(super) fn check(
     Some(Route { address: address.clone(), target })
 }
 
-/// The address of this host that packets to a target come from. Nothing is sent.
+/// The source address of packets to a target. Nothing is sent.
 fn source(target: SocketAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr =
         if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -67,7 +67,7 @@ fn source(target: SocketAddr) -> std::io::Result<IpAddr> {
 /// The name of the network interface that has an address.
 fn interface(addr: IpAddr) -> Option<String> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: `list` is written to.
+    // SAFETY: `list` is writable.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
         return None;
     }
@@ -104,7 +104,7 @@ fn interface(addr: IpAddr) -> Option<String> {
     found
 }
 
-/// What the devices of an interface have for its address.
+/// Reports the GIDs that the devices of an interface have for its address.
 fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) {
     let mut has_device = false;
     for device in &devices.all {
@@ -144,9 +144,7 @@ fn gids(devices: &Devices, interface: &str, local: IpAddr, report: &mut Report) 
     if !has_device && !devices.all.is_empty() {
         report.warn(
             "gid",
-            format!(
-                "no RDMA device is on {interface}; one that is to be used needs an address of that network"
-            ),
+            format!("no RDMA device is on {interface}; a device needs an address in that network to be used"),
             "export RPMA_PROVIDER=soft",
         );
     }

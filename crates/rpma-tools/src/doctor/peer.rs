@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What listens at a port of the other side, and whether it speaks what the provider of this side does.
+//! Whether something listens on a port of the other side, and whether it speaks the protocol of this side's
+//! provider.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +14,7 @@ use super::report::{Remedy, Report};
 use crate::library::{Event, Library, Peer, Side};
 use crate::messages::Messages;
 
-/// How long the other side has for each answer.
+/// How long to wait for each answer of the other side.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Reads that this side would have outstanding.
 const DEPTH: u16 = 1;
@@ -35,7 +36,7 @@ pub(super) fn check(
     }
 }
 
-/// What the other side does with an MPA Request.
+/// The reaction of the other side to an MPA Request.
 #[derive(Debug)]
 enum Answer {
     Accepts { frame: Frame, private_data: usize },
@@ -63,7 +64,7 @@ fn over_tcp(route: &Route, report: &mut Report) {
                 frame.revision
             );
             if frame.markers {
-                report.fail("peer", format!("{text}, but asks for markers, which the soft provider has not"), Remedy::hint("configure the other side without MPA markers"));
+                report.fail("peer", format!("{text}, but requires markers, which the soft provider does not support"), Remedy::hint("configure the other side without MPA markers"));
             } else {
                 report.ok("peer", text);
             }
@@ -71,7 +72,7 @@ fn over_tcp(route: &Route, report: &mut Report) {
         Ok(Answer::Rejects { private_data }) => report.warn(
             "peer",
             format!("{name} speaks iWARP, but rejects the connection, with {private_data} bytes of private data"),
-            Remedy::hint("look why the program there rejects: it may want private data"),
+            Remedy::hint("find out why the program there rejects it: it may require private data"),
         ),
         Ok(Answer::Other(bytes)) => report.fail(
             "peer",
@@ -86,7 +87,7 @@ fn over_tcp(route: &Route, report: &mut Report) {
         Ok(Answer::Silent) => report.fail(
             "peer",
             format!(
-                "{name} gives no answer to an MPA Request for {} s: it speaks something else, or its program does not call rpma_ep_next_conn_req",
+                "{name} does not answer an MPA Request within {} s: it speaks another protocol, or its program does not call rpma_ep_next_conn_req",
                 PATIENCE.as_secs()
             ),
             format!("ss -ltnp 'sport = :{}'  # on that host: which program listens", route.target.port()),
@@ -112,7 +113,7 @@ fn no_connection(target: SocketAddr, why: &std::io::Error, report: &mut Report) 
     }
 }
 
-/// Sends an MPA Request and takes what comes.
+/// Sends an MPA Request and reads the answer.
 fn ask(stream: &mut TcpStream) -> std::io::Result<Answer> {
     let enhanced = Enhanced { ird: DEPTH, ord: DEPTH, ..Enhanced::default() };
     let request = Frame {
@@ -198,7 +199,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// What is said of a server that reads a request and then does something.
+    /// The report on a server that reads a request and then runs `server`.
     fn say(server: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
@@ -257,7 +258,7 @@ mod tests {
         assert!(text.contains("FAIL  peer") && text.contains("\"HTTP/1.1 400 Bad Request\\r\\n\""), "{text}");
         assert!(say(|_| {}).contains("closes the connection without an answer"));
         let text = say(|stream| drop(stream.read(&mut [0])));
-        assert!(text.contains("no answer to an MPA Request for 3 s"), "{text}");
+        assert!(text.contains("does not answer an MPA Request within 3 s"), "{text}");
     }
 
     #[test]

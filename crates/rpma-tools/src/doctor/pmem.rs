@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A file as persistent memory: whether it is mapped directly, who keeps what is written to it, and what a
-//! flush to persistence means there.
+//! A file as persistent memory: whether it is mapped directly, which domain survives a power failure, and
+//! what a flush to persistence guarantees for it.
 
 use std::fs::File;
 use std::io;
@@ -12,24 +12,24 @@ use super::provider::Chosen;
 use super::report::{Remedy, Report};
 use super::system::System;
 
-/// How a mapping of the file reaches what keeps it.
+/// How a mapping of the file reaches the medium.
 #[derive(Debug, PartialEq, Eq)]
 enum Mapping {
     /// A character device of persistent memory.
     DeviceDax,
-    /// The file system has MAP_SYNC.
+    /// Directly, and the file system supports MAP_SYNC.
     Sync,
-    /// Directly, but the file system has no MAP_SYNC.
+    /// Directly, but the file system does not support MAP_SYNC.
     Dax,
     PageCache,
 }
 
-/// What of a region survives a power failure, as the driver says.
+/// The persistence domain of a region, according to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Domain {
-    /// Also what is in the processor's caches (eADR).
+    /// Includes the processor's caches (eADR).
     Caches,
-    /// What has reached the memory controller (ADR).
+    /// Begins at the memory controller (ADR).
     Controller,
     Unknown,
 }
@@ -43,9 +43,9 @@ pub(super) fn check(system: &System, path: &Path, chosen: Option<Chosen>, report
     let file_system = file_system(system, path).unwrap_or_else(|| "an unknown file system".to_owned());
     let domain = device.map_or(Domain::Unknown, |device| domain(system, &device));
     let kept = match domain {
-        Domain::Caches => "kept on power failure: the processor's caches, too (eADR)",
-        Domain::Controller => "kept on power failure: what has reached the memory controller (ADR)",
-        Domain::Unknown => "no region of persistent memory under it tells what is kept on power failure",
+        Domain::Caches => "on power failure the contents of the processor's caches are kept (eADR)",
+        Domain::Controller => "on power failure only data that reached the memory controller are kept (ADR)",
+        Domain::Unknown => "no persistent memory region under it reports what is kept on power failure",
     };
     match mapping {
         Mapping::DeviceDax => report.ok("pmem", format!("{shown}: device DAX; {kept}")),
@@ -60,31 +60,31 @@ pub(super) fn check(system: &System, path: &Path, chosen: Option<Chosen>, report
     verdict(&mapping, domain, is_volatile(&file_system), chosen, report);
 }
 
-/// Whether a file system, as [`file_system`] tells it, keeps nothing over a restart.
+/// Whether a file system, as named by [`file_system`], loses its files on a restart.
 fn is_volatile(file_system: &str) -> bool {
     ["tmpfs", "ramfs", "hugetlbfs", "devtmpfs"].contains(&file_system.split(' ').next().unwrap_or(""))
 }
 
-/// What a flush to persistence of this memory means, in the words of librpma(7).
+/// Reports what a flush to persistence guarantees for this memory, in the words of librpma(7).
 fn verdict(mapping: &Mapping, domain: Domain, volatile: bool, chosen: Option<Chosen>, report: &mut Report) {
     const DO_NOT: &str = "do not call rpma_peer_cfg_set_direct_write_to_pmem; send a message, and let the target's program flush";
     match (chosen, mapping, domain) {
         (None, ..) => {}
-        // The kernel's msync(2) needs a file with fsync, which such a device is not: EINVAL.
+        // msync(2) requires a file that supports fsync, and fails with EINVAL on device DAX.
         (Some(Chosen::Soft), Mapping::DeviceDax, _) => report.warn(
             "durability",
-            "NOT durable: the soft provider flushes with msync, which the kernel refuses for device DAX",
+            "NOT durable: the soft provider flushes with msync, which does not work on device DAX",
             Remedy::hint(DO_NOT),
         ),
         (Some(_), Mapping::PageCache, _) if volatile => report.warn(
             "durability",
-            "NOT durable: a file system in memory keeps nothing over a restart",
+            "NOT durable: a file system in memory loses its files on a restart",
             Remedy::hint("choose a file on a disk, or persistent memory"),
         ),
         (Some(Chosen::Soft), ..) => {
             report.ok(
                 "durability",
-                "durable after the msync that a flush to persistence makes: direct write may be declared",
+                "durable after the msync of a flush to persistence: direct write may be declared",
             );
         }
         (Some(Chosen::RdmaCore), Mapping::PageCache, _) => {
@@ -102,14 +102,16 @@ fn verdict(mapping: &Mapping, domain: Domain, volatile: bool, chosen: Option<Cho
             "durable only if the adapter's writes bypass the caches: see ddio",
             Remedy::hint(DO_NOT),
         ),
-        (Some(Chosen::RdmaCore), _, Domain::Unknown) => {
-            report.warn("durability", "unknown: nothing tells what is kept", Remedy::hint(DO_NOT))
-        }
+        (Some(Chosen::RdmaCore), _, Domain::Unknown) => report.warn(
+            "durability",
+            "unknown: nothing reports what is kept on power failure",
+            Remedy::hint(DO_NOT),
+        ),
     }
 }
 
-/// How a file is mapped, and the directory of its device in /sys, if it has one. The file is opened and
-/// mapped, not written to.
+/// How a file is mapped, and the directory of its device in /sys, if there is one. The file is opened and
+/// mapped, but not written to.
 fn look(path: &Path) -> io::Result<(Mapping, Option<PathBuf>)> {
     let data = std::fs::metadata(path)?;
     let number = |of: u64| format!("{}:{}", libc::major(of), libc::minor(of));
@@ -118,11 +120,11 @@ fn look(path: &Path) -> io::Result<(Mapping, Option<PathBuf>)> {
         let subsystem = std::fs::read_link(dir.join("subsystem")).ok();
         return match subsystem.as_deref().and_then(Path::file_name).and_then(|name| name.to_str()) {
             Some("dax") => Ok((Mapping::DeviceDax, Some(dir))),
-            _ => Err(io::Error::other("is a character device, but not one of persistent memory")),
+            _ => Err(io::Error::other("is a character device, but not persistent memory")),
         };
     }
     if !data.is_file() {
-        return Err(io::Error::other("is neither a file nor a device of persistent memory"));
+        return Err(io::Error::other("is neither a file nor a persistent memory device"));
     }
     if data.len() == 0 {
         return Err(io::Error::other("is empty: there is nothing to map"));
@@ -139,10 +141,10 @@ fn look(path: &Path) -> io::Result<(Mapping, Option<PathBuf>)> {
     Ok((mapping, Some(PathBuf::from("/sys/dev/block").join(number(data.dev())))))
 }
 
-/// Whether MAP_SYNC is granted. The mapping is removed at once.
+/// Maps the file with MAP_SYNC, and removes the mapping at once.
 fn maps_synchronously(file: &File) -> io::Result<()> {
     const LEN: usize = 4096;
-    // SAFETY: a new mapping at an address of the kernel's choice, which nothing touches and which is removed
+    // SAFETY: the kernel chooses the address of the new mapping, which nothing accesses and which is removed
     // here.
     unsafe {
         let addr = libc::mmap(
@@ -163,8 +165,8 @@ fn maps_synchronously(file: &File) -> io::Result<()> {
 
 /// STATX_ATTR_DAX of statx(2).
 fn is_dax(file: &File) -> bool {
-    // SAFETY: an all-zero statx is a value of that type; the path is empty, so that the descriptor is looked
-    // at, and `data` is written to.
+    // SAFETY: an all-zero statx is valid; the path is empty, so the call examines the descriptor, and `data`
+    // is writable.
     unsafe {
         let mut data: libc::statx = std::mem::zeroed();
         let done = libc::statx(
@@ -178,17 +180,17 @@ fn is_dax(file: &File) -> bool {
     }
 }
 
-/// The type of the file system, and its options that name DAX.
+/// The type of the file system, with its mount point and its options about DAX.
 fn file_system(system: &System, path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let text = system.read("/proc/self/mounts")?;
     let mounts = text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
-        // Blanks are written in octal.
+        // Spaces are written in octal.
         let dir = words.next()?.replace("\\040", " ");
         Some((dir, words.next()?.to_owned(), words.next()?.to_owned()))
     });
-    // A later one hides an earlier one of the same directory.
+    // A later mount hides an earlier one on the same directory.
     let (dir, kind, options) =
         mounts.filter(|(dir, ..)| path.starts_with(dir)).max_by_key(|(dir, ..)| dir.len())?;
     let dax: Vec<&str> = options.split(',').filter(|option| option.starts_with("dax")).collect();
@@ -198,7 +200,7 @@ fn file_system(system: &System, path: &Path) -> Option<String> {
     })
 }
 
-/// The worst of the regions under a device; a device that is made of others has these in `slaves`.
+/// The weakest domain of the regions under a device; a device that consists of others lists them in `slaves`.
 fn domain(system: &System, device: &Path) -> Domain {
     let Ok(place) = system.path(device).canonicalize() else { return Domain::Unknown };
     if let Some(text) =

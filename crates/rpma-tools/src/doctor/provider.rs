@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which provider serves an address, as the library itself says.
+//! Which provider serves an address, according to the library.
 
 use std::env;
 
@@ -17,7 +17,7 @@ pub(super) enum Chosen {
     Soft,
 }
 
-/// The provider and the reason from what the library logs: "provider NAME serves ADDRESS: REASON".
+/// Extracts the provider and the reason from the library's log: "provider NAME serves ADDRESS: REASON".
 fn choice(messages: &[String]) -> Option<(Chosen, &str)> {
     messages.iter().rev().find_map(|message| {
         let rest = message.strip_prefix("provider ")?;
@@ -30,8 +30,8 @@ fn choice(messages: &[String]) -> Option<(Chosen, &str)> {
     })
 }
 
-/// Asks the library for the device that leads to the other side or, without one, for that of an address of
-/// this host.
+/// Gets the device through which the library reaches the other side or, without an address, the device of an
+/// address of this host.
 pub(super) fn check(
     library: &Library,
     messages: &Messages,
@@ -55,9 +55,9 @@ pub(super) fn check(
         Err(why) => {
             let remedy = match parse(&env::var("RPMA_PROVIDER").unwrap_or_default()) {
                 (Wanted::RdmaCore, _) => Remedy::from("export RPMA_PROVIDER=auto"),
-                (_, Some(_)) => Remedy::hint("set RPMA_PROVIDER as said above"),
+                (_, Some(_)) => Remedy::hint("set RPMA_PROVIDER as described above"),
                 _ if library.version().is_none() => Remedy::hint("install librpma0 1.4 or newer"),
-                _ => Remedy::hint("repair what the other lines report"),
+                _ => Remedy::hint("fix the problems in the other lines"),
             };
             report.fail("provider", format!("none for {addr}: {why}"), remedy);
             return None;
@@ -67,13 +67,15 @@ pub(super) fn check(
     match chosen {
         Some((Chosen::Soft, text)) if devices.usable => report.warn(
             "provider",
-            format!("{text}, although there is a device; one that is to serve {addr} needs an address of its network"),
+            format!(
+                "{text}, although there is a device; to serve {addr}, it needs an address in that network"
+            ),
             "export RPMA_PROVIDER=soft",
         ),
         Some((_, text)) => report.ok("provider", text),
         None => report.ok("provider", format!("a device has {addr}")),
     }
-    // A library that tells nothing is one before 1.4, which has devices only.
+    // A library that logs no choice is older than 1.4 and supports only devices.
     let chosen = chosen.map_or(Chosen::RdmaCore, |(chosen, _)| chosen);
     match (library.is_odp_capable(context), chosen) {
         (Ok(true), _) => report.ok("odp", "supported: memory is registered on demand where it cannot be pinned"),
@@ -83,7 +85,7 @@ pub(super) fn check(
             "not supported by the device: memory that cannot be pinned, such as a file on a file system with DAX, cannot be registered",
             Remedy::hint("register device DAX (/dev/dax*) or ordinary memory"),
         ),
-        (Err(why), _) => report.warn("odp", format!("the device does not tell: {why}"), Remedy::hint("see ibv_devinfo -v")),
+        (Err(why), _) => report.warn("odp", format!("the device cannot be queried: {why}"), Remedy::hint("see ibv_devinfo -v")),
     }
     Some(chosen)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-/// From best to worst; as a number, the exit status.
+/// From best to worst; the numeric value is the exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
@@ -39,16 +39,16 @@ impl Status {
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) status: Status,
-    /// What was looked at.
+    /// The name of the check.
     pub(super) check: String,
     pub(super) text: String,
-    /// The command that repairs it: one, which a shell can execute as it is.
+    /// The command that fixes it: a single one, which a shell can execute as it is.
     pub(super) fix: Option<String>,
-    /// What to do where no command repairs it.
+    /// Advice where no single command fixes it.
     pub(super) hint: Option<String>,
 }
 
-/// What repairs something.
+/// How to fix a problem.
 pub(super) enum Remedy {
     Command(String),
     Hint(String),
@@ -70,7 +70,7 @@ impl<T: Into<String>> From<T> for Remedy {
     }
 }
 
-/// All findings, in the order in which they were looked up.
+/// All findings, in the order of the checks.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) findings: Vec<Finding>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What two processes of one host share memory with, and what the soft provider places bytes with: each call
-//! is tried. The rings are handed over as a file, so that Yama's ptrace_scope does not matter; a filter of
-//! system calls (seccomp) does.
+//! The system calls with which two processes on one host share memory, and with which the soft provider
+//! places data: each call is tried. The rings are passed as a file descriptor, so Yama's ptrace_scope is
+//! irrelevant; a system call filter (seccomp) is not.
 
 use std::env;
 use std::fs;
@@ -17,11 +17,11 @@ fn checked(ret: isize) -> io::Result<isize> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-/// A file in memory that can be sealed, and written to by pwritev(2).
+/// Tries a file in memory that can be sealed, and written to with pwritev(2).
 fn memory() -> io::Result<()> {
     const PAGE: i64 = 4096;
-    // SAFETY: the name is a C string; the descriptor is new and nobody else's; the part points to a byte that
-    // outlives the call.
+    // SAFETY: the name is a C string; only this function has the new descriptor; the part points to a byte
+    // that outlives the call.
     unsafe {
         let fd = checked(libc::memfd_create(
             c"rpma doctor".as_ptr(),
@@ -37,7 +37,7 @@ fn memory() -> io::Result<()> {
     }
 }
 
-/// The private directory of this user for the Unix sockets of listeners; it is made if there is none.
+/// The private directory of this user for the Unix sockets of listeners; it is created if it does not exist.
 fn directory() -> io::Result<()> {
     // SAFETY: geteuid takes no pointers.
     let user = unsafe { libc::geteuid() };
@@ -58,12 +58,12 @@ fn directory() -> io::Result<()> {
     result
 }
 
-/// Whether a process that may inspect this one finds its descriptors.
+/// Whether a process that may inspect this one can see its descriptors.
 fn descriptors() -> io::Result<()> {
     fs::read_dir(format!("/proc/{}/fd", std::process::id())).map(drop)
 }
 
-/// A copy within this process through the kernel.
+/// Tries a copy within this process through the kernel.
 fn copy() -> io::Result<()> {
     let (from, mut to) = (7u8, 0u8);
     let source = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };
@@ -82,21 +82,21 @@ pub(super) fn check(system: &System, report: &mut Report) {
     let filter = match system.status("Seccomp").as_deref() {
         Some("0") => "no seccomp filter",
         Some(_) => "a seccomp filter",
-        None => "/proc does not tell of seccomp",
+        None => "no information about seccomp",
     };
     let yama = system.read("/proc/sys/kernel/yama/ptrace_scope");
-    let yama = yama.map_or("no Yama".to_owned(), |scope| format!("Yama {scope}, which does not matter here"));
+    let yama = yama.map_or("no Yama".to_owned(), |scope| format!("Yama {scope}, which is irrelevant here"));
     let around = format!("{filter}, {yama}");
     match copy() {
         Ok(()) => report.ok("placement", format!("process_vm_readv works ({around})")),
         Err(why) => report.warn(
             "placement",
-            format!("process_vm_readv: {why} ({around}): the soft provider copies itself, and memory that is unmapped while registered ends the process"),
+            format!("process_vm_readv: {why} ({around}): the soft provider copies data itself, so unmapping registered memory can crash the process"),
             Remedy::hint("run the container with --cap-add=SYS_PTRACE"),
         ),
     }
     let setting = env::var("SOFTVERBS_LOCAL").unwrap_or_default();
-    // On unless it is switched off, as softverbs(7) says.
+    // On unless it is switched off (softverbs(7)).
     let is_on = setting != "0";
     let failed = attempts().into_iter().find_map(|(name, result)| Some((name, result.err()?)));
     match failed {
@@ -104,17 +104,17 @@ pub(super) fn check(system: &System, report: &mut Report) {
             "same-host",
             format!("{name}: {why} ({around}): connections on this host use TCP"),
             Remedy::hint(if name == DIRECTORY {
-                "make the directory, with mode 0700"
+                "create the directory with mode 0700"
             } else {
                 "run the container with --security-opt seccomp=PROFILE and a profile that permits these calls"
             }),
         ),
         Some((name, why)) => report.ok(
             "same-host",
-            format!("connections on this host use TCP, as SOFTVERBS_LOCAL=0 says; shared memory is not possible: {name}: {why}"),
+            format!("connections on this host use TCP because of SOFTVERBS_LOCAL=0; shared memory is not possible: {name}: {why}"),
         ),
-        None if is_on => report.ok("same-host", "two processes of one user on this host that may inspect each other can share memory instead of using TCP"),
-        None => report.ok("same-host", "connections on this host use TCP, as SOFTVERBS_LOCAL=0 says"),
+        None if is_on => report.ok("same-host", "two processes of one user on this host that may inspect each other can use shared memory instead of TCP"),
+        None => report.ok("same-host", "connections on this host use TCP because of SOFTVERBS_LOCAL=0"),
     }
 }
 
@@ -134,6 +134,6 @@ mod tests {
         assert!(text.contains("a seccomp filter, Yama 1") && text.contains("same-host"), "{text}");
         assert_eq!(copy().is_ok(), text.starts_with("ok    placement"), "{text}");
         let works = attempts().into_iter().all(|(_, result)| result.is_ok());
-        assert_eq!(works, text.contains("can share memory"), "{text}");
+        assert_eq!(works, text.contains("can use shared memory"), "{text}");
     }
 }

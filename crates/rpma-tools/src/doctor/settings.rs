@@ -5,7 +5,7 @@ use std::env;
 
 use super::report::Report;
 
-/// What RPMA_PROVIDER asks for.
+/// The provider that RPMA_PROVIDER requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Auto,
@@ -34,7 +34,7 @@ const KNOWN: [&str; 17] = [
     "SOFTVERBS_STRICT",
 ];
 
-/// How many changes of a letter make one word of the other.
+/// The edit distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -52,7 +52,7 @@ fn nearest<'a>(word: &str, known: &[&'a str]) -> &'a str {
     known.iter().copied().min_by_key(|known| distance(word, known)).unwrap_or("")
 }
 
-/// What RPMA_PROVIDER says; an unknown value or variable is a finding.
+/// The value of RPMA_PROVIDER; reports unknown values and variables.
 pub(super) fn wanted(report: &mut Report) -> Wanted {
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
@@ -60,7 +60,7 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
             let meant = nearest(&name, &KNOWN);
             report.warn(
                 "settings",
-                format!("nothing reads the variable {name}; the nearest known one is {meant}"),
+                format!("{name} is not a variable of the library; the nearest known one is {meant}"),
                 format!("unset {name}"),
             );
         }
@@ -70,7 +70,7 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
         if let Some(meant) = not_strict(&value) {
             report.warn(
                 "settings",
-                format!("SOFTVERBS_STRICT is \"{value}\", which is taken as off; it must be one of off, warn, adapter"),
+                format!("SOFTVERBS_STRICT is \"{value}\", which is treated as off; it must be one of off, warn, adapter"),
                 format!("export SOFTVERBS_STRICT={meant}"),
             );
         }
@@ -87,11 +87,11 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
         let policy = policy.to_string_lossy();
         let text = if is_policy(&policy) {
             format!(
-                "software RDMA predicts nothing and is slow: SOFTVERBS_POLICY, which is for tests, is \"{policy}\""
+                "software RDMA makes no predictions and is slow: SOFTVERBS_POLICY, which is for tests, is \"{policy}\""
             )
         } else {
             format!(
-                "SOFTVERBS_POLICY is \"{policy}\", which is taken as adaptive; it must be one of adaptive, never, always, random:SEED"
+                "SOFTVERBS_POLICY is \"{policy}\", which is treated as adaptive; it must be one of adaptive, never, always, random:SEED"
             )
         };
         report.warn("settings", text, "unset SOFTVERBS_POLICY");
@@ -109,7 +109,7 @@ pub(super) fn wanted(report: &mut Report) -> Wanted {
     wanted
 }
 
-/// The mode that was probably meant, if SOFTVERBS_STRICT names none.
+/// The mode that was probably meant, if SOFTVERBS_STRICT is invalid.
 fn not_strict(value: &str) -> Option<&'static str> {
     const MODES: [&str; 3] = ["adapter", "warn", "off"];
     (!MODES.contains(&value.trim())).then(|| nearest(value, &MODES))
@@ -123,7 +123,7 @@ fn is_policy(value: &str) -> bool {
     }
 }
 
-/// With the value that was probably meant if it is none.
+/// The provider, and the value that was probably meant if `value` is invalid.
 pub(super) fn parse(value: &str) -> (Wanted, Option<&'static str>) {
     match value {
         "" | "auto" => (Wanted::Auto, None),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The files that the kernel tells about itself with.
+//! The files through which the kernel describes the system.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ impl System {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The text of a file without blanks around it.
+    /// The text of a file, trimmed.
     pub(super) fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = fs::read(self.path(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -40,7 +40,7 @@ impl System {
         names
     }
 
-    /// Whether a device can be opened as a program would open it. It is closed at once.
+    /// Opens a device as a program would, and closes it at once.
     pub(super) fn open(&self, path: impl AsRef<Path>) -> io::Result<()> {
         OpenOptions::new().read(true).write(true).open(self.path(path)).map(drop)
     }
@@ -52,7 +52,7 @@ impl System {
         line.map(|value| value.trim().to_owned())
     }
 
-    /// What started this process in a container, as far as it left a sign.
+    /// The container engine that started this process, if it left a marker file.
     pub(super) fn container(&self) -> Option<String> {
         if let Some(name) = self.read("/run/systemd/container").filter(|name| !name.is_empty()) {
             return Some(name);
@@ -61,13 +61,13 @@ impl System {
         signs.into_iter().find(|(sign, _)| self.exists(sign)).map(|(_, name)| name.to_owned())
     }
 
-    /// Whether a capability is among the effective ones of this process; `None`: /proc does not tell.
+    /// Whether a capability is among the effective ones of this process; `None`: not available in /proc.
     pub(super) fn has_capability(&self, number: u32) -> Option<bool> {
         let effective = u64::from_str_radix(&self.status("CapEff")?, 16).ok()?;
         Some(effective >> number & 1 == 1)
     }
 
-    /// Whether the kernel's modules have one of this name that could be loaded.
+    /// Whether the running kernel has a module of this name, loadable or built in.
     pub(super) fn has_module(&self, name: &str) -> bool {
         let Some(release) = self.read("/proc/sys/kernel/osrelease") else { return false };
         let is_it = |line: &str| {

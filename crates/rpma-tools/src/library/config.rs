@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How a connection is set up.
+//! Connection configurations.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -15,16 +15,16 @@ pub(crate) struct Config {
 
 impl Drop for Config {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_conn_cfg_new and is deleted here alone.
+        // SAFETY: `raw` was returned by rpma_conn_cfg_new and is deleted only here.
         unsafe { (self.library.functions.rpma_conn_cfg_delete)(&mut self.raw) };
     }
 }
 
 impl Config {
-    /// The default, but for the time to wait for a connection.
+    /// The default configuration with another connection timeout.
     pub(crate) fn new(library: &'static Library, timeout: Duration) -> Result<Self, Failed> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is written to.
+        // SAFETY: `raw` is writable.
         library.check(unsafe { (library.functions.rpma_conn_cfg_new)(&mut raw) })?;
         let config = Self { library, raw };
         let timeout = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX).max(1);
@@ -33,7 +33,7 @@ impl Config {
         Ok(config)
     }
 
-    /// With entries for this many sends and receives, and a completion of each.
+    /// Sets the number of entries for sends and receives, and a completion queue with an entry for each.
     pub(crate) fn queues(self, sends: u32, receives: u32) -> Result<Self, Failed> {
         let functions = &self.library.functions;
         // SAFETY: the configuration is alive.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections of librpma, owned: what is dropped is deleted, in the order that librpma asks for.
+//! Owners of librpma's connections: dropping one deletes its object, in the order that librpma requires.
 
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::RawFd;
@@ -66,7 +66,7 @@ pub(super) struct Completion {
     dlid_path_bits: u8,
 }
 
-/// How long a completion is polled for before this side sleeps, so that a fast answer is not measured with a
+/// How long to poll for a completion before sleeping, so that the latency of a fast answer does not include a
 /// wake-up.
 const SPIN: Duration = Duration::from_micros(100);
 pub(super) const RPMA_E_NO_COMPLETION: c_int = -100_005;
@@ -83,21 +83,21 @@ impl PrivateData {
     pub(super) const NONE: Self = Self { ptr: ptr::null_mut(), len: 0 };
 
     /// # Safety
-    /// So many bytes must be there, or the address must be NULL.
+    /// `ptr` must be NULL or point to `len` readable bytes.
     pub(super) unsafe fn copied(&self) -> Vec<u8> {
         if self.ptr.is_null() {
             return Vec::new();
         }
         let mut copy = vec![0; self.len.into()];
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller guarantees `len` readable bytes at `ptr`, and the copy has room for them.
         unsafe { ptr::copy_nonoverlapping(self.ptr.cast::<u8>(), copy.as_mut_ptr(), copy.len()) };
         copy
     }
 }
 
 impl Peer {
-    /// Sends a connection request with private data, up to 255 bytes. The connection is there when its event
-    /// says so.
+    /// Sends a connection request with up to 255 bytes of private data. An event reports when the connection
+    /// is established.
     pub(crate) fn connect(
         &self,
         addr: &str,
@@ -108,7 +108,7 @@ impl Peer {
         self.connect_with(&Config::new(self.0.library, timeout)?, addr, port, private_data)
     }
 
-    /// The same with queues of another length.
+    /// Same as `connect` with a connection configuration.
     pub(crate) fn connect_with(
         &self,
         config: &Config,
@@ -121,7 +121,7 @@ impl Peer {
         let port = CString::new(port.to_string()).map_err(|why| why.to_string())?;
         let mut request = ptr::null_mut();
         // SAFETY: the peer and the configuration are alive; the strings are C strings, and the request is
-        // written to.
+        // writable.
         library.check(unsafe {
             (library.functions.rpma_conn_req_new)(
                 raw,
@@ -134,7 +134,7 @@ impl Peer {
         self.complete(request, private_data)
     }
 
-    /// rpma_conn_req_connect(3), which takes the request whatever comes of it.
+    /// rpma_conn_req_connect(3), which consumes the request even on failure.
     pub(super) fn complete(
         &self,
         mut request: *mut c_void,
@@ -146,8 +146,8 @@ impl Peer {
         let data = PrivateData { ptr: private_data.as_ptr().cast_mut().cast(), len };
         let data = if len == 0 { ptr::null() } else { &raw const data };
         let mut raw = ptr::null_mut();
-        // SAFETY: the request was returned by librpma for this peer and is used up here; the private data are
-        // copied before the call returns; `raw` is written to.
+        // SAFETY: the request was returned by librpma for this peer and is consumed here; the private data
+        // are copied before the call returns; `raw` is writable.
         library.check(unsafe { (library.functions.rpma_conn_req_connect)(&mut request, data, &mut raw) })?;
         Ok(Connection { peer: self.clone(), raw })
     }
@@ -159,13 +159,12 @@ pub(crate) struct Connection {
     pub(super) raw: *mut c_void,
 }
 
-// SAFETY: a connection may be used and deleted by another thread than the one that made it (THREADS of
-// librpma.h).
+// SAFETY: another thread than the one that created a connection may use and delete it (THREADS of librpma.h).
 unsafe impl Send for Connection {}
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_conn_req_connect and is deleted here alone.
+        // SAFETY: `raw` was returned by rpma_conn_req_connect and is deleted only here.
         unsafe { (self.library().functions.rpma_conn_delete)(&mut self.raw) };
     }
 }
@@ -175,16 +174,16 @@ impl Connection {
         self.peer.0.library
     }
 
-    /// The descriptor that is readable when there is an event.
+    /// The descriptor that becomes readable when an event is pending.
     pub(crate) fn event_fd(&self) -> Result<RawFd, Failed> {
         let mut fd = -1;
-        // SAFETY: the connection is alive, and `fd` is written to.
+        // SAFETY: the connection is alive, and `fd` is writable.
         let ret = unsafe { (self.library().functions.rpma_conn_get_event_fd)(self.raw, &mut fd) };
         self.library().check(ret)?;
         Ok(fd)
     }
 
-    /// rpma_conn_next_event(3); `None`: there was none until then, or the wait was interrupted.
+    /// rpma_conn_next_event(3). `None`: the time expired, or the wait was interrupted.
     pub(crate) fn next_event(&self, until: Instant) -> Result<Option<Event>, Failed> {
         let fd = self.event_fd()?;
         match interrupt::wait(&[fd], Some(until)).map_err(|why| why.to_string())? {
@@ -192,19 +191,19 @@ impl Connection {
             Wake::Ready => {}
         }
         let mut event = 0;
-        // SAFETY: the connection is alive, and `event` is written to.
+        // SAFETY: the connection is alive, and `event` is writable.
         let ret = unsafe { (self.library().functions.rpma_conn_next_event)(self.raw, &mut event) };
         self.library().check(ret)?;
         Ok(Some(event.into()))
     }
 
-    /// What the other side sent with its answer.
+    /// The private data that the other side sent with its answer.
     pub(crate) fn private_data(&self) -> Result<Vec<u8>, Failed> {
         let mut data = PrivateData::NONE;
-        // SAFETY: the connection is alive, and `data` is written to.
+        // SAFETY: the connection is alive, and `data` is writable.
         let ret = unsafe { (self.library().functions.rpma_conn_get_private_data)(self.raw, &mut data) };
         self.library().check(ret)?;
-        // SAFETY: rpma_conn_get_private_data gives the address and the length of bytes that live as long as
+        // SAFETY: rpma_conn_get_private_data returned the address and length of bytes that live as long as
         // the connection.
         Ok(unsafe { data.copied() })
     }
@@ -229,12 +228,12 @@ impl Connection {
         self.library().check(ret)
     }
 
-    /// The next completion, as a failure if its request failed. `None`: there was none until then, or the
-    /// wait was interrupted.
+    /// Waits for the next completion; an error if its request failed. `None`: the time expired, or the wait
+    /// was interrupted.
     pub(crate) fn completion(&self, until: Instant) -> Result<Option<()>, Failed> {
         let library = self.library();
         let (mut cq, mut fd) = (ptr::null_mut(), -1);
-        // SAFETY: the connection is alive, and `cq` and `fd` are written to; the queue lives as long as the
+        // SAFETY: the connection is alive, and `cq` and `fd` are writable; the queue lives as long as the
         // connection.
         unsafe {
             library.check((library.functions.rpma_conn_get_cq)(self.raw, &mut cq))?;
@@ -256,20 +255,20 @@ impl Connection {
             }
             match interrupt::wait(&[fd], Some(until)).map_err(|why| why.to_string())? {
                 Wake::Timeout | Wake::Interrupted => return Ok(None),
-                // SAFETY: the queue is alive. There is an event, so the call does not block.
+                // SAFETY: the queue is alive. An event is pending, so the call does not block.
                 Wake::Ready => library.check(unsafe { (library.functions.rpma_cq_wait)(cq) })?,
             }
         }
     }
 
-    /// rpma_conn_disconnect(3). What it says does not matter to who wants no more of the connection.
+    /// rpma_conn_disconnect(3). Its result is ignored, because the connection is not used any more.
     pub(crate) fn disconnect(&self) {
         // SAFETY: the connection is alive.
         unsafe { (self.library().functions.rpma_conn_disconnect)(self.raw) };
     }
 }
 
-/// The name of a status of verbs.h; the frequent ones.
+/// The names of the most frequent completion statuses of verbs.h.
 pub(super) fn status_name(status: u32) -> String {
     match status {
         5 => "IBV_WC_WR_FLUSH_ERR, the connection has ended".to_owned(),

@@ -17,7 +17,7 @@ pub(crate) struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_ep_listen and is shut down here alone.
+        // SAFETY: `raw` was returned by rpma_ep_listen and is shut down only here.
         unsafe { (self.peer.0.library.functions.rpma_ep_shutdown)(&mut self.raw) };
     }
 }
@@ -29,35 +29,34 @@ impl Listener {
         let addr = CString::new(addr).map_err(|_| "the address has a NUL byte".to_owned())?;
         let port = CString::new(port.to_string()).map_err(|why| why.to_string())?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the peer is alive, the strings are C strings, and `raw` is written to.
+        // SAFETY: the peer is alive, the strings are C strings, and `raw` is writable.
         let ret =
             unsafe { (library.functions.rpma_ep_listen)(peer.0.raw, addr.as_ptr(), port.as_ptr(), &mut raw) };
         library.check(ret)?;
         Ok(Self { peer: peer.clone(), raw })
     }
 
-    /// The descriptor that is readable when there is a request.
+    /// The descriptor that becomes readable when a request is pending.
     pub(crate) fn fd(&self) -> Result<RawFd, Failed> {
         let mut fd = -1;
-        // SAFETY: the endpoint is alive, and `fd` is written to.
+        // SAFETY: the endpoint is alive, and `fd` is writable.
         let ret = unsafe { (self.peer.0.library.functions.rpma_ep_get_fd)(self.raw, &mut fd) };
         self.peer.0.library.check(ret)?;
         Ok(fd)
     }
 
-    /// Accepts the next request with private data. `None`: there was none after all.
+    /// Accepts the next request with private data. `None`: no request was pending.
     pub(crate) fn accept(&self, private_data: &[u8]) -> Result<Option<Connection>, Failed> {
         self.next(None)?.map(|request| request.accept(private_data)).transpose()
     }
 
-    /// The next request, with queues as configured or else of the default length. `None`: there was none
-    /// after all.
+    /// The next request, with the given configuration or the default one. `None`: no request was pending.
     pub(crate) fn next(&self, config: Option<&Config>) -> Result<Option<Request>, Failed> {
         let library = self.peer.0.library;
         let config = config.map_or(ptr::null(), |config| config.raw().cast_const());
         let mut raw = ptr::null_mut();
-        // SAFETY: the endpoint is alive, and so is the configuration; NULL is the default one; `raw` is
-        // written to.
+        // SAFETY: the endpoint is alive, and so is the configuration; NULL selects the default one; `raw` is
+        // writable.
         match unsafe { (library.functions.rpma_ep_next_conn_req)(self.raw, config, &mut raw) } {
             RPMA_E_NO_EVENT => Ok(None),
             ret => library.check(ret).map(|()| Some(Request { peer: self.peer.clone(), raw })),
@@ -65,7 +64,7 @@ impl Listener {
     }
 }
 
-/// A `struct rpma_conn_req` of a peer that connects. It is rejected if it is not accepted.
+/// A `struct rpma_conn_req` of an incoming connection, rejected on drop unless it was accepted.
 pub(crate) struct Request {
     peer: Peer,
     raw: *mut c_void,
@@ -73,30 +72,30 @@ pub(crate) struct Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_ep_next_conn_req and is deleted here alone; NULL, which
-        // accepting leaves, is left alone.
+        // SAFETY: `raw` was returned by rpma_ep_next_conn_req and is deleted only here; it is NULL after the
+        // request was accepted, and the call ignores NULL.
         unsafe { (self.peer.0.library.functions.rpma_conn_req_delete)(&mut self.raw) };
     }
 }
 
 impl Request {
-    /// What the other side sent with it; the transport may have added zeros.
+    /// The private data of the request; the transport may have padded them with zeros.
     pub(crate) fn private_data(&self) -> Result<Vec<u8>, Failed> {
         let library = self.peer.0.library;
         let mut data = PrivateData::NONE;
-        // SAFETY: the request is alive, and `data` is written to.
+        // SAFETY: the request is alive, and `data` is writable.
         library.check(unsafe { (library.functions.rpma_conn_req_get_private_data)(self.raw, &mut data) })?;
-        // SAFETY: rpma_conn_req_get_private_data gives the address and the length of bytes that live as long
+        // SAFETY: rpma_conn_req_get_private_data returned the address and length of bytes that live as long
         // as the request.
         Ok(unsafe { data.copied() })
     }
 
-    /// Posts a receive, so that it is there for the first message; the memory must live until its completion,
-    /// or the connection's end.
+    /// Posts a receive in time for the first message; the memory must live until its completion, or the
+    /// connection's end.
     pub(crate) fn receive(&self, range: Range<'_>, context: u64) -> Result<(), Failed> {
         let library = self.peer.0.library;
-        // SAFETY: the request and the region are alive; the library checks nothing but the length, and the
-        // device checks the range.
+        // SAFETY: the request and the region are alive; the library checks only the length, and the device
+        // checks the range.
         library.check(unsafe {
             (library.functions.rpma_conn_req_recv)(
                 self.raw,
@@ -108,7 +107,7 @@ impl Request {
         })
     }
 
-    /// rpma_conn_req_connect(3), which takes the request whatever comes of it.
+    /// rpma_conn_req_connect(3), which consumes the request even on failure.
     pub(crate) fn accept(mut self, private_data: &[u8]) -> Result<Connection, Failed> {
         let raw = std::mem::replace(&mut self.raw, ptr::null_mut());
         self.peer.complete(raw, private_data)

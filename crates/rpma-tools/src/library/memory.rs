@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Registered memory, and that of the other side.
+//! Registered memory of this side and of the other side.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use super::{Failed, Library, Peer};
 
-/// What memory begins at.
+/// The alignment of memory, in bytes.
 const ALIGNMENT: usize = 4096;
 
-/// What a region is for: `RPMA_MR_USAGE_*`, or some of them.
+/// The usage of a region: a bitwise OR of `RPMA_MR_USAGE_*`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage(c_int);
 
@@ -37,7 +37,7 @@ impl std::ops::BitOr for Usage {
     }
 }
 
-/// Bytes that are released when no region has them any more.
+/// Memory that is released when the last region that uses it is gone.
 struct Bytes {
     ptr: *mut u8,
     len: usize,
@@ -46,13 +46,13 @@ struct Bytes {
 
 enum Origin {
     Allocated(Layout),
-    /// A file, for mmap(2).
+    /// A file mapping of mmap(2).
     Mapped,
 }
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // SAFETY: the memory was allocated or mapped as `origin` says, and nobody but this object has its
+        // SAFETY: `origin` says whether the memory was allocated or mapped, and only this object has its
         // address.
         unsafe {
             match self.origin {
@@ -63,30 +63,28 @@ impl Drop for Bytes {
     }
 }
 
-// SAFETY: nobody else has the address of the bytes, and they are reached through a region alone.
+// SAFETY: only this object has the address of the bytes, and they are accessed only through a region.
 unsafe impl Send for Bytes {}
-// SAFETY: what a shared reference permits are msync(2), and copies of bytes that a peer may change meanwhile
-// anyway.
+// SAFETY: a shared reference permits only msync(2), and copies of bytes that a peer may change at the same
+// time anyway.
 unsafe impl Sync for Bytes {}
 
-/// Memory of this process that is registered. Adapters and peers write to it, so that no reference is made to
-/// it.
+/// Registered memory of this process. Adapters and peers write to it, so no Rust reference to it is created.
 pub(crate) struct Memory {
     peer: Peer,
     raw: *mut c_void,
     bytes: Arc<Bytes>,
 }
 
-// SAFETY: a region may be used and deregistered by another thread than the one that made it (THREADS of
-// librpma.h).
+// SAFETY: another thread than the one that created a region may use and deregister it (THREADS of librpma.h).
 unsafe impl Send for Memory {}
-// SAFETY: what a shared reference permits are calls that are thread safe (THREADS of librpma.h), and what the
-// bytes permit.
+// SAFETY: a shared reference permits only thread safe calls (THREADS of librpma.h), and the accesses that
+// `Bytes` permits.
 unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_mr_reg and is deregistered here alone, before its bytes are
+        // SAFETY: `raw` was returned by rpma_mr_reg and is deregistered only here, before its bytes are
         // released.
         unsafe { (self.peer.0.library.functions.rpma_mr_dereg)(&mut self.raw) };
     }
@@ -104,10 +102,10 @@ impl Memory {
         Self::registered(peer, Bytes { ptr, len, origin: Origin::Allocated(layout) }.into(), usage)
     }
 
-    /// rpma_mr_reg(3) of the first `len` bytes of a file, which has them.
+    /// rpma_mr_reg(3) of the first `len` bytes of a file, which must be at least as long.
     pub(crate) fn of_file(peer: &Peer, file: &File, len: usize, usage: Usage) -> Result<Self, Failed> {
         let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
-        // SAFETY: the kernel chooses an address where nothing is.
+        // SAFETY: the kernel chooses an unused address.
         let ptr = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
         if ptr == libc::MAP_FAILED {
             return Err(format!("mmap: {}", io::Error::last_os_error()));
@@ -123,8 +121,8 @@ impl Memory {
     fn registered(peer: &Peer, bytes: Arc<Bytes>, usage: Usage) -> Result<Self, Failed> {
         let library = peer.0.library;
         let mut raw = ptr::null_mut();
-        // SAFETY: the peer is alive, the memory is as large as said and lives as long as the region, and
-        // `raw` is written to.
+        // SAFETY: the peer is alive, the memory has `len` bytes and lives as long as the region, and `raw` is
+        // writable.
         library.check(unsafe {
             (library.functions.rpma_mr_reg)(peer.0.raw, bytes.ptr.cast(), bytes.len, usage.0, &mut raw)
         })?;
@@ -136,14 +134,14 @@ impl Memory {
         self.bytes.len
     }
 
-    /// Makes bytes durable, if they are those of a file: msync(2).
+    /// Makes bytes durable with msync(2), if they are in a file.
     pub(crate) fn persist(&self, offset: usize, len: usize) -> io::Result<()> {
         let Origin::Mapped = self.bytes.origin else { return Ok(()) };
-        // SAFETY: sysconf only looks at a constant of the system.
+        // SAFETY: sysconf has no requirements.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ALIGNMENT);
         let begin = offset.min(self.bytes.len) / page * page;
         let end = offset.saturating_add(len).min(self.bytes.len);
-        // SAFETY: the range is part of the mapping, which begins at a page.
+        // SAFETY: the range is in the mapping, which begins at a page boundary.
         match unsafe { libc::msync(self.bytes.ptr.add(begin).cast(), end - begin, libc::MS_SYNC) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -159,7 +157,7 @@ impl Memory {
         self.put(0, bytes);
     }
 
-    /// Copies bytes to it; those behind its end are left out.
+    /// Copies bytes to it, except those that would lie past its end.
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         let offset = offset.min(self.bytes.len);
         let len = bytes.len().min(self.bytes.len - offset);
@@ -167,14 +165,14 @@ impl Memory {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.ptr.add(offset), len) };
     }
 
-    /// A copy of its first bytes.
+    /// Returns a copy of its first bytes.
     pub(crate) fn first(&self, len: usize) -> Vec<u8> {
         let mut copy = vec![0; len.min(self.bytes.len)];
         self.get(0, &mut copy);
         copy
     }
 
-    /// Copies bytes from it; behind its end there are none.
+    /// Copies bytes from it, up to its end.
     pub(crate) fn get(&self, offset: usize, bytes: &mut [u8]) {
         let offset = offset.min(self.bytes.len);
         let len = bytes.len().min(self.bytes.len - offset);
@@ -182,11 +180,11 @@ impl Memory {
         unsafe { ptr::copy_nonoverlapping(self.bytes.ptr.add(offset), bytes.as_mut_ptr(), len) };
     }
 
-    /// What the other side needs to reach it.
+    /// The descriptor with which the other side accesses it.
     pub(crate) fn descriptor(&self) -> Result<Vec<u8>, Failed> {
         let library = self.peer.0.library;
         let mut size = 0;
-        // SAFETY: the region is alive; the size and then so many bytes are written.
+        // SAFETY: the region is alive; the buffer has the size that librpma returned.
         unsafe {
             library.check((library.functions.rpma_mr_get_descriptor_size)(self.raw, &mut size))?;
             let mut descriptor = vec![0u8; size];
@@ -199,19 +197,18 @@ impl Memory {
     }
 }
 
-/// Memory of the other side, as its descriptor tells.
+/// Memory of the other side, created from its descriptor.
 pub(crate) struct RemoteMemory {
     library: &'static Library,
     raw: *mut c_void,
 }
 
-// SAFETY: the object may be used and deleted by another thread than the one that made it (THREADS of
-// librpma.h).
+// SAFETY: another thread than the one that created the object may use and delete it (THREADS of librpma.h).
 unsafe impl Send for RemoteMemory {}
 
 impl Drop for RemoteMemory {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_mr_remote_from_descriptor and is deleted here alone.
+        // SAFETY: `raw` was returned by rpma_mr_remote_from_descriptor and is deleted only here.
         unsafe { (self.library.functions.rpma_mr_remote_delete)(&mut self.raw) };
     }
 }
@@ -220,7 +217,7 @@ impl RemoteMemory {
     /// rpma_mr_remote_from_descriptor(3).
     pub(crate) fn new(library: &'static Library, descriptor: &[u8]) -> Result<Self, Failed> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the descriptor is as long as said; `raw` is written to.
+        // SAFETY: the pointer and length are those of the descriptor; `raw` is writable.
         let ret = unsafe {
             (library.functions.rpma_mr_remote_from_descriptor)(
                 descriptor.as_ptr().cast(),
@@ -239,7 +236,7 @@ impl RemoteMemory {
     /// Its size in bytes.
     pub(crate) fn size(&self) -> Result<usize, Failed> {
         let mut size = 0;
-        // SAFETY: the object is alive, and `size` is written to.
+        // SAFETY: the object is alive, and `size` is writable.
         let ret = unsafe { (self.library.functions.rpma_mr_remote_get_size)(self.raw, &mut size) };
         self.library.check(ret)?;
         Ok(size)

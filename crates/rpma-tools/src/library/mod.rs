@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! librpma as programs have it: the shared library, loaded when it is needed.
+//! librpma as programs use it: the shared library, loaded when it is needed.
 //!
-//! The tools measure and examine what a program would run on, so they use no copy of their own. Any
-//! `librpma.so.0` can be loaded; what only newer ones have is optional.
+//! The tools measure and examine the library that a program would use, so they contain no copy of it. Any
+//! `librpma.so.0` can be loaded; functions of newer releases are optional.
 
 mod config;
 mod connection;
@@ -29,18 +29,18 @@ pub(crate) use peer_config::direct_write;
 /// The name that programs are linked with.
 pub(crate) const SONAME: &str = "librpma.so.0";
 
-/// A `struct ibv_context`, which is not looked into.
+/// A `struct ibv_context`, which is opaque here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context(*mut c_void);
 
-/// Which side of a connection an address is on.
+/// Whether an address is local or remote.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Local = 0,
     Remote = 1,
 }
 
-/// What a failed call says.
+/// The reason why a call failed.
 pub(crate) type Failed = String;
 
 macro_rules! functions {
@@ -53,7 +53,7 @@ macro_rules! functions {
 
         impl Functions {
             fn of(library: &Loaded) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of librpma.h, which has not changed them since the first
+                // SAFETY: the types match librpma.h, in which they have not changed since the first
                 // librpma.so.0.
                 unsafe {
                     Ok(Self {
@@ -121,24 +121,24 @@ functions! {
     fn rpma_version() -> *const c_char;
 }
 
-/// The library for a tool that uses it: that of this prefix, or, if LD_LIBRARY_PATH is set or the prefix has
-/// none, what the dynamic linker finds.
+/// The library that the tools use: the one in this prefix or, if LD_LIBRARY_PATH is set or the prefix has
+/// none, the one that the dynamic linker finds.
 pub(crate) fn for_tools() -> Result<&'static Library, Failed> {
     let own = crate::prefix::library(SONAME).filter(|_| std::env::var_os("LD_LIBRARY_PATH").is_none());
     let found = own.map_or_else(|| Library::load(SONAME), Library::load);
-    found.map_err(|why| format!("{why}; `rpma doctor` says more"))
+    found.map_err(|why| format!("{why}; run `rpma doctor` for details"))
 }
 
-/// A loaded library. It stays loaded: its threads may outlive what used them.
+/// A loaded library. It is never unloaded, because its threads may still run.
 pub(crate) struct Library {
     functions: Functions,
     path: PathBuf,
 }
 
 impl Library {
-    /// What the dynamic linker finds under the name, or a file if it has a slash.
+    /// Loads the library that the dynamic linker finds under this name, or a file if the name has a slash.
     pub(crate) fn load(name: impl AsRef<Path>) -> Result<&'static Self, Failed> {
-        // SAFETY: it is what a program that is linked with librpma runs when it starts.
+        // SAFETY: loading runs the same constructors as in a program that is linked with librpma.
         let loaded = unsafe { Loaded::open(Some(name.as_ref()), RTLD_LAZY | RTLD_LOCAL) };
         let loaded = loaded.map_err(|why| last_part(&why))?;
         let functions = Functions::of(&loaded).map_err(|why| last_part(&why))?;
@@ -148,21 +148,21 @@ impl Library {
         Ok(Box::leak(Box::new(Self { functions, path })))
     }
 
-    /// The file, without symbolic links.
+    /// The path of the file, with symbolic links resolved.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `None`: it is older than the function that tells.
+    /// `None`: the library is too old to have rpma_version(3).
     pub(crate) fn version(&self) -> Option<String> {
-        // SAFETY: the function takes nothing; its result is a string that is never freed.
+        // SAFETY: the function takes no arguments; its result is a string that is never freed.
         self.functions.rpma_version.map(|version| unsafe { text(version()) })
     }
 
-    /// rpma_err_last(3): empty if nothing failed, or the library is older.
+    /// rpma_err_last(3): empty if nothing failed, or if the library is too old to have it.
     fn last(&self) -> String {
-        // SAFETY: the function takes nothing; its result is a string that lives until the next call of this
-        // thread that fails.
+        // SAFETY: the function takes no arguments; its result is a string that lives until this thread's next
+        // failed call.
         self.functions.rpma_err_last.map_or(String::new(), |last| unsafe { text(last()) })
     }
 
@@ -171,7 +171,7 @@ impl Library {
             return Ok(());
         }
         let last = self.last();
-        // SAFETY: rpma_err_2str takes any number and returns a string that is never freed.
+        // SAFETY: rpma_err_2str accepts any number and returns a string that is never freed.
         Err(if last.is_empty() { unsafe { text((self.functions.rpma_err_2str)(ret)) } } else { last })
     }
 
@@ -179,11 +179,11 @@ impl Library {
     pub(crate) fn context(&self, addr: &str, side: Side) -> Result<Context, Failed> {
         let addr = CString::new(addr).map_err(|_| "the address has a NUL byte".to_owned())?;
         let mut context = ptr::null_mut();
-        // SAFETY: the address is a C string, and `context` is written to.
+        // SAFETY: the address is a C string, and `context` is writable.
         self.check(unsafe {
             (self.functions.rpma_utils_get_ibv_context)(addr.as_ptr(), side as c_int, &mut context)
         })?;
-        // Releases before 1.4 return NULL for an address of no device.
+        // Releases before 1.4 return NULL if the address belongs to no device.
         if context.is_null() { Err("no device has this address".to_owned()) } else { Ok(Context(context)) }
     }
 
@@ -191,7 +191,7 @@ impl Library {
     pub(crate) fn is_odp_capable(&self, context: Context) -> Result<bool, Failed> {
         let mut capable = 0;
         // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `capable`
-        // is written to.
+        // is writable.
         self.check(unsafe {
             (self.functions.rpma_utils_ibv_context_is_odp_capable)(context.0, &mut capable)
         })?;
@@ -199,7 +199,7 @@ impl Library {
     }
 }
 
-/// A message of dlopen(3) or dlsym(3) without the words of the crate around it.
+/// The message of dlopen(3) or dlsym(3), without the text that the crate adds.
 fn last_part(why: &libloading::Error) -> String {
     use std::error::Error;
     why.source().map_or_else(|| why.to_string(), ToString::to_string)
@@ -208,15 +208,15 @@ fn last_part(why: &libloading::Error) -> String {
 /// # Safety
 /// `of` must be a C string.
 unsafe fn text(of: *const c_char) -> String {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller guarantees a C string.
     unsafe { CStr::from_ptr(of) }.to_string_lossy().into_owned()
 }
 
 /// The file that a function was loaded from.
 fn path_of(function: *const c_void) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
-    // SAFETY: an all-zero Dl_info is a value of that type. dladdr takes any address; the name stays as long
-    // as the library, which is never unloaded.
+    // SAFETY: an all-zero Dl_info is valid. dladdr accepts any address; the name lives as long as the
+    // library, which is never unloaded.
     let name = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(function, &mut info) == 0 || info.dli_fname.is_null() {

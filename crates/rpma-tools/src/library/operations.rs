@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is posted to a connection, and its completions.
+//! Operations of a connection, and their completions.
 //!
 //! Local memory that is posted must live until the completion, or the connection's end.
 
@@ -11,9 +11,9 @@ use super::connection::{RPMA_E_NO_COMPLETION, RPMA_F_COMPLETION_ALWAYS, status_n
 use super::{Completion, Connection, Failed, Library, Memory, RemoteMemory};
 
 const RPMA_F_COMPLETION_ON_ERROR: c_int = 1;
-/// A receive has this bit in its opcode.
+/// The bit that the opcode of a receive has.
 const IBV_WC_RECV: u32 = 1 << 7;
-/// The most that one poll takes.
+/// The maximum number of completions per poll.
 const BATCH: usize = 16;
 
 /// Part of a region.
@@ -24,8 +24,7 @@ pub(crate) struct Range<'a> {
     pub(crate) len: usize,
 }
 
-/// Whether a request that succeeds has a completion; one that fails always has. Its number is that of the
-/// completion.
+/// Whether a successful request generates a completion, with this number; a failed one always does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notify {
     Always(u64),
@@ -41,7 +40,7 @@ impl Notify {
     }
 }
 
-/// A number as op_context, which comes back as wr_id.
+/// Converts a number to op_context, which the completion returns as wr_id.
 fn context(number: u64) -> *const c_void {
     ptr::without_provenance(number as usize)
 }
@@ -53,11 +52,11 @@ pub(crate) enum Flush {
     Visibility = 1,
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) number: u64,
-    /// The length of a message that was received; `None` for what was sent.
+    /// The length of a received message; `None` for other operations.
     pub(crate) received: Option<usize>,
 }
 
@@ -96,7 +95,8 @@ impl Connection {
         notify: Notify,
     ) -> Result<(), Failed> {
         let (flags, context) = notify.parts();
-        // SAFETY: as for a write.
+        // SAFETY: the connection and both regions are alive; the local range is checked by the device, and
+        // the remote one by its owner.
         self.library().check(unsafe {
             (self.library().functions.rpma_read)(
                 self.raw,
@@ -176,11 +176,11 @@ impl Connection {
         })
     }
 
-    /// The queue of its completions.
+    /// The completion queue of the connection.
     pub(crate) fn queue(&self) -> Result<Queue<'_>, Failed> {
         let library = self.library();
         let (mut raw, mut fd) = (ptr::null_mut(), -1);
-        // SAFETY: the connection is alive, and so is its queue; both arguments are written to.
+        // SAFETY: the connection and its queue are alive; both outputs are writable.
         unsafe {
             library.check((library.functions.rpma_conn_get_cq)(self.raw, &mut raw))?;
             library.check((library.functions.rpma_cq_get_fd)(raw, &mut fd))?;
@@ -199,16 +199,16 @@ pub(crate) struct Queue<'a> {
 }
 
 impl Queue<'_> {
-    /// Readable when there is a completion, once `rearm` has been called since the last one.
+    /// Becomes readable with the next completion after `rearm` was called.
     pub(crate) fn fd(&self) -> RawFd {
         self.fd
     }
 
-    /// rpma_cq_get_wc(3): appends what is done; fails with the status if a request has failed.
+    /// rpma_cq_get_wc(3): appends completed requests; fails with the status if a request failed.
     pub(crate) fn poll(&self, done: &mut Vec<Done>) -> Result<(), Failed> {
         let mut completions = [Completion::default(); BATCH];
         let mut got: c_int = 0;
-        // SAFETY: the queue is alive, and there is room for so many completions.
+        // SAFETY: the queue is alive, and the array has room for `BATCH` completions.
         let ret = unsafe {
             (self.library.functions.rpma_cq_get_wc)(
                 self.raw,
@@ -234,10 +234,10 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// rpma_cq_wait(3), when the descriptor is readable: takes the event and asks for the next one. A poll
-    /// must follow.
+    /// rpma_cq_wait(3), to be called when the descriptor is readable: takes the event and arms the queue. A
+    /// poll must follow.
     pub(crate) fn rearm(&self) -> Result<(), Failed> {
-        // SAFETY: the queue is alive. There is an event, so the call does not block.
+        // SAFETY: the queue is alive. An event is pending, so the call does not block.
         self.library.check(unsafe { (self.library.functions.rpma_cq_wait)(self.raw) })
     }
 }

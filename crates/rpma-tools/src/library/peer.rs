@@ -14,16 +14,16 @@ pub(super) struct PeerHandle {
 
 impl Drop for PeerHandle {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by rpma_peer_new and is deleted here alone, after everything that was
-        // made from it.
+        // SAFETY: `raw` was returned by rpma_peer_new and is deleted only here, after all objects that were
+        // created from it.
         unsafe { (self.library.functions.rpma_peer_delete)(&mut self.raw) };
     }
 }
 
-// SAFETY: a peer may be used and deleted by another thread than the one that made it (THREADS of librpma.h).
+// SAFETY: another thread than the one that created a peer may use and delete it (THREADS of librpma.h).
 unsafe impl Send for PeerHandle {}
-// SAFETY: the calls that the tools make with a shared peer, memory registration and connection set-up, are
-// made by one thread.
+// SAFETY: memory registration and connection set-up, the calls that the tools make with a shared peer, are
+// made by a single thread.
 unsafe impl Sync for PeerHandle {}
 
 /// A `struct rpma_peer`.
@@ -35,7 +35,7 @@ impl Peer {
     pub(crate) fn new(library: &'static Library, context: Context) -> Result<Self, Failed> {
         let mut raw = ptr::null_mut();
         // SAFETY: the context was returned by rpma_utils_get_ibv_context, which never closes one; `raw` is
-        // written to.
+        // writable.
         library.check(unsafe { (library.functions.rpma_peer_new)(context.0, &mut raw) })?;
         Ok(Self(Arc::new(PeerHandle { library, raw })))
     }

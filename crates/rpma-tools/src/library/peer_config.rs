@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a peer declares of itself.
+//! Peer configurations: the properties that a peer declares.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -14,20 +14,20 @@ struct PeerConfig {
 
 impl Drop for PeerConfig {
     fn drop(&mut self) {
-        // SAFETY: `raw` was returned by librpma and is deleted here alone.
+        // SAFETY: `raw` was returned by librpma and is deleted only here.
         unsafe { (self.library.functions.rpma_peer_cfg_delete)(&mut self.raw) };
     }
 }
 
-/// What the other side needs, so that it may flush to persistence: the descriptor of a configuration with
-/// direct write to persistent memory.
+/// The descriptor of a configuration that declares direct write to persistent memory, which permits the other
+/// side to flush to persistence.
 pub(crate) fn direct_write(library: &'static Library) -> Result<Vec<u8>, Failed> {
     let functions = &library.functions;
     let (mut raw, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: `raw` is written to.
+    // SAFETY: `raw` is writable.
     library.check(unsafe { (functions.rpma_peer_cfg_new)(&mut raw) })?;
     let config = PeerConfig { library, raw };
-    // SAFETY: the configuration is alive; the size and then so many bytes are written.
+    // SAFETY: the configuration is alive; the buffer has the size that librpma returned.
     unsafe {
         library.check((functions.rpma_peer_cfg_set_direct_write_to_pmem)(config.raw, true))?;
         library.check((functions.rpma_peer_cfg_get_descriptor_size)(config.raw, &mut size))?;
@@ -43,7 +43,7 @@ impl Connection {
     pub(crate) fn apply(&self, descriptor: &[u8]) -> Result<(), Failed> {
         let library = self.library();
         let mut raw = ptr::null_mut();
-        // SAFETY: the descriptor is as long as said; `raw` is written to.
+        // SAFETY: the pointer and length are those of the descriptor; `raw` is writable.
         library.check(unsafe {
             (library.functions.rpma_peer_cfg_from_descriptor)(
                 descriptor.as_ptr().cast(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What has changed in one case since an earlier result.
+//! The change of one case since an earlier result.
 
 use serde::Serialize;
 
 use super::options::Case;
 
-/// One case of both results.
+/// One case that both results have.
 #[derive(Debug, Serialize)]
 pub(super) struct Change {
     #[serde(flatten)]
@@ -16,7 +16,7 @@ pub(super) struct Change {
     pub(super) p99_us: Option<Pair>,
 }
 
-/// A value then and now. `percent` is `None` if it was 0 then.
+/// The old and new value. `percent` is `None` if the old one is 0.
 #[derive(Debug, Serialize)]
 pub(super) struct Pair {
     old: f64,

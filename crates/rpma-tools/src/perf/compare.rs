@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `--compare`: what has changed since an earlier result.
+//! `--compare`: the changes since an earlier result.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::change::{Change, Pair};
 use super::report::{COLUMNS, FORMAT, Report, Row, columns};
 
-/// An earlier result, of which this program knows the format.
+/// Reads an earlier result of a supported format.
 pub(super) fn read(path: &Path) -> Result<Report, String> {
     let named = |why: String| format!("{}: {why}", path.display());
     let text = fs::read_to_string(path).map_err(|why| named(why.to_string()))?;
@@ -16,11 +16,11 @@ pub(super) fn read(path: &Path) -> Result<Report, String> {
         .map_err(|why| named(format!("it is not what rpma perf --json prints: {why}")))?;
     match report.format.as_str() {
         FORMAT => Ok(report),
-        other => Err(named(format!("its format is \"{other}\", and not \"{FORMAT}\""))),
+        other => Err(named(format!("its format is \"{other}\", not \"{FORMAT}\""))),
     }
 }
 
-/// The cases that both have.
+/// The changes of the cases that both have.
 pub(super) fn changes(old: &Report, new: &[Row]) -> Vec<Change> {
     let of = |row: &Row| old.results.iter().find(|old| old.case == row.case).cloned();
     new.iter().filter_map(|new| Some(change(&of(new)?, new))).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! One case from its beginning to its end: its threads, and the processor time meanwhile.
+//! Measures one case: runs its threads, and samples the processor time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,7 +16,7 @@ use crate::interrupt::{self, Wake};
 
 /// How often the progress is reported.
 const TICK: Duration = Duration::from_millis(100);
-/// The part of a case that is not counted, at its beginning.
+/// The fraction of a case that is not counted, at its beginning.
 const WARM_UP: u32 = 10;
 const LONGEST_WARM_UP: Duration = Duration::from_millis(300);
 
@@ -27,7 +27,7 @@ pub(super) struct Plan {
     pub(super) poll: bool,
 }
 
-/// The processors of both ends at one moment.
+/// The processor times of both sides at one moment.
 struct Sample {
     client: Cpu,
     server: Cpu,
@@ -41,8 +41,7 @@ impl Sample {
     }
 }
 
-/// Measures one case. The row is there if there is anything to say, and the failure if it was not measured to
-/// the end.
+/// Measures one case. Returns a row if there is any result, and a failure if it was not measured to the end.
 pub(super) fn measure(
     session: &mut Session,
     case: &Case,
@@ -91,7 +90,7 @@ pub(super) fn measure(
             Err(_) => failure = failure.or(Some(Failure::Own("a thread has panicked".to_owned()))),
         }
     }
-    // A thread that has failed says more than what came of that.
+    // The failure of a thread is more informative than its consequences.
     let (samples, failure) = match (watched, failure) {
         (Ok(samples), failure) => (Some(samples), failure),
         (Err(Failure::Interrupted), _) => (None, Some(Failure::Interrupted)),
@@ -103,8 +102,8 @@ pub(super) fn measure(
     (Some(row).filter(|row| failure.is_none() || row.operations > 0), failure)
 }
 
-/// Tells the progress and takes samples at the beginning and at the end. Returns early on Ctrl-C, or when a
-/// thread has ended before its time.
+/// Reports the progress and takes samples at the beginning and at the end. Returns early on Ctrl-C, or if a
+/// thread ends early.
 fn watch(
     session: &mut Session,
     clock: &Clock<'_>,

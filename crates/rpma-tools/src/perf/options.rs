@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The most bytes of an operation.
+/// The maximum number of bytes of an operation.
 pub(super) const MAX_SIZE: usize = 64 << 20;
-/// The most operations under way on a connection.
+/// The maximum number of outstanding operations on a connection.
 pub(super) const MAX_DEPTH: usize = 512;
-/// The most threads, each of which has a connection.
+/// The maximum number of threads, each of which has a connection.
 pub(super) const MAX_THREADS: usize = 64;
-/// An atomic write has this size.
+/// The size of an atomic write.
 const ATOMIC: usize = 8;
 
-/// What is done again and again.
+/// The operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Operation {
@@ -32,12 +32,12 @@ pub(super) enum Operation {
     /// rpma_write and rpma_flush to persistence: the appliance persistency method
     Apm,
     /// rpma_write and a message, which the server answers when the data are durable: the general purpose
-    /// method
+    /// server persistency method
     Gpspm,
 }
 
 impl Operation {
-    /// Its number in private data; 0 is none.
+    /// Its number in private data, never 0.
     pub(super) fn code(self) -> u8 {
         self as u8 + 1
     }
@@ -59,19 +59,18 @@ impl Operation {
     }
 }
 
-/// A line of the result.
+/// A combination of settings, measured as one line of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) operation: Operation,
     pub(super) size: usize,
-    /// Operations under way on each connection.
+    /// Outstanding operations on each connection.
     pub(super) depth: usize,
-    /// Each has a connection.
+    /// The number of threads, each of which has a connection.
     pub(super) threads: usize,
 }
 
-/// Numbers in the order in which they were given, each once: `8`, `4k`, `64,1M`, `8..1M` for all powers of
-/// two between.
+/// Numbers in the given order, without duplicates: `8`, `4k`, `64,1M`, `8..1M` for all powers of two between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers(Vec<usize>);
 
@@ -86,7 +85,7 @@ impl FromStr for Numbers {
                 Some((first, last)) => {
                     let (first, last) = (number(first)?, number(last)?);
                     if first == 0 || first > last {
-                        return Err(format!("\"{part}\" is no range"));
+                        return Err(format!("\"{part}\" is not a range"));
                     }
                     numbers.extend(
                         std::iter::successors(Some(first), |n| n.checked_mul(2)).take_while(|&n| n <= last),
@@ -106,7 +105,7 @@ impl FromStr for Numbers {
 }
 
 fn number(text: &str) -> Result<usize, String> {
-    let wrong = || format!("\"{text}\" is no number such as 64, 4k or 1M");
+    let wrong = || format!("\"{text}\" is not a number such as 64, 4k or 1M");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: usize = match &text[digits.len()..] {
         "" => 1,
@@ -120,11 +119,11 @@ fn number(text: &str) -> Result<usize, String> {
     digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)
 }
 
-/// Numbers from 1 to a limit.
+/// Parses numbers from 1 to a limit.
 fn numbers(text: &str, limit: usize) -> Result<Numbers, String> {
     let numbers: Numbers = text.parse()?;
     match numbers.0.iter().find(|n| !(1..=limit).contains(*n)) {
-        Some(n) => Err(format!("{n} is not from 1 to {limit}")),
+        Some(n) => Err(format!("{n} is not between 1 and {limit}")),
         None => Ok(numbers),
     }
 }
@@ -141,16 +140,16 @@ pub(super) fn threads(text: &str) -> Result<Numbers, String> {
     numbers(text, MAX_THREADS)
 }
 
-/// The size of the server's memory.
+/// Parses the size of the server's memory.
 pub(super) fn memory(text: &str) -> Result<usize, String> {
     const LIMIT: usize = 1 << 40;
     match number(text)? {
         n if (4096..=LIMIT).contains(&n) => Ok(n),
-        n => Err(format!("{n} is not from 4096 to {LIMIT}")),
+        n => Err(format!("{n} is not between 4096 and {LIMIT}")),
     }
 }
 
-/// A time from a millisecond to a day.
+/// Parses a time from a millisecond to a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=86400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
@@ -158,7 +157,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Each combination. An atomic write has one size.
+/// All combinations. An atomic write has only one size.
 pub(super) fn cases(
     operations: &[Operation],
     sizes: &Numbers,

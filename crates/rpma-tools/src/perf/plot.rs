@@ -14,11 +14,11 @@ use super::report::{Latency, Report, Row};
 
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 520;
-/// Between the lines of two names of curves.
+/// The distance between the names of two curves.
 const NAME_HEIGHT: i32 = 15;
-/// Of a character in a name.
+/// The width of a character in a name.
 const NAME_WIDTH: f64 = 7.0;
-/// Sizes that are written below a chart: as many as there is room for.
+/// The maximum number of sizes below a chart, for which there is room.
 const TICKS: usize = 10;
 const FONT: &str = "sans-serif";
 /// One after the other.
@@ -33,19 +33,19 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
 ];
 
-/// What a curve is of.
+/// The value that a curve shows.
 type Value<'a> = &'a dyn Fn(&Row) -> Option<f64>;
 type Drawn = Result<(), Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Where the picture goes.
+/// The file of the picture.
 pub(super) struct Plot {
     path: PathBuf,
     file: File,
 }
 
 impl Plot {
-    /// Before anything is measured, so that a wrong path is reported at once.
+    /// Creates the file before the measurements, so that a wrong path is reported at once.
     pub(super) fn create(path: &Path) -> Result<Self, String> {
         let file = File::create(path).map_err(|why| format!("{}: {why}", path.display()))?;
         Ok(Self { path: path.to_owned(), file })
@@ -86,7 +86,7 @@ fn picture(report: &Report) -> Result<String, Box<dyn Error>> {
     Ok(svg)
 }
 
-/// What differs in nothing but the size, by size.
+/// Groups rows that differ only in their size, sorted by size.
 fn curves(rows: &[Row]) -> Vec<Vec<&Row>> {
     let of = |case: &Case| (case.operation, case.depth, case.threads);
     let mut curves: Vec<Vec<&Row>> = Vec::new();
@@ -120,13 +120,13 @@ fn threads(case: &Case) -> String {
     format!("{} thread{}", case.threads, if case.threads == 1 { "" } else { "s" })
 }
 
-/// What stands beside a curve: the operation, and the settings that not all curves have in common.
+/// The label of a curve: the operation, and the settings that not all curves have in common.
 fn name(case: &Case, common: &[String]) -> String {
     let settings = [depth(case), threads(case)].into_iter().filter(|setting| !common.contains(setting));
     iter::once(case.operation.name().to_owned()).chain(settings).collect::<Vec<_>>().join(", ")
 }
 
-/// Moves heights apart, in their order, so that the names there do not cover one another.
+/// Moves heights apart, keeping their order, so that the names there do not overlap.
 fn apart(heights: &mut [(i32, usize)]) {
     heights.sort_unstable();
     let mut free = i32::MIN;
@@ -136,7 +136,7 @@ fn apart(heights: &mut [(i32, usize)]) {
     }
 }
 
-/// Numbers of bytes as people say them.
+/// Formats a number of bytes for people.
 fn bytes(number: f64) -> String {
     match number {
         n if n >= 1048576.0 => format!("{:.0}M", n / 1048576.0),
@@ -145,7 +145,7 @@ fn bytes(number: f64) -> String {
     }
 }
 
-/// Both scales are logarithmic.
+/// Draws a chart with logarithmic scales.
 fn chart(
     area: &Area<'_>,
     caption: &str,
@@ -173,12 +173,12 @@ fn chart(
     let mut sizes: Vec<f64> = all.iter().map(|(size, _)| *size).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
-    // the largest one is always among them
+    // always includes the largest size
     let ticks = sizes.iter().rev().step_by(sizes.len().div_ceil(TICKS).max(1)).copied().collect();
     let mut chart = ChartBuilder::on(area)
         .caption(caption, (FONT, 16))
         .margin(12)
-        // the names stand beside the ends of the curves
+        // room for the names at the ends of the curves
         .margin_right((NAME_WIDTH * widest as f64) as u32 + 24)
         .x_label_area_size(40)
         .y_label_area_size(64)
@@ -253,7 +253,7 @@ mod tests {
         for count in [1, 4, 8] {
             let svg = picture(&report(rows(count))).unwrap();
             let lines: Vec<&str> = svg.lines().collect();
-            // Of the left half.
+            // The left half of the picture.
             let half = (WIDTH / 2) as i32;
             let is_name = |text: &str| text == "write" || text.starts_with("write, ");
             let mut names: Vec<(i32, i32)> = (1..lines.len())

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How far it is: a bar on a terminal, and nothing elsewhere.
+//! The progress: a bar on a terminal, otherwise nothing.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
 use super::options::Case;
 
-/// On the standard error output; without a terminal there, nothing is printed.
+/// A bar on the standard error output, if that is a terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
-    /// Milliseconds of a case.
+    /// The duration of a case in milliseconds.
     each: u64,
 }
 
@@ -28,13 +28,13 @@ impl Progress {
         self.bar.set_message(format!("{} {}", case.operation.name(), case.size));
     }
 
-    /// A time after the beginning of a case, of which so many are done.
+    /// Reports the time since the beginning of the current case, after `done` completed cases.
     pub(super) fn tell(&self, done: usize, time: Duration) {
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(self.each);
         self.bar.set_position(self.each.saturating_mul(done as u64).saturating_add(time));
     }
 
-    /// Prints without disturbing it.
+    /// Runs `print` while the bar is hidden.
     pub(super) fn print<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }

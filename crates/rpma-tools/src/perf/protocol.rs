@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the two sides tell each other: private data of a connection, and messages. Numbers are big-endian.
+//! The protocol between the two sides: private data of connections, and messages. Numbers are big-endian.
 //!
-//! Version 1. A client first makes a control connection, whose answer has the number of the session; each
-//! connection of a measurement names it. Whatever follows the fields is ignored, since a transport may pad
-//! private data with zeros.
+//! Version 1. A client first opens a control connection, whose answer has the number of the session; the
+//! request of each measuring connection includes it. Bytes after the fields are ignored, since a transport
+//! may pad private data with zeros.
 
 use super::options::{MAX_DEPTH, MAX_SIZE, Operation};
 
 const MAGIC: &[u8; 8] = b"rpmaperf";
 const VERSION: u8 = 1;
 
-/// What a client wants of a connection: the private data of its request, 20 bytes of the 56 that InfiniBand
-/// has.
+/// The purpose of a connection: the private data of its request, 20 of the 56 bytes that InfiniBand permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// To begin a session.
+    /// Begins a session.
     Control,
-    /// To measure, in a session.
+    /// Measures, within a session.
     Measure { session: u32, operation: Operation, size: usize, depth: usize },
 }
 
-/// Why private data are not a wish.
+/// Why private data are not a valid request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Nonsense {
-    /// Not of `rpma perf`: it is not answered.
+    /// Not from `rpma perf`: rejected without a reason.
     Foreign,
-    /// What is answered.
+    /// Rejected with this reason.
     Refused(String),
 }
 
-/// Reads fields from the beginning; none is there behind the end.
+/// Reads fields in order; None past the end.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -55,7 +54,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Bytes with their length before them.
+    /// Reads a length and as many bytes.
     fn counted(&mut self) -> Option<&'a [u8]> {
         let len = self.byte()?;
         self.bytes(len.into())
@@ -83,7 +82,7 @@ impl Wish {
         let refused = |why: &str| Nonsense::Refused(why.to_owned());
         let version = fields.byte().ok_or(Nonsense::Foreign)?;
         if version != VERSION {
-            return Err(Nonsense::Refused(format!("it speaks version {VERSION}, and not {version}")));
+            return Err(Nonsense::Refused(format!("it speaks version {VERSION}, not {version}")));
         }
         let (Some(role), Some(depth), Some(size), Some(session)) =
             (fields.byte(), fields.array().map(u16::from_be_bytes), fields.u32(), fields.u32())
@@ -102,26 +101,27 @@ impl Wish {
     }
 }
 
-/// The private data of what the server accepts.
+/// The private data of the server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Welcome {
         session: u32,
-        /// The memory is a file.
+        /// Whether the memory is a file.
         is_file: bool,
-        /// Of the peer configuration, for flushes to persistence.
+        /// The descriptor of the peer configuration, for flushes to persistence.
         peer: Vec<u8>,
-        /// Of the memory.
+        /// The descriptor of the memory.
         memory: Vec<u8>,
     },
-    /// The server ends the connection, for this reason.
+    /// The server refuses, for this reason.
     Refused(String),
-    /// Or since another client is measuring, which may be gone without the server knowing yet.
+    /// The server refuses because another client is measuring, which may have gone without the server having
+    /// detected it yet.
     Busy,
 }
 
 impl Answer {
-    /// At most 196 bytes, which InfiniBand has.
+    /// At most 196 bytes, the limit of InfiniBand.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = [MAGIC.as_slice(), &[VERSION]].concat();
         let counted = |bytes: &[u8]| [&[bytes.len() as u8], bytes].concat();
@@ -142,7 +142,7 @@ impl Answer {
         bytes
     }
 
-    /// `None`: it is not of `rpma perf serve`, or of another version.
+    /// `None`: not from `rpma perf serve`, or from another version.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.array() != Some(*MAGIC) || fields.byte() != Some(VERSION) {
@@ -157,7 +157,7 @@ impl Answer {
             }),
             1 => {
                 let why = String::from_utf8_lossy(fields.counted()?).into_owned();
-                // It goes to a terminal.
+                // Control characters must not reach the terminal.
                 Some(Self::Refused(why.chars().filter(|c| !c.is_control()).collect()))
             }
             2 => Some(Self::Busy),
@@ -166,10 +166,10 @@ impl Answer {
     }
 }
 
-/// A request of `gpspm`: make these bytes of the memory durable.
+/// A request of `gpspm` to make these bytes of the memory durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Persist {
-    /// It comes back.
+    /// Returned in the answer.
     pub(super) number: u32,
     pub(super) len: u32,
     pub(super) offset: u64,
@@ -191,14 +191,14 @@ impl Persist {
         Some(Self { number: fields.u32()?, len: fields.u32()?, offset: fields.u64()? })
     }
 
-    /// Offset and length, if they are in a memory of this size.
+    /// Offset and length, if the range is in a memory of this size.
     pub(super) fn range(&self, size: usize) -> Option<(usize, usize)> {
         let (offset, len) = (usize::try_from(self.offset).ok()?, self.len as usize);
         offset.checked_add(len).filter(|&end| end <= size).map(|_| (offset, len))
     }
 }
 
-/// The answer to it: an errno, or 0.
+/// The answer to a [`Persist`]: an errno, or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Persisted {
     pub(super) number: u32,
@@ -221,10 +221,11 @@ impl Persisted {
     }
 }
 
-/// The request of a control connection: any message of this length asks for the processor time of the server.
+/// The message of a control connection that requests the processor time of the server; the server checks only
+/// its length.
 pub(super) const ASK: [u8; 4] = *b"cpu?";
 
-/// Nanoseconds of processor time that a process has used, at a moment of its own clock.
+/// The processor time of a process in nanoseconds, and the time of its clock at which that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpu {
     pub(super) used: u64,
@@ -246,7 +247,7 @@ impl Cpu {
         Some(Self { used: fields.u64()?, at: fields.u64()? })
     }
 
-    /// How many processors were busy from then until now. `None`: no time has passed.
+    /// The average number of busy processors since `then`. `None`: no time has passed.
     pub(super) fn since(&self, then: &Self) -> Option<f64> {
         let time = self.at.checked_sub(then.at).filter(|&time| time > 0)?;
         Some(self.used.saturating_sub(then.used) as f64 / time as f64)

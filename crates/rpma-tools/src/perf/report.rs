@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What was measured, as lines of a table and as JSON, which `--compare` reads again.
+//! The results, as lines of a table and as JSON, which `--compare` reads.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use super::change::Change;
 use super::options::Case;
 use super::workload::Tally;
 
-/// What `format` says; other formats are not read.
+/// The value of `format`; other formats are rejected.
 pub(super) const FORMAT: &str = "rpma perf 1";
 
-/// All of it.
+/// The complete result.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) format: String,
@@ -20,15 +20,15 @@ pub(super) struct Report {
     /// The version of the library on this side.
     pub(super) library: String,
     pub(super) provider: Option<String>,
-    /// What the server lends: `memory` or `file`.
+    /// The kind of the server's memory: `memory` or `file`.
     pub(super) memory: String,
     pub(super) duration_s: f64,
-    /// Ctrl-C ended it.
+    /// Whether Ctrl-C ended it.
     pub(super) interrupted: bool,
-    /// What ended it otherwise.
+    /// The failure that ended it, if any.
     pub(super) failure: Option<String>,
     pub(super) results: Vec<Row>,
-    /// With `--compare`.
+    /// Present with `--compare`.
     #[serde(default, skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub(super) changes: Option<Vec<Change>>,
 }
@@ -38,18 +38,18 @@ pub(super) struct Report {
 pub(super) struct Row {
     #[serde(flatten)]
     pub(super) case: Case,
-    /// It was measured to its end.
+    /// Whether it was measured to its end.
     pub(super) complete: bool,
     pub(super) seconds: f64,
     pub(super) operations: u64,
     pub(super) ops_per_second: f64,
     pub(super) bytes_per_second: f64,
-    /// `None` without operations.
+    /// `None` if no operation completed.
     pub(super) latency_us: Option<Latency>,
     pub(super) cpu: Processors,
 }
 
-/// Microseconds.
+/// Latency statistics, in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Latency {
     pub(super) min: f64,
@@ -62,7 +62,7 @@ pub(super) struct Latency {
     pub(super) max: f64,
 }
 
-/// How many processors were busy, and for how long an operation kept them so. `None`: not known.
+/// The average number of busy processors, and the processor time per operation. `None`: not known.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Processors {
     pub(super) client: Option<f64>,
@@ -71,13 +71,13 @@ pub(super) struct Processors {
     pub(super) server_us_per_op: Option<f64>,
 }
 
-/// With three digits after the point.
+/// Rounds to three decimal places.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
 impl Latency {
-    /// From nanoseconds.
+    /// Converts a histogram of nanoseconds.
     fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let micros = |nanos: u64| rounded(nanos as f64 / 1e3);
         let percentile = |percent| micros(histogram.value_at_percentile(percent));
@@ -117,7 +117,7 @@ impl Row {
         }
     }
 
-    /// A line of the table; times are microseconds.
+    /// Formats a line of the table; times are in microseconds.
     pub(super) fn line(&self) -> String {
         let mut line = format!(
             "{} {:>10} {:>9.1}",
@@ -141,16 +141,16 @@ impl Row {
     }
 }
 
-/// What a row is of.
+/// The columns that identify a row.
 pub(super) fn columns(case: &Case) -> String {
     let Case { operation, size, depth, threads } = case;
     format!("{:<12} {size:>8} {depth:>5} {threads:>7}", operation.name())
 }
 
-/// What stands above `columns`.
+/// The heading of `columns`.
 pub(super) const COLUMNS: &str = "operation       bytes depth threads";
 
-/// The line above all lines.
+/// The heading of the table.
 pub(super) fn heading() -> String {
     format!(
         "{COLUMNS} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8}",

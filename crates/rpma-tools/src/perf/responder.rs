@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The server's part in one connection: nothing, to take messages, or to answer them.
+//! The server's side of one connection: it does nothing, takes messages, or answers them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use crate::cpu;
 use crate::interrupt::{self, Wake};
 use crate::library::{Connection, Event, Memory, Notify, Peer, Range, Request, Usage};
 
-/// How long to poll for the next message before sleeping, as the client does for the answer.
+/// How long to poll for the next message before sleeping; the client polls as long for the answer.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long a client has to read why it is refused, and the end of a connection to be told after its requests
+/// How long to wait for a refused client to read the reason, and for the event of a connection whose requests
 /// failed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It is as long as the session, and asks for processor times.
+    /// Lasts as long as the session, and requests processor times.
     Control,
-    /// Reads and writes, which the program has no part in.
+    /// Reads and writes, in which the server's program takes no part.
     OneSided,
-    /// Messages of this size are taken, so many at a time.
+    /// Messages of this size are taken, up to `depth` at a time.
     Sink { size: usize, depth: usize },
-    /// Messages ask for data to be made durable, so many at a time.
+    /// Messages request that data are made durable, up to `depth` at a time.
     Persist { depth: usize },
-    /// The client has been told why; the server waits for it to go.
+    /// The client has been refused; the server waits until it disconnects.
     Refused,
 }
 
@@ -41,8 +41,8 @@ impl Role {
         }
     }
 
-    /// The length of a message, and how many are expected at a time. Twice as many receives are posted, since
-    /// a client may send the next message before the receive of the one before it is posted again.
+    /// The length of a message, and how many may be outstanding. Twice as many receives are posted, since a
+    /// client may send the next message before the receive of the previous one is posted again.
     fn messages(self) -> Option<(usize, usize)> {
         match self {
             Self::Control => Some((ASK.len(), 1)),
@@ -53,18 +53,18 @@ impl Role {
     }
 }
 
-/// What is long enough for every answer.
+/// The size of a buffer for any answer.
 const ANSWER: usize = 16;
 
-/// Messages and answers of a connection.
+/// The message and answer buffers of a connection.
 struct Mailbox {
     received: Memory,
     len: usize,
-    /// Whether all messages are received to the same bytes, since nobody looks at them.
+    /// Whether all messages are received into the same bytes, because their content is ignored.
     ignored: bool,
     receives: usize,
-    /// A ring. An answer has been delivered before its place is used again, as the client waits for it; one
-    /// that does not wait spoils its own answers.
+    /// A ring. An answer has been delivered before its slot is reused, because the client waits for it; a
+    /// client that does not wait only corrupts its own answers.
     answers: Memory,
     answered: usize,
 }
@@ -86,7 +86,7 @@ impl Mailbox {
     }
 }
 
-/// One connection. It ends before its memory.
+/// One connection. The order of the fields ends it before its memory.
 pub(super) struct Responder {
     connection: Connection,
     mailbox: Option<Mailbox>,
@@ -130,10 +130,10 @@ impl Responder {
         }
     }
 
-    /// Until the client is gone.
+    /// Serves the connection until the client has gone.
     pub(super) fn run(mut self) {
         if let Err(why) = self.respond() {
-            eprintln!("rpma perf: a connection has failed: {why}");
+            eprintln!("rpma perf: a connection failed: {why}");
         }
     }
 
@@ -145,7 +145,7 @@ impl Responder {
         loop {
             done.clear();
             if let Err(why) = queue.poll(&mut done) {
-                // When a client goes, the receives fail that were posted for it.
+                // When a client disconnects, its posted receives fail.
                 return if has_ended(connection, Instant::now() + PATIENCE)? { Ok(()) } else { Err(why) };
             }
             if let (Some(mailbox), false) = (mailbox.as_mut(), done.is_empty()) {
@@ -174,7 +174,7 @@ impl Responder {
     }
 }
 
-/// Whether an event says so until then.
+/// Whether an event reports the end of the connection by then.
 fn has_ended(connection: &Connection, until: Instant) -> Result<bool, String> {
     loop {
         match connection.next_event(until)? {
@@ -220,10 +220,10 @@ fn answer(
     connection.send(Range { memory: &mailbox.answers, offset, len: reply.len() }, Notify::Always(0))
 }
 
-/// Fails if the range is not one of the memory: it is no client of ours.
+/// Fails if the range is not in the memory, in which case the client is not `rpma perf`.
 fn make_durable(lent: &Lent, persist: Persist) -> Result<Persisted, String> {
     let range = persist.range(lent.memory.len());
-    let (offset, len) = range.ok_or("a message names bytes behind the end of the memory")?;
+    let (offset, len) = range.ok_or("a message names bytes past the end of the memory")?;
     let result = lent.memory.persist(offset, len);
     let errno = result.err().map_or(0, |why| why.raw_os_error().unwrap_or(libc::EIO));
     Ok(Persisted { number: persist.number, errno: errno.unsigned_abs() })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma perf serve`: memory that others may use, and who is let in.
+//! `rpma perf serve`: lends memory to clients, and admits them.
 
 use clap::Args;
 use std::fs::{File, OpenOptions};
@@ -18,30 +18,30 @@ use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{self, Config, Library, Listener, Memory, Peer, Request, Side, Usage};
 
-/// More connections are refused: those of a client with the most threads, and some to be told that it is
-/// busy.
+/// The maximum number of connections: those of a client with the most threads, and some for clients that are
+/// refused because the server is busy.
 const MAX_CONNECTIONS: usize = 80;
-/// The places of each queue: two for each operation of the greatest depth.
+/// The entries of each queue: two for each operation of the maximum depth.
 const QUEUE: u32 = 2 * options::MAX_DEPTH as u32;
-/// The time without a look at requests after one that failed, such as for want of descriptors.
+/// How long to ignore requests after one failed, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections are set up within this time.
+/// The time limit of connection set-up.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Be the other side of measurements, until Ctrl-C
 ///
-/// Lends memory to clients, one client at a time, and answers the messages of gpspm. The exit status is 2:
-/// the arguments are wrong, or the server cannot listen, 130: Ctrl-C.
+/// Lends memory to one client at a time, and answers the messages of gpspm. The exit status is 2: the
+/// arguments are wrong, or the server cannot listen, 130: Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// The address of this host, and port, to listen at
+    /// The address of this host, and the port, to listen on
     #[arg(value_name = "ADDR[:PORT]", default_value = "0.0.0.0")]
     address: Address,
-    /// The size of the memory, for a file that of the file if it is smaller
+    /// The size of the memory; at most the size of the file, if there is one
     #[arg(short, long, value_name = "BYTES", default_value = "64M", value_parser = options::memory)]
     memory: usize,
-    /// Lend the memory of this file, which is overwritten, for durable data: on persistent memory (DAX) or
-    /// any other
+    /// Lend the memory of this file, for durable data; the file may be on persistent memory (DAX) or not, and
+    /// is overwritten
     #[arg(short, long, value_name = "FILE")]
     pmem: Option<PathBuf>,
     /// Print a JSON object
@@ -83,7 +83,7 @@ impl Serve {
                 let _ = interrupt::wait(&[], Some(Instant::now() + PAUSE));
             }
         }
-        // They have been woken, too.
+        // The signal has woken them as well.
         for thread in server.threads {
             let _ = thread.join();
         }
@@ -122,7 +122,7 @@ impl Server {
     fn take(&mut self, request: Request) -> Result<(), String> {
         self.threads.retain(|thread| !thread.is_finished());
         if self.threads.len() >= MAX_CONNECTIONS {
-            return Err("there are too many".to_owned());
+            return Err("there are too many connections".to_owned());
         }
         let wish = Wish::decode(&request.private_data()?);
         let is_durable = matches!(wish, Ok(Wish::Measure { operation: Operation::Apm, .. }));
@@ -134,11 +134,11 @@ impl Server {
                 if session != 0 && session == self.lent.session.load(Ordering::Acquire) {
                     Ok((session, Role::of(operation, size, depth)))
                 } else {
-                    Err(Answer::Refused("its session is over".to_owned()))
+                    Err(Answer::Refused("its session has ended".to_owned()))
                 }
             }
             Err(Nonsense::Refused(why)) => Err(Answer::Refused(why)),
-            // It is rejected, as the reason would not be read.
+            // Rejected without a reason, which the other side would not understand.
             Err(Nonsense::Foreign) => return Err("it is not from rpma perf".to_owned()),
         };
         let (role, answer) = match answer {
@@ -151,11 +151,11 @@ impl Server {
         };
         let responder = Responder::new(&self.peer, request, role, &answer.encode(), self.lent.clone())?;
         let thread = Builder::new().name("perf".to_owned()).spawn(move || responder.run());
-        self.threads.push(thread.map_err(|why| format!("no thread for it: {why}"))?);
+        self.threads.push(thread.map_err(|why| format!("no thread can be started for it: {why}"))?);
         Ok(())
     }
 
-    /// Its number, unless there is one.
+    /// Begins a session and returns its number; None if there is one already.
     fn begin_session(&mut self) -> Option<u32> {
         let next = self.sessions.wrapping_add(1).max(1);
         self.lent.session.compare_exchange(0, next, Ordering::AcqRel, Ordering::Acquire).ok()?;

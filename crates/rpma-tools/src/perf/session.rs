@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The side that measures: its connections to the server.
+//! The measuring side: its connections to the server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,32 +14,32 @@ use crate::library::{
 };
 use crate::messages::Messages;
 
-/// The most memory of a connection on each side: the places of its operations are used again then.
+/// The maximum memory of a connection on each side, beyond which operations reuse it.
 const WINDOW: usize = MAX_SIZE;
-/// Parts of the memory begin at cache lines.
+/// The alignment of the parts of the memory: a cache line.
 const LINE: usize = 64;
-/// How long to ask a server again that is busy: it may not know yet that the client before is gone. It takes
-/// a second at most to learn that.
+/// How long to retry if the server is busy: it may not have detected yet that the previous client has gone,
+/// which takes at most a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two such requests.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The control connection, and what others are made from.
+/// The control connection, and the data for creating others.
 pub(super) struct Session {
     control: Control,
     peer: Peer,
     pub(super) library: &'static Library,
-    /// As the library names it; a library before 1.4 does not.
+    /// The library's name of the provider; None before 1.4.
     pub(super) provider: Option<String>,
     target: SocketAddr,
     timeout: Duration,
     number: u32,
-    /// The server's memory is a file.
+    /// Whether the server's memory is a file.
     pub(super) is_file: bool,
     messages: Option<Messages>,
 }
 
-/// The connection ends before its memory.
+/// The order of the fields ends the connection before its memory.
 struct Control {
     connection: Connection,
     ask: Memory,
@@ -52,7 +52,7 @@ impl Drop for Control {
     }
 }
 
-/// A connection that the server has let in.
+/// A connection that the server has admitted.
 struct Welcome {
     connection: Connection,
     session: u32,
@@ -62,9 +62,9 @@ struct Welcome {
 }
 
 impl Session {
-    /// Fails for a server that is busy, or none at all.
+    /// Fails if the server is busy, or if there is none.
     pub(super) fn new(target: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
-        // Whoever asks for messages gets them.
+        // Messages are not captured if the user has set RPMA_LOG.
         let messages = std::env::var_os("RPMA_LOG").is_none().then(Messages::divert);
         let library = library::for_tools().map_err(Failure::Own)?;
         let context = library.context(&target.ip().to_string(), Side::Remote).map_err(Failure::Own)?;
@@ -104,7 +104,7 @@ impl Session {
         connection.receive(Range { memory: answer, offset: 0, len: Cpu::LEN }, 0)?;
         connection.send(Range { memory: ask, offset: 0, len: ASK.len() }, Notify::Always(0))?;
         let until = Instant::now() + self.timeout;
-        // The message, and its answer.
+        // One completion for the message, one for its answer.
         for _ in 0..2 {
             match connection.completion(until)? {
                 Some(()) => {}
@@ -121,7 +121,7 @@ impl Session {
         let &Case { operation, size, depth, threads } = case;
         let wish = Wish::Measure { session: self.number, operation, size, depth };
         let has_messages = operation == Operation::Gpspm;
-        // Two requests an operation at most; a receive for each answer.
+        // At most two requests per operation; a receive for each answer.
         let (sends, receives) = (2 * depth as u32, if has_messages { depth as u32 } else { 1 });
         let config = Config::new(self.library, self.timeout)?.queues(sends, receives)?;
         let Welcome { connection, peer, memory, .. } =
@@ -166,7 +166,7 @@ fn connect(
     wish: Wish,
     messages: Option<&Messages>,
 ) -> Result<Welcome, Failure> {
-    // What was said before is not about this attempt.
+    // Earlier messages are not about this attempt.
     let _ = messages.map(Messages::new_ones);
     let until = Instant::now() + timeout;
     let connection = peer.connect_with(config, &target.ip().to_string(), target.port(), &wish.encode())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is measured: one thread that keeps operations under way on its connection.
+//! The measured work: a thread that keeps operations outstanding on its connection.
 
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,35 +10,35 @@ use super::protocol::{Persist, Persisted};
 use crate::interrupt::{self, Wake};
 use crate::library::{Connection, Done, Flush, Memory, Notify, Queue, Range, RemoteMemory};
 
-/// How long to poll before sleeping, unless it polls all the time.
+/// How long to poll before sleeping, unless `--poll` is given.
 const SPIN: Duration = Duration::from_micros(100);
-/// How often a thread that finds nothing looks whether the connection has ended, or it is to stop.
+/// How often an idle thread checks whether the connection has ended, or whether it must stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the end of a connection may take to be told after its requests failed.
+/// How long to wait for the event of a connection whose requests failed.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Latencies up to a minute, in nanoseconds, with three digits.
+/// The maximum latency of the histogram in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
 const DIGITS: u8 = 3;
 
-/// When a case begins and ends.
+/// The beginning and end of a case.
 pub(super) struct Clock<'a> {
-    /// What completes before is not counted.
+    /// Operations that complete before are not counted.
     pub(super) start: Instant,
     pub(super) end: Instant,
-    /// Set to end it earlier.
+    /// Set to stop early.
     pub(super) stop: &'a AtomicBool,
     pub(super) timeout: Duration,
-    /// Never sleep.
+    /// Whether to poll all the time.
     pub(super) poll: bool,
 }
 
-/// What a thread has measured.
+/// The measurements of a thread.
 pub(super) struct Tally {
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(super) latencies: Histogram<u64>,
     pub(super) operations: u64,
     pub(super) time: Duration,
-    /// When the last one that counts was completed.
+    /// When the last counted operation completed.
     last: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ impl Tally {
     }
 }
 
-/// Requests to the server, and its answers.
+/// The buffers for messages to the server, and for its answers.
 pub(super) struct Mail {
     pub(super) requests: Memory,
     pub(super) answers: Memory,
@@ -70,22 +70,22 @@ impl Mail {
     }
 }
 
-/// A connection with its memory. It ends before that.
+/// A connection with its memory. The order of the fields ends the connection first.
 pub(super) struct Channel {
     pub(super) connection: Connection,
     pub(super) work: Work,
 }
 
-/// What the operations of a connection work on.
+/// The memory that the operations of a connection use.
 pub(super) struct Work {
     pub(super) remote: RemoteMemory,
     pub(super) local: Memory,
     pub(super) mail: Option<Mail>,
     pub(super) case: Case,
-    /// Places of the memory, which the operations use in turn.
+    /// The number of slots in the memory, which the operations use in turn.
     pub(super) slots: usize,
     pub(super) stride: usize,
-    /// Where those of this channel begin in the server's memory.
+    /// The offset of this channel's slots in the server's memory.
     pub(super) first: usize,
 }
 
@@ -95,16 +95,17 @@ impl Drop for Channel {
     }
 }
 
-/// The operations under way, by number.
+/// The outstanding operations, by number.
 struct Flight {
     posted: Vec<Instant>,
-    /// The completions that a number still waits for.
+    /// The number of completions that each operation still waits for.
     waits: Vec<u8>,
     free: Vec<usize>,
 }
 
 impl Channel {
-    /// Until the end, but one operation at least, or a failure, with what was measured before it.
+    /// Runs until the end, but for at least one operation, or until a failure; returns the measurements in
+    /// either case.
     pub(super) fn run(&mut self, clock: &Clock<'_>) -> (Tally, Result<(), String>) {
         let Self { connection, work } = self;
         let mut tally = Tally::new();
@@ -112,7 +113,7 @@ impl Channel {
         let until = Instant::now().min(clock.end).max(tally.last.unwrap_or(clock.start));
         tally.time = until.saturating_duration_since(clock.start);
         let result = result.map_err(|why| {
-            // That the connection has ended says more than that its requests failed.
+            // The end of the connection is a better reason than failed requests.
             let event = connection.next_event(Instant::now() + PATIENCE);
             event.ok().flatten().map_or(why, |event| event.to_string())
         });
@@ -136,7 +137,7 @@ fn measure(
         if clock.stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // One operation is measured, however long it takes.
+        // At least one operation is measured, however long it takes.
         if now < clock.end || tally.operations == 0 {
             while let Some(number) = flight.free.pop() {
                 flight.posted[number] = Instant::now();
@@ -157,7 +158,7 @@ fn measure(
         last = now;
         for done in &done {
             let (number, completes) = work.taken(connection, done)?;
-            let wrong = "a completion is of no request";
+            let wrong = "a completion belongs to no request";
             let waits = flight.waits.get_mut(number).filter(|waits| **waits > 0).ok_or(wrong)?;
             *waits -= 1;
             if *waits == 0 {
@@ -174,7 +175,7 @@ fn measure(
 }
 
 impl Work {
-    /// Begins an operation: how many completions it has.
+    /// Posts an operation; returns its number of completions.
     fn post(&mut self, connection: &Connection, number: usize) -> Result<u8, String> {
         let Self { remote, local, mail, case, .. } = self;
         let place = number % self.slots * self.stride;
@@ -203,12 +204,12 @@ impl Work {
                 connection.send(request, notify)?;
                 return Ok(2);
             }
-            (Operation::Gpspm, None) => return Err("there is no place for messages".to_owned()),
+            (Operation::Gpspm, None) => return Err("there is no buffer for messages".to_owned()),
         }
         Ok(1)
     }
 
-    /// The number of the operation that a completion belongs to, and whether the operation is done.
+    /// The number of the operation to which a completion belongs, and whether the operation is done.
     fn taken(&self, connection: &Connection, done: &Done) -> Result<(usize, bool), String> {
         let number = done.number as usize;
         let Some(mail) = &self.mail else { return Ok((number, true)) };
@@ -226,7 +227,8 @@ impl Work {
     }
 }
 
-/// Nothing is done: polls on, or sleeps. Whether the program is interrupted.
+/// Called if nothing has completed: continues to poll, or sleeps. Returns whether the program was
+/// interrupted.
 fn idle(
     connection: &Connection,
     queue: &Queue<'_>,
@@ -260,7 +262,7 @@ fn idle(
     }
 }
 
-/// The message when a time limit has passed.
+/// The message for an expired time limit.
 pub(super) fn silent(timeout: Duration) -> String {
-    format!("nothing came for {} s", timeout.as_secs_f64())
+    format!("no answer within {} s", timeout.as_secs_f64())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! `rpma ping --serve`: memory that others may read. The program accepts connections, and has no part in the
-//! reads.
+//! `rpma ping --serve`: lets others read its memory. The program accepts connections, and takes no part in
+//! the reads.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use crate::address::Address;
 use crate::interrupt::{self, Wake};
 use crate::library::{self, Connection, Event, Listener, Memory, Peer, Side, Usage};
 
-/// What the private data of an answer begin with; the descriptor of the memory follows.
+/// The beginning of the private data of an answer; the descriptor of the memory follows.
 pub(super) const MAGIC: &[u8] = b"rpma ping 1\n";
 /// More connections are refused.
 const MAX_CONNECTIONS: usize = 1000;
-/// The time without a look at requests after one that failed, such as for want of descriptors.
+/// How long to ignore requests after one failed, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The bytes of the memory: a byte that is missing, or in a wrong place, is seen.
+/// The contents of the memory: a missing or misplaced byte is detected.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(0x5bd1_e995).to_be_bytes()[0])
@@ -67,7 +67,7 @@ pub(super) fn serve(address: &Address, json: bool) -> Result<u8, String> {
     }
 }
 
-/// Whether a connection has not ended. Its events are taken.
+/// Takes the events of a connection; returns whether it is still open.
 fn goes_on(connection: &Connection) -> bool {
     match connection.next_event(Instant::now()) {
         Ok(None | Some(Event::Established)) => true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The side that reads: a connection to the server, its memory and ours.
+//! The reading side: a connection to the server, with the remote and the local memory.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -13,7 +13,7 @@ use crate::messages::Messages;
 /// The other side, connected or not.
 pub(super) struct Host {
     pub(super) library: &'static Library,
-    /// As the library names it; a library before 1.4 does not.
+    /// The library's name of the provider; None before 1.4.
     pub(super) provider: Option<String>,
     pub(super) target: SocketAddr,
     peer: Peer,
@@ -23,7 +23,7 @@ pub(super) struct Host {
     messages: Option<Messages>,
 }
 
-/// The connection ends before its memory.
+/// The order of the fields ends the connection before its memory.
 struct Session {
     connection: Connection,
     from: RemoteMemory,
@@ -37,9 +37,9 @@ impl Drop for Session {
 }
 
 impl Host {
-    /// Nothing is sent yet, but on a device, for its route.
+    /// Sends nothing yet, except to find a route on a device.
     pub(super) fn new(target: SocketAddr, size: usize, timeout: Duration) -> Result<Self, String> {
-        // Whoever asks for messages gets them.
+        // Messages are not captured if the user has set RPMA_LOG.
         let messages = std::env::var_os("RPMA_LOG").is_none().then(Messages::divert);
         let library = library::for_tools()?;
         let context = library.context(&target.ip().to_string(), Side::Remote)?;
@@ -50,17 +50,16 @@ impl Host {
         Ok(Self { library, provider, target, peer, size, timeout, session: None, messages })
     }
 
-    /// Readable when something happens to the connection.
+    /// Becomes readable when the connection has an event.
     pub(super) fn event_fd(&self) -> Option<RawFd> {
         self.session.as_ref()?.connection.event_fd().ok()
     }
 
-    /// How long one read took, which the time of a connection's set-up is no part of. `None`: it was
-    /// interrupted.
+    /// Reads once; returns the time that it took without connection set-up. `None`: it was interrupted.
     pub(super) fn read(&mut self) -> Result<Option<Duration>, String> {
         let result = self.try_read();
         if result.is_err() {
-            // The next one begins with a new connection.
+            // The next read sets up a new connection.
             self.session = None;
         }
         result
@@ -74,7 +73,7 @@ impl Host {
             }
         }
         let Some(Session { connection, from, to }) = &mut self.session else { return Ok(None) };
-        // An end that came in between.
+        // The connection may have ended since the last read.
         if let Some(event) = connection.next_event(Instant::now())? {
             return Err(event.to_string());
         }
@@ -85,9 +84,9 @@ impl Host {
         let time = began.elapsed();
         match completed {
             Some(()) if to.first(self.size) == serve::pattern(self.size) => Ok(Some(time)),
-            Some(()) => Err("the data that were read are not those of the other side".to_owned()),
+            Some(()) => Err("the data read do not match those of the other side".to_owned()),
             None if interrupt::is_pending() => Ok(None),
-            None => Err(format!("nothing came for {} s", self.timeout.as_secs_f64())),
+            None => Err(format!("no answer within {} s", self.timeout.as_secs_f64())),
         }
     }
 
@@ -95,7 +94,7 @@ impl Host {
     fn connect(&self) -> Result<Option<Session>, String> {
         let (addr, port) = (self.target.ip().to_string(), self.target.port());
         let until = Instant::now() + self.timeout;
-        // What was said before is not about this attempt.
+        // Earlier messages are not about this attempt.
         let _ = self.messages.as_ref().map(Messages::new_ones);
         let connection = self.peer.connect(&addr, port, self.timeout, &[])?;
         match connection.next_event(until)? {
@@ -114,7 +113,7 @@ impl Host {
         };
         let from = RemoteMemory::new(self.library, descriptor)?;
         if from.size()? < self.size {
-            return Err(format!("its memory has {} bytes only", from.size()?));
+            return Err(format!("its memory has only {} bytes", from.size()?));
         }
         let to = Memory::new(&self.peer, self.size, Usage::READ_TARGET)?;
         Ok(Some(Session { connection, from, to }))

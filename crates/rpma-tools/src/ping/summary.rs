@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is left of many reads.
+//! The statistics of all reads.
 
 use serde::Serialize;
 use std::time::Duration;
 
 use super::millis;
 
-/// Times are in milliseconds; without an answer there are none.
+/// Times are in milliseconds; None without an answer.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
     pub(super) sent: u64,
@@ -15,9 +15,9 @@ pub(super) struct Summary {
     rtt_min_ms: Option<f64>,
     rtt_avg_ms: Option<f64>,
     rtt_max_ms: Option<f64>,
-    /// The standard deviation, as ping(8) has it.
+    /// The standard deviation, as ping(8) computes it.
     rtt_mdev_ms: Option<f64>,
-    /// Ctrl-C ended it.
+    /// Whether Ctrl-C ended it.
     pub(super) interrupted: bool,
     #[serde(skip)]
     sum: f64,
@@ -26,7 +26,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// A read that was answered.
+    /// Adds a read that was answered.
     pub(super) fn add(&mut self, time: Duration) {
         let time = time.as_secs_f64() * 1e3;
         self.sent += 1;
@@ -45,7 +45,7 @@ impl Summary {
     pub(super) fn lines(&self, host: &str) -> String {
         let Self { sent, answered, time_ms, .. } = self;
         let lost = if *sent == 0 { 0.0 } else { (sent - answered) as f64 * 100.0 / *sent as f64 };
-        // As ping(8): as many digits as needed, no more than six.
+        // Like ping(8): as many digits as needed, at most six.
         let lost = format!("{lost:.4}");
         let lost = lost.trim_end_matches('0').trim_end_matches('.');
         let mut lines = format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a process has counted, and how fast that grows.
+//! The counters of a process, and their rates.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::text::{self, Sample};
 /// Counters by the value of their label.
 type By = BTreeMap<String, f64>;
 
-/// The counters of a process at a moment.
+/// The counters of a process at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Counters {
     at: Instant,
@@ -23,7 +23,7 @@ pub(super) struct Counters {
     operations: By,
     bytes: By,
     completions: By,
-    /// By operation: the number of latencies up to each limit in seconds, which rises.
+    /// By operation: the number of latencies up to each limit in seconds, in ascending order.
     latencies: BTreeMap<String, Vec<(f64, f64)>>,
     regions: f64,
     region_bytes: f64,
@@ -39,16 +39,16 @@ pub(super) struct Latency {
     pub(super) p99: f64,
 }
 
-/// A row of the table, and an object of `--json`. What there is for a time only is absent until there are two
-/// moments.
+/// A row of the table, and an object of `--json`. Values that refer to an interval are absent in the first
+/// row of a process.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) pid: u32,
-    /// Its name, while it runs.
+    /// The name of the process, as long as it runs.
     pub(super) command: Option<String>,
     pub(super) path: PathBuf,
     library: String,
-    /// Whether the rates are known.
+    /// The length of the interval; None if there are no rates yet.
     pub(super) seconds: Option<f64>,
     pub(super) connections: BTreeMap<String, u64>,
     opened: u64,
@@ -59,7 +59,7 @@ pub(super) struct Row {
     pub(super) ops_per_second: By,
     pub(super) bytes_per_second: By,
     latency_us: BTreeMap<String, Latency>,
-    /// Of all operations together.
+    /// The latency of all operations together.
     pub(super) latency_all_us: Option<Latency>,
     pub(super) regions: u64,
     pub(super) region_bytes: u64,
@@ -78,9 +78,9 @@ fn alone(samples: &[Sample], name: &str) -> f64 {
 }
 
 impl Counters {
-    /// Those of a text; or why it is none of librpma's.
+    /// Parses the counters of a text; an error says why it is not from librpma.
     pub(super) fn of(text: &str, at: Instant) -> Result<Self, String> {
-        let samples = text::parse(text).map_err(|line| format!("no line of counters: {line}"))?;
+        let samples = text::parse(text).map_err(|line| format!("not a line of counters: {line}"))?;
         let info = samples.iter().find(|sample| sample.name == "rpma_info");
         let info = info.ok_or("it has no counters of librpma")?;
         let pid = info.label("pid").and_then(|pid| pid.parse().ok()).ok_or("it has no process ID")?;
@@ -110,7 +110,7 @@ impl Counters {
         })
     }
 
-    /// Its row, with the rates since `before`, if that is the same process.
+    /// The row of the process, with the rates since `before` if that is the same process.
     pub(super) fn row(&self, path: &Path, before: Option<&Self>) -> Row {
         let before = before.filter(|before| before.pid == self.pid && before.at < self.at);
         let seconds = before.map(|before| (self.at - before.at).as_secs_f64());
@@ -166,24 +166,24 @@ fn whole(counters: &By) -> BTreeMap<String, u64> {
     counters.iter().map(|(label, count)| (label.clone(), *count as u64)).collect()
 }
 
-/// With three digits after the point.
+/// Rounds to three decimal places.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
 fn command(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    // A name may have any characters, which a terminal must not take for commands.
+    // A name may contain control characters, which must not reach the terminal.
     Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }
 
-/// What was added to each bucket. Without earlier ones, all of it.
+/// The increase of each bucket; without earlier values, the buckets themselves.
 fn since(now: &[(f64, f64)], then: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let earlier = |at: usize| then.get(at).map_or(0.0, |(_, count)| *count);
     now.iter().enumerate().map(|(at, (limit, count))| (*limit, count - earlier(at))).collect()
 }
 
-/// The percentiles of a histogram whose counts include those below, in microseconds; nothing without counts.
+/// The percentiles of a cumulative histogram, in microseconds; None if it is empty.
 fn latency(buckets: &[(f64, f64)]) -> Option<Latency> {
     let total = buckets.last().map(|(_, count)| *count).filter(|total| *total > 0.0)?;
     let at = |quantile: f64| {
@@ -191,7 +191,7 @@ fn latency(buckets: &[(f64, f64)]) -> Option<Latency> {
         let index = buckets.iter().position(|(_, count)| *count >= rank).unwrap_or(buckets.len() - 1);
         let (low, below) = if index == 0 { (0.0, 0.0) } else { buckets[index - 1] };
         let (high, count) = buckets[index];
-        // Of what is above all limits, only the highest limit is known.
+        // Above the highest limit, only that limit is known.
         let inside = if high.is_finite() && count > below {
             (high - low) * (rank - below) / (count - below)
         } else {

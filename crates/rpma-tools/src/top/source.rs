@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Where the counters of processes are: sockets and files.
+//! The sockets and files with the counters of processes.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest text that is read.
+/// The maximum length of a text that is read.
 const SIZE: u64 = 64 << 20;
 
-/// The directories in which `RPMA_METRICS=unix:` puts sockets.
+/// The directories in which `RPMA_METRICS=unix:` creates sockets.
 pub(crate) fn directories() -> Vec<PathBuf> {
     let run_time = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     // SAFETY: no arguments, and it never fails (geteuid(2)).

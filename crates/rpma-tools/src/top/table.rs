@@ -9,10 +9,10 @@ const HEADINGS: [&str; 14] = [
 ];
 /// The column of text; the others are numbers.
 const TEXT: usize = 1;
-/// What is not known.
+/// The text for unknown values.
 const UNKNOWN: &str = "-";
 
-/// A heading and a line each, in columns.
+/// Formats a heading and a line for each row, in columns.
 pub(super) fn of(rows: &[Row]) -> String {
     let lines: Vec<Vec<String>> =
         std::iter::once(HEADINGS.map(str::to_owned).to_vec()).chain(rows.iter().map(cells)).collect();
@@ -29,7 +29,7 @@ pub(super) fn of(rows: &[Row]) -> String {
     text
 }
 
-/// Of none 0.0, and not the -0.0 of std.
+/// The sum; 0.0 for no values, unlike the -0.0 of std.
 fn sum<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }

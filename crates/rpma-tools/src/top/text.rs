@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The text of counters, as librpma writes it: lines of a name, labels and a value (the exposition format of
+//! Parses counters as librpma writes them: lines of a name, labels and a value (the exposition format of
 //! Prometheus and OpenMetrics).
 
 /// A line.
@@ -16,7 +16,7 @@ impl Sample {
     }
 }
 
-/// All samples of a text, or the first line that is none.
+/// All samples of a text, or the first line that is not one.
 pub(super) fn parse(text: &str) -> Result<Vec<Sample>, String> {
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     lines.map(|line| sample(line).ok_or_else(|| line.chars().take(80).collect())).collect()
@@ -41,14 +41,14 @@ fn sample(line: &str) -> Option<Sample> {
             rest = after;
         }
     }
-    // A time may follow, and in OpenMetrics an exemplar.
+    // A timestamp may follow and, in OpenMetrics, an exemplar.
     let value = rest.strip_prefix(' ')?.split_whitespace().next()?;
     let is_named = !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
     let value = value.parse().ok().filter(|_| is_named)?;
     Some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// The value of a label, and what follows its closing quote.
+/// The value of a label, and the text after its closing quote.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -10,7 +10,8 @@ use rdma_sys::rdma_cm_id;
 
 use crate::log::Subject;
 
-/// The remote peer of an identifier, as a prefix for messages: its address and a colon, or nothing if it is not known.
+/// The remote peer of an identifier, as a prefix for messages: its address and a colon, or nothing if it is
+/// not known.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerName(pub Option<SocketAddr>);
 
@@ -18,7 +19,8 @@ impl PeerName {
     /// # Safety
     /// `id` must be a live identifier.
     pub unsafe fn of(id: *mut rdma_cm_id) -> Self {
-        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either family, and only the members of the family that the address states are read.
+        // SAFETY: the caller guarantees a live identifier. Its route has room for an address of either
+        // family, and only the members of the family that the address states are read.
         Self(unsafe {
             let to = (&raw const (*id).route.addr.__bindgen_anon_2).cast::<sockaddr>();
             match c_int::from((&raw const (*to).sa_family).read()) {

@@ -24,8 +24,8 @@ pub(super) fn api() -> Api {
     &RDMA_CORE
 }
 
-/// The calls of the list by name: functions of the libraries, and of `ext.rs` where the header has only inline
-/// functions.
+/// The calls of the list by name: functions of the libraries, and of `ext.rs` where the header has only
+/// inline functions.
 mod calls {
     pub(super) use super::ext::{ibv_advise_mr, ibv_query_device_ex};
     pub(super) use rdma_sys::{
