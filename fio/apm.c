@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * apm.c -- the appliance persistency method: writes that a flush follows. The server's program takes no part
- * in them.
+ * apm.c -- the appliance persistency method: a flush follows the writes, and the server's program takes no
+ * part.
  */
 #include "engine.h"
 
@@ -26,8 +26,8 @@ apm_init(struct thread_data *td)
 }
 
 /*
- * fio's buffers are there now: the client connects. A write and a flush for each operation fit into the
- * queue.
+ * Now that fio has allocated its buffers, the client connects. The queue has room for a write and a flush for
+ * each operation.
  */
 static int
 apm_post_init(struct thread_data *td)
@@ -77,7 +77,7 @@ apm_commit(struct thread_data *td)
 	return engine_commit(td, flush_run);
 }
 
-/* A flush completes with the last write of its run, and so do those before it: completions come in order. */
+/* A flush completes the last write of its run and all writes before it, because completions are in order. */
 static int
 apm_getevents(struct thread_data *td, unsigned min, unsigned max, const struct timespec *timeout)
 {

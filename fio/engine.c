@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #define MAGIC "rpm1"
-/* How soon a server that waits notices that fio is to end. */
+/* The interval at which a waiting server checks whether fio has to end. */
 #define LOOK_MS 100
 #define OPTION(NAME, LNAME, TYPE, MEMBER, HELP, ...)                                               \
 	{                                                                                          \
@@ -77,7 +77,7 @@ port_of(struct thread_data *td, char port[8])
 	unsigned long n = first + td->subjob_number;
 
 	if (*options(td)->port == '\0' || *end != '\0' || n == 0 || n > UINT16_MAX) {
-		log_err("fio: librpma: port=%s: the ports of the subjobs are to be from 1 to 65535\n", options(td)->port);
+		log_err("fio: librpma: port=%s: the ports of the subjobs must be from 1 to 65535\n", options(td)->port);
 		td_verror(td, EINVAL, "port");
 		return -1;
 	}
@@ -183,7 +183,7 @@ engine_listen(struct thread_data *td)
 	return ret != 0 ? engine_failed(td, "rpma_ep_listen", ret) : 0;
 }
 
-/* Waits until there is something for the library at one of its descriptors; -1 if fio is to end first. */
+/* Waits until one of the library's descriptors is readable; -1 if fio has to end first. */
 static int
 await_event(struct thread_data *td, int fd)
 {
@@ -264,7 +264,7 @@ describe(struct thread_data *td, struct offer *offer, unsigned depth)
 	return ret != 0 ? engine_failed(td, "describing the memory", ret) : 0;
 }
 
-/* What the client makes of the server's offer. */
+/* Creates the client's objects from the server's offer. */
 static int
 take(struct thread_data *td)
 {
@@ -277,12 +277,12 @@ take(struct thread_data *td)
 
 	if (ret != 0)
 		return engine_failed(td, "rpma_conn_get_private_data", ret);
-	/* a device may have sent more than that, zeroed */
+	/* a device may append zeros */
 	if (data.len >= sizeof(offer))
 		memcpy(&offer, data.ptr, sizeof(offer));
 	if (data.len < sizeof(offer) || memcmp(offer.magic, MAGIC, sizeof(offer.magic)) != 0 ||
 		offer.region_len + offer.config_len > (int)sizeof(offer.bytes)) {
-		log_err("fio: librpma: the server is none of these engines\n");
+		log_err("fio: librpma: the server does not use one of these engines\n");
 		td_verror(td, EPROTO, "private data");
 		return -1;
 	}
@@ -382,7 +382,7 @@ engine_delete(struct thread_data *td)
 		return;
 	if (e->established) {
 		rpma_conn_disconnect(e->conn);
-		/* the server has seen the end already */
+		/* the server has already received the event of the end */
 		if (!e->is_server)
 			rpma_conn_next_event(e->conn, &event);
 	}
@@ -434,7 +434,7 @@ engine_iomem_free(struct thread_data *td)
 int
 engine_get_file_size(struct thread_data *td, struct fio_file *f)
 {
-	/* it is the server that knows, and it is asked later: see post_init of the engines */
+	/* only the server knows the size, and it is queried later: see post_init of the engines */
 	f->real_file_size = td->o.size;
 	fio_file_set_size_known(f);
 	return 0;
@@ -459,7 +459,10 @@ engine_queue(struct thread_data *td, struct io_u *io_u)
 {
 	struct engine *e = engine(td);
 
-	/* what fio asks for after all writes have completed is done: their completions stood for that */
+	/*
+	 * a sync after all writes have completed is done already: the writes complete only when they are
+	 * persistent
+	 */
 	if (io_u->ddir != DDIR_READ && io_u->ddir != DDIR_WRITE)
 		return FIO_Q_COMPLETED;
 	if (e->n_queued + e->n_posted + e->n_done == e->room)
@@ -545,7 +548,7 @@ engine_completion(struct thread_data *td, struct ibv_wc *wc, bool wait)
 	while ((ret = rpma_cq_get_wc(e->cq, 1, wc, NULL)) == RPMA_E_NO_COMPLETION) {
 		if (!wait)
 			return 1;
-		/* a client has operations in flight, which complete in any case */
+		/* a client's outstanding operations complete in any case */
 		if (e->is_server && td->terminate)
 			return -1;
 		if (!options(td)->busy_wait_polling) {
@@ -567,7 +570,7 @@ engine_event(struct thread_data *td, int event)
 	struct engine *e = engine(td);
 	struct io_u *io_u = e->done[event];
 
-	/* fio takes them from the first to the last */
+	/* fio takes them in order */
 	if ((unsigned)event + 1 == e->n_done)
 		e->n_done = 0;
 	return io_u;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpspm.c -- the general purpose server persistency method: writes that a message follows, upon which the
- * server's program makes them persistent and answers. It works wherever a flush cannot know what persistence
- * needs.
+ * gpspm.c -- the general purpose server persistency method: a message follows the writes, and the server's
+ * program makes the data persistent and answers. It also works where a flush cannot guarantee persistence.
  */
 #include "engine.h"
 
@@ -11,12 +10,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Each message has a place of its own; requests and receives are `room` places each. */
+/* Each message has its own slot; there are `room` slots each for requests and for receives. */
 #define PLACE 64
 
 struct request {
 	uint64_t begin, end;
-	uint32_t number; /* of the place of the request, which is free again with the answer */
+	uint32_t number; /* the slot of the request, which the answer frees */
 };
 
 struct answer {
@@ -24,9 +23,9 @@ struct answer {
 	int32_t error;
 };
 
-_Static_assert(sizeof(struct request) <= PLACE && sizeof(struct answer) <= PLACE, "messages fit into their places");
+_Static_assert(sizeof(struct request) <= PLACE && sizeof(struct answer) <= PLACE, "messages fit into their slots");
 
-/* The runs of the requests that are not answered, by their places; behind the messages in their memory. */
+/* The runs of unanswered requests, by slot; stored after the messages in the same memory. */
 static struct run *
 runs(struct engine *e)
 {
@@ -72,7 +71,7 @@ gpspm_init(struct thread_data *td)
 	return engine_listen(td);
 }
 
-/* Receives are posted before the connection is there, so that no message finds none. */
+/* Receives are posted before the connection is established, so that every message finds one. */
 static int
 connect_with_receives(struct thread_data *td, struct queues queues)
 {
@@ -112,7 +111,7 @@ gpspm_post_init(struct thread_data *td)
 	if (engine_use_buffers(td) != 0 || connect_with_receives(td, (struct queues){2 * e->room, e->room}) != 0)
 		return -1;
 	if (e->depth < e->room) {
-		log_err("fio: librpma: iodepth=%u is more than the server's, which is %u\n", e->room, e->depth);
+		log_err("fio: librpma: iodepth=%u exceeds the server's, which is %u\n", e->room, e->depth);
 		td_verror(td, EINVAL, "iodepth");
 		return -1;
 	}
@@ -130,7 +129,7 @@ request_run(struct thread_data *td, const struct run *run)
 	int ret;
 
 	/*
-	 * there are as many places as operations, and each unanswered request stands for one or more of them
+	 * there are as many slots as operations, and each unanswered request stands for one or more of them
 	 */
 	while (runs(e)[i].first != NULL)
 		i++;
@@ -155,7 +154,7 @@ take_answer(struct thread_data *td, size_t place)
 	struct run *run;
 
 	if (answer.number >= e->room || runs(e)[answer.number].first == NULL) {
-		log_err("fio: librpma: the server has answered what nobody asked\n");
+		log_err("fio: librpma: the server sent an answer without a request\n");
 		td_verror(td, EPROTO, "answer");
 		return -1;
 	}
@@ -166,8 +165,8 @@ take_answer(struct thread_data *td, size_t place)
 }
 
 /*
- * An answer may come before the completion of the request that it answers, and a read may complete before the
- * writes ahead of it.
+ * An answer may arrive before the completion of its request, and a read may complete before the preceding
+ * writes.
  */
 static int
 gpspm_getevents(struct thread_data *td, unsigned min, unsigned max, const struct timespec *timeout)
@@ -210,12 +209,12 @@ answer_request(struct thread_data *td, size_t place)
 {
 	struct engine *e = td->io_ops_data;
 	const struct request request = *(struct request *)(void *)(e->messages.ptr + receive_place(e, place));
-	/* free: the client has had the last answer from there before it used the receive again */
+	/* the slot is free: the client received its previous answer before it reused the receive */
 	struct answer *answer = (struct answer *)(void *)(e->messages.ptr + place * PLACE);
 	int ret;
 
 	*answer = (struct answer){request.number, persist(e, &request)};
-	/* before the answer, which the client takes for leave to send another request */
+	/* before the answer, because the answer permits the client to send another request */
 	if (receive_again(td, place) != 0)
 		return -1;
 	ret = rpma_send(e->conn, e->messages.mr, place * PLACE, sizeof(*answer), RPMA_F_COMPLETION_ALWAYS, NULL);
@@ -230,7 +229,7 @@ serve(struct thread_data *td)
 
 	if (connect_with_receives(td, (struct queues){2 * e->room, 2 * e->room}) != 0)
 		return -1;
-	/* until the receives are flushed, which is the end of the connection */
+	/* until the receives are flushed when the connection ends */
 	for (;;) {
 		if (engine_completion(td, &wc, true) != 0)
 			return -1;

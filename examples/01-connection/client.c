@@ -33,7 +33,7 @@ main(int argc, char *argv[])
 	/* len may include padding with zeros that the server did not send */
 	CHECK(rpma_conn_get_private_data(conn, &pdata));
 	REQUIRE(pdata.len >= sizeof(EXPECTED) && memcmp(pdata.ptr, EXPECTED, sizeof(EXPECTED)) == 0,
-		"the server said something else (%u bytes)", pdata.len);
+		"the server sent different data (%u bytes)", pdata.len);
 	printf("the server says: %s\n", (const char *)pdata.ptr);
 
 	CHECK(rpma_conn_disconnect(conn));

@@ -32,7 +32,7 @@ main(int argc, char *argv[])
 	/* the client's private data are available before deciding whether to accept */
 	CHECK(rpma_conn_req_get_private_data(req, &pdata));
 	REQUIRE(pdata.len >= sizeof(EXPECTED) && memcmp(pdata.ptr, EXPECTED, sizeof(EXPECTED)) == 0,
-		"the client said something else (%u bytes)", pdata.len);
+		"the client sent different data (%u bytes)", pdata.len);
 	printf("the client says: %s\n", (const char *)pdata.ptr);
 
 	/* accepts; the request is consumed and becomes a connection */

@@ -45,7 +45,7 @@ main(int argc, char *argv[])
 		CHECK(rpma_cq_wait(cq));
 	CHECK(ret);
 
-	REQUIRE(wc.wr_id == (uintptr_t)page, "a completion of something else");
+	REQUIRE(wc.wr_id == (uintptr_t)page, "a completion of another operation");
 	REQUIRE(wc.status == IBV_WC_SUCCESS, "the read failed: enum ibv_wc_status %d", wc.status);
 	REQUIRE(wc.opcode == IBV_WC_RDMA_READ, "not a read: enum ibv_wc_opcode %d", wc.opcode);
 

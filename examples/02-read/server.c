@@ -46,6 +46,6 @@ main(int argc, char *argv[])
 	free_pages(page, REGION_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("the %d bytes are as they were", REGION_SIZE);
+	verified("the %d bytes are unchanged", REGION_SIZE);
 	return 0;
 }

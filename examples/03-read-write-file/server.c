@@ -46,6 +46,6 @@ main(int argc, char *argv[])
 	free_pages(mapping, REGION_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("%d bytes of the file are what was mapped", REGION_SIZE);
+	verified("%d bytes of the file match the mapping", REGION_SIZE);
 	return 0;
 }

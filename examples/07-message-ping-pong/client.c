@@ -47,7 +47,7 @@ main(int argc, char *argv[])
 				ping_sent = 1;
 			} else {
 				REQUIRE(wc.wr_id == (uintptr_t)pong && wc.opcode == IBV_WC_RECV,
-					"a completion of something else");
+					"a completion of another operation");
 				REQUIRE(wc.byte_len == MESSAGE_SIZE, "a pong of %u bytes", wc.byte_len);
 				pong_here = 1;
 			}
@@ -64,6 +64,6 @@ main(int argc, char *argv[])
 	free_pages(ping, MESSAGE_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("%d pings of %d bytes sent, every pong right", ROUNDS, MESSAGE_SIZE);
+	verified("%d pings of %d bytes sent, every pong correct", ROUNDS, MESSAGE_SIZE);
 	return 0;
 }

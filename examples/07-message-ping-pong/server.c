@@ -57,7 +57,7 @@ main(int argc, char *argv[])
 				ping_here = 1;
 			} else {
 				REQUIRE(wc.wr_id == (uintptr_t)pong && wc.opcode == IBV_WC_SEND,
-					"a completion of something else");
+					"a completion of another operation");
 				pong_free = 1;
 			}
 		}

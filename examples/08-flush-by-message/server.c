@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* 08-flush-by-message, server: makes the range named in a message durable by its own means. */
+/* 08-flush-by-message, server: makes the range named in a message durable itself. */
 #include "common.h"
 #include "protocol.h"
 

@@ -18,7 +18,7 @@ expect(struct rpma_cq *cq, const void *op_context, uint32_t length, uint32_t imm
 	struct ibv_wc wc;
 
 	wait_wc(cq, &wc);
-	REQUIRE(wc.wr_id == (uintptr_t)op_context, "a completion of something else");
+	REQUIRE(wc.wr_id == (uintptr_t)op_context, "a completion of another operation");
 	REQUIRE(wc.status == IBV_WC_SUCCESS, "enum ibv_wc_status %d", wc.status);
 	REQUIRE(wc.opcode == IBV_WC_RECV && wc.byte_len == length, "opcode %d, %u bytes", wc.opcode,
 		wc.byte_len);

@@ -54,7 +54,7 @@ main(int argc, char *argv[])
 		uint32_t chunk;
 
 		wait_wc(cq, &wc);
-		REQUIRE(wc.wr_id == (uintptr_t)region, "a completion of something else");
+		REQUIRE(wc.wr_id == (uintptr_t)region, "a completion of another operation");
 		REQUIRE(wc.status == IBV_WC_SUCCESS, "enum ibv_wc_status %d", wc.status);
 		REQUIRE(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM, "opcode %d", wc.opcode);
 		REQUIRE(wc.wc_flags & IBV_WC_WITH_IMM, "no immediate data");
@@ -76,6 +76,6 @@ main(int argc, char *argv[])
 	free_pages(region, REGION_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("%d chunks of %d bytes, each there when it was announced", CHUNKS, CHUNK_SIZE);
+	verified("%d chunks of %d bytes, each in place when announced", CHUNKS, CHUNK_SIZE);
 	return 0;
 }

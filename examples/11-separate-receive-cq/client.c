@@ -59,6 +59,6 @@ main(int argc, char *argv[])
 	free_pages(in, MESSAGE_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("%d requests of %d bytes sent, every reply right", ROUNDS, MESSAGE_SIZE);
+	verified("%d requests of %d bytes sent, every reply correct", ROUNDS, MESSAGE_SIZE);
 	return 0;
 }

@@ -63,7 +63,7 @@ main(int argc, char *argv[])
 					wc.status);
 				REQUIRE(wc.wr_id == (uintptr_t)(wc.opcode == IBV_WC_SEND
 					? (void *)&messages[i] : (void *)&acks[i]),
-					"a completion of something else");
+					"a completion of another operation");
 			}
 			REQUIRE(acks[i] == n, "connection %u: answer %u to message %u", i, acks[i], n);
 			acks[i] = UINT32_MAX;

@@ -68,7 +68,7 @@ main(int argc, char *argv[])
 				REQUIRE(wc.opcode == (is_rcq ? IBV_WC_RECV : IBV_WC_SEND), "opcode %d",
 					wc.opcode);
 				REQUIRE(wc.wr_id == (uintptr_t)(is_rcq ? in : out),
-					"a completion of something else");
+					"a completion of another operation");
 				*(is_rcq ? &received : &sent) += 1;
 			}
 			REQUIRE(ret == RPMA_E_NO_COMPLETION, "rpma_cq_get_wc: %s",
@@ -87,7 +87,7 @@ main(int argc, char *argv[])
 	free_pages(in, MESSAGE_SIZE);
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("%d requests of %d bytes, every reply right, one descriptor polled", ROUNDS,
+	verified("%d requests of %d bytes, every reply correct, one descriptor polled", ROUNDS,
 		MESSAGE_SIZE);
 	return 0;
 }

@@ -85,7 +85,7 @@ completed(const void *op_context)
 	 */
 	wait_wc(cq, &wc);
 	if (wc.status == IBV_WC_SUCCESS)
-		REQUIRE(wc.wr_id == (uintptr_t)op_context, "a completion of something else");
+		REQUIRE(wc.wr_id == (uintptr_t)op_context, "a completion of another operation");
 	return wc.status == IBV_WC_SUCCESS;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * 15-logging, client: receives the library's messages in a log function of its own, and evaluates
- * error codes.
+ * 15-logging, client: receives the library's messages in its own log function, and evaluates error codes.
  */
 #include "common.h"
 
@@ -90,7 +89,7 @@ main(int argc, char *argv[])
 	CHECK(rpma_peer_delete(&peer));
 	CHECK(rpma_log_set_function(RPMA_LOG_USE_DEFAULT_FUNCTION));
 
-	verified("%u notices and %u error in a function of our own, then silence",
+	verified("%u notices and %u error in our own function, then silence",
 		count(RPMA_LOG_LEVEL_NOTICE), count(RPMA_LOG_LEVEL_ERROR));
 	return 0;
 }

@@ -77,6 +77,6 @@ main(int argc, char *argv[])
 	CHECK(rpma_ep_shutdown(&ep));
 	CHECK(rpma_peer_delete(&peer));
 
-	verified("a notice on stderr when asked for, none when not");
+	verified("a notice on stderr when enabled, none when not");
 	return 0;
 }

@@ -61,7 +61,7 @@ parse_args(int argc, char *argv[], const char *extra)
 	if (extra != NULL)
 		args.extra = argv[3];
 
-	/* a reader of our output may wait for a line, also through a pipe */
+	/* a reader of the output may wait for a line, possibly through a pipe */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGALRM, on_alarm);
 	alarm(LAST_RESORT_SECONDS);
