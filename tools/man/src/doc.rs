@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The documentation of a C declaration, as the header lays it out.
+//! The documentation of a C declaration, in the layout of the header.
 
 /// A piece of text: a paragraph, or an item "name: text" of a list.
 #[derive(Debug, PartialEq, Eq)]
@@ -8,14 +8,14 @@ pub(crate) enum Block {
     Item(String, String),
 }
 
-/// A comment: what it says first, and its sections in order.
+/// A comment: its introduction, and its sections in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Doc {
     pub text: Vec<Block>,
     sections: Vec<(String, Vec<Block>)>,
 }
 
-/// The headings that a comment may have.
+/// The valid headings of a comment.
 const HEADINGS: [&str; 5] = ["PARAMETERS", "RETURN VALUE", "ERRORS", "THREADS", "SECURITY"];
 
 impl Doc {
@@ -49,13 +49,13 @@ impl Doc {
         doc
     }
 
-    /// A section by its heading; nothing if there is none.
+    /// The section with this heading; empty if there is none.
     pub(crate) fn section(&self, heading: &str) -> &[Block] {
         let section = self.sections.iter().find(|(name, _)| name == heading);
         section.map_or(&[], |(_, blocks)| blocks)
     }
 
-    /// The first paragraph, which says in a sentence or two what this is.
+    /// The first paragraph, a summary in one or two sentences.
     pub(crate) fn lead(&self) -> &str {
         match self.text.first() {
             Some(Block::Paragraph(text)) => text,
@@ -63,7 +63,7 @@ impl Doc {
         }
     }
 
-    /// All of the text, for a search.
+    /// All text of the comment, to search in.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let blocks = self.text.iter().chain(self.sections.iter().flat_map(|(_, blocks)| blocks));
         blocks.map(|block| match block {

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The EXAMPLE section of a page: the lines of `examples/` that call the function. They are taken from
-//! programs that are compiled without warnings and run by each test, so the manual cannot show code that does
-//! not work.
+//! The EXAMPLE section of a page: the lines of `examples/` that call the function. They are from programs
+//! that each test compiles without warnings and runs, so the code in the manual works.
 
 use std::fs;
 use std::path::Path;
 
 use roff::{Roff, bold, roman};
 
-/// Columns of a line of code on a page, indentation of the section not counted.
+/// The width of a line of code on a page, without the indentation of the section.
 const WIDTH: usize = 70;
 
-/// Lines of code above which another place is looked for.
+/// The number of lines above which a shorter place is preferred.
 const LONG: usize = 16;
 
-/// Where the first call in reading order is not the one to learn from: function, program, and which of its
-/// calls.
+/// Exceptions, where the first call in reading order is not the best example: function, program, and which of
+/// its calls.
 const BETTER: [(&str, &str, usize); 11] = [
     ("rpma_atomic_write", "06-atomic-write/client", 1),
     ("rpma_conn_cfg_new", "13-shared-completion-channel/server", 0),
@@ -37,14 +36,14 @@ struct Program {
     lines: Vec<String>,
 }
 
-/// All programs, in reading order; what they share is the last.
+/// All programs, in reading order; the shared code is last.
 pub(crate) struct Examples(Vec<Program>);
 
 /// The code that a page shows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Example {
     program: String,
-    /// Declarations of what the code uses, as far as it is local.
+    /// Declarations of the local variables that the code uses.
     declarations: Vec<String>,
     code: Vec<String>,
 }
@@ -75,7 +74,7 @@ impl Examples {
         Ok(Self(programs))
     }
 
-    /// What the page of a function is to show; nothing if no example calls it.
+    /// The example for the page of a function; None if no example calls it.
     pub(crate) fn of(&self, function: &str) -> Result<Option<Example>, String> {
         if let Some((_, name, which)) = BETTER.iter().find(|(name, ..)| *name == function) {
             let program = self.0.iter().find(|program| program.name == *name);
@@ -86,7 +85,7 @@ impl Examples {
             };
         }
         let mut found: Vec<Example> = self.0.iter().flat_map(|program| program.calls(function)).collect();
-        // The order of the programs is kept: it is that of reading.
+        // The sort is stable, so the programs stay in reading order.
         found.sort_by_key(|example| (example.code.len() > LONG, example.is_shared()));
         Ok(found.into_iter().next())
     }
@@ -113,7 +112,7 @@ impl Program {
         found
     }
 
-    /// The lines between two blank ones around a line of a function's body, or more of them until braces
+    /// The range of lines between two blank ones around a line of a function's body, extended until braces
     /// match.
     fn paragraph(&self, at: usize) -> (usize, usize) {
         let outside = |line: &String| line.trim().is_empty() || !line.starts_with('\t');
@@ -128,7 +127,7 @@ impl Program {
             }
             depth += braces(line);
             if depth < 0 && i > at {
-                // here ends what encloses the paragraph
+                // the enclosing block ends here
                 break;
             }
             if depth < 0 {
@@ -139,14 +138,14 @@ impl Program {
         (from, to)
     }
 
-    /// The declarations of local variables that these lines use and do not declare, the last one of each
+    /// The declarations of local variables that these lines use without declaring them; the last one of each
     /// name.
     fn declarations(&self, from: usize, to: usize) -> Vec<String> {
         let code = &self.lines[from..to];
         let start = self.lines[..from].iter().rposition(|line| line == "{").unwrap_or(from);
         let mut names: Vec<&str> = code.iter().filter_map(|line| declared(line)).collect();
         let mut found = Vec::new();
-        // blocks between there and here that have ended
+        // the number of blocks in between that have ended
         let mut ended = 0;
         for line in self.lines[start..from].iter().rev() {
             ended = (ended - braces(line)).max(0);
@@ -168,7 +167,7 @@ impl Example {
         self.program.starts_with("common/")
     }
 
-    /// The section, with what the reader has to know of the macros.
+    /// Writes the section, with an explanation of the macros.
     pub(crate) fn write(&self, to: &mut Roff) {
         to.control("SH", ["EXAMPLE"]);
         let (directory, program) = self.program.split_once('/').unwrap_or(("", &self.program));
@@ -198,7 +197,7 @@ impl Example {
     }
 }
 
-/// The words of a line of C, each with what follows it.
+/// The words of a line of C, each with the text that follows it.
 fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut rest = line;
@@ -211,7 +210,7 @@ fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether a line of C uses a variable: neither a member of that name nor a word of a comment or a string.
+/// Whether a line of C uses a variable, as opposed to a member of that name or a word in a comment or string.
 fn uses(line: &str, name: &str) -> bool {
     let code = if is_comment(line) { "" } else { line };
     code.split('"').step_by(2).any(|code| {
@@ -231,7 +230,7 @@ fn braces(line: &str) -> i32 {
     line.chars().map(|c| i32::from(c == '{') - i32::from(c == '}')).sum()
 }
 
-/// The name that a line declares, if it is a declaration of a local variable on a line of its own.
+/// The name that a line declares, if the line is the declaration of a single local variable.
 fn declared(line: &str) -> Option<&str> {
     let line = line.trim().split("/*").next().unwrap_or_default().trim_end();
     let statement = match line.strip_prefix("for (") {
@@ -249,7 +248,7 @@ fn declared(line: &str) -> Option<&str> {
     (is_type && words(name).next().is_some_and(|(word, _)| word == name)).then_some(name)
 }
 
-/// The lines without the indentation that all have, four blanks a tab.
+/// The lines without their common indentation, with four spaces per tab.
 fn dedented(lines: &[String]) -> Vec<String> {
     let tabs = |line: &String| line.len() - line.trim_start_matches('\t').len();
     let common = lines.iter().filter(|line| !line.is_empty()).map(tabs).min().unwrap_or(0);
@@ -277,8 +276,7 @@ fn joined<'a>(lines: impl Iterator<Item = &'a String>) -> Vec<String> {
     joined
 }
 
-/// A line of code on as many lines as it takes: broken at a blank that is in no string, at best after a
-/// comma.
+/// Wraps a line of code at spaces outside of strings, preferably after a comma.
 fn wrapped(line: &str) -> Vec<String> {
     let blanks = line.len() - line.trim_start().len();
     let indent = " ".repeat(blanks + if is_comment(line) { 3 } else { 4 });

@@ -15,7 +15,7 @@ use crate::text::Names;
 /// Columns of a prototype.
 const WIDTH: usize = 72;
 
-/// A function's page, in roff. `group` is the one that the function is in.
+/// A function's page, in roff. `group` is the group of the function.
 pub(crate) fn page(
     function: &Function,
     group: &Group<'_>,
@@ -40,7 +40,7 @@ pub(crate) fn page(
     let mut to = Roff::new();
     let (title, version) = (function.name.to_uppercase(), format!("librpma {}", release.version));
     to.control("TH", [title.as_str(), "3", &release.date, &version, "Library Functions Manual"]);
-    // No hyphens in names, and no gaps between them.
+    // No hyphenation of names, and no justification.
     to.control("nh", []);
     to.control("ad", ["l"]);
     to.control("SH", ["NAME"]);
@@ -66,7 +66,7 @@ pub(crate) fn page(
     Ok(format!(".\\\" SPDX-License-Identifier: BSD-3-Clause\n{}", to.render()))
 }
 
-/// What a function does, as a part of a sentence: its first sentence without capital and full stop.
+/// The summary of a function: its first sentence without capital and full stop.
 pub(crate) fn summary(doc: &Doc) -> String {
     let lead = doc.lead();
     uncapitalised(lead.split_once(". ").map_or(lead, |(first, _)| first).trim_end_matches('.'))
@@ -88,7 +88,7 @@ impl Page<'_> {
         to.control("SH", ["SYNOPSIS"]);
         to.control("nf", []);
         to.text([bold("#include <librpma.h>")]);
-        // The values of an enum are listed below.
+        // Enums are omitted, because their values are listed below.
         let shown: Vec<&Type> = self.types().filter(|t| !t.name.starts_with("enum")).collect();
         if !shown.is_empty() {
             to.control("PP", []);
@@ -174,7 +174,7 @@ impl Page<'_> {
         })
     }
 
-    /// The macros that the page names, but for the error codes, which have a section.
+    /// The macros that the page names, except the error codes, which have a section.
     fn constants(&self) -> Vec<&Named> {
         let words: BTreeSet<&str> = self
             .function
@@ -214,7 +214,7 @@ impl Page<'_> {
         self.names.write(text, to);
     }
 
-    /// The functions of the group, those that the text names, and the overview.
+    /// Refers to the functions of the group, those that the text names, and the overview.
     fn see_also(&self, group: &Group<'_>, to: &mut Roff) {
         let words = self
             .function

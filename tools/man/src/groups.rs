@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which functions belong together: those of one file of `src/capi`, in the order of its `mod.rs`.
+//! Groups of functions: those of each file of `src/capi`, in the order of its `mod.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ pub(crate) struct Group<'a> {
     /// The first line of the file's documentation: "Memory regions".
     pub title: String,
     pub functions: Vec<&'a Function>,
-    /// Pages beside those of the group itself that a reader of one of its pages wants.
+    /// Further pages of interest to a reader of the group's pages.
     pub related: &'static [&'static str],
 }
 
-/// What a group's functions are used with, by the name of the file.
+/// Functions that are used together with those of a group, by the name of its file.
 const RELATED: [(&str, &[&str]); 12] = [
     ("utils", &["rpma_peer_new"]),
     ("peer", &["rpma_utils_get_ibv_context", "rpma_mr_reg", "rpma_ep_listen", "rpma_conn_req_new"]),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What `include/librpma.h` declares. The header is made from the doc comments in `src/capi` and checked to
-//! be current, and it has the C forms; so it, and not the Rust source, is what the pages are made from.
+//! The declarations of `include/librpma.h`. The pages are generated from the header and not from the Rust
+//! source, because it has the C declarations and is checked to be up to date with the doc comments in
+//! `src/capi`.
 
 use crate::doc::Doc;
 
@@ -11,30 +12,30 @@ pub(crate) struct Named {
     pub doc: Doc,
 }
 
-/// An enum, a struct, or the type of the log function, with what it consists of.
+/// An enum, a struct, or the type of the log function, with its members.
 #[derive(Debug)]
 pub(crate) struct Type {
-    /// As C writes it: "enum rpma_op".
+    /// The name in C: "enum rpma_op".
     pub name: String,
     pub doc: Doc,
-    /// Empty for a struct that only the library looks into.
+    /// Empty for an opaque struct.
     pub members: Vec<Named>,
-    /// The declaration's lines, for what has to be shown as C.
+    /// The lines of the declaration, for a page that shows it as C.
     pub source: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Parameter {
-    /// What stands before the name: "const char *".
+    /// The text before the name: "const char *".
     pub before: String,
     pub name: String,
-    /// What stands after it: `[8]`.
+    /// The text after the name: `[8]`.
     pub after: String,
 }
 
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// The result with its star: "const char *".
+    /// The result type with its star: "const char *".
     pub result: String,
     pub name: String,
     pub parameters: Vec<Parameter>,
@@ -59,7 +60,8 @@ impl Header {
                 doc = Some(comment);
                 continue;
             }
-            // Only what is documented is of interest; a comment belongs to what follows it at once.
+            // Only documented declarations are of interest; a comment belongs to the declaration that
+            // directly follows it.
             let Some(doc) = doc.take() else { continue };
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {

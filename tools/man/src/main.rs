@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Writes the manual pages: in section 3 one a function, from `include/librpma.h` and `examples/`; in
+//! Writes the manual pages: in section 3 one for each function, from `include/librpma.h` and `examples/`; in
 //! sections 1 and 7 those in `man/`.
 //!
-//! `cargo run -p man -- DIR` writes `DIR/man1/*.1`, `DIR/man3/*.3` and `DIR/man7/*.7`. The same source gives
-//! the same bytes: the date of the pages is that of [`CHANGED`], or of `SOURCE_DATE_EPOCH` where that is set.
+//! `cargo run -p man -- DIR` writes `DIR/man1/*.1`, `DIR/man3/*.3` and `DIR/man7/*.7`. The output is
+//! reproducible: the date of the pages is [`CHANGED`], or `SOURCE_DATE_EPOCH` if that is set.
 
 mod doc;
 mod example;
@@ -23,7 +23,7 @@ use header::Header;
 /// The date of the pages, to be set with each release.
 const CHANGED: &str = "2026-11-21";
 
-/// What the foot of a page says.
+/// The contents of a page's footer.
 pub struct Release {
     /// The library's version.
     pub version: String,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The pages of sections 1 and 7: written by hand in `man/`, with the lists that the source and the examples
-//! know better put in where a line names them.
+//! The pages of sections 1 and 7: written by hand in `man/`, with lists from the source and the examples
+//! inserted at the lines that name them.
 
 use roff::{Roff, bold, italic, roman};
 
@@ -11,7 +11,7 @@ use crate::groups::Group;
 use crate::header::Header;
 use crate::text::Names;
 
-/// A finished page from its text.
+/// Completes a page from its text.
 pub(crate) fn page(
     text: &str,
     header: &Header,
@@ -43,7 +43,7 @@ pub(crate) fn page(
     }
 }
 
-/// All functions with what they do, a subsection a group.
+/// All functions with their summaries, in a subsection for each group.
 fn functions(header: &Header, groups: &[Group<'_>]) -> String {
     let mut to = Roff::new();
     let names = Names { header, own: "", parameters: Vec::new() };
@@ -58,7 +58,7 @@ fn functions(header: &Header, groups: &[Group<'_>]) -> String {
     to.to_roff()
 }
 
-/// What each example demonstrates, from the table in `examples/README.md`.
+/// The topic of each example, from the table in `examples/README.md`.
 fn programs(readme: &str, header: &Header) -> Result<String, String> {
     let rows =
         readme.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
@@ -104,7 +104,7 @@ fn threads(header: &Header, is_of: impl Fn(&str) -> bool) -> String {
     to.to_roff()
 }
 
-/// The environment variables of the soft provider, from the list that it reads them by.
+/// The environment variables of the soft provider, from the list with which it reads them.
 fn soft_settings(header: &Header) -> String {
     let mut to = Roff::new();
     let names = Names { header, own: "", parameters: Vec::new() };
@@ -137,8 +137,8 @@ fn soft_settings(header: &Header) -> String {
 
 #[cfg(test)]
 mod tests {
-    /// docs/configuration.md repeats the settings for those who have not installed the manual: with the same
-    /// words and defaults.
+    /// docs/configuration.md repeats the settings for readers without the manual, with the same words and
+    /// defaults.
     #[test]
     fn the_configuration_page_has_the_settings_as_they_are() {
         let page = include_str!("../../../docs/configuration.md");

@@ -29,12 +29,12 @@ const ORDINARY: [&str; 13] = [
 /// Words after which an ordinary word is a parameter name.
 const LEADING: [&str; 8] = ["", "and", "by", "if", "nor", "or", "unless", "what"];
 
-/// What the words of a page may be names of.
+/// The names that may occur in the text of a page.
 pub(crate) struct Names<'a> {
     pub header: &'a Header,
-    /// The function that the page is about; empty if it is about none.
+    /// The function of the page; empty if it has none.
     pub own: &'a str,
-    /// Parameters of the function, or members of the struct, that the page is about.
+    /// The parameters of the function, or the members of the struct, of the page.
     pub parameters: Vec<&'a str>,
 }
 
@@ -42,14 +42,14 @@ enum Font {
     Roman,
     Bold,
     Italic,
-    /// Bold, with the section behind it.
+    /// Bold, followed by the section.
     Page,
-    /// Bold, with parentheses behind it.
+    /// Bold, followed by parentheses.
     Own,
 }
 
 impl Names<'_> {
-    /// Appends a paragraph's text, one sentence after the other.
+    /// Appends the text of a paragraph, sentence by sentence.
     pub(crate) fn write(&self, text: &str, to: &mut Roff) {
         let mut line: Vec<Inline> = Vec::new();
         let mut columns = 0;
@@ -109,7 +109,7 @@ impl Names<'_> {
     }
 }
 
-/// Columns that a part of a line takes in the source, with what roff wants escaped.
+/// The number of columns of a part of a line in the source, including escapes for roff.
 fn source_len(part: &Inline) -> usize {
     let (text, font) = match part {
         Inline::Roman(text) => (text.as_str(), 0),
@@ -120,7 +120,7 @@ fn source_len(part: &Inline) -> usize {
     text.len() + font + escapes
 }
 
-/// Whether a word is in C's form for constants; one that stands for several ends with a star.
+/// Whether a word has the form of a C constant; one that stands for several ends with a star.
 fn is_constant(word: &str) -> bool {
     let word = word.strip_suffix('*').unwrap_or(word);
     word.contains('_') && word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
