@@ -4,7 +4,7 @@
  * connection.
  *
  * A job with role=server offers memory of its size to one client at port + number of the subjob, and ends
- * with it. A job with role=client does the I/O. The server's private data say what it offers, the client's
+ * with it. A job with role=client does the I/O. The server's private data describe its offer, the client's
  * are empty.
  */
 #ifndef RPMA_FIO_ENGINE_H
@@ -29,7 +29,7 @@ struct options {
 
 extern struct fio_option engine_options[];
 
-/* What the server offers: its private data. */
+/* The server's offer: its private data. */
 struct offer {
 	char magic[4];
 	uint8_t persistent; /* the memory is a file */

@@ -28,7 +28,7 @@ REFUSED = [
     (b"rpmaperF" + wish()[8:], "rejected"),
     (wish()[:15], "too short"),
     (wish(version=2), "it speaks version 1, not 2"),
-    (wish(role=9), "does not know this operation"),
+    (wish(role=9), "does not support this operation"),
     (wish(depth=0), "out of range"),
     (wish(depth=513), "out of range"),
     (wish(size=0), "out of range"),

@@ -10,7 +10,7 @@ use libc::{ENOMEM, rlim_t};
 use super::access;
 use crate::provider::handles::Failed;
 
-/// What is known about a failed memory registration.
+/// The known facts about a failed memory registration.
 pub(crate) struct Refusal {
     pub failed: Failed,
     pub addr: usize,

@@ -208,7 +208,7 @@ fn own(directory: &Path) -> Found {
         Err(_) => is_writable(directory),
         Ok(found) if !found.is_dir() || found.uid() != user() => wrong(
             format!("{} is not a directory that belongs to this user", directory.display()),
-            "export XDG_RUNTIME_DIR with a directory of your own",
+            "export XDG_RUNTIME_DIR with a directory that you own",
         ),
         Ok(found) if found.mode() & 0o077 != 0 => wrong(
             format!("other users have access to {}", directory.display()),

@@ -68,7 +68,7 @@ pub(super) fn check(
         Some((Chosen::Soft, text)) if devices.usable => report.warn(
             "provider",
             format!(
-                "{text}, although there is a device; to serve {addr}, it needs an address in that network"
+                "{text}, although there is a device; to serve {addr}, the device needs an address in that network"
             ),
             "export RPMA_PROVIDER=soft",
         ),

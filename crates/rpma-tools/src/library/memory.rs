@@ -161,7 +161,7 @@ impl Memory {
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         let offset = offset.min(self.bytes.len);
         let len = bytes.len().min(self.bytes.len - offset);
-        // SAFETY: so many bytes are there at both places, which are not the same.
+        // SAFETY: both ranges have `len` bytes and do not overlap, as the region's memory is never borrowed.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.ptr.add(offset), len) };
     }
 
@@ -176,7 +176,7 @@ impl Memory {
     pub(crate) fn get(&self, offset: usize, bytes: &mut [u8]) {
         let offset = offset.min(self.bytes.len);
         let len = bytes.len().min(self.bytes.len - offset);
-        // SAFETY: so many bytes are there at both places, which are not the same.
+        // SAFETY: both ranges have `len` bytes and do not overlap, as the region's memory is never borrowed.
         unsafe { ptr::copy_nonoverlapping(self.bytes.ptr.add(offset), bytes.as_mut_ptr(), len) };
     }
 

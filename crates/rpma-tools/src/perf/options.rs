@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is to be measured: operations, sizes, depths and threads, and each combination of them.
+//! The settings to measure: operations, sizes, depths and threads, and all combinations of them.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -135,7 +135,7 @@ impl log::Log for ForwardLog {
     fn flush(&self) {}
 }
 
-/// What a message of softverbs is about.
+/// The subject of a message of softverbs.
 #[derive(Default)]
 struct About {
     connection: Option<u32>,
