@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn copies_what_there_is() {
         let source = *b"hello";
-        // SAFETY: as many readable bytes as the length says.
+        // SAFETY: the pointer and length are those of a live byte string.
         let copy = unsafe { PrivateData::copy((source.as_ptr().cast(), 5)) }.unwrap();
         assert_ne!(copy.view().ptr.cast_const(), source.as_ptr().cast());
         assert_eq!(bytes(copy.view()), b"hello");
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn what_came_first_stays_until_it_is_lost_and_its_bytes_until_the_end() {
         let data = PrivateData::none();
-        // SAFETY: as many readable bytes as the length says.
+        // SAFETY: the pointer and length are those of a live byte string.
         let receive = |text: &[u8]| unsafe { data.receive((text.as_ptr().cast(), text.len() as u8)) };
         receive(b"first").unwrap();
         receive(b"second").unwrap();
@@ -178,7 +178,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        // SAFETY: as many readable bytes as the length says.
+                        // SAFETY: the pointer and length are those of a live byte string.
                         unsafe { data.receive((c"all of it".as_ptr().cast(), 9)) }.unwrap();
                         let view = data.view();
                         assert!(view.len == 0 || bytes(view) == b"all of it");

@@ -128,7 +128,7 @@ struct MeteredSrq {
 }
 
 fn set_errno(errno: c_int) {
-    // SAFETY: gives the calling thread's errno, which always exists.
+    // SAFETY: returns the address of the calling thread's errno, which always exists.
     unsafe { *libc::__errno_location() = errno };
 }
 
