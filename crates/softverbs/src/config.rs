@@ -88,7 +88,7 @@ const MAX_PENDING: Knob = Knob {
     max: 1_000_000,
     words: &[],
     text: "",
-    help: "pending connections of the process: those that the program has not fetched yet, with or without a complete request; never more than a quarter of its descriptors, or half of those that are left",
+    help: "pending connections of the process: those that the program has not fetched yet, with or without a complete request; never more than a quarter of its descriptors, or half of the remaining ones",
 };
 const MAX_PENDING_LISTENER: Knob = Knob {
     name: "SOFTVERBS_MAX_PENDING_LISTENER",
@@ -130,7 +130,7 @@ const STRICT: Knob = Knob {
     max: 2,
     words: &["off", "warn", "adapter"],
     text: "",
-    help: "adapter: reject what works here and fails on an adapter; warn: log it, once per place; off: permit it. The section STRICT MODE of softverbs(7) lists the rules",
+    help: "adapter: reject operations that work here and fail on an adapter; warn: log them, once per place; off: permit them. The section STRICT MODE of softverbs(7) lists the rules",
 };
 
 /// What it may be is the matter of [`crate::faults`].
@@ -152,7 +152,7 @@ const POLICY: Knob = Knob {
     max: 0,
     words: &["adaptive", "never", "always", "random:SEED"],
     text: "",
-    help: "for tests of softverbs: how its heuristics decide, on which only speed depends, such as whether a request waits for the next one; adaptive: by prediction; never, always: no or yes each time; random: no or yes by a sequence that the seed determines",
+    help: "for tests of softverbs: how its heuristics decide, which affects only performance, for example whether a request waits for the next one; adaptive: by prediction; never, always: no or yes each time; random: no or yes in a sequence that the seed determines",
 };
 
 /// All settings, in the order of the manual page.
