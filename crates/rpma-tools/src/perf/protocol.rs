@@ -92,7 +92,8 @@ impl Wish {
         if role == 0 {
             return Ok(Self::Control);
         }
-        let operation = Operation::of_code(role).ok_or_else(|| refused("it does not support this operation"))?;
+        let operation =
+            Operation::of_code(role).ok_or_else(|| refused("it does not support this operation"))?;
         let (size, depth) = (size as usize, usize::from(depth));
         if !(1..=MAX_SIZE).contains(&size) || !(1..=MAX_DEPTH).contains(&depth) {
             return Err(refused("size or depth are out of range"));
