@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Access to registered memory: the request, and the reasons for which it is denied.
+//! Accesses to registered memory, and why they are denied.
 
 /// Access right: receives and RDMA Reads of this process may write to the region.
 pub const LOCAL_WRITE: u32 = 1;
@@ -16,13 +16,12 @@ pub const ZERO_BASED: u32 = 1 << 5;
 /// Access right: a flush of the region, or any RDMA Read from it, makes earlier writes durable.
 pub const FLUSH_PERSISTENT: u32 = 1 << 9;
 
-/// STags from here on name no region: in a Read Request they stand for what the read is to fill, until it is
-/// answered. So whatever rights the memory has, an RDMA Write with such an STag writes nowhere, and the peer
-/// does not learn a key.
+/// STags from this value on belong to no region. A Read Request uses one as its sink STag, which is valid for
+/// the response only. So an RDMA Write with such an STag is always denied, whatever rights the memory has,
+/// and the peer learns no key.
 pub const FIRST_SINK: u32 = 0xff00_0000;
 
-/// A range of a memory region, and the access rights that are required (0: to be read by a work request of
-/// this process).
+/// A range of a memory region, and the rights that the access requires (0: a local work request reads it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The STag of the region or window.
@@ -36,7 +35,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Appends an access that begins where this one ends; false if it is another one.
+    /// Appends an access that begins where this one ends; false if `next` does not.
     pub fn append(&mut self, next: Self) -> bool {
         let end = self.addr.checked_add(self.len as u64);
         let follows = self.stag == next.stag && self.rights == next.rights && end == Some(next.addr);
@@ -46,8 +45,8 @@ impl Access {
     }
 }
 
-/// Who accesses registered memory: a queue pair, whether for its program or for its peer. Regions ask for its
-/// protection domain, windows of type 2 for its number, too.
+/// The originator of an access: a queue pair, for its program or for its peer. Regions check its protection
+/// domain, windows of type 2 also its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessor {
     /// The number of its protection domain.
@@ -57,20 +56,20 @@ pub struct Accessor {
 }
 
 impl From<u32> for Accessor {
-    /// Somebody in a protection domain, who is no queue pair.
+    /// An accessor in a protection domain that is not a queue pair.
     fn from(pd: u32) -> Self {
         Self { pd, qp: 0 }
     }
 }
 
-/// What a window is to be bound to.
+/// A bind request for a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// The STag of the window from then on: the window is known by the upper 24 bits.
+    /// The new STag of the window; the upper 24 bits identify the window.
     pub rkey: u32,
     /// The STag of the region.
     pub region: u32,
-    /// The first byte, by its address in accesses to the region.
+    /// The first byte, as an access to the region addresses it.
     pub addr: u64,
     /// 0 unbinds a window of type 1.
     pub len: u64,
@@ -78,25 +77,25 @@ pub struct Bind {
     pub access: u32,
 }
 
-/// A region as a peer must know it to access it by itself: for these rights, `len` bytes from the address
-/// `start` on, which are in the memory of the owner at that address plus `delta`, modulo 2^64.
+/// The description of a region that lets a peer access it directly: with these rights, `len` bytes from the
+/// address `start` on. The owner has them at that address plus `delta`, modulo 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The STag of the region.
     pub stag: u32,
     /// Remote rights.
     pub rights: u32,
-    /// The first byte, as an access names it.
+    /// The first byte, as an access addresses it.
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// What is added to the address of an access.
+    /// The offset from an access's address to the owner's.
     pub delta: u64,
 }
 
 impl Exported {
-    /// The address in the memory of the owner, if the access is within what is exported. Any values are
-    /// possible.
+    /// The address in the owner's memory if the access is permitted. The fields may have any value: they come
+    /// from the peer.
     pub fn find(&self, access: Access) -> Option<u64> {
         let end = access.addr.checked_add(access.len as u64)?;
         let permitted = self.stag == access.stag && self.rights & access.rights == access.rights;
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_is_found_within_its_bounds_only() {
+    fn an_exported_key_permits_accesses_within_its_bounds_only() {
         let exported =
             Exported { stag: 7, rights: REMOTE_READ, start: 100, len: 50, delta: 1u64.wrapping_neg() };
         let at = |addr, len| Access { stag: 7, addr, len, rights: REMOTE_READ };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The protocols of software RDMA, as values.
 //!
-//! A connection is plain data that its driver steps ([`step`]). It calls a [`host::Host`] for everything that
-//! must happen: bytes to and from the link, accesses to registered memory, work requests and completions.
-//! Nothing in this crate performs I/O, reads a clock, takes a lock or starts a thread, so two connections
-//! joined by a simulated link (`sim`) run through millions of schedules in seconds, and what holds there
-//! holds for every driver that makes one step at a time.
+//! A connection is plain data that its driver steps ([`step`]). It calls a [`host::Host`] to send and receive
+//! bytes, to access registered memory, and for work requests and completions. Nothing in this crate performs
+//! I/O, reads a clock, takes a lock or starts a thread, so two connections joined by a simulated link (`sim`)
+//! run through millions of schedules in seconds, and the results apply to every driver that makes one step at
+//! a time.
 //!
 //! ```text
 //! host      what a connection calls: the trait Host

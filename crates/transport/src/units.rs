@@ -4,5 +4,5 @@
 /// A positive error number.
 pub type Errno = i32;
 
-/// A moment: microseconds since one that the driver has chosen.
+/// A point in time: microseconds since an epoch that the driver chooses.
 pub type Micros = u64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Work requests and completions, as a connection sees them.
+//! Work requests and completions.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -39,38 +39,38 @@ pub mod opcode {
     pub const RECV_RDMA_WITH_IMM: u32 = 129;
 }
 
-/// What came with a message besides its bytes, as it was on the wire.
+/// What a message carried besides its payload, in network byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extra {
     #[default]
-    /// Nothing else.
+    /// Nothing.
     Nothing,
     /// Immediate data.
     Imm([u8; 4]),
-    /// This STag, which has been invalidated.
+    /// The STag that the message has invalidated.
     Invalidated([u8; 4]),
 }
 
 /// A work completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// That of the work request.
+    /// The `wr_id` of the work request.
     pub wr_id: u64,
     /// One of [`status`].
     pub status: u32,
     /// One of [`opcode`].
     pub opcode: u32,
-    /// Bytes received, or read.
+    /// Bytes received or read.
     pub byte_len: u32,
-    /// What came with the message.
+    /// Immediate data or invalidated STag of the message.
     pub extra: Extra,
-    /// The queue pair.
+    /// The number of the queue pair.
     pub qp_num: u32,
-    /// The sender asked for a solicited event.
+    /// The sender requested a solicited event.
     pub solicited: bool,
 }
 
-/// What a work request of the send queue does.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// RDMA Write.
@@ -91,12 +91,12 @@ pub enum Op {
     SendWithInv,
     /// Binds a memory window.
     BindMw,
-    /// Invalidates one.
+    /// Invalidates a memory window.
     LocalInv,
 }
 
 impl Op {
-    /// What messages call it.
+    /// The name in log messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "RDMA write",
@@ -136,14 +136,14 @@ pub struct Sge {
     key: NonZeroU32,
 }
 
-/// The entries of a work request; where there are several, those that are not empty. What the key of an empty
-/// one means is never asked.
+/// The entries of a work request. If there are several, empty ones are left out: their keys are never
+/// checked.
 pub type Entries = ArrayVec<Sge, MAX_SGE>;
 
 impl Sge {
     /// A range of the region with the key `lkey`.
     pub fn new(addr: u64, len: u32, lkey: u32) -> Self {
-        // No region has the key 0, nor 1.
+        // No region has the key 0 or 1.
         Self { addr, len, key: NonZeroU32::new(lkey).unwrap_or(NonZeroU32::MIN) }
     }
 
@@ -153,7 +153,7 @@ impl Sge {
     }
 }
 
-/// The parts of `entries` that have the `len` bytes from byte `from` on, in order.
+/// The parts of `entries` that hold the `len` bytes from byte `from` on, in order.
 fn parts(entries: &[Sge], from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
     let (mut skip, mut left) = (from, len);
     entries.iter().filter_map(move |entry| {
@@ -166,7 +166,7 @@ fn parts(entries: &[Sge], from: u32, len: usize, rights: u32) -> impl Iterator<I
     })
 }
 
-/// A copy on the heap, for what few requests have and all would have to be long enough for. ENOMEM.
+/// A copy on the heap, for data that few requests have, so that the others stay small. ENOMEM.
 fn try_boxed<T: Copy>(values: &[T]) -> Result<Box<[T]>, Errno> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(values.len()).map_err(|_| libc::ENOMEM)?;
@@ -174,7 +174,7 @@ fn try_boxed<T: Copy>(values: &[T]) -> Result<Box<[T]>, Errno> {
     Ok(copy.into_boxed_slice())
 }
 
-/// Where the payload is, or for a read where it goes.
+/// The local memory of a request: the source of its payload, or the destination of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
     /// Registered memory: one entry, whose length is that of the request.
@@ -186,12 +186,12 @@ pub enum Local {
     },
     /// Registered memory: several entries, whose lengths add up to that of the request.
     Entries(Box<[Sge]>),
-    /// Bytes taken at posting time.
+    /// Inline data, copied when the request was posted.
     Inline([u8; SHORT_INLINE]),
-    /// As many as the request is long.
+    /// Inline data that exceeds [`SHORT_INLINE`].
     LongInline(Box<[u8]>),
-    /// None: a window is bound to this many bytes of the region, from [`SendWr::remote_addr`] on, and has
-    /// [`SendWr::rkey`] then.
+    /// No payload: binds a window to a range of the region that starts at [`SendWr::remote_addr`];
+    /// [`SendWr::rkey`] becomes the key of the window.
     Window {
         /// The STag of the region.
         region: u32,
@@ -200,16 +200,15 @@ pub enum Local {
         /// Bytes.
         len: u64,
     },
-    /// Registered memory for the previous value of the remote word; and what to add, or what to compare with
-    /// and to store.
+    /// Registered memory for the previous value of the remote word, and the operands.
     Atomic {
-        /// Where the previous value goes.
+        /// The destination of the previous value.
         addr: u64,
         /// The key of its region.
         lkey: u32,
-        /// The number to add, or to compare with.
+        /// The value to add or to compare with.
         compare_add: u64,
-        /// The number to store.
+        /// The value to store.
         swap: u64,
     },
 }
@@ -236,8 +235,7 @@ impl Local {
         }
     }
 
-    /// The registered memory that has the `len` bytes from byte `from` on, in order; for inline data there is
-    /// none.
+    /// The registered memory that holds the `len` bytes from byte `from` on, in order; empty for inline data.
     pub fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
         let (only, several) = match self {
             Self::Memory { addr, lkey } | Self::Atomic { addr, lkey, .. } => {
@@ -256,27 +254,27 @@ impl Local {
 pub struct SendWr {
     /// The number that the program chose.
     pub wr_id: u64,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// It completes also when it succeeds.
+    /// Success creates a completion, too.
     pub signaled: bool,
-    /// It waits for the RDMA Reads and atomic operations before it.
+    /// The request waits for all earlier RDMA Reads and atomic operations.
     pub fence: bool,
-    /// Its completion at the peer is a solicited event.
+    /// The peer's completion raises a solicited event.
     pub solicited: bool,
-    /// Immediate data in the byte order of the wire.
+    /// Immediate data in network byte order.
     pub imm: [u8; 4],
-    /// Its payload.
+    /// The local memory.
     pub local: Local,
     /// Bytes of the payload.
     pub len: u32,
-    /// The first byte at the peer.
+    /// The address of the first byte in the peer's memory.
     pub remote_addr: u64,
-    /// The key of the memory of the peer.
+    /// The key of the peer's memory.
     pub rkey: u32,
 }
 
-/// The request in a message: what it does, with how many bytes, and where.
+/// The request in log messages: operation, length and addresses.
 impl fmt::Display for SendWr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} bytes", self.op.name(), self.len)?;
@@ -306,20 +304,20 @@ impl SendWr {
         matches!(self.op, Op::CompareSwap | Op::FetchAdd)
     }
 
-    /// It completes when the peer has answered it, and is one of the reads and atomic operations that the
-    /// peer takes at a time.
+    /// Whether the request completes with a response of the peer, and so counts towards the ORD.
     pub fn is_answered(&self) -> bool {
         matches!(self.op, Op::Read | Op::CompareSwap | Op::FetchAdd)
     }
 
-    /// Whether the host may carry it out itself, by direct copy.
+    /// Whether a direct copy may carry out the request.
     pub fn transferable(&self) -> bool {
-        // How librpma posts an atomic write: it must be one store, which a copy does not promise.
+        // librpma posts an atomic write like this: it must be a single store, which a copy does not
+        // guarantee.
         let is_store = self.fence && self.len == 8;
         self.len > 0 && (self.is_read() || (self.op == Op::Write && !is_store))
     }
 
-    /// What a write or a read accesses of the peer's memory, from byte `from` on.
+    /// The range of the peer's memory that a write or a read accesses, from byte `from` on.
     pub fn remote(&self, from: u32) -> Access {
         let rights = if self.is_read() { REMOTE_READ } else { REMOTE_WRITE };
         let addr = self.remote_addr.wrapping_add(u64::from(from));
@@ -327,12 +325,12 @@ impl SendWr {
     }
 }
 
-/// Registered memory for a message.
+/// The registered memory of a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Room {
     One(Sge),
-    /// Several entries, and the sum of their lengths. An array of one, since there is no way to allocate one
-    /// alone that reports a failure.
+    /// Several entries and the sum of their lengths. An array of one element, since a fallible allocation of
+    /// a single value is not stable.
     Several(Box<[(u32, Entries); 1]>),
 }
 
@@ -365,7 +363,7 @@ impl RecvWr {
         Ok(Self { wr_id, room })
     }
 
-    /// Bytes that there is room for.
+    /// The length of the longest message that fits.
     pub fn capacity(&self) -> u32 {
         match &self.room {
             Room::One(entry) => entry.len,
@@ -381,13 +379,13 @@ impl RecvWr {
         }
     }
 
-    /// The memory for the `len` bytes from byte `from` on, in order.
+    /// The memory of the `len` bytes from byte `from` on, in order.
     pub(super) fn parts(&self, from: u32, len: usize) -> impl Iterator<Item = Access> {
         parts(self.entries(), from, len, LOCAL_WRITE)
     }
 }
 
-// These are what requests of librpma, which have one entry and at most 8 bytes inline, took when nothing else
-// was possible: they are copied from ring to ring, and to the slots of the rings as options.
+// Longer lists and inline data are on the heap so that requests of librpma, with one entry and at most 8
+// inline bytes, stay this small: they are copied from ring to ring, whose slots are options.
 const _: () = assert!(size_of::<SendWr>() == 72 && size_of::<Option<SendWr>>() == 72);
 const _: () = assert!(size_of::<RecvWr>() == 24 && size_of::<Option<RecvWr>>() == 32);

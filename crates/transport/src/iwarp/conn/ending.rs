@@ -16,21 +16,22 @@ use crate::wr::{SendWr, status};
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
-    /// The program asked for it.
+    /// The program disconnected.
     Local,
     /// The peer closed its side.
     PeerClosed,
-    /// The peer refused something of ours.
+    /// The peer refused a message of ours.
     Terminated(Terminate),
-    /// Something of the peer is refused; a Terminate message says why, where there is a code.
+    /// This side refuses a message of the peer. The Terminate message has the reason if there is a code for
+    /// it.
     Refused(Option<Terminate>, Refusal),
-    /// The link failed, or the peer did not keep a time limit.
+    /// The link failed, or the peer exceeded a time limit.
     Link(Errno),
-    /// A work request of our own is wrong: its position and the status it gets.
+    /// A work request of ours is invalid: its position, and the status of its completion.
     Request { position: u64, status: u32 },
 }
 
-/// What is refused of the peer.
+/// What this side refuses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     /// A violation of the protocol.
@@ -39,18 +40,18 @@ pub(crate) enum Refusal {
     Segment(Header, usize, Cause),
     /// A read.
     Read(ReadRequest, Cause),
-    /// An access to registered memory that is not mapped any more.
+    /// An access to registered memory that is no longer mapped.
     Unmapped(Opcode),
     /// A flush to persistence that has failed.
     Durability,
 }
 
-/// Why it is refused.
+/// The reason for a refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
     /// The code for the peer.
     Code(TermCode),
-    /// The access is denied. The peer may be told less.
+    /// The access is denied. The code that the peer gets may reveal less.
     Denied(Denied),
 }
 
@@ -68,7 +69,7 @@ impl fmt::Display for Cause {
 }
 
 impl Refusal {
-    /// The operation of the peer, if it is one.
+    /// The name of the peer's operation, if the refusal concerns one.
     fn operation(&self) -> Option<&'static str> {
         match self {
             Self::Protocol(_) => None,
@@ -100,7 +101,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What a program calls the operation of a message.
+/// The operation of a message in the terms of verbs.
 fn name_of(opcode: Opcode) -> &'static str {
     match opcode {
         Opcode::Write => "RDMA write",
@@ -144,14 +145,14 @@ impl End {
         }
     }
 
-    /// Whether there is no peer left to send to.
+    /// Whether nothing can be sent to the peer any more.
     pub(super) fn is_without_link(&self) -> bool {
         matches!(self, Self::PeerClosed | Self::Link(_))
     }
 }
 
-/// What a Terminate message says. A code that can be read as one of connection set-up or as another is the
-/// other one: that is over.
+/// The code of a Terminate message. If it can be read as a code of connection set-up or as another one, it is
+/// the other: set-up is complete.
 fn code_of(terminate: &Terminate) -> TermCode {
     match (terminate.term_code(), terminate.alternative) {
         (TermCode { layer: 2, .. }, Some(other)) => other,
@@ -159,8 +160,7 @@ fn code_of(terminate: &Terminate) -> TermCode {
     }
 }
 
-/// The status of the read or atomic operation of ours that the peer refused, if its Terminate message says
-/// why.
+/// The status of our read or atomic operation that the peer refused, if its Terminate message has a reason.
 pub(super) fn status_of(terminate: &Terminate, atomic: bool) -> Option<u32> {
     let code = code_of(terminate);
     match (code.layer, code.etype) {
@@ -177,7 +177,7 @@ pub(super) fn status_of(terminate: &Terminate, atomic: bool) -> Option<u32> {
     }
 }
 
-/// The code for a read or an atomic operation that may not be done.
+/// The code for a denied read or atomic operation.
 pub(super) fn read_denied(denied: Denied) -> TermCode {
     match denied {
         Denied::Stag => TermCode::RDMAP_PROT_INVALID_STAG,
@@ -188,8 +188,7 @@ pub(super) fn read_denied(denied: Denied) -> TermCode {
     }
 }
 
-/// The code for a write that may not be done. DDP has no word for a missing right: to it the STag is then not
-/// valid for this.
+/// The code for a denied write. DDP has no code for a missing access right: the STag counts as invalid then.
 pub(super) fn write_denied(denied: Denied) -> TermCode {
     match denied {
         Denied::Stag | Denied::Rights => TermCode::DDP_TAGGED_INVALID_STAG,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! FPDUs on their way to the link.
+//! FPDUs to be sent.
 
 use crate::iwarp::wire::codes::QN_TERMINATE;
 use crate::iwarp::wire::ddp::{FIRST_MSN, Header};
@@ -13,7 +13,7 @@ use crate::limits::{MAX_SGE, SHORT_INLINE};
 
 const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + SHORT_INLINE + stream::MAX_TRAILER_LEN);
 
-/// Most parts of an FPDU: header, payload, trailer.
+/// The maximum number of parts of an FPDU: header, payload ranges, trailer.
 pub(super) const MAX_PARTS: usize = MAX_SGE + 2;
 
 /// The FPDU of a Terminate message.
@@ -33,7 +33,7 @@ pub fn terminate_fpdu(terminate: &Terminate, crc: bool) -> Vec<u8> {
     out[..len].to_vec()
 }
 
-/// What an FPDU belongs to, and whether it is the last one of it.
+/// What an FPDU belongs to. `last`: it is the last FPDU of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Request { position: u64, last: bool },
@@ -41,14 +41,14 @@ pub(super) enum Origin {
     Control,
 }
 
-/// Where the payload of an FPDU is, apart from what stands in the FPDU's own bytes.
+/// The payload of an FPDU that is not part of `head`.
 pub(super) enum Payload {
     None,
     Memory(Access),
-    /// More than one range, in order.
+    /// Several ranges, in order.
     Gathered(Vec<Access>),
-    /// A copy, maybe with unused bytes behind it: what the CRC was computed over, or inline data too long for
-    /// the FPDU's own bytes.
+    /// A copy, maybe followed by unused bytes: the bytes that the CRC covers, or inline data too long for
+    /// `head`.
     Copied(Vec<u8>),
 }
 
@@ -59,15 +59,16 @@ pub(super) struct Fpdu {
     payload_len: usize,
     tail: [u8; 8],
     tail_len: usize,
-    /// Bytes with which a peer has all of it: without a CRC it need not wait for the trailer.
+    /// The number of bytes after which the peer can process the FPDU: without a CRC it need not wait for the
+    /// trailer.
     effective: usize,
-    /// Bytes that the link has taken.
+    /// Bytes that the link has accepted.
     pub sent: usize,
     pub origin: Origin,
 }
 
 impl Fpdu {
-    /// An FPDU whose body stands in its own bytes.
+    /// An FPDU with its body in `head`.
     pub(super) fn short(header: &Header, body: &[u8], crc: bool, origin: Origin) -> Self {
         let mut head = [0; MAX_CONTROL_FPDU];
         let head_len = stream::encode_fpdu(header, body, crc, &mut head);
@@ -84,7 +85,7 @@ impl Fpdu {
         }
     }
 
-    /// An FPDU with its payload beside it. With a CRC the payload must be a copy.
+    /// An FPDU with a separate payload. With a CRC the payload must be a copy.
     pub(super) fn new(
         header: &Header,
         payload: Payload,
@@ -109,17 +110,17 @@ impl Fpdu {
         self.head_len + self.payload_len + self.tail_len
     }
 
-    /// Bytes that the link has not taken yet.
+    /// Bytes that the link has not accepted yet.
     pub(super) fn left(&self) -> usize {
         self.len() - self.sent
     }
 
-    /// Whether the peer can act on it, and with that answer it.
+    /// Whether the peer has received enough to process the FPDU, and so may respond.
     pub(super) fn is_effective(&self) -> bool {
         self.sent >= self.effective
     }
 
-    /// These bytes, in their parts.
+    /// The bytes that the link has not accepted yet, part by part.
     pub(super) fn rest(&self) -> impl Iterator<Item = Part<'_>> {
         let mut skip = self.sent;
         let (copied, ranges): (&[u8], &[Access]) = match &self.payload {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! One reliable connection as a state machine.
 //!
-//! A [`Conn`] is plain data with one entry, [`Conn::step`]: its arguments are what has happened, and it calls
-//! its [`Host`] for what must happen now. It has no lock, atomic, socket, thread or clock, so two of them
-//! joined by a simulated link run through millions of schedules in seconds (`sim`), and what holds there
-//! holds for every driver that keeps the one rule: one step at a time.
+//! A [`Conn`] is plain data with one entry point, [`Conn::step`]: its arguments say what has happened, and it
+//! calls its [`Host`] for the effects. It has no lock, atomic, socket, thread or clock, so two of them joined
+//! by a simulated link run through millions of schedules in seconds (`sim`), and the results apply to every
+//! driver that makes one step at a time.
 //!
-//! A step sends before it receives. What the link has taken is completed before anything that arrives later
-//! is looked at; that is the order in which a program expects to see the completion of a request and that of
-//! its answer.
+//! A step sends before it receives: requests that the link has accepted complete before later input is
+//! processed. So a program sees the completion of a request before that of the reply to it, as it expects.
 //!
 //! ```text
-//! posted ─▶ sq ─▶ send ─▶ FPDUs ─▶ link ─▶ recv ─▶ placements, completed receives, answered reads
+//! posted ─▶ sq ─▶ send ─▶ FPDUs ─▶ link ─▶ recv ─▶ placements, completed receives, responses
 //!                  ▲                        │
-//!                  └─ answers, read done ◀──┘          opening: until the peer was heard    ending: why, and the last words
+//!                  └─ responses, read done ◀┘
+//!
+//! opening   until the first FPDU of the peer
+//! ending    the cause, the Terminate message, the statuses
 //! ```
 
 mod ending;
@@ -55,21 +57,21 @@ pub struct Conn {
     send: SendHalf,
     recv: RecvHalf,
     opening: Opening,
-    /// Nothing will follow what the link has.
+    /// Nothing arrives after the bytes that the link holds.
     hung_up: bool,
-    /// The link takes nothing any more. What it has still counts.
+    /// Sending has failed with this error. Bytes that the link holds are still received.
     broken: Option<Errno>,
-    /// The next message waits for a receive, or for room.
+    /// The next message waits for a receive, or for room in the completion queue.
     stalled: bool,
-    /// After the peer's end it does so until this moment.
+    /// The time until which it waits after the peer has closed the connection.
     stalled_until: Option<Micros>,
     receives_seen: u64,
 }
 
 impl Conn {
-    /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue.
-    /// `own_receives`: the receive queue is its own, so that what is posted there ends with the connection; a
-    /// shared one goes on without it. ENOMEM.
+    /// `num` is the queue pair number that completions carry, `max_send_wr` the length of the send queue.
+    /// `own_receives`: the receive queue is not shared, so its receives are flushed when the connection ends.
+    /// ENOMEM.
     pub fn new(num: u32, max_send_wr: u32, own_receives: bool, sizes: Sizes) -> Result<Self, Errno> {
         Ok(Self {
             num,
@@ -86,9 +88,9 @@ impl Conn {
         })
     }
 
-    /// Begins to move messages; the first step follows. Only once. ENOMEM: it has not begun.
+    /// Starts the connection; the caller then makes the first step. Called once, unless it fails with ENOMEM.
     pub fn open(&mut self, terms: Terms<'_>, now: Micros) -> Result<(), Errno> {
-        // A CRC is for bytes that travel.
+        // A CRC protects bytes on the wire; with CRCs negotiated, all bytes go over it.
         self.send.open(terms.framing, terms.transfers && !terms.framing.crc)?;
         self.recv.open(terms.framing.crc, terms.wait_for_receives, terms.early)?;
         self.state = State::Open;
@@ -97,13 +99,13 @@ impl Conn {
         Ok(())
     }
 
-    /// Ends a connection that was never opened, or whose link is gone.
+    /// Ends a connection that was never opened, or that has lost its link.
     pub fn lose(&mut self, host: &mut impl Host, errno: Errno) {
         self.end(host, End::Link(errno));
     }
 
     /// From now on a message without a receive ends the connection, whatever [`Terms::wait_for_receives`]
-    /// said; a step with [`reason::RECEIVE`] follows.
+    /// was. The caller then makes a step with [`reason::RECEIVE`].
     pub fn wait_no_more(&mut self) {
         self.recv.rq().wait_for_receives = false;
     }
@@ -119,8 +121,8 @@ impl Conn {
         }
     }
 
-    /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step
-    /// with [`reason::DURABLE`] follows.
+    /// Reports the result of a flush to persistence, by the number that was passed to [`Host::make_durable`].
+    /// The caller then makes a step with [`reason::DURABLE`].
     pub fn durable(&mut self, host: &mut impl Host, number: u64, durable: bool) {
         if self.state != State::Open {
             return;
@@ -133,7 +135,7 @@ impl Conn {
         }
     }
 
-    /// Does what can be done now: `why` says what may have changed.
+    /// Sends, receives and completes as much as the budget and the link permit. `why` has the [`reason`]s.
     pub fn step(&mut self, host: &mut impl Host, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
         match self.state {
@@ -147,7 +149,7 @@ impl Conn {
         }
         if self.state == State::Over {
             self.flush(host);
-            // Whatever is posted from now on leads to a step, which completes it.
+            // Requests that are posted from now on cause a step, which flushes them.
             self.stalled = true;
             stepped.again = false;
         }
@@ -168,7 +170,7 @@ impl Conn {
     ) -> Result<(), End> {
         if why & reason::DISCONNECT != 0 {
             if why & reason::POSTED != 0 {
-                // What was deferred goes out as far as the link takes it.
+                // Deferred requests are sent as far as the link accepts them.
                 let mut to_send = budget.send;
                 self.send_out(host, &mut to_send)?;
             }
@@ -228,8 +230,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends what can be sent. A link that fails here may still have what the peer sent before: that is taken
-    /// first.
+    /// Sends as much as possible. If the link fails here, it may still hold bytes that the peer sent before:
+    /// these are received before the connection ends.
     fn send_out(&mut self, host: &mut impl Host, budget: &mut Quota) -> Result<Flushed, End> {
         if self.broken.is_some() {
             return Ok(Flushed::Blocked);
@@ -245,8 +247,8 @@ impl Conn {
         }
     }
 
-    /// What arrived before the peer's end counts: while it waits for receives, and they come, the end is not
-    /// told.
+    /// Messages that arrived before the peer closed the connection are still delivered: the end is not
+    /// reported while they wait for receives and the program keeps posting them.
     fn wait_after_end(&mut self, host: &mut impl Host) -> Result<(), End> {
         if !(self.stalled && self.hung_up) {
             self.stalled_until = None;
@@ -297,7 +299,7 @@ impl Conn {
         host.ended(is_failure);
     }
 
-    /// Completes with a flush error what is outstanding, and what was posted since.
+    /// Completes all outstanding and newly posted requests with a flush error.
     fn flush(&mut self, host: &mut impl Host) {
         loop {
             let mut taken = false;
@@ -315,8 +317,8 @@ impl Conn {
         self.recv.rq().flush(host, self.own_receives);
     }
 
-    /// The queue pair is destroyed: nothing completes any more. A peer reads what was sent before it sees the
-    /// end.
+    /// The queue pair is being destroyed: nothing completes any more. Bytes that were already sent reach the
+    /// peer before the end of the stream.
     pub fn abandon(&mut self, host: &mut impl Host) {
         if std::mem::replace(&mut self.state, State::Over) == State::Open {
             let last = self.send.final_bytes(host, None);
@@ -324,13 +326,13 @@ impl Conn {
         }
     }
 
-    /// Whether all requests that were taken from the host are completed.
+    /// Whether all send requests taken from the host have completed.
     pub fn has_completed_all(&self) -> bool {
         self.send.sq.is_empty()
     }
 
-    /// Takes one more request, which fails with this status and ends the connection; the caller has asked
-    /// [`Self::has_completed_all`].
+    /// Takes the next send request and fails it with this status, which ends the connection. The caller must
+    /// have checked [`Self::has_completed_all`].
     pub fn fail_next(&mut self, host: &mut impl Host, status: u32) {
         if self.state != State::Open || self.send.sq.is_full() {
             return;
@@ -341,12 +343,12 @@ impl Conn {
         }
     }
 
-    /// The connection moves messages.
+    /// Whether the connection is open.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// The connection has ended.
+    /// Whether the connection has ended.
     pub fn is_over(&self) -> bool {
         self.state == State::Over
     }
@@ -356,7 +358,7 @@ impl Conn {
         self.recv.has_receive()
     }
 
-    /// Nothing is under way in either direction.
+    /// Whether nothing is outstanding in either direction.
     #[cfg(test)]
     fn is_at_rest(&self) -> bool {
         self.send.is_at_rest() && self.recv.is_at_rest()

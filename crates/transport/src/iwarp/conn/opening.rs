@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The first moments of a connection, until the peer has sent an FPDU.
+//! The opening phase of a connection, which lasts until the peer has sent an FPDU.
 //!
-//! In the standard the initiator sends first: the responder may send when it has received an FPDU. Kernels do
-//! not keep that strictly, and lose what they do not expect:
+//! According to RFC 5044 the initiator sends first, and the responder may send once it has received an FPDU.
+//! Kernel implementations do not follow this strictly, and lose FPDUs that they do not expect:
 //!
 //! - A responder in the kernel sends its MPA Reply before it listens for FPDUs. Bytes that arrive in between
 //!   stay in its socket until more arrive. So an initiator that has received nothing sends zero-length RDMA
-//!   Writes as probes, at growing intervals. Until the first one it sends less than the socket takes at
-//!   first; else there would be no room left for a probe.
-//! - An initiator in the kernel takes bytes that follow the Reply at once for a malformed Reply. So a
-//!   responder whose peer did not announce an FPDU pauses briefly; it cannot wait for one, as the peer's
-//!   program may be waiting for ours.
+//!   Writes as probes, at growing intervals. Before the first probe it sends less than the peer's socket
+//!   initially buffers, to leave room for the probe.
+//! - An initiator in the kernel treats bytes directly after the Reply as a malformed Reply. So a responder
+//!   whose peer did not announce an FPDU pauses briefly. It cannot wait for an FPDU, as the peer's program
+//!   may be waiting for a message of ours.
 //!
-//! A responder answers an announced first FPDU with a zero-length Write, so an initiator of ours need not
-//! send probes.
+//! Our responder answers an announced first FPDU with a zero-length Write, so our initiator need not send
+//! probes to it.
 
 use super::ending::End;
 use super::send::SendHalf;
@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_PROBE_MS, PROBES, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
 use crate::units::Micros;
 
-/// What is still to be done for a peer that has not been heard.
+/// The state of the opening phase.
 #[derive(Default)]
 pub(super) struct Opening {
     role: Role,
@@ -32,7 +32,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Begins to send on a new connection.
+    /// Starts the opening phase of a new connection.
     pub(super) fn begin(&mut self, role: Role, send: &mut SendHalf, now: Micros) {
         self.role = role;
         send.limit(if role.initiator { UNHEARD_BYTES } else { 0 });
@@ -46,17 +46,17 @@ impl Opening {
         });
     }
 
-    /// The connection is not there before the peer's first FPDU is.
+    /// Whether the connection is not established yet because the peer's first FPDU has not arrived.
     pub(super) fn awaits_first(&self) -> bool {
         self.role.awaits_first() && !self.heard
     }
 
-    /// When [`Self::time`] has something to do.
+    /// When to call [`Self::time`].
     pub(super) fn deadline(&self) -> Option<Micros> {
         self.deadline
     }
 
-    /// Does what is due. The error is that of a peer that did not send what it announced.
+    /// Handles an expired deadline. Fails if the peer did not send the FPDU that it announced.
     pub(super) fn time(&mut self, send: &mut SendHalf, host: &mut impl Host) -> Result<(), End> {
         let Some(deadline) = self.deadline else { return Ok(()) };
         let now = host.now();
@@ -78,8 +78,8 @@ impl Opening {
         Ok(())
     }
 
-    /// The peer has sent an FPDU; only the first one matters. True when the sending half has something new to
-    /// do.
+    /// The peer has sent an FPDU; only the first call has an effect. Returns whether the sending half may now
+    /// send more.
     pub(super) fn heard(&mut self, send: &mut SendHalf, host: &mut impl Host) -> bool {
         if std::mem::replace(&mut self.heard, true) {
             return false;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The receiving half: bytes from the link become placed payload, completed receives, answered reads.
+//! The receiving half: places payload, completes receives, and accepts the peer's reads and atomic
+//! operations.
 //!
-//! What the peer says is checked before a byte moves: the order of its messages by [`crate::iwarp::wire`],
-//! its keys, rights and bounds by the host. The first thing that is wrong ends the connection, with the
-//! Terminate message that the standard asks for; nothing that came before it is undone.
+//! Every segment is checked before a byte of it is placed: its order by [`crate::iwarp::wire`], key, rights
+//! and bounds by the host. The first violation ends the connection with the Terminate message that the RFCs
+//! require; effects of earlier segments stay.
 //!
-//! Large payloads go from the link to their place in one step. Small ones come through a buffer, so that one
-//! call takes many messages, and are placed in batches: a batch ends before anything that rests on it, be it
-//! a completion or an answer. A payload of up to [`WHOLE`] bytes is placed in one piece, which is what makes
-//! an aligned 8-byte write atomic.
+//! Large payloads are received directly into registered memory. Small ones go through a buffer, so that one
+//! call receives many messages, and are placed in batches. A batch is carried out before anything that
+//! depends on it, such as a completion or a response. A payload of up to [`WHOLE`] bytes is placed in one
+//! piece, which makes an aligned 8-byte write atomic.
 
 mod atomic;
 
@@ -30,52 +31,53 @@ use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::{Completion, Extra, Local, RecvWr, opcode, status};
 
-/// Payload of up to this many bytes is handled in one piece. At least the longest body with a fixed form.
+/// Payload of up to this many bytes is handled in one piece. At least the longest body with a fixed format.
 const WHOLE: usize = 64;
 
 const _: () = assert!(MAX_CONTROL_BODY <= WHOLE);
 
-/// What came of [`RecvHalf::run`].
+/// The result of [`RecvHalf::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// The sending half has something new to do, and more may follow.
+    /// The sending half may now send more, and the link may have more.
     Answers,
-    /// The link has no more for now.
+    /// The link has no more bytes for now.
     Drained,
-    /// The link may have more, but the budget is used up.
+    /// The budget is used up; the link may have more bytes.
     Busy,
     /// The next message waits for a receive, or for room in the completion queue.
     Stalled,
 }
 
-/// How far the buffer was worked through.
+/// How much of the buffer was processed.
 enum Processed {
-    /// As far as it can be: a part of a segment may be left.
+    /// All but the beginning of an incomplete segment.
     All,
-    /// The budget is used up.
+    /// A part: the budget is used up.
     Part,
     /// A message waits for a receive.
     Stalled,
 }
 
-/// Where the payload of the current segment goes.
+/// The destination of the current segment's payload.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// A peer's write, or our own read with one entry: `rights` is what the region must allow.
+    /// Memory of a peer's write, or of our read with one entry. `rights`: the rights that the region must
+    /// have.
     Memory { stag: u32, addr: u64, rights: u32 },
-    /// The entries of our own read at this position, from byte `at` on.
+    /// The entries of our read at this position, from byte `at` on.
     Entries { position: u64, at: u32 },
     /// The current receive.
     Receive,
-    /// The body of a message that is looked at as a whole.
+    /// `body`, for a message with a fixed format.
     Body { len: usize },
 }
 
-/// What must happen before the next byte is looked at.
+/// What must happen before the next byte is processed.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Nothing,
-    /// A receive for the Send that has just started; its first segment has this much payload.
+    /// A receive for the Send that has just started, whose first segment has this payload length.
     ForSend {
         payload_len: usize,
     },
@@ -86,7 +88,7 @@ enum Wanted {
     },
 }
 
-/// The messages: everything but the bytes themselves.
+/// The state of the messages; [`RecvHalf`] has the bytes.
 struct Messages {
     qp_num: u32,
     header: Header,
@@ -100,15 +102,15 @@ struct Messages {
     reading: u64,
     /// Immediate data that belongs to the next Send.
     imm: Option<[u8; 4]>,
-    /// Payload of the write message under way or just over, for the completion of its immediate data.
+    /// Payload bytes of the current or last write, for the completion of its immediate data.
     written: u32,
     write_open: bool,
-    /// The peer has made an access that was permitted. Until then all refusals of an access look the same to
-    /// it.
+    /// The peer has made a permitted access. Before that, all denied accesses get the same code.
     admitted: bool,
-    /// The segments whose placements are in the batch, to quote the one that fails.
+    /// The segment of each placement in the batch: the Terminate message includes the header of the one that
+    /// fails.
     placing: Vec<(Header, usize)>,
-    /// The sending half has something new to do.
+    /// The sending half may now send more.
     wake_send: bool,
 }
 
@@ -118,15 +120,15 @@ pub(super) struct RecvHalf {
     start: usize,
     end: usize,
     sizes: Sizes,
-    /// How large the buffer may become.
+    /// The maximum size of the buffer.
     most: usize,
-    /// The link has filled it.
+    /// The last call of the link filled the buffer.
     filled: bool,
-    /// The link may have more than was taken from it.
+    /// The link may have more bytes.
     more: bool,
-    /// Nothing will follow what the link has: it is taken up to the end.
+    /// Nothing arrives after the bytes that the link holds, so these are received up to the end.
     hung_up: bool,
-    /// The peer has sent a whole FPDU.
+    /// The peer has sent a complete FPDU.
     pub heard: bool,
     messages: Messages,
 }
@@ -148,10 +150,10 @@ impl RecvHalf {
         }
     }
 
-    /// The connection is there. `early` is what arrived behind the peer's MPA frame. ENOMEM.
+    /// Starts to receive. `early`: bytes that arrived after the peer's MPA frame. ENOMEM.
     pub(super) fn open(&mut self, crc: bool, wait_for_receives: bool, early: &[u8]) -> Result<(), Errno> {
         self.receiver = Receiver::new(crc);
-        // With CRCs on the buffer must hold an FPDU and the trailer before it.
+        // With CRCs the buffer must hold an FPDU and the trailer before it.
         self.most =
             if crc { (MAX_FPDU + MAX_TRAILER_LEN).max(2 * self.sizes.buffer) } else { self.sizes.buffer };
         let least = if crc { self.most } else { self.sizes.first.min(self.most).max(WHOLE * 2) };
@@ -163,7 +165,7 @@ impl RecvHalf {
         Ok(())
     }
 
-    /// The sending half has been told of its answers.
+    /// The sending half has been run since the last [`Ran::Answers`].
     pub(super) fn answers_taken(&mut self) {
         self.messages.wake_send = false;
     }
@@ -173,13 +175,13 @@ impl RecvHalf {
         &mut self.messages.rq
     }
 
-    /// The link may have more; `hung_up`: and then the end.
+    /// The link may have more bytes; `hung_up`: they are the last ones.
     pub(super) fn look_again(&mut self, hung_up: bool) {
         self.more = true;
         self.hung_up |= hung_up;
     }
 
-    /// Takes in what the link has, as far as `budget` goes.
+    /// Receives from the link and processes the bytes, within `budget`.
     pub(super) fn run(
         &mut self,
         host: &mut impl Host,
@@ -188,7 +190,7 @@ impl RecvHalf {
     ) -> Result<Ran, End> {
         loop {
             let processed = self.process(host, send, budget);
-            // What preceded the end of a connection is placed as well.
+            // Also when the connection ends: payload before the end is placed.
             let settled = self.messages.settle(host, &self.buf);
             let processed = processed.and_then(|processed| settled.map(|()| processed))?;
             if self.messages.wake_send {
@@ -205,15 +207,15 @@ impl RecvHalf {
                 Some((0, _)) => return Err(End::PeerClosed),
                 Some((n, full)) => {
                     budget.charge(0, n);
-                    // A short count means that there was no more, but not that the end is not there.
+                    // A short count means that the link is empty, but the end of the stream may follow.
                     self.more = full || self.hung_up;
                 }
             }
         }
     }
 
-    /// Takes bytes from the link: how many, and whether it gave all that was asked for. `None`: it has none
-    /// for now.
+    /// Receives bytes from the link: their number, and whether they fill the space for them. `None`: it would
+    /// block.
     fn receive(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<Option<(usize, bool)>, End> {
         if self.start == self.end {
             self.start = 0;
@@ -236,8 +238,8 @@ impl RecvHalf {
             self.end = n - placed;
             return Ok(Some((n, n >= to.len)));
         }
-        // What is left is moved to the front when there is little room behind it; it is short then, but for
-        // FPDUs with a CRC.
+        // If the buffer is more than half used, move the unprocessed bytes to the front. They are few, except
+        // for FPDUs with a CRC.
         if self.buf.len() - self.end < self.buf.len() / 2 {
             self.buf.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -259,8 +261,8 @@ impl RecvHalf {
         }
     }
 
-    /// The peer sends more at a time than the buffer takes. Without memory for a larger one it stays as it
-    /// is.
+    /// Enlarges the buffer, since the peer sends more at a time than it holds. Keeps it if the allocation
+    /// fails.
     fn grow(&mut self) {
         let len = (4 * self.buf.len()).min(self.most);
         if len <= self.buf.len() {
@@ -272,7 +274,7 @@ impl RecvHalf {
         }
     }
 
-    /// Works through the buffer, as far as `budget` goes.
+    /// Processes the buffer, within `budget`.
     fn process(
         &mut self,
         host: &mut impl Host,
@@ -322,20 +324,20 @@ impl RecvHalf {
         self.buf.len()
     }
 
-    /// Whether nothing is left to do for what was taken from the link.
+    /// Whether all bytes received have been acted on.
     pub(super) fn has_acted(&self) -> bool {
         let Messages { wanted, rq, placing, imm, .. } = &self.messages;
         let between = self.start == self.end && self.receiver.at_boundary(0) && imm.is_none();
         between && matches!(wanted, Wanted::Nothing) && !rq.keeps_completions() && placing.is_empty()
     }
 
-    /// Whether a receive was taken whose completion is not in the completion queue yet.
+    /// Whether a receive has been taken whose completion is not in the completion queue yet.
     pub(super) fn has_receive(&self) -> bool {
         let rq = &self.messages.rq;
         rq.current.is_some() || rq.keeps_completions()
     }
 
-    /// Nothing of a message is under way, and nothing is kept.
+    /// Whether no message is incomplete and no completion is kept.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.start == self.end && !self.has_receive()
@@ -369,7 +371,7 @@ impl Messages {
         self.rq.take(host).map_err(|NoReceive| self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER))
     }
 
-    /// Does what has to be done first; false when it must wait.
+    /// Does what [`Wanted`] requires; false if it must wait.
     fn resume(&mut self, host: &mut impl Host, buf: &[u8]) -> Result<bool, End> {
         match self.wanted {
             Wanted::Nothing => return Ok(true),
@@ -399,9 +401,9 @@ impl Messages {
         Ok(true)
     }
 
-    /// Checks that a segment fits into the rest of the current receive, and that its memory may be written.
-    /// Otherwise the receive ends: what came before is placed by then, for the program may use the memory
-    /// from its completion on.
+    /// Checks that a segment fits into the rest of the current receive and that its memory is writable.
+    /// Otherwise the receive fails. Earlier payload is placed before that, since the program may reuse the
+    /// memory after the completion.
     fn check_receive(&mut self, host: &mut impl Host, buf: &[u8], payload_len: usize) -> Result<(), End> {
         let Some(Current { wr, filled }) = &self.rq.current else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
@@ -420,7 +422,7 @@ impl Messages {
 
     // ---- refusals ------------------------------------------------------------------------------------------------------------------
 
-    /// The end of the connection for a reason that the current segment gave.
+    /// Refuses the current segment, which ends the connection.
     fn refuse(&self, code: TermCode) -> End {
         refuse(code, Cause::Code(code), &self.header, self.payload_len)
     }
@@ -430,8 +432,8 @@ impl Messages {
         End::Refused(terminate, Refusal::Protocol(error))
     }
 
-    /// What the peer is told of an access that is denied. One that has not made a permitted access may be
-    /// guessing: it is not told whether a region has this STag.
+    /// The reason for a denied access that the peer gets. A peer that has not made a permitted access may be
+    /// guessing keys, so it does not learn whether the STag exists.
     fn told(&self, denied: Denied) -> Denied {
         if self.admitted { denied } else { Denied::Stag }
     }
@@ -442,7 +444,7 @@ impl Messages {
                 let code = write_denied(self.told(denied));
                 refuse(code, Cause::Denied(denied), &self.header, self.payload_len)
             }
-            // The memory is ours, and so is the mistake: it is not reported to the peer.
+            // Our own request is invalid: the peer gets no Terminate message about it.
             Opcode::ReadResponse => End::Request { position: self.reading, status: status::LOC_PROT_ERR },
             _ => self.refuse(TermCode::DDP_CATASTROPHIC),
         }
@@ -504,7 +506,7 @@ impl Messages {
         }
     }
 
-    /// Checks the whole range of a segment that goes to registered memory.
+    /// Sets registered memory as the target of a segment, and checks its whole range.
     fn aim(&mut self, host: &mut impl Host, stag: u32, addr: u64, rights: u32) -> Result<(), End> {
         self.target = Target::Memory { stag, addr, rights };
         if self.payload_len > 0 {
@@ -545,8 +547,8 @@ impl Messages {
         parts.try_for_each(|part| host.check(part)).map_err(|denied| self.denied(denied))
     }
 
-    /// Where the next `len` bytes of payload go, if that is registered memory, or as many of them as go to
-    /// one range.
+    /// The registered memory for the next `len` bytes of payload, or for as many of them as go to one range;
+    /// `None` if they go to the body.
     fn destination(&self, send: &mut SendHalf, len: usize) -> Option<Access> {
         let (stag, addr, rights) = match self.target {
             Target::Entries { position, at } => {
@@ -562,7 +564,7 @@ impl Messages {
         Some(Access { stag, addr, len, rights })
     }
 
-    /// Takes payload that stands in the buffer: `len` bytes at `from`.
+    /// Processes payload in the buffer: `len` bytes at `from`.
     fn payload(
         &mut self,
         host: &mut impl Host,
@@ -572,7 +574,7 @@ impl Messages {
         len: usize,
     ) -> Result<(), End> {
         if let Target::Body { len: have } = &mut self.target {
-            // A body is handed out in one piece, and its length was checked.
+            // The caller passes a body in one piece, and its length was checked.
             let end = (*have + len).min(WHOLE);
             self.body[*have..end].copy_from_slice(&buf[from..][..end - *have]);
             *have = end;
@@ -594,7 +596,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Has the batch of placements carried out.
+    /// Carries out the batch of placements.
     fn settle(&mut self, host: &mut impl Host, buf: &[u8]) -> Result<(), End> {
         if self.placing.is_empty() {
             return Ok(());
@@ -609,7 +611,7 @@ impl Messages {
         failed
     }
 
-    /// `n` bytes of payload are in the batch, or at their place.
+    /// `n` bytes of payload are in the batch, or placed.
     fn placed(&mut self, n: usize) {
         match &mut self.target {
             Target::Memory { addr, rights, .. } => {
@@ -665,7 +667,7 @@ impl Messages {
         self.settle(host, buf)?;
         let mut extra = self.imm.take().map_or(Extra::Nothing, Extra::Imm);
         if let (true, Header::Untagged { inv_stag, .. }) = (opcode.invalidates(), self.header) {
-            // Whatever the reason, it is told the same: the peer may be guessing.
+            // The same code for every reason: the peer may be guessing keys.
             host.invalidate(inv_stag).map_err(|_| self.refuse(TermCode::RDMAP_PROT_CANNOT_INVALIDATE))?;
             extra = Extra::Invalidated(inv_stag.to_be_bytes());
         }
@@ -747,7 +749,7 @@ fn refuse(code: TermCode, cause: Cause, header: &Header, payload_len: usize) -> 
     End::Refused(Some(Terminate::about(code, header, payload_len)), refusal)
 }
 
-/// Registered memory that a segment needs is not there.
+/// The registered memory that a segment accesses is not mapped.
 fn fault(header: &Header, payload_len: usize) -> End {
     let terminate = match header.opcode() {
         Opcode::Write => Terminate::about(TermCode::DDP_TAGGED_BOUNDS, header, payload_len),

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The receive queue: the receive that a message is filling, and the completions of receives until the
-//! program has them.
+//! The receive queue: the receive that the current message fills, and completions for which the completion
+//! queue has no room.
 //!
-//! Posted receives wait with the host; one is taken when a message needs it. A completion that the completion
-//! queue has no room for is kept here, and no receive is taken while one is: a full completion queue makes a
-//! connection hold one receive at most.
+//! Posted receives stay with the host until a message needs one. While a completion is kept here because the
+//! completion queue is full, no receive is taken, so a connection holds at most one receive then.
 
 use std::collections::VecDeque;
 
 use crate::host::Host;
 use crate::wr::{Completion, RecvWr, opcode, status};
 
-/// The receive that a message is filling.
+/// The receive that the current message fills.
 pub(super) struct Current {
     pub wr: RecvWr,
     pub filled: u32,
 }
 
-/// There is no receive for a message, and the connection is not set up to wait for one.
+/// No receive is posted for a message, and the connection does not wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoReceive;
 
 pub(super) struct RecvQueue {
     qp_num: u32,
-    /// A message without a receive waits for one, as with an unlimited RNR retry count.
+    /// Whether a message without a receive waits for one, as with an unlimited RNR retry count.
     pub wait_for_receives: bool,
     pub current: Option<Current>,
     kept: VecDeque<Completion>,
@@ -35,7 +34,8 @@ impl RecvQueue {
         Self { qp_num, wait_for_receives: true, current: None, kept: VecDeque::new(), taken: 0 }
     }
 
-    /// Takes the next posted receive; `None`: the message waits for one, or for room in the completion queue.
+    /// Takes the next posted receive. `None`: the message must wait for one, or for room in the completion
+    /// queue.
     pub(super) fn take(&mut self, host: &mut impl Host) -> Result<Option<RecvWr>, NoReceive> {
         if self.keeps_completions() {
             return Ok(None);
@@ -50,18 +50,18 @@ impl RecvQueue {
         }
     }
 
-    /// How many receives were taken so far.
+    /// The number of receives taken so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Hands a completion to the program, behind those that are kept.
+    /// Hands a completion to the program, after those that are kept.
     pub(super) fn complete(&mut self, host: &mut impl Host, completion: Completion) {
         self.kept.push_back(Completion { qp_num: self.qp_num, ..completion });
         self.deliver_kept(host);
     }
 
-    /// Ends the current receive with an error.
+    /// Completes the current receive with an error.
     pub(super) fn fail_current(&mut self, host: &mut impl Host, status: u32) {
         if let Some(Current { wr, .. }) = self.current.take() {
             let opcode = opcode::RECV;
@@ -69,12 +69,12 @@ impl RecvQueue {
         }
     }
 
-    /// Whether the completion queue had no room for something.
+    /// Whether any completions are kept because the completion queue is full.
     pub(super) fn keeps_completions(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// Hands over what the completion queue had no room for; true when nothing is left.
+    /// Hands the kept completions to the program; true if none is left.
     pub(super) fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
         while let Some(completion) = self.kept.front() {
             if !host.complete_receive(*completion) {
@@ -85,8 +85,8 @@ impl RecvQueue {
         true
     }
 
-    /// The connection has ended: the current receive ends with a flush error, and, if the receive queue is
-    /// the connection's own, all that are and will be posted.
+    /// The connection has ended: completes the current receive with a flush error and, if the receive queue
+    /// is not shared, all posted ones. The caller repeats this for receives that are posted later.
     pub(super) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
         self.fail_current(host, status::WR_FLUSH_ERR);
         while self.deliver_kept(host) && own_receives {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The sending half: work requests and answers to the peer's reads become FPDUs, FPDUs go to the link.
+//! The sending half: turns work requests and responses to the peer's requests into FPDUs, and sends them.
 //!
-//! Payload is never copied on its way: the link reads it from registered memory, whose rights are checked
-//! anew for each call. Only a CRC, which must cover the very bytes that are sent, requires a copy.
+//! Payload is not copied: the link reads it from registered memory, whose rights are checked for each call.
+//! Only a CRC requires a copy, as it must cover the very bytes that are sent.
 //!
-//! Requests go out in posting order. A read or an atomic operation waits while as many of both as the peer
-//! can take are under way, a fenced request until none is. Answers to the peer's reads and atomic operations
-//! and work requests take turns, message by message.
+//! Requests are sent in posting order. A read or an atomic operation waits while ORD of them are outstanding,
+//! a fenced request while any is. Work requests and responses to the peer's reads and atomic operations
+//! alternate, message by message.
 
 mod atomic;
 mod queue;
@@ -33,21 +33,21 @@ use crate::wr::{Local, Op, SendWr, status};
 use queue::{Batch, FpduQueue};
 use transfer::Transferred;
 
-/// STag of a message without payload: it is not looked at, but some adapters refuse 0.
+/// STag of a message without payload. It is not checked, but some adapters refuse 0.
 const NO_MEMORY: u32 = 1;
 
-/// The STag of the sink of our read with this MSN, whose tagged offset counts from 0. The peer takes far
-/// fewer reads at a time than there are such STags.
+/// The sink STag of our read with this MSN; its tagged offsets start at 0. The ORD is far smaller than the
+/// number of such STags.
 pub(super) fn sink(msn: u32) -> u32 {
     FIRST_SINK | msn
 }
 
-/// A peer's request that was accepted and is answered in its turn.
+/// The response to an accepted request of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
-    /// With the bytes that are there then.
+    /// A Read Response, with the contents of the memory when it is sent.
     Read(ReadRequest),
-    /// With what the word was. The operation has been carried out.
+    /// An Atomic Response, with the previous value. The operation has been carried out.
     Atomic(AtomicResponse),
 }
 
@@ -56,27 +56,27 @@ struct Response {
     number: u64,
     answer: Answer,
     sent: u32,
-    /// It may go out: what it must find durable is.
+    /// It may be sent: the flush that it waits for, if any, is complete.
     released: bool,
 }
 
-/// What came of [`SendHalf::flush`].
+/// The result of [`SendHalf::flush`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
-    /// Nothing is left that could be sent now.
+    /// Nothing more can be sent now.
     Idle,
-    /// The link takes no more for now.
+    /// The link would block.
     Blocked,
-    /// More could be sent, but the budget is used up.
+    /// The budget is used up before everything was sent.
     Busy,
 }
 
-/// Why the sending half cannot go on.
+/// Why the sending half ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// A work request of our own is wrong: its position and the status it gets.
+    /// A work request of ours is invalid: its position, and the status of its completion.
     Request { position: u64, status: u32 },
-    /// The memory that a peer reads is gone.
+    /// The memory that the peer reads is no longer accessible.
     Response(TermCode),
     /// The link failed.
     Link(Errno),
@@ -100,25 +100,25 @@ pub(super) struct SendHalf {
     queue: FpduQueue,
     responses: VecDeque<Response>,
     next_response: u64,
-    /// Whether the message under way is an answer to the head of `responses`.
+    /// Whether the current message answers the head of `responses`.
     answering: bool,
     answer_next: bool,
-    /// Payload bytes of the current request in FPDUs, and how many of its messages are (immediate data is a
-    /// message of its own).
+    /// Payload bytes of the current request that are in FPDUs, and the number of its messages that are:
+    /// immediate data is a separate message.
     taken: u32,
     stage: u8,
-    /// The host may carry out requests by direct copy; and it has done so with what is taken of the current
-    /// one.
+    /// Whether the host may carry out requests by direct copy, and whether it has done so with the first
+    /// `taken` bytes of the current one.
     transfers: bool,
     copied_directly: bool,
     send_msn: u32,
-    /// Of reads and atomic operations, as is `reads_open`.
+    /// For reads and atomic operations, as is `reads_open`.
     read_msn: u32,
     atomic_response_msn: u32,
     reads_open: u32,
     /// Bytes that may still be made into FPDUs.
     allowance: usize,
-    /// The link took less than it was given: it says so when it takes more.
+    /// The link would block. It becomes writable later.
     blocked: bool,
 }
 
@@ -145,7 +145,7 @@ impl SendHalf {
         })
     }
 
-    /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
+    /// ENOMEM. Allocates all that the connection needs later.
     pub(super) fn open(&mut self, framing: Framing, transfers: bool) -> Result<(), Errno> {
         self.queue.open()?;
         self.responses.try_reserve(usize::from(MAX_READS)).map_err(|_| libc::ENOMEM)?;
@@ -154,24 +154,24 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Lets about this many bytes of requests and answers go out before the next change; `usize::MAX` is no
-    /// limit.
+    /// Limits the bytes of requests and responses that are sent from now on, approximately; `usize::MAX` is
+    /// no limit.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.allowance = bytes;
     }
 
-    /// Whether there is a limit. What went out without one has been subtracted, too.
+    /// Whether there is a limit. Bytes sent without one have been subtracted from `usize::MAX`.
     fn is_limited(&self) -> bool {
         self.allowance < usize::MAX / 2
     }
 
-    /// Whether the peer may have one more request open: it has no more than we announced.
+    /// Whether the peer may have another request outstanding: fewer than the IRD are.
     pub(super) fn may_answer(&self) -> bool {
         self.responses.len() < usize::from(MAX_READS)
     }
 
-    /// Takes a peer's request, to be answered in its turn but not before it is released; gives its number.
-    /// `None` when the peer has more open than we announced.
+    /// Queues the response to a peer's request, which is not sent before it is released; returns its number.
+    /// `None` if the peer exceeds the IRD.
     pub(super) fn answer(&mut self, answer: Answer) -> Option<u64> {
         if !self.may_answer() {
             return None;
@@ -182,40 +182,39 @@ impl SendHalf {
         Some(number)
     }
 
-    /// Lets an answer go.
+    /// Permits a response to be sent.
     pub(super) fn release_answer(&mut self, number: u64) {
         if let Some(response) = self.responses.iter_mut().find(|response| response.number == number) {
             response.released = true;
         }
     }
 
-    /// The MSN of the oldest read or atomic operation under way.
+    /// The MSN of the oldest outstanding read or atomic operation.
     pub(super) fn awaited_msn(&self) -> u32 {
         self.read_msn.wrapping_sub(self.reads_open)
     }
 
-    /// A read or an atomic operation of ours was answered: the next one, or a fenced request, may go.
+    /// A read or an atomic operation of ours is complete: another one, or a fenced request, may be sent.
     pub(super) fn read_done(&mut self) {
         self.reads_open -= 1;
     }
 
-    /// A Write without payload: means nothing but that we are there.
+    /// Queues an RDMA Write without payload, which has no effect except that the peer receives an FPDU.
     pub(super) fn queue_empty_write(&mut self) {
         let header = Header::Tagged { opcode: Opcode::Write, last: true, stag: NO_MEMORY, to: 0 };
         self.queue.push(Fpdu::short(&header, &[], self.framing.crc, Origin::Control));
     }
 
-    /// Queues an empty Write where that cannot come between the segments of a message. More of a message that
-    /// has begun serves as well.
+    /// Queues an empty Write unless it would come between the segments of a message. In that case the next
+    /// segment of the message serves as a probe.
     pub(super) fn send_probe(&mut self) {
         if self.queue.is_empty() && self.taken == 0 && self.stage == 0 && !self.answering {
             self.queue_empty_write();
         }
     }
 
-    /// What still goes out at the end of the stream: the rest of the FPDU that the link has begun to take,
-    /// then the Terminate message if there is one. `None` when the rest cannot be had any more. Nothing else
-    /// is sent after this.
+    /// The last bytes of the stream: the rest of a partly sent FPDU, then the Terminate message if there is
+    /// one. `None` if that rest is no longer accessible. Nothing is sent after these bytes.
     pub(super) fn final_bytes(
         &mut self,
         host: &mut impl Host,
@@ -241,14 +240,14 @@ impl SendHalf {
         Some(bytes)
     }
 
-    /// The link may take more.
+    /// The link may be writable again.
     pub(super) fn unblock(&mut self) {
         self.blocked = false;
     }
 
-    /// Takes what was posted, sends what can be sent now, and completes what has been sent: in this order,
-    /// and before anything that arrives is looked at, so that no answer can be seen before the completion of
-    /// what it answers.
+    /// Takes posted requests, sends as much as possible, and completes requests that were sent. The caller
+    /// does this before it processes input, so that the program sees the completion of a request before the
+    /// peer's reply to it.
     pub(super) fn flush(
         &mut self,
         host: &mut impl Host,
@@ -294,8 +293,8 @@ impl SendHalf {
         flushed
     }
 
-    /// Gives the link what it takes of the queued FPDUs, and says how many and how many bytes that are;
-    /// `None` when that is nothing for now.
+    /// Sends queued FPDUs, and returns the number of FPDUs and of bytes that the link accepted; `None` if it
+    /// would block.
     fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<(usize, usize)>, Failure> {
         let segment = self.framing.segment;
         let mut most = usize::MAX;
@@ -311,14 +310,14 @@ impl SendHalf {
                 }
                 Err(LinkError::Blocked) => return Ok(None),
                 Err(LinkError::Broken(e)) => return Err(Failure::Link(e)),
-                // What precedes a refused FPDU still goes out: it is in order.
+                // The FPDUs before the refused one are valid and are still sent.
                 Err(LinkError::Memory(part, why)) => match (batch.owner(part), why) {
                     (0, Unreachable::Denied(denied)) => return Err(self.refused(read_denied(denied))),
                     (0, Unreachable::Fault) if most == 1 || self.queue.len() == 1 => {
                         return Err(self.refused(TermCode::RDMAP_PROT_BOUNDS));
                     }
-                    // The kernel does not say whose memory it was: alone the first one is not blamed for
-                    // another.
+                    // The kernel does not report which part is not mapped: send the first FPDU alone to find
+                    // out whether it is that one.
                     (_, Unreachable::Fault) => most = 1,
                     (owner, Unreachable::Denied(_)) => most = owner,
                 },
@@ -326,13 +325,13 @@ impl SendHalf {
         }
     }
 
-    /// The memory behind the first FPDU cannot be read: a wrong request of our own, or a read that the peer
-    /// is told of.
+    /// The failure to report when the memory of the first FPDU is not readable.
     fn refused(&self, code: TermCode) -> Failure {
         refused(self.queue.front().map_or(Origin::Control, |fpdu| fpdu.origin), code)
     }
 
-    /// Makes FPDUs of what may go out, up to one batch. On failure those before it are there.
+    /// Makes FPDUs of the requests and responses that may be sent, up to one batch. On failure the FPDUs made
+    /// before it stay queued.
     fn fill(&mut self, host: &mut impl Host) -> Result<(), Failure> {
         let (mut fpdus, mut bytes) = self.queue.room();
         while fpdus > 0 && bytes > 0 && self.allowance > 0 {
@@ -355,7 +354,7 @@ impl SendHalf {
             match self.sendable(host)? {
                 Some(position) => {
                     let fpdu = self.next_of_request(host, position)?;
-                    // Nothing is sent for a request that concerns this side alone; it is complete then.
+                    // A request without messages, such as a bind, is already complete.
                     if fpdu.is_some() || self.sq.next_position() == Some(position) {
                         return Ok(fpdu);
                     }
@@ -366,7 +365,7 @@ impl SendHalf {
         }
     }
 
-    /// The position of the next request if it may go out now.
+    /// The position of the next request if it may be sent now.
     fn sendable(&self, host: &impl Host) -> Result<Option<u64>, Failure> {
         let Some(position) = self.sq.next_position() else { return Ok(None) };
         let (ord, reads_open) = (self.framing.ord, self.reads_open);
@@ -381,7 +380,8 @@ impl SendHalf {
         Ok((!waits).then_some(position))
     }
 
-    /// Bytes that the next ULPDU may have, of `len` that a message would take in a single one.
+    /// The maximum length of the next ULPDU. `len`: the length of a ULPDU with all that is left of the
+    /// message.
     fn mulpdu(&self, len: usize) -> usize {
         let most = self.framing.mulpdu.min(self.allowance.max(stream::MIN_MULPDU));
         self.queue.mulpdu(self.framing.segment, most, len)
@@ -425,7 +425,8 @@ impl SendHalf {
         match (op, self.stage) {
             (Op::Read, _) => Ok(self.read_request(position)),
             (Op::CompareSwap | Op::FetchAdd, _) => Ok(self.atomic_request(position)),
-            // The immediate data of a Send goes first, so that the receive is complete when the Send is.
+            // The immediate data of a Send precedes it, so that the last segment of the Send completes the
+            // receive.
             (Op::SendWithImm, 0) => Ok(Some(self.immediate(imm, solicited, position, false))),
             (Op::WriteWithImm, 1) => Ok(Some(self.immediate(imm, solicited, position, true))),
             (Op::BindMw | Op::LocalInv, _) => self.change_window(host, position).map(|()| None),
@@ -492,8 +493,8 @@ impl SendHalf {
         Ok(Some(fpdu))
     }
 
-    /// Carries out a request that binds or invalidates a window. Requests behind it rest on it, those before
-    /// it are with the link or in FPDUs.
+    /// Carries out a request that binds or invalidates a window. Later requests depend on it; earlier ones
+    /// have been sent or are in FPDUs.
     #[cold]
     fn change_window(&mut self, host: &mut impl Host, position: u64) -> Result<(), Failure> {
         let Some(entry) = self.sq.at(position) else { return Ok(()) };
@@ -546,7 +547,7 @@ impl SendHalf {
         Fpdu::short(&header, &body, self.framing.crc, Origin::Request { position, last: over })
     }
 
-    /// A message of the current request is in FPDUs; `over`: it was its last one.
+    /// All FPDUs of a message of the current request have been made; `over`: it was the last message.
     fn message_taken(&mut self, over: bool) {
         self.taken = 0;
         if over {
@@ -558,7 +559,7 @@ impl SendHalf {
         }
     }
 
-    /// Nothing is queued, and nothing waits to be sent.
+    /// Whether nothing is queued or outstanding.
     #[cfg(test)]
     pub(super) fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.responses.is_empty() && self.sq.is_empty() && self.reads_open == 0
@@ -602,7 +603,8 @@ fn payload(
     }
 }
 
-/// What it means that memory cannot be read: a wrong request of our own, or a read that the peer is told of.
+/// The failure to report when memory is not readable: an invalid request of ours, or a denied read of the
+/// peer.
 fn refused(origin: Origin, code: TermCode) -> Failure {
     match origin {
         Origin::Request { position, .. } => Failure::Request { position, status: status::LOC_PROT_ERR },
@@ -610,7 +612,7 @@ fn refused(origin: Origin, code: TermCode) -> Failure {
     }
 }
 
-/// The progress of the request at a position, when the connection ends because of it.
+/// Completes the request at a position with the status that ends the connection.
 pub(super) fn fail_request(sq: &mut SendQueue, position: u64, status: u32) {
     if let Some(entry) = sq.at(position) {
         entry.progress = Progress::Done(status);

@@ -7,14 +7,15 @@ use crate::units::Errno;
 use crate::wr::{Completion, SendWr, status};
 use reserve::try_filled;
 
-/// How far a work request is.
+/// The progress of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Not all of it has been given to the link.
+    /// The link has not accepted all of it.
     Queued,
     /// A read or an atomic operation whose response is awaited.
     Awaiting,
-    /// Over, with this status; its completion may still have to wait for earlier requests or for room.
+    /// Complete, with this status; the work completion may still wait for earlier requests or for room in the
+    /// completion queue.
     Done(u32),
 }
 
@@ -27,12 +28,13 @@ pub(super) struct Entry {
     pub received: u32,
 }
 
-/// The ring of work requests. Positions count up for ever; the ring index is the position modulo the length,
-/// a power of two: each request is looked up several times, and a division takes longer than most of that.
+/// The ring of work requests. Positions only increase; the ring index is the position modulo the length. That
+/// is a power of two, since each request is looked up several times and a division would dominate the
+/// look-up.
 pub(super) struct SendQueue {
     ring: Box<[Option<Entry>]>,
     capacity: u64,
-    /// The oldest request not completed, the first not made into FPDUs, and the end.
+    /// The oldest request that is not completed, the first without FPDUs, and the end.
     head: u64,
     next: u64,
     tail: u64,
@@ -68,7 +70,7 @@ impl SendQueue {
         self.ring[index].as_mut()
     }
 
-    /// As [`Self::at`], to look at it.
+    /// As [`Self::at`], for reading.
     pub(super) fn entry(&self, position: u64) -> Option<&Entry> {
         if position < self.head || position >= self.tail {
             return None;
@@ -76,7 +78,7 @@ impl SendQueue {
         self.ring[self.index(position)].as_ref()
     }
 
-    /// The link has taken the whole of a request.
+    /// The link has accepted all of a request.
     pub(super) fn sent(&mut self, position: u64) {
         match self.at(position) {
             Some(entry) if entry.progress == Progress::Queued => {
@@ -87,7 +89,7 @@ impl SendQueue {
         }
     }
 
-    /// Adds a request and gives its position; the caller has asked [`Self::is_full`].
+    /// Adds a request and returns its position. The queue must not be full ([`Self::is_full`]).
     pub(super) fn push(&mut self, wr: SendWr) -> u64 {
         let index = self.index(self.tail);
         self.ring[index] = Some(Entry { wr, progress: Progress::Queued, received: 0 });
@@ -95,17 +97,17 @@ impl SendQueue {
         self.tail - 1
     }
 
-    /// [`Self::next_position`], if all requests before it are completed.
+    /// [`Self::next_position`] if all earlier requests are completed.
     pub(super) fn next_alone(&self) -> Option<u64> {
         self.next_position().filter(|next| *next == self.head)
     }
 
-    /// The position of the first request that was not made into FPDUs, if there is one.
+    /// The position of the first request without FPDUs, if any.
     pub(super) fn next_position(&self) -> Option<u64> {
         (self.next < self.tail).then_some(self.next)
     }
 
-    /// The request at [`Self::next_position`] was made into FPDUs as a whole.
+    /// All FPDUs of the request at [`Self::next_position`] have been made.
     pub(super) fn advance(&mut self) {
         self.next += 1;
     }
@@ -119,7 +121,7 @@ impl SendQueue {
                 Some(entry) if entry.progress == Progress::Awaiting => {
                     return Some((self.awaiting, self.ring[index].as_mut()?));
                 }
-                // One that the link has not taken as a whole is awaited later.
+                // The link has not accepted all of it, so it cannot have a response yet.
                 Some(entry) if entry.progress == Progress::Queued => return None,
                 _ => self.awaiting += 1,
             }
@@ -127,9 +129,9 @@ impl SendQueue {
         None
     }
 
-    /// Ends everything that is not over yet with a flush error, and with it whatever was posted behind: a
-    /// program that sees one request fail may conclude that none behind it has succeeded, also where the link
-    /// had taken a write already.
+    /// Fails every request that is not complete, and all requests after it, with a flush error: a program
+    /// that sees a request fail may conclude that no later one has succeeded, even if the link had already
+    /// accepted a write.
     pub(super) fn fail_all(&mut self) {
         let mut failed = false;
         for position in self.head..self.tail {
@@ -144,8 +146,8 @@ impl SendQueue {
         self.next = self.tail;
     }
 
-    /// Completes, in order, what is over. Stops at the first request that is not, or when the completion
-    /// queue is full.
+    /// Hands the completions of finished requests to the host, in order. Stops at the first unfinished
+    /// request, or when the completion queue is full.
     pub(super) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
         while self.head < self.next {
             let index = self.index(self.head);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is agreed on or chosen when a connection begins.
+//! The parameters of a connection, negotiated or chosen at set-up.
 
 #[cfg(doc)]
 use crate::host::Host;
 
-/// The last four bytes of an Immediate Data message that belongs to the Send after it. The standard knows
-/// immediate data only as a message of its own (it completes a receive); verbs know a Send with immediate
-/// data, which completes one receive and not two. Adapters leave these bytes zero.
+/// The last four bytes of an Immediate Data message that belongs to the Send after it. RFC 7306 defines
+/// immediate data only as a separate message, which completes a receive; a Send with immediate data of verbs
+/// completes one receive, not two. Adapters leave these bytes zero.
 pub(super) const IMMEDIATE_OF_SEND: [u8; 4] = *b"Send";
 
-/// How a connection cuts its messages.
+/// How messages are divided into FPDUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Framing {
-    /// FPDUs carry a CRC.
+    /// Whether FPDUs carry a CRC.
     pub crc: bool,
-    /// Most bytes of a ULPDU.
+    /// The maximum length of a ULPDU.
     pub mulpdu: usize,
-    /// Bytes of a TCP segment, if FPDUs are to lie in segments as a whole.
+    /// The length of a TCP segment, if no FPDU may span two segments.
     pub segment: Option<usize>,
-    /// Reads that the peer takes at a time.
+    /// The maximum number of outstanding reads and atomic operations: the ORD.
     pub ord: u32,
 }
 
@@ -28,19 +28,18 @@ impl Default for Framing {
     }
 }
 
-/// Sizes of the receiving half.
+/// Buffer sizes and thresholds of the receiving half.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Bytes of the buffer that small messages come through: at first, so that idle connections need little
-    /// memory, and at most.
+    /// The initial size of the buffer for small messages: idle connections need little memory.
     pub first: usize,
-    /// At most, in bytes.
+    /// The maximum size of that buffer.
     pub buffer: usize,
-    /// What is left of a payload goes straight to its place when it is at least this long: a call of its own
+    /// Payload of at least this length is received directly into registered memory: the extra system call
     /// costs less than a copy.
     pub direct: usize,
-    /// What follows such a payload is looked at in small portions, so that the next one goes to its place,
-    /// too.
+    /// The most bytes read into the buffer behind such a payload. It is small so that the payload after it
+    /// can be received directly, too.
     pub behind_direct: usize,
 }
 
@@ -50,7 +49,8 @@ impl Default for Sizes {
     }
 }
 
-/// Which side asked for the connection, and whether it announced (RFC 6581) to send an FPDU at once.
+/// Which side requested the connection, and whether it announced that it sends an FPDU at once (RTR, RFC
+/// 6581).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Role {
     pub(super) initiator: bool,
@@ -58,13 +58,14 @@ pub struct Role {
 }
 
 impl Role {
-    /// We asked, and the peer knows that an FPDU comes at once.
+    /// This side requested the connection and announced an FPDU.
     pub const INITIATOR_ANNOUNCED: Self = Self { initiator: true, announced: true };
-    /// We asked.
+    /// This side requested the connection.
     pub const INITIATOR: Self = Self { initiator: true, announced: false };
-    /// The peer asked, and announced an FPDU: the connection is established when that is there.
+    /// The peer requested the connection and announced an FPDU: the connection is established when that
+    /// arrives.
     pub const RESPONDER_TOLD: Self = Self { initiator: false, announced: true };
-    /// The peer asked.
+    /// The peer requested the connection.
     pub const RESPONDER: Self = Self { initiator: false, announced: false };
 
     pub(super) fn awaits_first(self) -> bool {
@@ -72,17 +73,17 @@ impl Role {
     }
 }
 
-/// What is agreed on when a connection begins.
+/// What the two sides agree on at set-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms<'a> {
-    /// How messages are cut.
+    /// How messages are divided into FPDUs.
     pub framing: Framing,
-    /// Which side has requested the connection.
+    /// Which side requested the connection.
     pub role: Role,
-    /// A message without a receive waits for one, instead of ending the connection.
+    /// Whether a message without a receive waits for one instead of ending the connection.
     pub wait_for_receives: bool,
-    /// What arrived behind the peer's MPA frame.
+    /// Bytes that arrived after the peer's MPA frame.
     pub early: &'a [u8],
-    /// The host may carry out requests by direct copy ([`Host::transfer`]).
+    /// Whether the host may carry out requests by direct copy ([`Host::transfer`]).
     pub transfers: bool,
 }

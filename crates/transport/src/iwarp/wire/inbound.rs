@@ -9,8 +9,8 @@ use super::terminate::Terminate;
 
 /// The untagged queues of a stream in the receiving direction.
 ///
-/// The caller then checks what is not known here: whether a receive is posted for a Send, whether the IRD
-/// permits another RDMA Read, and whether an STag is valid.
+/// The caller checks the rest: whether a receive is posted for a Send, whether the IRD permits another RDMA
+/// Read, and whether an STag is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inbound {
     send: UntaggedOrder,

@@ -113,13 +113,13 @@ impl AtomicRequest {
         matches!(self.operation, Self::FETCH_ADD | Self::CMP_SWAP)
     }
 
-    /// What eight bytes that are `original` are after the operation (RFC 7306 section 5.1). An operation that
-    /// is not defined changes nothing.
+    /// The result of the operation on the value `original` (RFC 7306 section 5.1). An undefined operation
+    /// changes nothing.
     pub fn apply(&self, original: u64) -> u64 {
         let mask = self.data_mask;
         match self.operation {
-            // Without the topmost bit of each field no carry leaves it; that bit is then the sum without its
-            // carry.
+            // Add without the topmost bit of each field, so that no carry leaves a field; then add that bit
+            // without carry.
             Self::FETCH_ADD => {
                 (original & !mask).wrapping_add(self.data & !mask) ^ ((original ^ self.data) & mask)
             }

@@ -145,7 +145,7 @@ pub enum Event<'a> {
 enum State {
     /// Between segments.
     Start,
-    /// Within a segment: this many bytes of its payload are missing.
+    /// Within a segment: this many bytes of its payload are still to come.
     Payload(usize),
     /// The peer violated the protocol.
     Failed(WireError),
@@ -167,7 +167,7 @@ enum State {
 pub struct Receiver {
     crc: bool,
     state: State,
-    /// Bytes of the trailer of the current or the last segment that have not been consumed.
+    /// Unconsumed bytes of the trailer of the current or the last segment.
     trailer: usize,
     /// Header and payload length of the invalid segment.
     refused: Option<(HeaderCopy, usize)>,

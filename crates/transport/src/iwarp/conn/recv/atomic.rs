@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Atomic operations that arrive: the peer's requests, and the answers to ours (RFC 7306).
+//! The receiving side of atomic operations: the peer's requests, and the responses to ours (RFC 7306).
 
 use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, TermCode};
 
@@ -11,13 +11,13 @@ use crate::iwarp::conn::send::{Answer, SendHalf};
 use crate::iwarp::conn::sq::Progress;
 use crate::wr::status;
 
-/// Bytes of the word.
+/// Bytes of the word that an atomic operation changes.
 const WORD: usize = 8;
 
 impl Messages {
-    /// Carries out a request of the peer at once, behind everything that came before it, and queues the
-    /// answer. A read that came before it and is not answered yet may find what it leaves: who wants another
-    /// order uses a fence.
+    /// Carries out a request of the peer at once, after all earlier placements, and queues the response. An
+    /// earlier read that is not answered yet may return the new value; a peer that needs the old one uses a
+    /// fence.
     #[cold]
     pub(super) fn atomic_request(
         &mut self,
@@ -52,8 +52,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Stores what the word was where our request wants it, in the byte order of this host, and completes the
-    /// request.
+    /// Stores the previous value of the word in our memory, in host byte order, and completes the request.
     #[cold]
     pub(super) fn atomic_response(
         &mut self,
@@ -73,7 +72,7 @@ impl Messages {
             return Err(self.refuse(TermCode::RDMAP_OP_CATASTROPHIC_STREAM));
         }
         for sink in entry.wr.local.parts(0, WORD, LOCAL_WRITE) {
-            // The memory is ours, and so is the mistake: it is not reported to the peer.
+            // Our own request is invalid: the peer gets no Terminate message about it.
             host.place(sink, 0).map_err(|_| End::Request { position, status: status::LOC_PROT_ERR })?;
         }
         let settled = host.settle(&answer.original.to_ne_bytes());

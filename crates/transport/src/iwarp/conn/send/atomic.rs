@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Atomic operations on their way out: our requests, and the answers to the peer's (RFC 7306).
+//! The sending side of atomic operations: our requests, and the responses to the peer's (RFC 7306).
 
 use crate::iwarp::wire::codes::{QN_ATOMIC_RESPONSE, QN_REQUEST};
 use crate::iwarp::wire::ddp::Header;
@@ -15,7 +15,7 @@ fn whole(opcode: Opcode, qn: u32, msn: u32) -> Header {
 }
 
 impl SendHalf {
-    /// The request is known by its MSN.
+    /// Makes the Atomic Request of a work request. The MSN is its request identifier.
     #[cold]
     pub(super) fn atomic_request(&mut self, position: u64) -> Option<Fpdu> {
         let Entry { wr, .. } = self.sq.at(position)?;
@@ -34,7 +34,7 @@ impl SendHalf {
         Some(Fpdu::short(&header, &request.encode(), self.framing.crc, origin))
     }
 
-    /// The answer at the head of the queue.
+    /// Makes the Atomic Response at the head of `responses`.
     #[cold]
     pub(super) fn atomic_response(&mut self, answer: &AtomicResponse) -> Fpdu {
         self.responses.pop_front();

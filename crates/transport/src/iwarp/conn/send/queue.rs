@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The FPDUs that the link has not taken, and how they lie in TCP segments. `segment` is the bytes of one,
-//! where each FPDU has to lie in one as a whole.
+//! The FPDUs that the link has not accepted yet, and their alignment to TCP segments. `segment` is the length
+//! of a TCP segment if no FPDU may span two.
 
 use std::collections::VecDeque;
 
@@ -11,21 +11,21 @@ use super::super::fpdu::{Fpdu, MAX_PARTS, Origin, Payload};
 use crate::host::Part;
 use crate::units::Errno;
 
-/// FPDUs given to the link in one call.
+/// FPDUs sent in one call.
 const BATCH: usize = 64;
-/// Parts of them: three are enough for an FPDU of one range. Where FPDUs are gathered, fewer go out in one
-/// call.
+/// Parts sent in one call: three for each FPDU with one range. If FPDUs have more ranges, fewer FPDUs are
+/// sent in one call.
 const BATCH_PARTS: usize = BATCH * 3;
 const _: () = assert!(BATCH_PARTS >= MAX_PARTS);
-/// Payload bytes given to the link in one call; more only waits in the kernel.
+/// Payload bytes sent in one call; more would only wait in the kernel.
 const BATCH_BYTES: usize = 512 * 1024;
-/// This part of a TCP segment is filled by another FPDU; less is left empty.
+/// At least one eighth of a TCP segment must be free for another FPDU to be put there; less stays empty.
 const WORTH_AN_FPDU: usize = 8;
 
-/// What the link is given in one call. It is filled where it stands: it has 6 KiB.
+/// The arguments of one call of the link. It has 6 KiB and is filled in place.
 pub(super) struct Batch<'a> {
     pub parts: ArrayVec<Part<'a>, BATCH_PARTS>,
-    /// For each part the place of its FPDU in the queue.
+    /// For each part the index of its FPDU in the queue.
     owners: ArrayVec<u8, BATCH_PARTS>,
 }
 
@@ -34,7 +34,7 @@ impl Batch<'_> {
         Self { parts: ArrayVec::new(), owners: ArrayVec::new() }
     }
 
-    /// The place in the queue of the FPDU that a part belongs to.
+    /// The index of the FPDU that a part belongs to.
     pub(super) fn owner(&self, part: usize) -> usize {
         usize::from(self.owners[part])
     }
@@ -42,7 +42,7 @@ impl Batch<'_> {
 
 pub(super) struct FpduQueue {
     fpdus: VecDeque<Fpdu>,
-    /// Copies whose FPDUs are gone.
+    /// Buffers of copies whose FPDUs were sent.
     spare: Vec<Vec<u8>>,
 }
 
@@ -51,7 +51,7 @@ impl FpduQueue {
         Self { fpdus: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// ENOMEM. What is reserved here does not grow later, while the connection is in use.
+    /// ENOMEM. The queue does not grow later.
     pub(super) fn open(&mut self) -> Result<(), Errno> {
         self.fpdus.try_reserve(BATCH).map_err(|_| libc::ENOMEM)
     }
@@ -72,21 +72,21 @@ impl FpduQueue {
         self.fpdus.front()
     }
 
-    /// FPDUs and bytes that may still be queued before the link is called.
+    /// The numbers of FPDUs and bytes that may still be queued before the link is called.
     pub(super) fn room(&self) -> (usize, usize) {
         let bytes = self.fpdus.iter().map(Fpdu::len).sum();
         (BATCH.saturating_sub(self.fpdus.len()), BATCH_BYTES.saturating_sub(bytes))
     }
 
-    /// Drops everything but the FPDU that the link has begun to take.
+    /// Drops everything but a partly sent FPDU, which it returns.
     pub(super) fn cut(&mut self) -> Option<Fpdu> {
         let begun = self.fpdus.pop_front().filter(|fpdu| fpdu.sent > 0);
         self.fpdus.clear();
         begun
     }
 
-    /// Each FPDU, and how much of its TCP segment is used up to its end: a segment takes as many as it holds,
-    /// and at least one.
+    /// Each FPDU, and the number of bytes used in its TCP segment up to its end. A segment gets as many FPDUs
+    /// as fit, at least one.
     fn in_segments(&self, segment: Option<usize>) -> impl Iterator<Item = (&Fpdu, usize)> {
         let segment = segment.unwrap_or(usize::MAX);
         self.fpdus.iter().scan(0, move |used, fpdu| {
@@ -96,9 +96,9 @@ impl FpduQueue {
         })
     }
 
-    /// The longest ULPDU, of at most `most` bytes, to cut off a message of `len` that does not fit one
-    /// anyway: it lies in the TCP segment that the FPDUs before it have not filled, so that what is left of
-    /// them need not go out alone.
+    /// The maximum length of the next ULPDU, at most `most`. If the `len` bytes of the message need several
+    /// ULPDUs anyway, the first one fills the rest of the TCP segment of the FPDUs before it, so that these
+    /// do not leave in a short segment.
     pub(super) fn mulpdu(&self, segment: Option<usize>, most: usize, len: usize) -> usize {
         let Some(bytes) = segment.filter(|_| len > most) else { return most };
         let used = self.in_segments(segment).last().map_or(0, |(_, used)| used);
@@ -107,10 +107,10 @@ impl FpduQueue {
         if room < bytes / WORTH_AN_FPDU || stream::fpdu_len(rest) > room { most } else { most.min(rest) }
     }
 
-    /// Puts the first FPDUs into an empty batch, `most` at the most and no more than a TCP segment takes.
+    /// Puts the first FPDUs into an empty batch: at most `most`, and no more than fit into a TCP segment.
     pub(super) fn gather<'a>(&'a self, segment: Option<usize>, most: usize, batch: &mut Batch<'a>) {
         for (i, (fpdu, used)) in self.in_segments(segment).take(most.min(BATCH)).enumerate() {
-            // the first one of the next segment
+            // This FPDU starts the next segment.
             if i > 0 && used == fpdu.left() {
                 break;
             }
@@ -123,8 +123,7 @@ impl FpduQueue {
         }
     }
 
-    /// The link has taken this many bytes. `sent` is called for each request whose peer may answer from here
-    /// on.
+    /// The link has accepted `n` bytes. Calls `sent` for each request to which the peer may now respond.
     pub(super) fn taken(&mut self, mut n: usize, mut sent: impl FnMut(u64)) {
         while let Some(fpdu) = self.fpdus.front_mut() {
             let taken = n.min(fpdu.left());
@@ -143,8 +142,8 @@ impl FpduQueue {
         }
     }
 
-    /// So many bytes to copy to, or more, if possible those of an FPDU that is gone. Up to 64 KiB for each:
-    /// ENOMEM when they cannot be had.
+    /// A buffer of at least `len` bytes, reused from a sent FPDU if possible. ENOMEM: an FPDU has up to 64
+    /// KiB.
     pub(super) fn copy(&mut self, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         if bytes.len() < len {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RDMA Writes and Reads that the host carries out itself, by direct copy.
+//! RDMA Writes and Reads that the host carries out by direct copy.
 //!
-//! The order is that of the link, as they begin only when nothing else is under way: all requests before them
-//! are completed, nothing waits in FPDUs, and the peer has acted on everything that the link was given (the
-//! host knows, [`Host::transfer`]). They are over before the next request is looked at, so a fence has
-//! nothing to wait for. What the host does not do, for whatever reason, goes over the link: that produces the
-//! right error, and the peer its part of it.
+//! They are ordered with requests that go over the link, since they begin only when nothing else is
+//! outstanding: all earlier requests are completed, no FPDU is queued, and the peer has acted on everything
+//! that was sent ([`Host::transfer`] ensures that). They are complete before the next request is processed,
+//! so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes over the
+//! link, which also reports an error on both sides.
 //!
-//! Small requests of one kind and with one key are carried out together, in order: the host needs one system
-//! call for all of them. Ranges that follow one another become one.
+//! Small requests with the same operation and key are carried out together, in order, so that the host needs
+//! one system call for all of them. Adjacent ranges become one.
 
 use arrayvec::ArrayVec;
 
@@ -19,21 +19,21 @@ use crate::limits::{MAX_SGE, MAX_TOGETHER};
 use crate::step::Quota;
 use crate::wr::{Local, Op, SendWr, status};
 
-/// Most bytes of several requests that are carried out together.
+/// The maximum total length of requests that are carried out together.
 const TOGETHER_BYTES: usize = 64 * 1024;
 
-/// What came of [`SendHalf::transfer`].
+/// The result of [`SendHalf::transfer`].
 pub(super) enum Transferred {
-    /// One or more requests are over.
+    /// One or more requests are complete.
     Requests,
-    /// The next one goes on when there is a budget for it.
+    /// The budget is used up before the next request is complete.
     Part,
-    /// The link is the way.
+    /// The next request goes over the link, if there is one.
     Nothing,
 }
 
 impl SendHalf {
-    /// Has the next requests carried out by direct copy, if that is possible.
+    /// Carries out the next requests by direct copy, if possible.
     pub(super) fn transfer(&mut self, host: &mut impl Host, budget: &mut Quota) -> Transferred {
         loop {
             let Some(first) = self.transferable() else { return self.not_transferred() };
@@ -56,10 +56,10 @@ impl SendHalf {
     fn transferable(&self) -> Option<u64> {
         let position = self.sq.next_alone()?;
         let begun = self.stage > 0 || (self.taken > 0 && !self.copied_directly);
-        // An answer that has waited for a request has its turn.
+        // It is the turn of a response.
         let answer = self.answer_next && self.responses.front().is_some_and(|response| response.released);
         let free = self.queue.is_empty() && !self.answering && !answer && !begun;
-        // While the connection begins, there is an order in which the two ends speak.
+        // In the opening phase the order in which the two sides send is fixed.
         if !free || self.is_limited() {
             return None;
         }
@@ -70,15 +70,15 @@ impl SendHalf {
         wr.transferable() && (wr.op == Op::Write || self.framing.ord > 0)
     }
 
-    /// Whether a request stays until the reads before it are answered, since then the host can most probably
-    /// carry it out: reads that went over the link would each keep the next one there.
+    /// Whether a request waits until earlier reads are complete because the host is then likely to carry it
+    /// out. Otherwise each read over the link would force the next one onto the link, too.
     pub(super) fn waits_to_transfer(&self, host: &impl Host, wr: &SendWr) -> bool {
         let begun = self.taken > 0 || self.stage > 0;
         self.transfers && self.reads_open > 0 && !begun && self.permits(wr) && host.may_transfer(wr.remote(0))
     }
 
-    /// Has the requests from the `first` one on carried out, of which `taken` bytes are done; gives how many
-    /// bytes more are.
+    /// Carries out requests from the `first` one on, whose first `taken` bytes are done. Returns the number
+    /// of further bytes that were copied.
     fn carry_out(&self, host: &mut impl Host, first: u64) -> usize {
         let mut ranges = ArrayVec::<Access, MAX_TOGETHER>::new();
         let mut local = ArrayVec::<Part<'_>, { MAX_TOGETHER + MAX_SGE }>::new();
@@ -116,7 +116,8 @@ impl SendHalf {
         host.transfer(&ranges, &local).min(bytes)
     }
 
-    /// So many bytes more of the requests from the `first` one on are done; says how many of these are over.
+    /// Records that `n` further bytes of the requests from the `first` one on were copied. Returns how many
+    /// requests that completes.
     fn carried_out(&mut self, first: u64, mut n: usize) -> usize {
         let mut over = 0;
         for position in first.. {
@@ -135,8 +136,8 @@ impl SendHalf {
         over
     }
 
-    /// The rest of the next request goes over the link: of a read all of it, as the peer is asked for it in
-    /// one message.
+    /// The rest of the next request goes over the link; a read goes over it entirely, as it is one Read
+    /// Request.
     fn not_transferred(&mut self) -> Transferred {
         if std::mem::take(&mut self.copied_directly) {
             let is_read = |position| self.sq.entry(position).is_some_and(|entry| entry.wr.is_read());

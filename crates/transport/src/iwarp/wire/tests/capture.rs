@@ -31,7 +31,7 @@ fn frames(capture: &str, side: &str) -> Vec<Vec<u8>> {
 fn handshake(kind: Kind, stream: &[u8], chunk: usize) -> (Frame, usize) {
     let mut received = 0;
     loop {
-        match mpa::decode(kind, &stream[..received]).expect("a right frame") {
+        match mpa::decode(kind, &stream[..received]).expect("a valid frame") {
             Decoded::Need(wanted) => {
                 assert!(wanted > received);
                 assert!(received < stream.len());

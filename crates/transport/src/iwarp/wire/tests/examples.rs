@@ -28,13 +28,13 @@ const CRC_TERMINATE_SIW: &str = "00164147 00000000 00000002 00000001 00000000 02
 fn fpdu(header: &Header, body: &[u8]) -> Vec<u8> {
     let mut out = [0xee; 256];
     let len = encode_fpdu(header, body, true, &mut out);
-    assert!(out[len..].iter().all(|byte| *byte == 0xee), "written behind the end");
+    assert!(out[len..].iter().all(|byte| *byte == 0xee), "written beyond the end");
     out[..len].to_vec()
 }
 
 /// The only segment of a stream with CRCs.
 fn only(bytes: &[u8]) -> Segment {
-    let mut segments = receive(&mut Receiver::new(true), bytes, bytes.len()).expect("a right FPDU");
+    let mut segments = receive(&mut Receiver::new(true), bytes, bytes.len()).expect("a valid FPDU");
     assert_eq!(segments.len(), 1);
     segments.remove(0)
 }
@@ -243,12 +243,12 @@ fn atomic_requests_of_verbs() {
 }
 
 #[test]
-fn what_atomic_operations_do() {
+fn results_of_atomic_operations() {
     let add = |value, mask| AtomicRequest { data_mask: mask, ..AtomicRequest::fetch_add(1, 0, 0, value) };
     assert_eq!(add(5, 0).apply(7), 12);
     assert_eq!(add(1, 0).apply(u64::MAX), 0);
     assert_eq!(add(u64::MAX, 0).apply(7), 6, "one less");
-    // Two fields of 32 bits, then eight of 8: what one of them carries out is lost.
+    // Two fields of 32 bits, then eight of 8: the carry out of a field is lost.
     assert_eq!(add(0x0000_0001_0000_0001, 1 << 31).apply(0x0000_0002_ffff_ffff), 0x0000_0003_0000_0000);
     assert_eq!(add(0x0102_0304_0506_0708, 0x8080_8080_8080_8080).apply(u64::MAX), 0x0001_0203_0405_0607);
     assert_eq!(add(0x80, 0x80).apply(0x80), 0, "the topmost bit of a field");

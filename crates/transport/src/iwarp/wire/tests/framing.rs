@@ -18,7 +18,7 @@ fn fpdu(header: &Header, body: &[u8], crc: bool) -> Vec<u8> {
 }
 
 #[test]
-fn without_crc_every_byte_is_told_at_once() {
+fn without_crc_each_event_is_returned_as_soon_as_possible() {
     let header = write_header(5, 6);
     let bytes = fpdu(&header, b"abcde", false);
     let mut receiver = Receiver::new(false);
@@ -31,7 +31,7 @@ fn without_crc_every_byte_is_told_at_once() {
     assert_eq!(receiver.next(&bytes[16..18]), Ok((2, Event::Payload(b"ab"))));
     assert_eq!(receiver.next(&bytes[18..21]), Ok((3, Event::Payload(b"cde"))));
     assert!(!receiver.at_boundary(0));
-    assert_eq!(receiver.next(&[]), Ok((0, Event::SegmentEnd)), "the trailer is not waited for");
+    assert_eq!(receiver.next(&[]), Ok((0, Event::SegmentEnd)), "it does not wait for the trailer");
     assert!(receiver.at_boundary(0) && !receiver.at_boundary(1));
     assert_eq!(receiver.next(&bytes[21..24]), Ok((3, Event::Need(4 + 16))));
     assert_eq!(receiver.next(&bytes[24..]), Ok((4, Event::Need(16))), "the trailer has 7 bytes");
@@ -49,7 +49,7 @@ fn an_untagged_header_is_longer() {
 }
 
 #[test]
-fn with_crc_nothing_is_told_before_all_is_there() {
+fn with_crc_no_event_is_returned_before_the_whole_fpdu() {
     let header = write_header(5, 6);
     let bytes = fpdu(&header, b"abcde", true);
     let mut receiver = Receiver::new(true);

@@ -116,7 +116,7 @@ fn damaged_streams_give_one_answer() {
 }
 
 #[test]
-fn random_bytes_are_survived() {
+fn random_bytes_never_panic() {
     let mut random = Random(0x5eed_0003);
     for round in 0..rounds(3000) {
         let len = random.below(400);
@@ -139,7 +139,7 @@ fn random_bytes_are_survived() {
 }
 
 #[test]
-fn random_terminates_are_survived() {
+fn random_terminates_never_panic() {
     let mut random = Random(0x5eed_0004);
     for _ in 0..rounds(5000) {
         let len = random.below(80);
@@ -155,7 +155,7 @@ fn random_terminates_are_survived() {
 }
 
 #[test]
-fn damaged_handshakes_are_survived() {
+fn damaged_handshakes_never_panic() {
     let mut random = Random(0x5eed_0005);
     for _ in 0..rounds(5000) {
         let tail = 4 + random.below(600);

@@ -257,8 +257,8 @@ fn terminates_with_parts_missing() {
     assert_eq!(Terminate::decode(&longer), Ok(whole));
 }
 
-/// Each part is where its flag says, in the format of the standard and in that of siw, whatever follows. A
-/// Read Request without a header is not looked for: nothing would say where it starts.
+/// The flags determine the position of each part, in the standard's format and in siw's, whatever follows. A
+/// Read Request without a header is ignored: its position would be undefined.
 #[test]
 fn terminates_have_the_parts_of_their_flags() {
     const HEADER: &str = "c140 00000001 0000000000000002";
