@@ -2,15 +2,14 @@
 //! Flushes to persistence: the modified pages of a memory region are written back to the mapped file.
 //!
 //! The duration depends on the medium, so a separate thread calls msync(2); a thread that drives connections
-//! does so only if that one cannot be started. A flush covers the whole region, regardless of who modified
+//! calls it only if that one cannot be started. A flush covers the whole region, regardless of who modified
 //! it: this or another connection, through this or another region of the same mapping, or the program itself.
 //! Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
 //!
-//! The kernel reports that pages could not be written once, to the first caller, and then takes them for
-//! written. So a failure is that of all flushes that shared the call, and of all later ones of regions with
-//! that memory, whether they were asked for over this connection or another one ([`lose_writes`]). The faults
-//! that are injected are such failures. Only the programs can do something about it: write the data again, to
-//! memory that is registered anew.
+//! The kernel reports a failed write-back once, to the first caller, and then considers the pages written. So
+//! a failure fails all flushes that shared the call, and all later flushes of regions with that memory, over
+//! this connection or any other ([`lose_writes`]). Injected faults are such failures. Only the programs can
+//! recover: they must write the data again, to memory that is registered anew.
 //!
 //! The first flush starts the thread, one per process like the engine. It blocks all signals.
 #![forbid(unsafe_code)]
@@ -31,7 +30,7 @@ struct Job {
     start: u64,
     end: u64,
     done: Done,
-    /// The fault that is injected into it.
+    /// The injected fault.
     fault: Option<Fault<'static>>,
 }
 
@@ -54,14 +53,14 @@ struct Queue {
     more: Condvar,
 }
 
-/// A child after fork(2) starts its own: the thread is not in it.
+/// A child after fork(2) has no such thread and starts another.
 static QUEUE: PerProcess<Arc<Queue>> = PerProcess::new();
 
 /// Makes a range durable and calls `done` on the thread for flushes, or on this thread if that one cannot be
 /// started. If the range is unmapped in the meantime, the outcome is a failure.
 pub(crate) fn make_durable(start: u64, len: u64, done: Done) {
     let mut job = Job::new(start, len, done);
-    // Decided here, in the order of the flushes: how many of them share a call is a matter of time.
+    // Decided here, in the order of the flushes: how many of them share a call depends on timing.
     job.fault = faults::plan().and_then(|plan| plan.event(Event::Msync));
     probes::flush(job.start, job.len());
     match queue() {
@@ -108,7 +107,7 @@ impl Queue {
     }
 }
 
-/// Takes the oldest job and those whose ranges together with it form one contiguous range.
+/// Takes the oldest job and all others whose ranges form one contiguous range with it.
 fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
     let mut taken = vec![jobs.remove(0)];
     let (mut start, mut end) = (taken[0].start, taken[0].end);
@@ -121,7 +120,7 @@ fn take_meeting(jobs: &mut Vec<Job>) -> Vec<Job> {
     taken
 }
 
-/// Makes the ranges durable with one call. If not all of the memory is mapped, then with one call for each.
+/// Makes the ranges durable with one call, or with one call each if some memory is not mapped.
 fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     let start = jobs.iter().map(|job| job.start).min().unwrap_or(0);
     let end = jobs.iter().map(|job| job.end).max().unwrap_or(0);
@@ -143,8 +142,8 @@ fn carry_out(jobs: Vec<Job>, sync: &dyn Fn(u64, u64) -> Result<(), Errno>) {
     }
 }
 
-/// The outcome that faults give to the call for these flushes, after their delay; `None`:
-/// nothing.
+/// The injected outcome of the call for these flushes, after the injected delay; `None` if no fault is
+/// injected.
 fn injected(jobs: &[Job]) -> Option<Result<(), Errno>> {
     let mut result = None;
     for Job { start, end, fault, .. } in jobs {
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_meet_share_one_call_and_others_do_not() {
+    fn adjoining_ranges_share_one_call_and_others_do_not() {
         let (done, results) = mpsc::channel();
         let mut jobs: Vec<Job> =
             [(0, 10), (50, 60), (20, 30), (10, 20), (90, 99)].map(|(a, b)| job(a, b, &done)).into();
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_that_of_all_flushes_that_share_the_call() {
+    fn an_injected_fault_fails_all_flushes_that_share_the_call() {
         let plan = faults::plan_of("msync:EIO@n=2; msync:delay=5ms@n=4");
         let (done, results) = mpsc::channel();
         let mut jobs: Vec<Job> =
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_lost_if_the_medium_fails_but_not_if_the_memory_is_gone() {
+    fn writes_are_lost_if_the_medium_fails_but_not_if_the_memory_is_unmapped() {
         use super::super::{Region, acquire, deregister, register};
         use transport::access::{Access, FLUSH_PERSISTENT};
         // Addresses that no other test has registered.
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_answers() {
+    fn the_thread_reports_the_outcome() {
         let memory = sys::tests::Mapping::new(1 << 16);
         let (done, results) = mpsc::channel();
         for _ in 0..3 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Connections that export keys to their peers: processes of this host, which then access the memory without
-//! a table lookup. A key is revoked at each of them before its region is deregistered, which waits for copies
-//! in progress.
+//! Connections that have exported keys to their peers, processes of this host, which then access the memory
+//! without a table lookup. Deregistration revokes the key at each of them and waits for copies in progress.
 //!
 //! A connection that ends while its peer uses a key cannot wait, as its thread serves others. It stays here
-//! until the peer has finished the copy or its process has ended, so that a deregistration finds the copy.
+//! until the copy is complete or the peer's process has ended, so that a deregistration can wait for the
+//! copy.
 //!
 //! A slot of the table records whether its key was ever exported, so other keys cost nothing here.
 #![forbid(unsafe_code)]
@@ -22,7 +22,7 @@ pub(crate) trait Exporter: Send + Sync {
     /// if the peer may still be copying.
     fn revoke(&self, stag: u32, until: Instant) -> bool;
 
-    /// Of a connection that has ended: whether no copy of the peer can be in progress.
+    /// Whether no copy of the peer can be in progress any more. Called after the connection has ended.
     fn is_released(&self) -> bool;
 }
 
@@ -51,18 +51,17 @@ impl Place {
     }
 }
 
-/// An entry keeps its index while it is in use, so an iteration misses none. A child after fork(2) exports
-/// nothing.
+/// An entry keeps its index while it is in use, so an iteration misses none. After fork(2) the child starts
+/// with an empty list.
 static EXPORTERS: PerProcess<Vec<Place>> = PerProcess::new();
 
-/// Removes the connections whose peers have finished since; the caller drops them after it has released the
-/// lock.
+/// Removes connections that have been released; the caller drops them after it has released the lock.
 fn released(places: &mut [Place]) -> Vec<Place> {
     let is_released = |place: &&mut Place| matches!(place, Place::Held(exporter) if exporter.is_released());
     places.iter_mut().filter(is_released).map(|place| std::mem::replace(place, Place::Free)).collect()
 }
 
-/// Adds a connection, before it exports its first key. ENOMEM.
+/// Adds a connection. Must be called before it exports its first key. ENOMEM.
 pub(crate) fn add_exporter(exporter: &Arc<impl Exporter + 'static>) -> Result<(), Errno> {
     let open = Place::Open(Arc::downgrade(&(exporter.clone() as Arc<dyn Exporter>)));
     let mut exporters = lock(EXPORTERS.get());
@@ -79,7 +78,7 @@ pub(crate) fn add_exporter(exporter: &Arc<impl Exporter + 'static>) -> Result<()
     Ok(())
 }
 
-/// Removes a connection that has ended and exports nothing any more. False if it stays because its peer still
+/// Removes a connection that has ended and exports no more keys. False if it stays because its peer still
 /// uses a key: call this again later.
 pub(crate) fn remove_exporter(exporter: &Arc<impl Exporter + 'static>) -> bool {
     let mut exporters = lock(EXPORTERS.get());
@@ -95,9 +94,9 @@ pub(crate) fn remove_exporter(exporter: &Arc<impl Exporter + 'static>) -> bool {
     !is_held
 }
 
-/// Revokes a key wherever it is exported, and waits for copies with it until the given time. EBUSY: one may
-/// still be under way. The table does not permit accesses with the key, and no grant is left, so nobody
-/// exports it meanwhile.
+/// Revokes a key wherever it is exported, and waits until the given time for copies that use it. EBUSY: a
+/// copy may still be in progress. The table must already deny the key and have no grant for it, so that no
+/// connection can export it meanwhile.
 #[cold]
 pub(super) fn revoke(stag: u32, until: Instant) -> Result<(), Errno> {
     let mut result = Ok(());
@@ -108,7 +107,7 @@ pub(super) fn revoke(stag: u32, until: Instant) -> Result<(), Errno> {
             let Some(place) = exporters.as_ref().and_then(|places| places.get(at)) else { break };
             place.exporter()
         };
-        // All of them, also after one that is busy: no other copy may begin.
+        // Revoke it at all of them, also after one that is busy: no other copy may begin.
         if exporter.is_some_and(|exporter| !exporter.revoke(stag, until)) {
             result = Err(libc::EBUSY);
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether memory may be registered: a device's driver pins the pages, and gets EFAULT where the mapping
-//! lacks the protection.
+//! Whether memory may be registered: the driver of a device pins the pages, which fails with EFAULT where the
+//! mapping lacks the protection.
 //!
-//! Nothing is pinned, populated or touched here; only the mappings are looked at, all that the range consists
-//! of. Linux 6.11 and newer answer with one ioctl(2) a mapping, together with open(2) and close(2) 2.6 us.
-//! Before, /proc gives them as text, 14 us in a small program; in one with a thousand mappings and more,
-//! where that would take longer than 200 us, only holes are found.
+//! Nothing is pinned, populated or touched here: only the mappings of the range are queried. On Linux 6.11
+//! and newer that takes one ioctl(2) a mapping, 2.6 us including open(2) and close(2). Older kernels have the
+//! mappings as text in /proc: 14 us in a small program. If that would take longer than 200 us, in a program
+//! with a thousand mappings or more, only holes are detected.
 
 use std::fs::File;
 use std::io::Read;
@@ -36,26 +36,26 @@ const PROCMAP_QUERY: libc::c_ulong =
     3 << 30 | (size_of::<Query>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 17;
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
-/// Bytes of /proc/self/maps that are read.
+/// The most bytes of /proc/self/maps that are read.
 const MOST_TEXT: u64 = 64 * 1024;
 
 /// A mapping: its start, its end and its protection.
 type Mapped = (u64, u64, u64);
 
-/// Whether all of a range is mapped, readable, and, if `write`, writable.
+/// Whether all of a range is mapped and readable, or, if `write`, writable.
 pub(crate) fn is_accessible(start: u64, len: u64, write: bool) -> bool {
-    // As for a device's driver: for a region that is written, the right to write is enough.
+    // As in a device's driver, write permission suffices for a region that is written.
     let needed = if write { WRITABLE } else { READABLE };
-    // A thread sees the mappings here even if the main thread has ended. Without descriptors or /proc only
-    // holes are found.
+    // This file has the mappings even if the main thread has ended. Without descriptors or /proc only holes
+    // are detected.
     let Ok(maps) = File::open("/proc/thread-self/maps") else { return sys::is_mapped(start, len) };
     covers(start, len, needed, |at| query(&maps, at))
         .or_else(|| covered_by_lines(maps, start, len, needed))
         .unwrap_or_else(|| sys::is_mapped(start, len))
 }
 
-/// Whether mappings with this protection cover a range. `next` gives the first mapping that ends behind an
-/// address, if there is one. `None` if it does not know.
+/// Whether mappings with this protection cover a range. `next` returns the first mapping that ends after an
+/// address, if any. `None` if it cannot tell.
 fn covers(start: u64, len: u64, needed: u64, next: impl Fn(u64) -> Option<Option<Mapped>>) -> Option<bool> {
     let end = start.saturating_add(len);
     let mut at = start;
@@ -68,7 +68,7 @@ fn covers(start: u64, len: u64, needed: u64, next: impl Fn(u64) -> Option<Option
     Some(true)
 }
 
-/// The same by the lines of /proc/self/maps, of which [`MOST_TEXT`] bytes are read.
+/// The same from the text of /proc/self/maps, of which [`MOST_TEXT`] bytes are read.
 fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Option<bool> {
     let mut text = String::new();
     lines.take(MOST_TEXT).read_to_string(&mut text).ok()?;
@@ -82,11 +82,11 @@ fn covered_by_lines(lines: impl Read, start: u64, len: u64, needed: u64) -> Opti
     })
 }
 
-/// Asks the kernel for the mapping at an address. `None` if it does not know the question.
+/// Queries the mapping at an address or after it. `None` if the kernel lacks this ioctl.
 fn query(maps: &File, addr: u64) -> Option<Option<Mapped>> {
     let mut query = Query { size: size_of::<Query>() as u64, addr, ..Query::default() };
-    // SAFETY: the kernel reads and writes the structure, whose size is in it, and no more: it is not asked
-    // for a name or a build ID.
+    // SAFETY: the kernel reads and writes only the structure, which contains its size: the query requests
+    // neither a name nor a build ID.
     match unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) } {
         0 => Some(Some((query.start, query.end, query.protection))),
         _ if sys::errno() == libc::ENOENT => Some(None),
@@ -133,9 +133,10 @@ mod tests {
         assert_eq!(both(page, page), [false, false]);
     }
 
-    /// If it did not, the text would say the same, and only the time that it takes would show it.
+    /// A kernel without the ioctl would yield the same result from the text, only slower, so no other test
+    /// notices.
     #[test]
-    fn the_kernel_knows_the_question() {
+    fn the_kernel_has_the_query() {
         let page = sys::page_size();
         let map = sys::tests::Mapping::new(3 * page as usize);
         map.unmap(page as usize, page as usize);
@@ -148,7 +149,7 @@ mod tests {
             assert!(version < (6, 11), "Linux {release}");
             return;
         };
-        // The page may be one mapping with what is in front of it.
+        // The page may be in one mapping with the memory before it.
         let (start, end, protection) = first.unwrap();
         assert!(start <= map.addr() && end == map.addr() + page);
         assert_eq!(protection & 3, READABLE | WRITABLE);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_question_is_not_taken_for_a_hole() {
+    fn a_failed_query_is_not_a_hole() {
         let other = File::open("/dev/null").unwrap();
         assert_eq!(query(&other, 0x1000), None);
         assert_eq!(covers(0x1000, 1, READABLE, |_| None), None);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_covers_a_range() {
+    fn the_text_shows_which_mappings_cover_a_range() {
         let text = "1000-3000 rw-p 0\n3000-4000 r--p 0\n6000-7000 rw-p 0\n";
         for (start, len, needed, expected) in [
             (0x1000, 0x3000, READABLE, true),
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_says_what_its_beginning_says() {
+    fn a_text_that_is_too_long_is_used_up_to_the_limit() {
         let line = |at: usize| {
             format!(
                 "{:08x}-{:08x} rw-p 00000000 00:00 0 {}\n",
@@ -210,7 +211,7 @@ mod tests {
             covered_by_lines(text.as_bytes(), 0x1000 * at as u64, 8, WRITABLE)
         };
         assert_eq!(most, 1024);
-        // All of it is read, and it is known that this is all.
+        // All of it is read, and the end is recognized.
         assert_eq!(covered(most - 1, most - 1), Some(true));
         assert_eq!(covered(most - 1, most), Some(false));
         for lines in [most, most + 1] {
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_text_are_understood() {
+    fn lines_of_the_text_are_parsed() {
         let line = "7f00000000-7f00002000 rw-p 00000000 00:00 0 \n";
         assert_eq!(parse(line), Some((0x7f_0000_0000, 0x7f_0000_2000, READABLE | WRITABLE)));
         assert_eq!(parse(&line.replace("rw-p", "r--s")).map(|m| m.2), Some(READABLE));

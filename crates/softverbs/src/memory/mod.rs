@@ -3,8 +3,8 @@
 //!
 //! [`table`] is the table of memory regions. Every access, whether by a work request of this process or by a
 //! remote peer, first acquires a [`Grant`] from it. [`place`] copies bytes under grants, aligned words with a
-//! single store ([`word`]), [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
-//! [`mapping`] checks which memory may be registered; [`exporters`] tracks which peers access it themselves.
+//! single store ([`word`]); [`exchange`] carries out atomic operations; [`durable`] makes regions durable.
+//! [`mapping`] checks which memory may be registered; [`exporters`] tracks the peers that copy directly.
 
 mod durable;
 mod exchange;
@@ -33,7 +33,7 @@ fn region_of(buf: &mut [u8], access: u32) -> u32 {
     register(region).unwrap()
 }
 
-/// Sets a flag when it is dropped, so that the threads of a test that has failed do not run for ever.
+/// Sets a flag when it is dropped, so that the threads of a failed test end.
 #[cfg(test)]
 struct AtEnd<'a>(&'a std::sync::atomic::AtomicBool);
 

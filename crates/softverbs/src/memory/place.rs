@@ -3,26 +3,25 @@
 //!
 //! A program may unmap registered memory at any time. That must end a connection, not the process, so the
 //! kernel copies, and reports EFAULT where a plain copy would cause SIGSEGV: the socket calls transfer large
-//! payloads directly, and process_vm_readv(2) on this process copies small ones, many in one call, and
-//! process_vm_writev(2) would do the same.
+//! payloads directly, and process_vm_readv(2) on this process copies small ones, many in one call.
 //!
 //! # Eight aligned bytes
 //!
 //! A write of eight bytes to an aligned address must be a single store, and be seen after what was placed
-//! before it. The kernel makes this store, too ([`WordStore`]), by two calls a word and one at the end of a
-//! run of words: 610 ns for one.
+//! before it. The kernel does this store, too ([`WordStore`]), with two calls a word and one at the end of a
+//! run of words: 610 ns for one word.
 //!
-//! If the thread holds a robust mutex at that moment, or a sandbox forbids the calls, this process stores,
-//! immediately after the kernel has checked the page (410 ns); likewise every copy if process_vm_readv(2) is
-//! forbidden. Then the memory must not be unmapped, protected or truncated between the two, or the process
-//! gets SIGSEGV or SIGBUS.
+//! If the thread holds a robust mutex at that time, or a sandbox forbids the calls, this process stores,
+//! immediately after the kernel has checked the page (410 ns). Every copy is done like this if
+//! process_vm_readv(2) is forbidden. Then the memory must not be unmapped, protected or truncated between the
+//! two, or the process gets SIGSEGV or SIGBUS.
 //!
-//! What else was considered. A copy of eight bytes by process_vm_readv(2) or process_vm_writev(2) is not a
-//! single store: since Linux 6.4 it is `rep movsb` on a processor with FSRM. That looks like one store until
-//! the target lies in the last 64 bytes of a page and the next page is not accessible; then it is eight
-//! (measured on an Intel Xeon: 10^5 torn values in a second there, elsewhere none in 10^9 looks). futex(2)
-//! stores four bytes. A handler for SIGSEGV and SIGBUS would be the process's only one, and programs have
-//! theirs. Restartable sequences (rseq(2)) do not cover faults.
+//! Rejected alternatives: a copy of eight bytes by process_vm_readv(2) or process_vm_writev(2) is not a
+//! single store: since Linux 6.4 it is `rep movsb` on a processor with FSRM. That behaves like one store
+//! unless the target is in the last 64 bytes of a page and the next page is not accessible; then it is eight
+//! (measured on an Intel Xeon: 10^5 torn values in a second there, elsewhere none in 10^9 loads). futex(2)
+//! stores four bytes. A process has only one handler for SIGSEGV and SIGBUS, which belongs to the program.
+//! Restartable sequences (rseq(2)) do not cover faults.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -82,8 +81,8 @@ impl Batch {
     }
 }
 
-/// Executes runs of words and runs of other placements in turn. `by_kernel`: the kernel makes the stores,
-/// where it can.
+/// Executes runs of words and runs of other placements in order. `by_kernel`: the kernel does the stores if
+/// it can.
 fn place_all(all: &[Placement], process: Process, input: &[u8], by_kernel: bool) -> Result<(), usize> {
     let mut done = 0;
     for run in all.chunk_by(|a, b| a.is_word() == b.is_word()) {
@@ -114,8 +113,8 @@ fn store(run: &[Placement], input: &[u8], by_kernel: bool) -> Result<(), usize> 
                 Err(_) => return Err(k),
             }
         }
-        // Between the check and the store there is nothing else, so that the memory has as little time as
-        // possible to go away.
+        // The store follows the check directly, so that the memory can be unmapped between them only within a
+        // minimal time.
         sys::make_writable(placement.grant.addr()).map_err(|_| k)?;
         // SAFETY: the placement holds a grant to write these eight bytes, the kernel has found their page
         // mapped and writable, and `is_word` has checked the alignment. A volatile store of a machine word is
@@ -154,7 +153,7 @@ fn copy(process: Process, run: &[Placement], input: &[u8]) -> Result<(), usize> 
     Ok(())
 }
 
-/// Copies without the kernel.
+/// Copies with a plain copy of this process.
 ///
 /// # Safety
 ///

@@ -3,32 +3,32 @@
 //!
 //! There is one table per process. An STag is 32 bits from the system's random source, drawn for each
 //! registration, so each guess of a peer hits one of `n` regions with a probability of `n` in 2^32, whatever
-//! other STags the peer has been given. Nothing about STags that will be drawn later is in memory.
+//! other STags the peer has. Memory holds no state from which later STags could be predicted.
 //!
 //! The lower bits of an STag are the index of its slot, so a lookup computes one address and compares. The
 //! table has several levels of growing size. A level takes regions until half of its slots are in use, so
-//! that a random index soon finds a free one; further regions go to the next level. A lookup looks at one
-//! slot of each level, mostly of the first one only: it is enough for 2048 regions.
+//! that a random index soon finds a free one; further regions go to the next level. A lookup examines one
+//! slot of each level, usually only of the first one, which holds 2048 regions.
 //!
 //! Accesses take no lock: [`acquire`] increments the count of grants of the slot, then checks that the slot
 //! is valid; [`try_deregister`] clears the valid bit, then waits until the count is 0. Both use the one
 //! atomic `state`, so either the access finds the slot invalid or the deregistration waits for it: after
 //! ibv_dereg_mr(3) has returned, no access to the memory is in progress.
 //!
-//! A region that is re-registered keeps its STag, and no access is denied meanwhile that the old or the new
-//! region permits: the new one is described in a second slot, to which accesses are sent on while the first
-//! one is invalid ([`change`]). They never wait, as a thread may hold one grant of a region while it asks for
-//! the next one, and the re-registration waits for the first.
+//! A region that is re-registered keeps its STag. During the change no access is denied that the old or the
+//! new region permits: the new description is in a second slot, to which accesses are redirected while the
+//! first one is invalid ([`change`]). Accesses never wait: a thread may hold one grant of a region while it
+//! acquires another, and the re-registration waits for the first.
 //!
-//! Windows have a table of their own, which an access asks when no region has its STag ([`window`]).
+//! Windows have a separate table, which an access consults if no region has its STag ([`window`]).
 //!
 //! The other fields of a slot change only while it is invalid and every access that found it valid has ended,
 //! so relaxed loads suffice; `state` orders them. `stag` is also read to find the slot, before the slot is
 //! known to be valid, and therefore compared again afterwards.
 //!
 //! Registration takes no lock, either. A lock that another thread holds when the process forks would stay
-//! locked in the child, which could then register nothing. A registration that a fork interrupts costs the
-//! child the slot, nothing else.
+//! locked in the child, which could then register nothing. A registration interrupted by a fork costs the
+//! child one slot.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -51,26 +51,27 @@ use transport::access::{Access, Accessor, Denied, Exported, FIRST_SINK, FLUSH_PE
 const VALID: u64 = 1 << 63;
 /// The slot is in use.
 const CLAIMED: u64 = 1 << 62;
-/// A [`Change`] of the region is under way: if the slot is not valid, [`Slot::other`] says where the region
-/// is.
+/// A [`Change`] of the region is in progress: if the slot is not valid, [`Slot::other`] has the STag of the
+/// slot with the region.
 const MOVING: u64 = 1 << 61;
-/// The region has been withdrawn: nothing may access it, and its slot stays in use until it is deregistered.
+/// The region has been withdrawn: all accesses are denied, and its slot stays in use until it is
+/// deregistered.
 const WITHDRAWN: u64 = 1 << 60;
 /// The number of grants.
 const GRANTS: u64 = WITHDRAWN - 1;
 
-/// In [`Slot::access`]: writes to this memory did not get to its medium, so no flush of the region is to say
-/// that they have. Remote rights are lower bits.
+/// In [`Slot::access`]: writes to this memory did not reach its medium, so every flush of the region must
+/// fail. Remote rights are lower bits.
 const WRITES_LOST: u32 = 1 << 31;
 
-/// In [`Slot::access`]: the key was exported to a peer ([`super::exporters`]), so it must be taken back when
-/// the slot is invalid.
-const LENT: u32 = 1 << 29;
+/// In [`Slot::access`]: the key was exported to a peer ([`super::exporters`]), so it must be revoked once the
+/// slot is invalid.
+const EXPORTED: u32 = 1 << 29;
 
 /// [`Slot::uses`] of a region that is being deregistered or re-registered: no window may be bound to it.
 const SEALED: u32 = u32::MAX;
 
-/// SendEntries are allocated in chunks of this many.
+/// Slots are allocated in chunks of this many.
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 12;
 
@@ -91,14 +92,14 @@ const FIRST_CHUNK: [usize; LEVELS.len()] =
     [first_chunk(0), first_chunk(1), first_chunk(2), first_chunk(3), first_chunk(4)];
 const CHUNKS: usize = first_chunk(LEVELS.len());
 
-// Whatever the key of a window is, its STag is not that of a sink.
+// No window has the STag of a sink, whatever its key is.
 const _: () = assert!(FIRST_SINK % (1 << 8) == 0);
 
 // The last level alone has room for all regions.
 const _: () = assert!(1 << (LEVELS[LEVELS.len() - 1] - 1) >= MAX_MR);
 
-/// STags from here to [`FIRST_SINK`] are given out, to windows those whose part without the key is at least
-/// this. 0 and 1 have a meaning of their own on the wire.
+/// Regions get STags from this one up to [`FIRST_SINK`]; windows those whose part without the key is at least
+/// this. 0 and 1 have a special meaning on the wire.
 const FIRST_STAG: u32 = 2;
 
 /// A memory region: its memory, access rights and protection domain.
@@ -117,44 +118,44 @@ struct Slot {
     stag: AtomicU32,
     access: AtomicU32,
     pd: AtomicU32,
-    /// The address that an access gives for the first byte of the region.
+    /// The address of the first byte in accesses.
     iova: AtomicU64,
     len: AtomicU64,
-    /// What is added to the address of an access, modulo 2^64, for that of the memory: 0 unless the region
-    /// has an iova of its own.
+    /// The memory address minus the address of the access, modulo 2^64: 0 unless the region has a separate
+    /// iova.
     delta: AtomicU64,
-    /// While a region is re-registered, the STag of the slot with its new description; there, the STag of the
-    /// region. Of a window, the number of the queue pair that it was bound for.
+    /// While a region is re-registered, the STag of the slot with its new description; in that slot, the STag
+    /// of the region. For a window, the number of the queue pair that bound it.
     other: AtomicU32,
-    /// How many windows are bound to a region, or `SEALED`. Of a window that is bound, the STag of the
+    /// For a region, the number of windows bound to it, or `SEALED`. For a bound window, the STag of its
     /// region.
     uses: AtomicU32,
 }
 
-/// Permission to access a range of a region until dropped. Deregistration waits for it, so it must not be
-/// held while the thread blocks.
+/// Permission to access a range of a region until dropped. Deregistration waits for it, so a thread must not
+/// hold one while it blocks.
 pub(crate) struct Grant {
     slot: &'static Slot,
     addr: u64,
 }
 
 impl Grant {
-    /// The address of the memory that may be accessed. It is that of the access only if the region has no
-    /// iova of its own.
+    /// The memory address of the range. It equals the address of the access unless the region has a separate
+    /// iova.
     #[inline]
     pub(crate) fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// The memory of the region, its address and its length, if a flush must make it durable.
+    /// Address and length of the region's memory, if a flush must make it durable.
     pub(crate) fn persistent(&self) -> Option<(u64, u64)> {
         let is = self.slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0;
         is.then(|| self.slot.memory())
     }
 
     /// The description that a peer needs for direct copies; it may be exported while the grant is held.
-    /// `access` is that of the grant. None if the table is to be asked each time: for windows, and for reads
-    /// that must find earlier writes durable.
+    /// `access` is the access of the grant. None if each access must go through the table: for windows, and
+    /// for reads that must find earlier writes durable.
     pub(crate) fn export(&self, access: Access) -> Option<Exported> {
         let (slot, Access { stag, rights, .. }) = (self.slot, access);
         if rights & REMOTE_READ != 0 && slot.access.load(Ordering::Relaxed) & FLUSH_PERSISTENT != 0 {
@@ -162,8 +163,8 @@ impl Grant {
         }
         // No window has the STag of a region.
         TABLE.find(stag)?;
-        // Who makes the slot invalid waits for the grant, and then sees this.
-        slot.access.fetch_or(LENT, Ordering::Relaxed);
+        // A thread that invalidates the slot waits for this grant and then sees the flag.
+        slot.access.fetch_or(EXPORTED, Ordering::Relaxed);
         let (start, len) = (slot.iova.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
         Some(Exported { stag, rights, start, len, delta: slot.delta.load(Ordering::Relaxed) })
     }
@@ -182,12 +183,12 @@ impl Drop for Grant {
 
 type Chunk = [Slot; CHUNK];
 
-/// The index of a slot is in the bits of its STag from bit `SHIFT` on. Those below are the key of a window.
+/// The index of a slot is in the bits of its STag from bit `SHIFT` on. The lower ones are the key of a
+/// window.
 struct Table<const SHIFT: u32> {
-    /// The chunks of all levels, allocated on first use by the first thread: no thread waits for another
-    /// thread.
+    /// The chunks of all levels, each allocated by its first user without blocking others.
     chunks: [OnceBox<Chunk>; CHUNKS],
-    /// The number of slots of each level that are in use or about to be.
+    /// The number of slots of each level that are in use or reserved.
     used: [AtomicU32; LEVELS.len()],
 }
 
@@ -215,13 +216,13 @@ impl<const SHIFT: u32> Table<SHIFT> {
         (slot.stag.load(Ordering::Relaxed) == stag).then_some(slot)
     }
 
-    /// The slot of an STag. It may not be valid, and may become that of another STag at any time.
+    /// The slot of an STag. It may be invalid, and may be reused for another STag at any time.
     #[inline]
     fn find(&'static self, stag: u32) -> Option<&'static Slot> {
         (0..LEVELS.len()).find_map(|level| self.find_on(level, stag))
     }
 
-    /// The slot of a level that has an STag with the same index, and perhaps another key.
+    /// The slot of a level whose STag has the same index, possibly with another key.
     fn holder_on(&'static self, level: usize, stag: u32) -> Option<&'static Slot> {
         let (chunk, at) = place::<SHIFT>(level, stag);
         let slot = &self.chunks[chunk].get()?[at];
@@ -264,9 +265,8 @@ impl<const SHIFT: u32> Table<SHIFT> {
         }
     }
 
-    /// The slot of a region that has not been deregistered, and its level. For a moment another thread that
-    /// has drawn the same STag may hold a slot under it on another level; that one is neither valid nor
-    /// withdrawn.
+    /// The slot of a region that has not been deregistered, and its level. Another thread that has drawn the
+    /// same STag may briefly hold a slot with it on another level, which is neither valid nor withdrawn.
     fn region(&'static self, stag: u32) -> Option<(usize, &'static Slot)> {
         let levels = (0..LEVELS.len()).filter_map(|level| Some((level, self.find_on(level, stag)?)));
         let mut taken =
@@ -287,13 +287,13 @@ impl<const SHIFT: u32> Table<SHIFT> {
         claimed.map(|(slot, stag)| (level, slot, stag))
     }
 
-    /// Gives back a slot that is invalid and has no grants but those that will be denied.
+    /// Frees an invalidated slot and its reservation. Any remaining grant will be denied.
     fn give_back(&self, level: usize, slot: &Slot) {
         slot.release();
         self.used[level].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether an STag that was drawn has no meaning of its own, whatever its key is.
+    /// Whether a drawn STag may be used: with no key does it have a special meaning.
     fn may_give_out(stag: u32) -> bool {
         (FIRST_STAG << SHIFT..FIRST_SINK).contains(&stag)
     }
@@ -311,8 +311,8 @@ impl<const SHIFT: u32> Table<SHIFT> {
                 }
                 slot.stag.store(stag, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                // Another thread may have drawn the same STag for another level or the other table at the
-                // same time. At least one of them sees it here.
+                // Another thread may have drawn the same STag at the same time, for another level or the
+                // other table. At least one of the two threads sees that here.
                 let mut others = (0..LEVELS.len()).filter(|&other| other != level);
                 if others.all(|other| self.holder_on(other, stag).is_none()) && !Self::is_elsewhere(stag) {
                     return Ok((slot, stag));
@@ -322,7 +322,7 @@ impl<const SHIFT: u32> Table<SHIFT> {
         }
     }
 
-    /// Whether the other table has an STag that this one must not have because of the one that was drawn.
+    /// Whether the other table has an STag that conflicts with the drawn one.
     fn is_elsewhere(stag: u32) -> bool {
         match SHIFT {
             0 => WINDOWS.holder(stag).is_some(),
@@ -338,7 +338,7 @@ impl Slot {
         (iova.wrapping_add(delta), self.len.load(Ordering::Relaxed))
     }
 
-    /// Describes a region in a slot that nobody else reads or writes.
+    /// Stores the description of a region in a slot that no other thread uses.
     fn describe(&self, region: Region, iova: u64) {
         self.access.store(region.access, Ordering::Relaxed);
         self.pd.store(region.pd, Ordering::Relaxed);
@@ -347,7 +347,7 @@ impl Slot {
         self.delta.store(region.addr.wrapping_sub(iova), Ordering::Relaxed);
     }
 
-    /// Makes a slot invalid, and waits for accesses in progress.
+    /// Invalidates a slot and waits for accesses in progress.
     fn invalidate(&self) {
         self.state.fetch_and(!VALID, Ordering::AcqRel);
         self.wait_for_grants();
@@ -359,12 +359,12 @@ impl Slot {
         }
     }
 
-    /// [`WRITES_LOST`], or 0.
+    /// [`WRITES_LOST`] if the flag is set, else 0.
     fn lost(&self) -> u32 {
         self.access.load(Ordering::Relaxed) & WRITES_LOST
     }
 
-    /// [`lose_writes`], if the slot has a region.
+    /// [`lose_writes`] for this slot, if it has a region.
     fn lose_writes(&'static self, start: u64, end: u64) {
         let before = self.state.fetch_add(1, Ordering::Acquire);
         let _grant = Grant { slot: self, addr: 0 };
@@ -374,24 +374,24 @@ impl Slot {
         }
     }
 
-    /// Revokes the key wherever it is exported, and waits for copies with it, up to the given time. EBUSY:
-    /// one may still be under way. The slot is invalid, and has no grants but those that will be denied.
+    /// Revokes the key wherever it is exported, and waits up to `wait` for copies that use it. EBUSY: a copy
+    /// may still be in progress. The slot must be invalid; any remaining grant will be denied.
     fn revoke(&self, stag: u32, wait: Duration) -> Result<(), Errno> {
-        match self.access.load(Ordering::Relaxed) & LENT {
+        match self.access.load(Ordering::Relaxed) & EXPORTED {
             0 => Ok(()),
             _ => exporters::revoke(stag, Instant::now() + wait),
         }
     }
 
-    /// Frees a slot that is invalid and has no grants but those that will be denied.
+    /// Frees an invalidated slot. Any remaining grant will be denied.
     fn release(&self) {
         self.stag.store(0, Ordering::Relaxed);
         self.state.fetch_and(!CLAIMED, Ordering::Release);
     }
 }
 
-/// Two STags from the system's random source. Nothing is kept for later: a fork would give it to two
-/// processes. EIO if the system provides no random bytes.
+/// Two STags from the system's random source. None is kept for later: after a fork two processes would use
+/// it. EIO if the system provides no random bytes.
 fn random() -> Result<[u32; 2], Errno> {
     let mut bytes = [0u8; 8];
     getrandom::fill(&mut bytes).map_err(|_| libc::EIO)?;
@@ -399,15 +399,15 @@ fn random() -> Result<[u32; 2], Errno> {
     Ok([both as u32, (both >> 32) as u32])
 }
 
-/// A region whose bytes are accessed by their addresses.
+/// Registers a region whose iova is its address.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn register(region: Region) -> Result<u32, Errno> {
     register_at(region, region.addr)
 }
 
-/// Registers a region and returns its STag, which is both lkey and rkey. Accesses give `iova` as the address
-/// of the first byte, and `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or
-/// memory for the table is short, EIO if the system provides no random bytes.
+/// Registers a region and returns its STag, which is both lkey and rkey. `iova` is the address of the first
+/// byte in accesses; `iova + region.len` must not exceed 64 bits. ENOMEM if all STags are in use or memory
+/// for the table is short, EIO if the system provides no random bytes.
 pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
     let (_, slot, stag) = TABLE.take()?;
     slot.describe(region, iova);
@@ -418,7 +418,7 @@ pub(crate) fn register_at(region: Region, iova: u64) -> Result<u32, Errno> {
     Ok(stag)
 }
 
-/// Deregisters a region that nothing is bound to.
+/// Deregisters a region without bound windows.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn deregister(stag: u32) {
     assert_eq!(try_deregister(stag), Ok(()));
@@ -426,9 +426,9 @@ pub(crate) fn deregister(stag: u32) {
 
 /// Deregisters a region and waits for accesses in progress. The STag must come from [`register_at`].
 ///
-/// EBUSY: a window is bound to it, or a [`Change`] is under way, and nothing has changed; or a peer process
-/// holds the key for longer than [`REVOKE_WAIT`]. Then no other access is permitted, but the one may still be
-/// in progress: the region stays withdrawn until it is deregistered again.
+/// EBUSY without any effect: a window is bound to it, or a [`Change`] is in progress. EBUSY also if a peer
+/// process uses the key for longer than [`REVOKE_WAIT`]: then all new accesses are denied, but that copy may
+/// still be in progress, and the region stays withdrawn until the caller deregisters it again.
 pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
     let Some((level, slot)) = TABLE.region(stag) else { return Ok(()) };
     let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
@@ -445,12 +445,12 @@ pub(crate) fn try_deregister(stag: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Notes for each region with memory from `start` to `end` that writes there did not get to their medium. It
-/// stays so until the memory is registered anew. Looks at all regions, as media seldom fail.
+/// Marks each region that overlaps the range from `start` to `end` because writes there did not reach their
+/// medium. The mark stays until the memory is registered anew. Visits all regions, as media seldom fail.
 pub(crate) fn lose_writes(start: u64, end: u64) {
-    // Regions first: a window that is being bound takes over what its region knows.
+    // Regions first: a window that is being bound inherits the mark of its region.
     for slot in TABLE.chunks.iter().chain(&WINDOWS.chunks).filter_map(OnceBox::get).flatten() {
-        // Nothing is written to the many slots that have no region.
+        // Do not write to the many slots without a region.
         if slot.state.load(Ordering::Relaxed) & VALID != 0 {
             slot.lose_writes(start, end);
         }
@@ -479,7 +479,7 @@ impl Grant {
     }
 }
 
-/// Checks an access on behalf of a queue pair, and permits it.
+/// Checks an access on behalf of a queue pair and grants it.
 #[inline]
 pub(crate) fn acquire(access: Access, by: impl Into<Accessor>) -> Result<Grant, Denied> {
     let by = by.into();
@@ -487,7 +487,7 @@ pub(crate) fn acquire(access: Access, by: impl Into<Accessor>) -> Result<Grant, 
     acquire_in(slot, access, by.pd)
 }
 
-/// Permits an access to a region by the slot that had its STag a moment ago.
+/// Checks and grants an access, given the slot that had its STag when it was looked up.
 #[inline(always)]
 fn acquire_in(slot: &'static Slot, access: Access, pd: u32) -> Result<Grant, Denied> {
     let before = slot.state.fetch_add(1, Ordering::Acquire);
@@ -500,7 +500,7 @@ fn acquire_in(slot: &'static Slot, access: Access, pd: u32) -> Result<Grant, Den
 
 #[cfg(test)]
 thread_local! {
-    /// For this thread there are no free slots.
+    /// Whether this thread finds all slots in use.
     pub(crate) static FULL: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Storing eight bytes with a single store that cannot cause a signal.
+//! Single stores of eight bytes that cannot cause a signal.
 
 use std::cell::Cell;
 
 use crate::sys::{Errno, again, errno};
 
-/// What the kernel looks at when a thread ends: its robust mutexes (linux/futex.h).
+/// The list of a thread's robust mutexes, which the kernel walks when the thread ends (linux/futex.h).
 #[repr(C)]
 struct RobustList {
     next: *const Self,
@@ -14,21 +14,21 @@ struct RobustList {
 }
 
 thread_local! {
-    /// The robust list that the C library has given the kernel for this thread. `None`: not asked yet.
+    /// The robust list that the C library has registered for this thread. `None`: not queried yet.
     static ROBUST_LIST: Cell<Option<*const RobustList>> = const { Cell::new(None) };
 }
 
 /// Stores eight bytes through the kernel, which reports EFAULT where a store of this process would cause a
 /// signal.
 ///
-/// get_robust_list(2) stores the pointer that set_robust_list(2) was given, with one instruction that stores
-/// eight bytes (`put_user`), and with all that a page fault needs. The kernel does not look at the pointer
-/// while the thread lives. Its own list is put back at the end.
+/// get_robust_list(2) stores the pointer of the last set_robust_list(2) with a single eight-byte instruction
+/// (`put_user`) that handles page faults. The kernel does not use the pointer while the thread lives. The
+/// thread's list is restored at the end.
 ///
-/// If the thread is killed in between, the kernel takes the last word for the address of a list. It then only
-/// reads, and stops at what is not mapped; it marks as abandoned a word in a list that has the number of the
-/// thread, which is what it does with a mutex of a thread that ends. What it does not do is to look at the
-/// thread's own list, so this is used only while that is empty.
+/// If the thread is killed in between, the kernel takes the last word for the address of a list. It reads
+/// that list and stops at an unmapped address; a futex word in it that contains the thread's ID is marked as
+/// abandoned, like a mutex of a thread that ends. It does not walk the thread's real list, so this is used
+/// only while that is empty.
 pub(crate) struct WordStore {
     own: *const RobustList,
 }
@@ -76,7 +76,7 @@ impl WordStore {
 
 impl Drop for WordStore {
     fn drop(&mut self) {
-        // It was set before and is accepted again.
+        // Cannot fail: the kernel accepted this list before.
         let _ = Self::set(self.own);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Exchanges: what they return, against each other and the processor, and memory that goes away at any
-//! moment.
+//! Exchanges: their results, concurrency with each other and with atomic instructions, and memory that is
+//! unmapped at any time.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ fn access(stag: u32, addr: u64) -> Access {
 }
 
 #[test]
-fn an_exchange_returns_what_was_there_and_checks_first() {
+fn an_exchange_returns_the_previous_value_and_checks_first() {
     let mut memory = vec![7u64, 8, 9, 10];
     let addr = memory.as_mut_ptr() as u64;
-    // SAFETY: these are the bytes of `memory`, which are not used otherwise meanwhile.
+    // SAFETY: these are the 24 bytes of `memory`, which nothing else uses while the slice lives.
     let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), 24) };
     let stag = region_of(bytes, RIGHTS);
     let bare = region_of(bytes, LOCAL_WRITE);
@@ -39,9 +39,9 @@ fn an_exchange_returns_what_was_there_and_checks_first() {
     assert_eq!(memory, [7, 108, 9, 10]);
 }
 
-/// Where a child is possible it is the child that does it: the tests below would show nothing otherwise.
+/// If a child is possible, it does the exchange: otherwise the tests below would show nothing.
 #[test]
-fn a_child_does_it() {
+fn the_child_does_the_exchange() {
     let mut word = 5u64;
     let addr = &raw mut word as u64;
     let task =
@@ -49,18 +49,18 @@ fn a_child_does_it() {
     assert_eq!(run_in_child(&task), Some(0));
     assert_eq!(task.stage.load(Ordering::Relaxed), DONE);
     assert_eq!(task.original.load(Ordering::Relaxed), 5);
-    // SAFETY: the word, which the child has changed.
+    // SAFETY: `word` is a live local variable; the read is volatile since the child has changed it.
     assert_eq!(unsafe { (&raw const word).read_volatile() }, 15);
-    // There is nobody left to wait for, of this thread: other tests have children, too.
+    // This thread has no child left to wait for; other tests have children, too.
     let options = libc::__WCLONE | libc::__WNOTHREAD | libc::WNOHANG;
-    // SAFETY: no result is stored.
+    // SAFETY: with a null pointer waitpid(3) stores no status.
     let left = unsafe { libc::waitpid(-1, null_mut(), options) };
-    // 0: one that has not ended yet.
-    assert_eq!((left, sys::errno()), (-1, libc::ECHILD), "a child is left over");
+    // 0 would be a child that has not ended yet.
+    assert_eq!((left, sys::errno()), (-1, libc::ECHILD), "a child is left");
 }
 
 #[test]
-fn each_exchange_counts_once_against_others_and_the_processor() {
+fn exchanges_are_atomic_with_each_other_and_with_atomic_instructions() {
     for by_child in [true, false] {
         let word = AtomicU64::new(0);
         let addr = word.as_ptr() as u64;
@@ -83,7 +83,7 @@ fn each_exchange_counts_once_against_others_and_the_processor() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_an_error() {
+fn unmapped_memory_is_an_error() {
     let page = sys::page_size() as usize;
     for way in sys::tests::Vanishing::ALL {
         for by_child in [true, false] {
@@ -93,16 +93,16 @@ fn memory_that_is_not_there_is_an_error() {
             let result = unsafe { exchange(map.addr(), &|old| old + 1, by_child) };
             assert_eq!(result, Err(Unchanged::Fault), "{way:?}, by a child: {by_child}");
             map.come_back();
-            // SAFETY: as above.
+            // SAFETY: nobody else uses this mapping, which is writable again.
             assert_eq!(unsafe { exchange(map.addr(), &|old| old + 1, by_child) }, Ok(0));
         }
     }
 }
 
-/// A child that a signal ends would dump core, and kernels before 5.17 end all processes with its memory
-/// then.
+/// A child killed by a signal would dump core, and kernels before 5.17 then end all processes that share its
+/// memory.
 #[test]
-fn a_child_whose_memory_is_gone_ends_by_itself() {
+fn a_child_that_faults_exits_without_a_signal() {
     for way in sys::tests::Vanishing::ALL {
         let map = sys::tests::Vanishing::new(sys::page_size() as usize, way);
         map.vanish();
@@ -113,9 +113,10 @@ fn a_child_whose_memory_is_gone_ends_by_itself() {
     }
 }
 
-/// The memory goes and comes back while it is changed. An exchange fails or succeeds; the process lives.
+/// The memory is unmapped and mapped again while it is changed. An exchange fails or succeeds; the process
+/// survives.
 #[test]
-fn memory_may_go_away_at_the_moment_of_an_exchange() {
+fn memory_may_be_unmapped_during_an_exchange() {
     const EACH: Duration = Duration::from_millis(700);
     // On a busy machine it takes longer until both have been seen.
     const MOST: Duration = Duration::from_secs(30);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! At which connections a key is revoked.
+//! The connections at which a key is revoked.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// A connection that notes the keys that are taken back from it. Those of other tests are among them.
+/// A connection that records the keys that are revoked at it, including those of other tests.
 #[derive(Default)]
 pub(in super::super) struct Notes {
     keys: Mutex<Vec<u32>>,
-    /// The peer of the connection does not let go.
+    /// The peer of the connection is busy with a copy.
     held: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl Notes {
         lock(&self.keys).contains(&stag)
     }
 
-    /// Whether a key has been taken back since this was last asked for it.
+    /// Whether a key has been revoked since the last call for it.
     pub(in super::super) fn take(&self, stag: u32) -> bool {
         let had = self.has(stag);
         lock(&self.keys).retain(|&other| other != stag);
@@ -39,7 +39,7 @@ impl Notes {
 }
 
 #[test]
-fn a_key_is_taken_back_from_all_connections_that_have_not_been_removed() {
+fn a_key_is_revoked_at_all_connections_that_have_not_been_removed() {
     let all: [Arc<Notes>; 4] = Default::default();
     all.iter().for_each(|exporter| add_exporter(exporter).unwrap());
     // No region has such an STag.
@@ -63,7 +63,7 @@ fn a_key_is_taken_back_from_all_connections_that_have_not_been_removed() {
 }
 
 #[test]
-fn a_connection_that_has_ended_is_kept_while_its_peer_holds_a_key() {
+fn an_ended_connection_is_kept_while_its_peer_uses_a_key() {
     let [busy, idle]: [Arc<Notes>; 2] = Default::default();
     // No region has such an STag.
     let stag = u32::MAX - 100;
@@ -72,14 +72,14 @@ fn a_connection_that_has_ended_is_kept_while_its_peer_holds_a_key() {
     }
     busy.held.store(true, Ordering::Relaxed);
     assert_eq!(revoke(stag, Instant::now()), Err(libc::EBUSY));
-    assert!(idle.take(stag) && busy.take(stag), "the others are told as well");
+    assert!(idle.take(stag) && busy.take(stag), "it is revoked at the others, too");
     assert!(!remove_exporter(&busy) && remove_exporter(&idle));
     assert_eq!(revoke(stag, Instant::now()), Err(libc::EBUSY));
     assert!(!remove_exporter(&busy), "again");
     assert!(busy.take(stag) && !idle.has(stag));
     assert!(Arc::strong_count(&busy) == 2 && Arc::strong_count(&idle) == 1);
     busy.held.store(false, Ordering::Relaxed);
-    // A connection that is added or removed next finds that the peer has let go.
+    // The next connection that is added or removed finds that the copy is complete.
     add_exporter(&idle).unwrap();
     assert_eq!(Arc::strong_count(&busy), 1);
     assert!(remove_exporter(&busy) && remove_exporter(&idle));

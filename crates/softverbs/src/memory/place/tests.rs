@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Placing: order, failures, single stores, and memory that goes away at any moment.
+//! Placements: order, failures, single stores, and memory that is unmapped at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn access(stag: u32, addr: u64, len: usize) -> Access {
     Access { stag, addr, len, rights: LOCAL_WRITE }
 }
 
-/// Carries a batch out with the words stored by the kernel, or by this process.
+/// Executes a batch; the kernel or this process stores the words.
 fn carry_out(batch: &mut Batch, input: &[u8], words_by_kernel: bool) -> Result<(), usize> {
     let result = place_all(&batch.placements, Process::own(), input, words_by_kernel);
     batch.placements.clear();
@@ -25,7 +25,7 @@ fn eight_aligned_bytes_are_a_word() {
     let mut memory = [0u64; 8];
     let addr = memory.as_mut_ptr() as u64;
     let region = Region { addr, len: 64, access: LOCAL_WRITE, pd: 1 };
-    // What counts is where the memory is, not what the access says.
+    // The alignment of the memory counts, not that of the iova.
     let (by_address, from_1) = (register(region).unwrap(), register_at(region, 1).unwrap());
     let mut batch = Batch::new().unwrap();
     let mut is_word = |access| {
@@ -66,12 +66,12 @@ fn a_batch_is_carried_out_once_and_then_empty() {
 }
 
 #[test]
-fn a_call_that_is_forbidden_is_told_from_memory_that_is_gone() {
+fn a_forbidden_call_is_distinguished_from_unmapped_memory() {
     assert!([libc::ENOSYS, libc::EPERM].into_iter().all(is_forbidden));
     assert!(![libc::EFAULT, libc::ENOMEM, libc::EINVAL, libc::ESRCH].into_iter().any(is_forbidden));
 }
 
-/// Has the kernel refuse a system call to this thread, with EPERM.
+/// Makes a system call of this thread fail with EPERM.
 fn forbid(number: libc::c_long) {
     let (load, is, ret) =
         (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
@@ -83,7 +83,7 @@ fn forbid(number: libc::c_long) {
         line(ret, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, whose length is right.
+    // SAFETY: the kernel copies the filter program, whose length `program` contains.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
@@ -91,7 +91,7 @@ fn forbid(number: libc::c_long) {
 }
 
 #[test]
-fn what_a_sandbox_forbids_is_done_without_the_kernel() {
+fn forbidden_system_calls_are_replaced_by_plain_copies() {
     for call in [libc::SYS_process_vm_readv, libc::SYS_set_robust_list, libc::SYS_get_robust_list] {
         let in_a_sandbox = move || {
             forbid(call);
@@ -107,7 +107,7 @@ fn what_a_sandbox_forbids_is_done_without_the_kernel() {
             };
             let mut batch = Batch::new().unwrap();
             let input: Vec<u8> = (0..100).collect();
-            // A word, other lengths, and then what is not there.
+            // A word, other lengths, and then unmapped memory.
             for (offset, len, from) in [(8, 8, 10), (16, 3, 20), (19, 5, 30)] {
                 batch.add(at(offset, len), 1, from).unwrap();
             }
@@ -157,8 +157,8 @@ fn a_batch_is_placed_in_order() {
     }
 }
 
-/// Pieces of all lengths and distances in the input, so that sources are joined and not joined; more than one
-/// call takes.
+/// Pieces of all lengths and distances in the input, so that sources are joined and not joined; more than fit
+/// into one call.
 #[test]
 fn every_piece_gets_its_own_bytes() {
     let mut memory = vec![0u8; 200_000];
@@ -185,11 +185,11 @@ fn every_piece_gets_its_own_bytes() {
 }
 
 #[test]
-fn the_placement_whose_memory_is_gone_is_named_and_none_behind_it_is_carried_out() {
+fn the_first_failed_placement_is_returned_and_no_later_one_is_executed() {
     let page = sys::page_size() as usize;
-    // All the same; a word among others; one among words.
+    // All alike; a word among other lengths; another length among words.
     for lens in [[16; 4], [8; 4], [16, 16, 8, 16], [8, 8, 16, 8]] {
-        // The source of each behind that of the one before, or apart from it.
+        // Each source adjoins the one before, or is apart from it.
         for (words_by_kernel, step) in [(true, 16), (true, 30), (true, 200), (false, 30)] {
             let map = sys::tests::Mapping::new(3 * page);
             let region = Region { addr: map.addr(), len: 3 * page as u64, access: LOCAL_WRITE, pd: 1 };
@@ -213,7 +213,7 @@ fn the_placement_whose_memory_is_gone_is_named_and_none_behind_it_is_carried_out
 }
 
 #[test]
-fn a_placement_behind_those_of_the_first_call_is_named_too() {
+fn a_failed_placement_of_a_later_call_is_returned_too() {
     let page = sys::page_size() as usize;
     let map = sys::tests::Mapping::new(2 * page);
     map.unmap(page, page);
@@ -230,32 +230,31 @@ fn a_placement_behind_those_of_the_first_call_is_named_too() {
     deregister(stag);
 }
 
-/// A word of which each byte changes with the number, and both halves say which number it is.
+/// A word of which each byte changes with the number, and both halves contain the number.
 fn word_of(number: u32) -> u64 {
     let half = number.wrapping_mul(0x9e37_79b1);
     u64::from(half) | u64::from(!half) << 32
 }
 
-/// The number of a word; `None` if it is not the word of any.
+/// The number of a word; `None` if the word is torn.
 fn number_of(word: u64) -> Option<u32> {
     let half = word as u32;
     (word >> 32 == u64::from(!half)).then(|| half.wrapping_mul(0xe8b2f51))
 }
 
-/// Looks at memory like a program that spins on it.
+/// Loads a word like a program that spins on it.
 fn look(memory: &AtomicU64) -> u64 {
     memory.load(Ordering::Acquire)
 }
 
-/// Another thread never sees a part of a word, nor a word before what was placed in front of it in the same
-/// batch.
+/// Another thread never sees a part of a word, nor a word before earlier placements of the same batch.
 #[test]
 fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
     const LOOKS: u64 = 100_000_000;
     const CHANGES: u64 = 100_000;
     const FRONT: usize = 40;
     for words_by_kernel in [true, false] {
-        // The last word of a page, behind which nothing is mapped, and some bytes elsewhere.
+        // The last word of a page before an unmapped one, and some bytes elsewhere.
         let page = sys::page_size() as usize;
         let map = sys::tests::Mapping::new(2 * page);
         map.unmap(page, page);
@@ -279,8 +278,8 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
                     carry_out(&mut batch, &input, words_by_kernel).unwrap();
                 }
             });
-            // SAFETY: both are aligned words of the mapping, which lives until the end; they are read only as
-            // atomics.
+            // SAFETY: both are aligned words of the mapping, which outlives the threads; they are read only
+            // as atomics.
             let (front, word) =
                 unsafe { (AtomicU64::from_ptr(front as *mut u64), AtomicU64::from_ptr(word as *mut u64)) };
             let mut last = 0;
@@ -310,14 +309,14 @@ fn a_word_is_seen_as_a_whole_and_after_what_precedes_it() {
     }
 }
 
-/// The memory of words goes and comes back while they are placed. A placement fails or succeeds; the process
-/// lives.
+/// The memory of words is unmapped and mapped again while they are placed. A placement fails or succeeds; the
+/// process survives.
 #[test]
-fn memory_may_go_away_at_the_moment_of_a_placement() {
+fn memory_may_be_unmapped_during_a_placement() {
     const EACH: Duration = Duration::from_millis(700);
     // On a busy machine it takes longer until both have been seen.
     const MOST: Duration = Duration::from_secs(30);
-    assert!(WordStore::new().is_some(), "a sandbox forbids what this is about");
+    assert!(WordStore::new().is_some(), "a sandbox forbids the calls under test");
     let page = sys::page_size() as usize;
     for way in sys::tests::Vanishing::ALL {
         let map = sys::tests::Vanishing::new(4 * page, way);
@@ -355,10 +354,10 @@ fn memory_may_go_away_at_the_moment_of_a_placement() {
     }
 }
 
-/// The thread's own list of robust mutexes is back after words were stored, and is left alone while there is
-/// a mutex in it.
+/// The thread's list of robust mutexes is restored after words were stored, and is not replaced while it has
+/// a mutex.
 #[test]
-fn robust_mutexes_of_the_thread_are_left_alone() {
+fn robust_mutexes_of_the_thread_are_kept() {
     let mut memory = [0u64; 2];
     let asked = || {
         let (mut list, mut len) = (0usize, 0usize);
@@ -369,7 +368,7 @@ fn robust_mutexes_of_the_thread_are_left_alone() {
     let before = asked();
     {
         let words = WordStore::new().unwrap();
-        // SAFETY: these are eight bytes of `memory`.
+        // SAFETY: the eight bytes are those of `memory`, which is used by nothing else meanwhile.
         unsafe { words.store(memory.as_mut_ptr() as u64, 5).unwrap() };
         assert_eq!(asked().0, 5);
     }

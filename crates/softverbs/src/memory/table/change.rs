@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Regions that are re-registered: what their STag stands for changes while connections use it.
+//! Re-registration: replaces the region of an STag while connections use it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Grant, LENT, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
+use super::{Grant, EXPORTED, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
 use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
 use transport::access::{Access, Denied};
 
-/// The right to change a region, of which there is one at a time. The region stays as it is unless one of the
-/// methods is called.
+/// The exclusive right to change a region. The region stays as it is unless one of the methods is called.
 pub(crate) struct Change {
     stag: u32,
     slot: &'static Slot,
@@ -24,8 +23,8 @@ impl Drop for Change {
 }
 
 impl Change {
-    /// EBUSY: a change of the region is under way, or a window is bound to it. EINVAL: the region has been
-    /// withdrawn, or there is none.
+    /// EBUSY: another change of the region is in progress, or a window is bound to it. EINVAL: the region has
+    /// been withdrawn, or no region has this STag.
     pub(crate) fn begin(stag: u32) -> Result<Self, Errno> {
         let (_, slot) = TABLE.region(stag).ok_or(libc::EINVAL)?;
         let seal = slot.uses.compare_exchange(0, SEALED, Ordering::AcqRel, Ordering::Relaxed);
@@ -35,20 +34,20 @@ impl Change {
         if slot.state.load(Ordering::Relaxed) & VALID == 0 { Err(libc::EINVAL) } else { Ok(this) }
     }
 
-    /// The region as it is, and its iova.
+    /// The current region and its iova.
     pub(crate) fn region(&self) -> (Region, u64) {
         let (addr, len) = self.slot.memory();
-        let access = self.slot.access.load(Ordering::Relaxed) & !(WRITES_LOST | LENT);
+        let access = self.slot.access.load(Ordering::Relaxed) & !(WRITES_LOST | EXPORTED);
         let pd = self.slot.pd.load(Ordering::Relaxed);
         (Region { addr, len, access, pd }, self.slot.iova.load(Ordering::Relaxed))
     }
 
-    /// Replaces the region under its STag. An access is permitted by the old region or by the new one; when
-    /// this returns, those that the old one has permitted are over, and none has been denied because of the
-    /// change. Unless it is of other memory the region remembers writes that got lost.
+    /// Replaces the region under its STag. During the call an access is checked against the old region or the
+    /// new one, and none is denied because of the change. When this returns, accesses that the old region
+    /// permitted are complete. The mark of lost writes stays unless the region gets other memory.
     ///
-    /// ENOMEM, EIO as for [`super::register_at`]: the region is as before. EBUSY: a peer process that copies
-    /// to or from the old one has not let go within [`REVOKE_WAIT`]; the region can only be
+    /// ENOMEM, EIO as for [`super::register_at`]: the region is unchanged. EBUSY: a direct copy of a peer
+    /// process to or from the old region has not ended within [`REVOKE_WAIT`]; the region can only be
     /// [withdrawn](Change::withdraw).
     pub(crate) fn replace(&mut self, region: Region, iova: u64) -> Result<(), Errno> {
         let slot = self.slot;
@@ -67,30 +66,30 @@ impl Change {
             TABLE.give_back(level, second);
             return Err(e);
         }
-        // Who finds the slot invalid reads its `stag` and its `other` alone.
+        // A thread that finds the slot invalid reads only its `stag` and `other`.
         let lost = second.lost() | slot.lost() & kept;
         slot.describe(Region { access: region.access | lost, ..region }, iova);
         slot.state.fetch_or(VALID, Ordering::Release);
-        // Only now, so that the region is always in one of the two.
+        // Only now, so that one of the two slots is always valid.
         second.invalidate();
-        // Keys that were exported meanwhile are of the new one.
-        let exported = second.access.load(Ordering::Relaxed) & LENT;
+        // Keys exported meanwhile are those of the new region.
+        let exported = second.access.load(Ordering::Relaxed) & EXPORTED;
         slot.access.fetch_or(second.lost() | exported, Ordering::Relaxed);
         TABLE.give_back(level, second);
         Ok(())
     }
 
-    /// Denies every access to the region from now on, and waits for those in progress, except that of a peer
-    /// process which copies by itself: the deregistration waits for that. The STag remains in use until then.
+    /// Denies every access to the region from now on, and waits for those in progress, except direct copies
+    /// of peer processes: the deregistration waits for these. The STag remains in use until then.
     pub(crate) fn withdraw(self) {
         self.slot.state.fetch_or(WITHDRAWN, Ordering::Relaxed);
         self.slot.invalidate();
-        // Also those of a new description that was given up.
+        // Also keys exported from the new description of a replacement that failed.
         let _ = self.slot.revoke(self.stag, Duration::ZERO);
     }
 }
 
-/// Permits an access to a region that is being re-registered. `found` counts as a grant in the slot of its
+/// Checks and grants an access to a region that is being re-registered. `found` is a grant in the slot of its
 /// STag, whose state was `state`.
 #[cold]
 pub(super) fn acquire_moving(found: Grant, mut state: u64, access: Access, pd: u32) -> Result<Grant, Denied> {
@@ -115,7 +114,7 @@ pub(super) fn acquire_moving(found: Grant, mut state: u64, access: Access, pd: u
                 return grant.check(access, pd);
             }
         }
-        // It is over: the first slot is valid again, unless something new has begun.
+        // The change is complete: the first slot is valid again, unless another change has begun.
         state = slot.state.load(Ordering::Acquire);
     }
 }

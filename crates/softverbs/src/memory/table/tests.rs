@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The table: each check, STags, and threads that change it while others look.
+//! The table: each check, STags, and threads that change it while others read.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn every_check_is_made() {
 }
 
 #[test]
-fn lost_writes_are_those_of_every_region_with_the_memory_until_it_is_registered_anew() {
+fn lost_writes_mark_every_region_with_the_memory_until_it_is_registered_anew() {
     let at =
         |addr, len| register(Region { addr, len, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd: 7 }).unwrap();
     let lost = |stag, addr| {
@@ -55,7 +55,7 @@ fn lost_writes_are_those_of_every_region_with_the_memory_until_it_is_registered_
 }
 
 #[test]
-fn a_slot_without_a_region_notes_no_lost_writes() {
+fn a_slot_without_a_region_is_not_marked_for_lost_writes() {
     let slot: &'static Slot = Box::leak(Box::default());
     slot.describe(region(), 0x1000);
     for (state, lost) in [(CLAIMED, 0), (CLAIMED | MOVING, 0), (CLAIMED | VALID, WRITES_LOST)] {
@@ -77,7 +77,7 @@ fn a_region_is_flushed_if_it_was_registered_for_it() {
 }
 
 #[test]
-fn a_slot_that_another_region_has_got_meanwhile_is_not_accessed() {
+fn a_slot_reused_by_another_region_is_not_accessed() {
     let [stag, other] = [(); 2].map(|()| register(region()).unwrap());
     let slot = TABLE.find(other).unwrap();
     let of = |stag| acquire_in(slot, Access { stag, addr: 0x1000, len: 1, rights: 0 }, 7).err();
@@ -86,7 +86,7 @@ fn a_slot_that_another_region_has_got_meanwhile_is_not_accessed() {
     deregister(other);
 }
 
-/// Of the slots of each level half are used, and none of a level that has more than there are STags.
+/// Half of the slots of each level are used, and none of a level with more slots than STags.
 fn levels_fill<const SHIFT: u32>(levels: usize) {
     let table = Box::new(Table::<SHIFT>::new());
     for (level, bits) in LEVELS.iter().enumerate().take(levels) {
@@ -106,12 +106,12 @@ fn levels_fill<const SHIFT: u32>(levels: usize) {
 #[test]
 fn each_level_is_filled_to_one_half_before_the_next_one() {
     levels_fill::<0>(5);
-    // With the 8 bits of the key, 25 bits for the last level would be more than an STag has.
+    // The 8 bits of the key and the 25 bits of the last level exceed an STag.
     levels_fill::<8>(4);
 }
 
 #[test]
-fn the_slot_of_a_region_is_not_one_that_another_thread_has_just_claimed() {
+fn a_slot_that_another_thread_has_just_claimed_is_not_found_as_a_region() {
     let table: &'static Table<0> = Box::leak(Box::new(Table::new()));
     let stag = 0x1234_5678;
     let [claimed, slot] = [0, 1].map(|level| table.slot(level, stag).unwrap());
@@ -128,7 +128,7 @@ fn the_slot_of_a_region_is_not_one_that_another_thread_has_just_claimed() {
 }
 
 #[test]
-fn stags_that_have_a_meaning_are_not_given_out() {
+fn reserved_stags_are_not_given_out() {
     assert!([0, 1, FIRST_SINK, u32::MAX].iter().all(|&stag| !Table::<0>::may_give_out(stag)));
     assert!([2, FIRST_SINK - 1].iter().all(|&stag| Table::<0>::may_give_out(stag)));
     // With any key.
@@ -137,7 +137,7 @@ fn stags_that_have_a_meaning_are_not_given_out() {
 }
 
 #[test]
-fn regions_and_windows_keep_each_other_from_their_stags() {
+fn regions_and_windows_never_share_an_stag() {
     let region = register(region()).unwrap();
     let window = alloc_window(7, false).unwrap();
     for key in [0, 1, 0x80, 0xff] {
@@ -159,7 +159,7 @@ fn both_stags_that_are_drawn_are_random() {
 }
 
 #[test]
-fn a_key_is_taken_back_if_it_was_lent() {
+fn a_key_is_revoked_if_it_was_exported() {
     let notes = Arc::new(Notes::default());
     add_exporter(&notes).unwrap();
     for is_exported in [true, false] {
@@ -180,7 +180,7 @@ fn a_key_is_taken_back_if_it_was_lent() {
 }
 
 #[test]
-fn a_key_given_back_is_not_given_out_again_at_once() {
+fn a_freed_key_is_not_given_out_again_at_once() {
     let first = register(region()).unwrap();
     deregister(first);
     let second = register(region()).unwrap();
@@ -227,12 +227,12 @@ fn all_bits_of_an_stag_are_random() {
     assert_eq!(stags.len(), COUNT);
     let (low, high) = (stags[0], stags[COUNT - 1]);
     assert!(low < 1 << 25 && high > FIRST_SINK - (1 << 25), "the range is {low:#x} to {high:#x}");
-    // Of 4096 that are drawn from all, 16 are.
+    // Of 4096 drawn without a limit, 16 would be.
     assert!(high < FIRST_SINK, "{high:#x} may be the sink of a read");
 }
 
 #[test]
-fn a_hundred_thousand_regions_are_told_apart() {
+fn a_hundred_thousand_regions_are_distinguished() {
     const COUNT: u64 = 100_000;
     let of = |i| Region { addr: 0x10_0000 * (i + 1), len: i + 1, ..region() };
     let stags: Vec<u32> = (0..COUNT).map(|i| register(of(i)).unwrap()).collect();

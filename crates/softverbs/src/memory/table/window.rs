@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Memory windows: keys of their own for a part of a region, that come and go while the region stays.
+//! Memory windows: separate keys for a part of a region, bound and unbound while the region stays registered.
 //!
-//! A window has a slot in a table of its own, with a description like that of a region, which an access is
-//! checked against; the region it is bound to need not be looked at, as it can be neither deregistered nor
-//! re-registered meanwhile. An access asks this table only when no region has its STag, so windows cost
-//! nothing where there are none.
+//! A window has a slot in a separate table, with a description like that of a region, against which accesses
+//! are checked. They need not consult the region, as it can be neither deregistered nor re-registered while a
+//! window is bound to it. An access looks in this table only if no region has its STag, so it costs nothing
+//! without windows.
 //!
-//! An STag of a window has 24 bits that are drawn like those of a region and stay, and a key of 8 bits, which
-//! is another one for each bind and for windows of type 2 the program's to choose (ibv_wr_bind_mw(3)). No
-//! region and no other window has the same 24 bits.
+//! The STag of a window has 24 bits that are drawn like those of a region and stay the same, and an 8-bit key
+//! that changes with each bind; for windows of type 2 the program chooses it (ibv_wr_bind_mw(3)). No region
+//! and no other window has the same 24 bits.
 //!
 //! [`bind_window`], [`invalidate`] and [`free_window`] wait for accesses through the window that are in
 //! progress, so the caller must hold no grant.
@@ -22,13 +22,13 @@ use transport::access::{
     REMOTE_WRITE, ZERO_BASED,
 };
 
-/// In the state of a slot: it is that of a window, bound or not.
+/// In [`Slot::state`]: the slot has a window, bound or not.
 const ALLOCATED: u64 = WITHDRAWN;
 /// In [`Slot::access`]: the window is of type 2. Access flags are other bits.
 const TYPE_2: u32 = 1 << 30;
 const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
-/// A window that no other thread binds, invalidates or frees.
+/// Exclusive access to a window: no other thread can bind, invalidate or free it.
 struct Window {
     level: usize,
     slot: &'static Slot,
@@ -41,10 +41,10 @@ impl Drop for Window {
 }
 
 impl Window {
-    /// The window that has an STag, whatever its key is now.
+    /// Locks the window with an STag, whatever its current key is.
     fn find(stag: u32) -> Option<Self> {
         let (level, slot) = WINDOWS.holder(stag)?;
-        // Who holds it waits for accesses at most, and they do not wait.
+        // The thread that holds it waits at most for accesses, which never block.
         while slot.state.fetch_or(MOVING, Ordering::AcqRel) & MOVING != 0 {
             std::thread::yield_now();
         }
@@ -61,21 +61,21 @@ impl Window {
         self.slot.access.load(Ordering::Relaxed) & TYPE_2 != 0
     }
 
-    /// Ends what it is bound to, if anything, and waits for accesses in progress.
+    /// Unbinds the window if it is bound, and waits for accesses in progress.
     fn unbind(&self) {
         if !self.has(VALID) {
             return;
         }
         self.slot.invalidate();
-        // The region is still there: it has this window.
+        // The region is still registered: this window is bound to it.
         if let Some((_, region)) = TABLE.region(self.slot.uses.load(Ordering::Relaxed)) {
             region.uses.fetch_sub(1, Ordering::Release);
         }
     }
 }
 
-/// Finds the region for a bind by protection domain `pd`, and keeps it from being deregistered or
-/// re-registered.
+/// Finds the region for a bind by protection domain `pd`, and prevents its deregistration and
+/// re-registration.
 fn hold(bind: &Bind, pd: u32) -> Result<&'static Slot, Denied> {
     let slot = TABLE.find(bind.region).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
@@ -111,7 +111,7 @@ pub(crate) fn alloc_window(pd: u32, type_2: bool) -> Result<u32, Errno> {
     Ok(stag)
 }
 
-/// Unbinds a window and frees it. The STag is any of [`alloc_window`] or of a bind.
+/// Unbinds a window and frees it. The STag is that of [`alloc_window`] or of any bind.
 pub(crate) fn free_window(stag: u32) {
     let Some(window) = Window::find(stag) else { return };
     window.unbind();
@@ -121,14 +121,15 @@ pub(crate) fn free_window(stag: u32) {
     WINDOWS.give_back(level, slot);
 }
 
-/// Binds a window on behalf of a queue pair. A window of type 1 may be bound to something else; it is then
-/// accessed by the queue pairs of the protection domain. One of type 2 must not be bound, and is accessed by
-/// this queue pair only.
+/// Binds a window on behalf of a queue pair. A window of type 1 may already be bound; all queue pairs of the
+/// protection domain may access through it. A window of type 2 must not be bound; only this queue pair may
+/// access through it.
 ///
-/// The window is as before if this is denied. Stag: there is no such window or region, the region is being
-/// re-registered, or a window of type 2 is bound. Pd: window or region are of another protection domain.
-/// Rights: the region has no IBV_ACCESS_MW_BIND, or the window is written and the region has no local write
-/// access. Wrap, Bounds: the range is not within the region, or it is empty for type 2.
+/// If the bind is denied, the window is unchanged. Stag: no such window or region exists, the region is being
+/// re-registered, or a window of type 2 is already bound. Pd: the window or the region is of another
+/// protection domain. Rights: the region lacks IBV_ACCESS_MW_BIND, or the window permits writes and the
+/// region lacks local write access. Wrap, Bounds: the range is not within the region, or it is empty for type
+/// 2.
 pub(crate) fn bind_window(bind: Bind, by: Accessor) -> Result<(), Denied> {
     let window = Window::find(bind.rkey).ok_or(Denied::Stag)?;
     let slot = window.slot;
@@ -161,16 +162,17 @@ pub(crate) fn bind_window(bind: Bind, by: Accessor) -> Result<(), Denied> {
     slot.uses.store(bind.region, Ordering::Relaxed);
     slot.stag.store(bind.rkey, Ordering::Relaxed);
     slot.state.fetch_or(VALID, Ordering::AcqRel);
-    // Writes that got lost since the region was looked at have been noted there, or will be here.
+    // If writes were lost since the region was read, its mark is set by now, or [`super::lose_writes`] will
+    // see the window.
     slot.access.fetch_or(region.lost(), Ordering::Relaxed);
     Ok(())
 }
 
-/// Invalidates a window of type 2, for a queue pair or for its peer: it is no longer bound, and accesses
-/// through it are over.
+/// Invalidates a window of type 2, for a queue pair or for its peer: unbinds it and waits for accesses in
+/// progress.
 ///
-/// The window is as before if this is denied. Stag: no window of type 2 is bound under this STag. Pd: it is
-/// bound for another queue pair or of another protection domain.
+/// If this is denied, the window is unchanged. Stag: no window of type 2 is bound under this STag. Pd:
+/// another queue pair bound it, or it is of another protection domain.
 pub(crate) fn invalidate(stag: u32, qp_num: u32, pd: u32) -> Result<(), Denied> {
     let window = Window::find(stag).ok_or(Denied::Stag)?;
     let slot = window.slot;
@@ -185,21 +187,21 @@ pub(crate) fn invalidate(stag: u32, qp_num: u32, pd: u32) -> Result<(), Denied> 
     Ok(())
 }
 
-/// The STag of a window with another key, drawn by chance: whoever knows the one that it had before does not
-/// know this one. EIO if the system provides no random bytes.
+/// The STag of a window with another, random key, which does not follow from the previous one. EIO if the
+/// system provides no random bytes.
 pub(crate) fn another_key(stag: u32) -> Result<u32, Errno> {
     let [drawn, _] = random()?;
     let key = if drawn as u8 == stag as u8 { !(drawn as u8) } else { drawn as u8 };
     Ok(stag & !0xff | u32::from(key))
 }
 
-/// Checks an access with an STag that no region has.
+/// Checks and grants an access with an STag that no region has.
 #[cold]
 pub(super) fn acquire(access: Access, by: Accessor) -> Result<Grant, Denied> {
     let slot = WINDOWS.find(access.stag).ok_or(Denied::Stag)?;
     let before = slot.state.fetch_add(1, Ordering::Acquire);
     let grant = Grant { slot, addr: 0 };
-    // It is a key for peers only.
+    // The key of a window is an rkey only.
     let remote = access.rights & REMOTE != 0;
     if before & VALID == 0 || slot.stag.load(Ordering::Relaxed) != access.stag || !remote {
         return Err(Denied::Stag);

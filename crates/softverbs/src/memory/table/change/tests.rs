@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Changes of a region, and threads that use it meanwhile.
+//! Changes of a region, and threads that use it at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ fn a_region_is_what_it_was_replaced_with() {
 }
 
 #[test]
-fn there_is_one_change_at_a_time_and_without_a_slot_none() {
+fn only_one_change_at_a_time_and_none_without_a_free_slot() {
     let stag = register(region()).unwrap();
     let mut change = Change::begin(stag).unwrap();
     assert_eq!(Change::begin(stag).err(), Some(libc::EBUSY));
@@ -51,7 +51,7 @@ fn there_is_one_change_at_a_time_and_without_a_slot_none() {
     assert_eq!(change.replace(Region { pd: 8, ..region() }, 0x1000), Err(libc::ENOMEM));
     FULL.set(false);
     drop(change);
-    assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Ok(0x1000), "the region is as before");
+    assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Ok(0x1000), "the region is unchanged");
     replace(stag, Region { pd: 8, ..region() }, 0x1000);
     assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 8), Ok(0x1000));
     deregister(stag);
@@ -59,7 +59,7 @@ fn there_is_one_change_at_a_time_and_without_a_slot_none() {
 }
 
 #[test]
-fn a_region_that_was_withdrawn_is_denied_to_all_and_can_be_deregistered() {
+fn a_withdrawn_region_denies_all_accesses_and_can_be_deregistered() {
     let stag = register(region()).unwrap();
     Change::begin(stag).unwrap().withdraw();
     assert_eq!(at(stag, 0x1000, REMOTE_WRITE, 7), Err(Denied::Stag));
@@ -71,7 +71,7 @@ fn a_region_that_was_withdrawn_is_denied_to_all_and_can_be_deregistered() {
 }
 
 #[test]
-fn a_region_of_the_same_memory_remembers_writes_that_got_lost() {
+fn a_region_of_the_same_memory_keeps_the_mark_of_lost_writes() {
     // Addresses that no other test has registered.
     const BASE: u64 = 0x7800_0000;
     let of = |addr, pd| Region { addr, len: 100, access: REMOTE_WRITE | FLUSH_PERSISTENT, pd };
@@ -92,7 +92,7 @@ fn a_region_of_the_same_memory_remembers_writes_that_got_lost() {
 }
 
 #[test]
-fn a_change_waits_for_accesses_in_progress_and_lets_new_ones_in() {
+fn a_change_waits_for_accesses_in_progress_and_permits_new_ones() {
     for withdrawn in [false, true] {
         let stag = register_at(region(), IOVA).unwrap();
         let access = Access { stag, addr: IOVA, len: 16, rights: 0 };
@@ -107,7 +107,7 @@ fn a_change_waits_for_accesses_in_progress_and_lets_new_ones_in() {
                 }
                 done.store(true, Ordering::SeqCst);
             });
-            // What comes meanwhile is permitted by the new region, or denied: it does not wait.
+            // New accesses are permitted by the new region, or denied: they do not wait.
             let expected = if withdrawn { Err(Denied::Stag) } else { Ok(0x9000) };
             while at(stag, IOVA, 0, 7) != expected {
                 std::thread::yield_now();
@@ -122,10 +122,10 @@ fn a_change_waits_for_accesses_in_progress_and_lets_new_ones_in() {
     }
 }
 
-/// A change of a region to the same memory that waits at its last step: its region is described in its own
-/// slot again, and somebody still has a grant by the second slot. `meanwhile` gets that grant when the region
-/// is in the second slot alone, `at_the_end` the slot of the region. Returns the region with its STag, which
-/// the caller must deregister.
+/// A change of a region to the same memory that is stopped at its last step: the description is in the
+/// region's slot again, and a grant of the second slot still exists. `meanwhile` is called with that grant
+/// when only the second slot is valid, `at_the_end` with the slot of the region. Returns the STag of the
+/// region, which the caller must deregister.
 fn a_change_in_two_steps(
     region: Region,
     before: impl Fn(),
@@ -157,7 +157,7 @@ fn a_change_in_two_steps(
 }
 
 #[test]
-fn writes_that_got_lost_are_known_at_each_step_of_a_change() {
+fn lost_writes_are_marked_at_each_step_of_a_change() {
     // Addresses that no other test has registered.
     const BASE: u64 = 0x7900_0000;
     for (at, lost_before) in [(BASE, true), (BASE + 0x1000, false)] {
@@ -184,7 +184,7 @@ fn writes_that_got_lost_are_known_at_each_step_of_a_change() {
 }
 
 #[test]
-fn a_key_that_is_lent_during_a_change_is_taken_back_from_then_on() {
+fn a_key_exported_during_a_change_is_revoked_later() {
     let notes = Arc::new(Notes::default());
     add_exporter(&notes).unwrap();
     for is_exported in [true, false] {
@@ -202,7 +202,7 @@ fn a_key_that_is_lent_during_a_change_is_taken_back_from_then_on() {
 }
 
 #[test]
-fn a_key_that_was_lent_is_taken_back_by_a_change() {
+fn a_change_revokes_an_exported_key() {
     let notes = Arc::new(Notes::default());
     add_exporter(&notes).unwrap();
     let export = |is_exported| {
@@ -219,7 +219,7 @@ fn a_key_that_was_lent_is_taken_back_by_a_change() {
         replace(stag, region(), 0x1000);
         assert_eq!(notes.take(stag), is_exported);
         deregister(stag);
-        assert!(!notes.has(stag), "it is not exported any more");
+        assert!(!notes.has(stag), "it is no longer exported");
         let stag = export(is_exported);
         Change::begin(stag).unwrap().withdraw();
         assert_eq!(notes.has(stag), is_exported);
@@ -228,9 +228,9 @@ fn a_key_that_was_lent_is_taken_back_by_a_change() {
     remove_exporter(&notes);
 }
 
-/// The second slot may have been given to another region since the region was there.
+/// Another region may have reused the second slot.
 #[test]
-fn an_access_is_not_sent_on_to_a_slot_that_another_region_has_got_meanwhile() {
+fn an_access_is_not_redirected_to_a_slot_reused_by_another_region() {
     let stag = register(region()).unwrap();
     let other = register(Region { addr: 0x9000, ..region() }).unwrap();
     let slot = TABLE.find(stag).unwrap();
@@ -243,10 +243,9 @@ fn an_access_is_not_sent_on_to_a_slot_that_another_region_has_got_meanwhile() {
     deregister(other);
 }
 
-/// The access has looked at the state of the region while it changed, and at the second slot when the change
-/// was over.
+/// The access reads the state of the region during the change, and the second slot after it.
 #[test]
-fn an_access_is_not_sent_on_to_the_second_slot_once_the_change_is_over() {
+fn an_access_is_not_redirected_to_the_second_slot_after_the_change() {
     let stag = register(region()).unwrap();
     let slot = TABLE.find(stag).unwrap();
     let (level, second, second_stag) = TABLE.take().unwrap();
@@ -265,9 +264,9 @@ fn an_access_is_not_sent_on_to_the_second_slot_once_the_change_is_over() {
     deregister(stag);
 }
 
-/// A region goes back and forth between two memories, protection domains and rights while threads access it,
-/// two accesses at a time: none is denied that both permit, each leads to one of the memories, and none to
-/// the old one once the change is over.
+/// A region alternates between two buffers, protection domains and rights while threads access it, two
+/// accesses at a time: none is denied that both permit, each reaches one of the buffers, and none the old one
+/// after the change.
 #[test]
 fn threads_access_a_region_while_it_is_replaced() {
     const LONG: Duration = Duration::from_millis(1500);
@@ -286,7 +285,7 @@ fn threads_access_a_region_while_it_is_replaced() {
                 let which = |grant: &Grant| match grant.addr() {
                     addr if addr == MEMORY[0] + thread => 0,
                     addr if addr == MEMORY[1] + thread => 1,
-                    addr => panic!("an access leads to {addr:#x}"),
+                    addr => panic!("an access reaches {addr:#x}"),
                 };
                 while !over.load(Ordering::Relaxed) {
                     let access = |rights| Access { stag, addr: IOVA + thread, len: 16, rights };
@@ -294,7 +293,7 @@ fn threads_access_a_region_while_it_is_replaced() {
                     held[which(&first)].fetch_add(1, Ordering::SeqCst);
                     let second = acquire(access(LOCAL_WRITE), 7).expect("both permit it");
                     held[which(&second)].fetch_add(1, Ordering::SeqCst);
-                    // The second memory alone may be read by a peer.
+                    // Only the second region may be read by a peer.
                     match acquire(access(REMOTE_READ), 7) {
                         Ok(grant) => assert_eq!(which(&grant), 1),
                         Err(why) => {
@@ -307,7 +306,7 @@ fn threads_access_a_region_while_it_is_replaced() {
                         held[which(&grant)].fetch_sub(1, Ordering::SeqCst);
                         drop(grant);
                     }
-                    // Without a grant, so that the change seldom waits for a thread that does not run.
+                    // Yield without a grant, so that the change seldom waits for a preempted thread.
                     std::thread::yield_now();
                 }
             });
@@ -320,7 +319,7 @@ fn threads_access_a_region_while_it_is_replaced() {
             let access = region().access | if new == 1 { REMOTE_READ } else { 0 };
             replace(stag, Region { addr: MEMORY[new], access, ..region() }, IOVA);
             for _ in 0..10 {
-                assert_eq!(held[1 - new].load(Ordering::SeqCst), 0, "an access to the old memory goes on");
+                assert_eq!(held[1 - new].load(Ordering::SeqCst), 0, "an access to the old memory is still in progress");
             }
         }
         // Both must have been seen, however few processors there are.

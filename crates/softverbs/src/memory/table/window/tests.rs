@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Windows: what they may be bound to, who may use them, and what they keep from being deregistered.
+//! Windows: the regions to which they may be bound, who may use them, and that a region with one cannot be
+//! deregistered.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ fn bind_of(rkey: u32, region: u32) -> Bind {
     Bind { rkey, region, addr: 0x1010, len: 0x20, access: REMOTE_WRITE | REMOTE_READ }
 }
 
-/// The address that an access of 8 bytes leads to.
+/// The memory address of an access of 8 bytes.
 fn at(stag: u32, addr: u64, rights: u32, by: Accessor) -> Result<u64, Denied> {
     acquire(Access { stag, addr, len: 8, rights }, by).map(|grant| grant.addr())
 }
@@ -39,7 +40,7 @@ fn a_window_is_accessed_within_its_range_with_its_rights_by_peers() {
         assert_eq!(at(rkey, 0x100f, REMOTE_WRITE, by), Err(Denied::Bounds));
         assert_eq!(at(rkey, u64::MAX - 4, REMOTE_WRITE, by), Err(Denied::Wrap));
         assert_eq!(at(rkey, 0x1010, REMOTE_READ, by), Err(Denied::Rights));
-        assert_eq!(at(rkey, 0x1010, 0, by), Err(Denied::Stag), "it is no lkey");
+        assert_eq!(at(rkey, 0x1010, 0, by), Err(Denied::Stag), "it is not an lkey");
         assert_eq!(at(rkey, 0x1010, LOCAL_WRITE, by), Err(Denied::Stag));
     }
     assert_eq!(at(rkey, 0x1010, REMOTE_WRITE, Accessor { pd: 8, qp: 40 }), Err(Denied::Pd));
@@ -47,7 +48,7 @@ fn a_window_is_accessed_within_its_range_with_its_rights_by_peers() {
     assert_eq!(
         at(of_region, 0x1010, REMOTE_WRITE, QP),
         Err(Denied::Rights),
-        "the window's, not the region's"
+        "the range of the window, not that of the region"
     );
     free_window(rkey);
     assert_eq!(at(rkey, 0x1010, REMOTE_WRITE, QP), Err(Denied::Stag));
@@ -55,7 +56,7 @@ fn a_window_is_accessed_within_its_range_with_its_rights_by_peers() {
 }
 
 #[test]
-fn a_window_may_be_all_of_a_region() {
+fn a_window_may_cover_a_whole_region() {
     let of_region = register(region()).unwrap();
     let rkey = alloc_window(PD, false).unwrap();
     bind_window(Bind { addr: 0x1000, len: 0x100, ..bind_of(rkey, of_region) }, QP).unwrap();
@@ -67,7 +68,7 @@ fn a_window_may_be_all_of_a_region() {
 }
 
 #[test]
-fn a_window_has_none_of_the_rights_of_its_region() {
+fn a_window_does_not_inherit_the_rights_of_its_region() {
     let access = BINDABLE | REMOTE_READ | REMOTE_ATOMIC;
     let of_region = register(Region { access, ..region() }).unwrap();
     let rkey = alloc_window(PD, false).unwrap();
@@ -82,7 +83,7 @@ fn a_window_has_none_of_the_rights_of_its_region() {
 }
 
 #[test]
-fn one_thread_at_a_time_has_a_window() {
+fn one_thread_at_a_time_locks_a_window() {
     let rkey = alloc_window(PD, false).unwrap();
     let window = Window::find(rkey).unwrap();
     let done = AtomicBool::new(false);
@@ -100,7 +101,7 @@ fn one_thread_at_a_time_has_a_window() {
 }
 
 #[test]
-fn a_window_that_was_freed_leaves_its_slot_to_others() {
+fn the_slot_of_a_freed_window_is_reused() {
     let of_region = register(region()).unwrap();
     for is_bound in [false, true] {
         let rkey = alloc_window(PD, false).unwrap();
@@ -127,7 +128,7 @@ fn a_slot_without_a_window_is_no_window() {
 }
 
 #[test]
-fn a_window_translates_as_its_region_does_or_counts_from_its_own_beginning() {
+fn a_window_translates_like_its_region_or_is_zero_based() {
     let of_region = register_at(region(), 0x50).unwrap();
     let rkey = alloc_window(PD, false).unwrap();
     let bind = Bind { addr: 0x60, ..bind_of(rkey, of_region) };
@@ -176,9 +177,9 @@ fn a_bind_that_is_denied_changes_nothing() {
         "a queue pair of another domain"
     );
     assert_eq!(bind_window(Bind { rkey: rkey ^ 1 << 20, ..good }, QP), Err(Denied::Stag));
-    // Those that were refused hold no region.
+    // Denied binds hold no region.
     [unbindable, unwritable, foreign].into_iter().for_each(deregister);
-    // A window that is only read needs no right to write.
+    // A window without write access needs no write access of its region.
     let unwritable = register(Region { access: MW_BIND, ..region() }).unwrap();
     bind_window(Bind { region: unwritable, access: REMOTE_READ, ..good }, QP).unwrap();
     deregister(of_region);
@@ -187,7 +188,7 @@ fn a_bind_that_is_denied_changes_nothing() {
 }
 
 #[test]
-fn a_region_with_a_window_stays() {
+fn a_region_with_a_window_cannot_be_deregistered() {
     let of_region = register(region()).unwrap();
     let [first, second] = [(); 2].map(|()| alloc_window(PD, false).unwrap());
     let stays = || {
@@ -202,7 +203,7 @@ fn a_region_with_a_window_stays() {
     bind_window(Bind { len: 0, region: 0, addr: 0, ..bind_of(first, of_region) }, QP).unwrap();
     stays();
     assert_eq!(at(first, 0x1010, REMOTE_READ, QP), Err(Denied::Stag), "unbound");
-    // A window that is bound to something else lets go of this.
+    // A window that is bound to another region releases this one.
     let other = register(region()).unwrap();
     bind_window(bind_of(second, other), QP).unwrap();
     assert_eq!(try_deregister(other), Err(libc::EBUSY));
@@ -218,7 +219,7 @@ fn a_region_with_a_window_stays() {
 }
 
 #[test]
-fn each_bind_may_give_another_key_and_the_last_one_counts() {
+fn each_bind_may_change_the_key_and_only_the_last_one_is_valid() {
     let of_region = register(region()).unwrap();
     let mut rkey = alloc_window(PD, false).unwrap();
     for _ in 0..1000 {
@@ -234,7 +235,7 @@ fn each_bind_may_give_another_key_and_the_last_one_counts() {
 }
 
 #[test]
-fn a_window_of_type_2_is_that_of_a_queue_pair_until_it_is_invalidated() {
+fn a_window_of_type_2_belongs_to_a_queue_pair_until_it_is_invalidated() {
     let of_region = register(region()).unwrap();
     let rkey = alloc_window(PD, true).unwrap();
     assert_eq!(invalidate(rkey, QP.qp, PD), Err(Denied::Stag), "not bound");
@@ -267,7 +268,7 @@ fn a_window_of_type_2_is_that_of_a_queue_pair_until_it_is_invalidated() {
 }
 
 #[test]
-fn a_window_knows_what_its_region_knows_of_lost_writes_and_flushes() {
+fn a_window_inherits_lost_writes_and_persistence_from_its_region() {
     // Addresses that no other test has registered.
     const BASE: u64 = 0x7a00_0000;
     let access = BINDABLE | FLUSH_PERSISTENT;
@@ -281,7 +282,7 @@ fn a_window_knows_what_its_region_knows_of_lost_writes_and_flushes() {
     lose_writes(BASE, BASE + 0x10);
     assert!(!grant().writes_lost(), "not of its range");
     bind_window(bind, QP).unwrap();
-    assert!(grant().writes_lost(), "taken over from the region");
+    assert!(grant().writes_lost(), "inherited from the region");
     free_window(rkey);
     deregister(of_region);
     let of_region = register(Region { addr: BASE, len: 0x100, access, pd: PD }).unwrap();
@@ -296,7 +297,7 @@ fn a_window_knows_what_its_region_knows_of_lost_writes_and_flushes() {
 
 /// No region and no other window has the upper 24 bits of one.
 #[test]
-fn stags_of_windows_and_regions_do_not_meet() {
+fn stags_of_windows_and_regions_are_disjoint() {
     const COUNT: usize = 20_000;
     let windows: Vec<u32> = (0..COUNT).map(|_| alloc_window(PD, false).unwrap()).collect();
     let regions: Vec<u32> = (0..COUNT).map(|_| register(region()).unwrap()).collect();
@@ -315,11 +316,11 @@ fn stags_of_windows_and_regions_do_not_meet() {
     }
 }
 
-/// Peers use a window while it is bound to one region and the other in turn: they are denied or led to the
-/// right memory, and once it is bound to something else, a region can be deregistered and nobody is at its
-/// memory any more.
+/// Peers use a window while it is bound to two regions in turn: an access is denied or reaches the right
+/// memory, and once the window is bound to the other region, the first one can be deregistered and no access
+/// to its memory is in progress.
 #[test]
-fn threads_access_a_window_while_it_is_bound_anew() {
+fn threads_access_a_window_while_it_is_rebound() {
     const LONG: Duration = Duration::from_millis(1500);
     let rkey = alloc_window(PD, false).unwrap();
     let held: [AtomicU32; 2] = Default::default();
@@ -337,7 +338,7 @@ fn threads_access_a_window_while_it_is_bound_anew() {
                             let which = match grant.addr() {
                                 0x1014 => 0,
                                 0x5014 => 1,
-                                addr => panic!("an access leads to {addr:#x}"),
+                                addr => panic!("an access reaches {addr:#x}"),
                             };
                             held[which].fetch_add(1, Ordering::SeqCst);
                             granted.fetch_add(1, Ordering::Relaxed);
@@ -362,7 +363,7 @@ fn threads_access_a_window_while_it_is_bound_anew() {
             let addr = [0x1010, 0x5010][which];
             let access = REMOTE_WRITE | ZERO_BASED;
             bind_window(Bind { rkey, region: new, addr, len: 0x20, access }, QP).unwrap();
-            assert_eq!(held[1 - which].load(Ordering::SeqCst), 0, "an access to the old memory goes on");
+            assert_eq!(held[1 - which].load(Ordering::SeqCst), 0, "an access to the old memory is still in progress");
             if let Some(last) = last.replace(new) {
                 deregister(last);
             }
