@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Direct copies: operations that their initiator carries out itself, in the memory of the peer, by one
-//! system call.
+//! Direct copies: the initiator executes an operation itself, in the memory of the peer, with one system
+//! call.
 //!
-//! Each end exports to its peer the keys that the peer has already used with success over the ring: then the
-//! table has made all checks for this connection. So the first operation with a key goes over the ring, and a
-//! peer without a key learns nothing. Exported keys lie in the memory that both share
-//! ([`crate::progress::export`]); an importer uses a copy of its own, which it has checked.
+//! Each end exports to its peer the keys that the peer has already used successfully over the ring: the table
+//! has then made all checks for this connection. So the first operation with a key goes over the ring, and a
+//! peer without a key learns nothing. Exported keys are in the shared memory ([`crate::progress::export`]);
+//! an importer copies an entry and checks the copy.
 //!
 //! A key is revoked by ibv_dereg_mr(3), ibv_rereg_mr(3) and the end of the connection. The two calls then
-//! wait until no copy with it is in progress, for at most 5 s: a peer that was stopped in the middle of a
-//! copy resumes it when it is continued. A peer that has ended, or has executed another program, copies no
-//! more, and nothing waits for it. The end of a connection never waits, as it may run on the engine; if the
-//! peer is using a key then, the owner stays in the list of exporters, where a deregistration finds it. The
-//! engine removes it once the peer has finished the copy or has ended: the socket of a killed process closes
-//! before the kernel reports its end.
+//! wait until no copy with it is in progress, for at most 5 s: a peer stopped in the middle of a copy resumes
+//! the copy when it is continued. A peer that has ended, or has executed another program, no longer copies,
+//! so they do not wait for it. The end of a connection never waits, as it may run on the engine; if the peer
+//! is using a key then, the owner stays in the list of exporters, where a deregistration finds it. The engine
+//! removes it once the copy is complete or the peer has ended: the socket of a killed process closes before
+//! the kernel reports that the process has ended.
 //!
-//! The order is that of the ring. A copy is made only when the peer has acted on all that was ever put there
-//! ([`Rings::is_settled`]). Nothing here waits for that: a thread that posts may have waited before
-//! ([`crate::policy::settle`]).
+//! Copies are ordered with the bytes of the ring: a copy begins only when the peer has acted on everything
+//! put there before ([`Rings::is_settled`]). This code does not wait for that; a thread that posts may have
+//! waited before ([`crate::policy::settle`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -43,9 +43,9 @@ pub(super) struct Owner {
     rings: Arc<Rings>,
     peer: Arc<Peer>,
     ledger: Ledger<EXPORTED_KEYS>,
-    /// How many keys were revoked: the last one exported may have to be exported again.
+    /// The number of revocations: after one, the last exported key may have to be exported again.
     revoked: AtomicU32,
-    /// A deregistration has found that the peer process has executed another program: it uses no key.
+    /// A deregistration has found that the peer process has executed another program, so it uses no key.
     has_executed: AtomicBool,
 }
 
@@ -63,8 +63,8 @@ impl Owner {
         self.ledger.export(exported, self.own().gate(), prepare, || self.exported_keys());
     }
 
-    /// Waits until the peer has finished its copy, or can copy no more. False if it has not at the given
-    /// time.
+    /// Waits until the peer has finished its copy or cannot copy any more. False if that takes longer than
+    /// `until`.
     fn wait(&self, until: Instant, is_held: impl Fn(&KeyInUse) -> bool) -> bool {
         let mut tries = 0u32;
         while is_held(self.own().hold()) {
@@ -84,7 +84,7 @@ impl Owner {
         true
     }
 
-    /// Releases its descriptors and the shared memory when the peer uses no key.
+    /// Releases the descriptors and the shared memory once the peer uses no key.
     fn retire(self: Arc<Self>) {
         if memory::remove_exporter(&self) {
             return;
@@ -97,7 +97,7 @@ impl Owner {
 }
 
 impl Source for Owner {
-    /// No descriptor leads here.
+    /// Not called: no descriptor belongs to this source.
     fn ready(self: Arc<Self>, _events: u32) {}
 
     fn timeout(self: Arc<Self>) {
@@ -113,19 +113,19 @@ impl Exporter for Owner {
         self.ledger.revoke(stag, || self.exported_keys());
         self.revoked.fetch_add(1, Ordering::Release);
         let began = Instant::now();
-        let let_go = self.wait(until, |hold| hold.is_of(stag));
-        if !let_go && until > began {
+        let finished = self.wait(until, |hold| hold.is_of(stag));
+        if !finished && until > began {
             let (pid, waited) = (self.peer.pid(), (until - began).as_secs());
             log::warn!(
                 "process {pid} is still copying with memory key {stag:#x} after {waited} s; is it stopped?"
             );
         }
-        let_go
+        finished
     }
 
     fn is_released(&self) -> bool {
-        // Asked on the engine thread, so nothing is read from the memory of the peer here: that could wait
-        // for its locks.
+        // This runs on the engine thread, so it does not read the memory of the peer: that could block on its
+        // mmap lock.
         self.rings.is_left_behind()
             || !self.own().hold().is_taken()
             || self.has_executed.load(Ordering::Relaxed)
@@ -147,7 +147,7 @@ pub(super) fn proof() -> Option<Proof> {
 }
 
 impl DirectCopy {
-    /// `None`: there are no direct copies; a line of the log gives the reason.
+    /// `None` if direct copies are not possible; the reason is logged.
     pub(super) fn open(rings: &Arc<Rings>) -> Option<Self> {
         if !config::get().direct_copy {
             return None;
@@ -160,15 +160,15 @@ impl DirectCopy {
     }
 
     fn try_open(rings: &Arc<Rings>) -> Result<Self, String> {
-        let pid = unix::peer_process(rings.notify_socket()).ok_or("the peer is in another pid namespace")?;
+        let pid = unix::peer_process(rings.notify_socket()).ok_or("the peer is in another PID namespace")?;
         let proof = rings.shared.export_page(rings.ends().1).proof();
         if proof.addr == 0 || rings.shared.export_page(rings.ends().0).proof().addr == 0 {
-            return Err("one of the ends does not export its memory".into());
+            return Err("one end does not permit direct copies".into());
         }
         let error = |e: Errno| std::io::Error::from_raw_os_error(e).to_string();
         let peer = Peer::meet(pid, proof).map_err(|e| match e {
             libc::EPERM | libc::ENOSYS => {
-                format!("the kernel does not permit to access process {pid}: {}", error(e))
+                format!("the kernel does not permit access to process {pid}: {}", error(e))
             }
             e => format!("process {pid} is not the peer, or cannot be accessed: {}", error(e)),
         })?;
@@ -216,9 +216,9 @@ impl DirectCopy {
         self.owner.rings.is_settled() && self.is_exported(remote)
     }
 
-    /// Copies between `local`, whose first element is left free, and the memory of the peer: the first `len`
-    /// bytes of `remote`, as many as the others of `local` have in all. The key and the rights are those of
-    /// the first access for all. Gives how many bytes were copied.
+    /// Copies between `local`, whose first element is unused, and the memory of the peer: the first `len`
+    /// bytes of `remote`, which is the total length of the other elements. All accesses have the key and the
+    /// rights of the first one. Returns the number of bytes copied.
     ///
     /// # Safety
     ///
@@ -239,8 +239,8 @@ impl DirectCopy {
         });
         let mut copied = Ok(0);
         if located {
-            // SAFETY: the caller holds grants to write the local ranges of a read. A peer that is this
-            // process has exported the ranges of a write, and revokes them only when the key is not in use.
+            // SAFETY: the caller holds grants to write the local ranges of a read. If the peer is this
+            // process, it exports the ranges of a write, and revocation waits while `hold` has the key.
             copied = unsafe {
                 match rights & REMOTE_READ {
                     0 => self.peer.write(local, &mut ranges),
@@ -248,7 +248,7 @@ impl DirectCopy {
                 }
             };
         }
-        hold.let_go();
+        hold.release();
         copied.unwrap_or(0)
     }
 }

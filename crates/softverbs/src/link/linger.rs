@@ -25,7 +25,7 @@ struct State {
     socket: Socket,
     unsent: Vec<u8>,
     sent: usize,
-    /// The end of its time.
+    /// Closes the socket when it expires.
     timer: Option<Timer>,
 }
 
@@ -38,7 +38,7 @@ struct Linger {
 /// Sends `last`, then the FIN. The engine waits [`LINGER_MS`] for the FIN of the peer, then closes the
 /// socket.
 pub(super) fn start(engine: &Arc<Engine>, socket: Socket, last: &[u8]) {
-    // Without memory for it the peer sees the end without the reason.
+    // If the allocation fails, the peer sees the end without the final bytes.
     let mut unsent = Vec::new();
     if unsent.try_reserve_exact(last.len()).is_ok() {
         unsent.extend_from_slice(last);

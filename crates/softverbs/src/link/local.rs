@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The link of a connection whose two ends are on one host: its bytes go through rings in memory that both
-//! share.
+//! The link of a connection whose two ends are on one host: its bytes go through rings in shared memory.
 //!
-//! The TCP connection stays. It shows that the peer exists, and it carries the end: its bytes follow all that
-//! was put into the ring. So an end that closes sends its final bytes over TCP, whether the ring has room or
-//! not, and what a peer that was killed has put into the ring before is delivered. Only the engine watches
-//! the socket: nothing arrives there before the end. There is no check of peer liveness
-//! ([`crate::progress::liveness`]), as the host of the peer is this one.
+//! The TCP connection stays open. It shows that the peer exists, and it carries the end: its bytes come after
+//! all bytes of the ring. So an end that closes sends its final bytes over TCP, whether or not the ring has
+//! room, and bytes that a killed peer had put into the ring are still delivered. Only the engine watches the
+//! socket, since nothing arrives there before the end. Peer liveness ([`crate::progress::liveness`]) is not
+//! checked, as the peer is on this host.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -28,10 +27,10 @@ use transport::access::{Access, Accessor, Unreachable};
 use transport::host::{LinkError, Part};
 use transport::step::reason;
 
-/// What the socket has when the peer has gone, or says its last words.
+/// The epoll events when the peer has closed the socket or sends its final bytes.
 const END: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 
-/// Memory to share that this end has created for a connection.
+/// Shared memory that this end has created for a connection.
 pub(crate) struct Mine(Shared);
 
 impl Mine {
@@ -41,22 +40,22 @@ impl Mine {
         Ok(Self(shared))
     }
 
-    /// What the peer is given.
+    /// The descriptor to pass to the peer.
     pub(crate) fn file(&self) -> &std::os::fd::OwnedFd {
         self.0.file()
     }
 
-    /// The peer has taken it; `notify` is the socket to it.
+    /// The peer has accepted the memory; `notify` is the Unix socket to the peer.
     pub(crate) fn share(self, notify: Socket) -> Rings {
         Rings::new(self.0, notify, true)
     }
 }
 
-/// Memory to share that the peer has created.
+/// Shared memory that the peer has created.
 pub(crate) struct Theirs(Shared);
 
 impl Theirs {
-    /// EINVAL if it is not such memory.
+    /// Maps the peer's memory. EINVAL if the file is not what [`Mine`] creates.
     pub(crate) fn adopt(file: Socket) -> Result<Self, Errno> {
         let shared = Shared::adopt(file)?;
         direct::proof().inspect(|proof| shared.show(1, *proof));
@@ -69,7 +68,7 @@ impl Theirs {
     }
 }
 
-/// The end of the peer, as the socket reports it to the engine.
+/// Receives the event that the peer has closed the socket, on the engine thread.
 struct End {
     connection: Weak<dyn Driven>,
     has_come: AtomicBool,
@@ -96,7 +95,7 @@ pub(crate) struct Local {
     accessor: Accessor,
     grants: Vec<Grant>,
     direct: Option<DirectCopy>,
-    /// The part of the ring, from its beginning, the pages of which were written to.
+    /// The length of the front part of the ring whose pages have been written to.
     written: usize,
 }
 
@@ -132,7 +131,7 @@ impl Local {
         self.watch.notify_requested()
     }
 
-    /// Puts as much of `parts` into the ring as there is room for.
+    /// Puts as much of `parts` into the ring as fits.
     pub(super) fn send(&mut self, parts: &[Part<'_>]) -> Result<usize, LinkError> {
         if self.rings.is_left_behind() {
             return Err(LinkError::Broken(libc::ENOTCONN));
@@ -177,13 +176,13 @@ impl Local {
         self.rings.put(n).map(|()| n).map_err(LinkError::Broken)
     }
 
-    /// How many bytes there are to take, of the `wanted` ones; else why not. `Ok(0)`: those of the socket are
-    /// next.
+    /// The number of bytes in the ring, at most `wanted`. `Ok(0)`: the ring is empty and the peer has closed,
+    /// so the bytes of the socket are next.
     fn look(&self, wanted: usize) -> Result<usize, LinkError> {
         if self.rings.is_left_behind() {
             return Err(LinkError::Broken(libc::ENOTCONN));
         }
-        // Before the look at the ring: what the peer has put there before its end is then seen.
+        // Read before the ring, so that bytes which the peer put there before it closed are seen.
         let ended = self.end.has_come.load(Ordering::Acquire);
         match self.rings.available(wanted, || self.notify_requested()) {
             Err(e) => Err(LinkError::Broken(e)),
@@ -241,7 +240,7 @@ impl Local {
         self.direct.is_some()
     }
 
-    /// Makes a direct copy between the memory of the peer and `local`; returns how many bytes were copied.
+    /// Copies directly between the memory of the peer and `local`; returns the number of bytes copied.
     pub(super) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         let Some(direct) = &self.direct else { return 0 };
         let is_up = !self.end.has_come.load(Ordering::Acquire) && !self.rings.is_left_behind();
@@ -250,7 +249,7 @@ impl Local {
             return 0;
         }
         let mut pieces = Pieces::new();
-        // The place of what the call itself needs.
+        // The first element is for the call itself.
         pieces.push(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
         if gather(&mut pieces, local, self.accessor, &mut self.grants).is_err() {
             return 0;
@@ -264,8 +263,8 @@ impl Local {
             left -= piece.iov_len;
             used += 1;
         }
-        // SAFETY: `grants` are those for the pieces but the first one, and are held until the call has
-        // returned; if it is a read, the connection has asked for the right to write to them.
+        // SAFETY: `grants` cover all pieces but the first one and are held until the call has returned; for a
+        // read the accesses in `local` require write permission.
         let copied = if left == 0 { unsafe { direct.copy(&mut pieces[..used], remote, len) } } else { 0 };
         self.grants.clear();
         copied
@@ -276,7 +275,7 @@ impl Local {
         self.direct.as_ref().is_some_and(|direct| direct.is_exported(remote))
     }
 
-    /// All that was received has been acted on.
+    /// Everything received so far has been acted on.
     pub(super) fn acted(&mut self) {
         if self.direct.is_some() {
             self.rings.acted();

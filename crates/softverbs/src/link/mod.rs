@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The transport of a connection: a TCP socket, or, if both ends are on one host, memory that they share
-//! beside it.
+//! The link of a connection: a TCP socket, and also shared memory if both ends are on one host.
 
 mod direct;
 mod linger;
@@ -29,7 +28,7 @@ use transport::access::{Access, Accessor};
 use transport::host::{LinkError, Part};
 
 /// The link of a connection.
-// The larger one is the one that is used where nothing is said.
+// `Local`, the larger variant, is the default.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Link {
     Tcp(Tcp),
@@ -37,8 +36,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Takes a connected socket, and the rings if the two ends have agreed on them. `watch` drives
-    /// `connection` when there is something to do.
+    /// Opens a link over a connected socket, and over the rings if the two ends have agreed on them. `watch`
+    /// drives `connection` when the link is ready.
     pub(crate) fn open(
         socket: Socket,
         rings: Option<Rings>,
@@ -53,7 +52,7 @@ impl Link {
         }
     }
 
-    /// The memory that the peer sends through, in which one can see whether there is anything to receive.
+    /// The shared memory through which the peer sends, which shows whether there is anything to receive.
     pub(crate) fn peer_notify(&self) -> Option<Weak<dyn PeerNotify>> {
         match self {
             Self::Tcp(_) => None,
@@ -85,7 +84,7 @@ impl Link {
         }
     }
 
-    /// Whether [`Link::transfer`] may do something.
+    /// Whether [`Link::transfer`] is possible at all.
     pub(crate) fn transfers(&self) -> bool {
         match self {
             Self::Tcp(_) => false,
@@ -101,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Whether [`Link::transfer`] will most probably carry this out
+    /// Whether [`Link::transfer`] is likely to succeed for this access
     /// ([`transport::host::Host::may_transfer`]).
     pub(crate) fn may_transfer(&self, remote: Access) -> bool {
         match self {
@@ -110,7 +109,7 @@ impl Link {
         }
     }
 
-    /// The connection has acted on all that was received.
+    /// The connection has acted on everything received so far.
     pub(crate) fn acted(&mut self) {
         if let Self::Local(local) = self {
             local.acted();

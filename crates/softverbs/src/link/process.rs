@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The process at the other end, whose memory this one copies to and from by process_vm_writev(2) and
+//! The peer process, to and from whose memory this one copies with process_vm_writev(2) and
 //! process_vm_readv(2).
 //!
-//! Those calls identify a process by its number, and access whatever memory it has at that moment: that of a
-//! program which it has executed since (execve(2)), or that of another process which got the number after it
-//! had ended. So each process has a guard page, at a random address, and each call accesses
-//! the guard page of the peer before anything else. All ranges of a call are of the same memory, in order,
-//! and the first one that cannot be accessed ends it: where the guard page is not there, nothing is copied.
+//! These calls identify a process by its PID, and access whatever memory it has at that time: perhaps that of
+//! another program that it has executed (execve(2)), or that of another process that got the PID later. So
+//! each process has a guard page at a random address, and each call accesses the guard page of the peer
+//! first. A call processes its ranges in order, in the memory of one process, and stops at the first
+//! inaccessible one: without the guard page nothing is copied.
 //!
 //! The guard page holds a random number. Peers send each other its address and the number; if the process
-//! that the kernel names has the number there, it is the peer. The same read shows whether the kernel permits
-//! the access (ptrace(2), "access mode checking").
+//! with the PID that the kernel reports has the number there, it is the peer. The same read shows whether the
+//! kernel permits the access (ptrace(2), "access mode checking").
 
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
@@ -25,29 +25,29 @@ use crate::socket::Socket;
 use crate::sys::{Errno, again, check_len, errno, is_readable_within, page_size, to_errno};
 use transport::limits::MAX_TOGETHER;
 
-/// Where the guard page of a process is, and what it begins with. The address 0: it has none.
+/// Address and random number of a process's guard page. The address 0 means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
     pub addr: u64,
     pub nonce: [u64; 2],
 }
 
-/// Most bytes of one copy. The owner waits for it when it withdraws the key.
+/// The maximum number of bytes of one copy: revocation waits for it.
 pub(super) const MOST: usize = 1 << 20;
 
-/// Bytes of the number in a guard page. What writes write there, as a page that can be read only would not do
-/// for them, lies behind it.
+/// Bytes of the number in a guard page. The page must be writable, since writes to the peer access it, too:
+/// they write the bytes after the number.
 const NONCE: usize = 16;
 
-/// How often an address for the guard page is drawn.
+/// The number of random addresses to try for the guard page.
 const TRIES: u32 = 8;
 
-/// A child after fork(2) has its own: the page of its parent is not in it.
+/// A child after fork(2) has no copy of its parent's page, so it creates another.
 static OWN: PerProcess<Proof> = PerProcess::new();
 static PEERS: PerProcess<Vec<Weak<Peer>>> = PerProcess::new();
 
 impl Proof {
-    /// That of this process. ENOMEM, EIO.
+    /// The proof of this process. ENOMEM, EIO.
     pub(super) fn own() -> Result<Self, Errno> {
         let mut own = lock(OWN.get());
         if let Some(proof) = *own {
@@ -68,12 +68,12 @@ impl Proof {
             for (word, bytes) in drawn.iter_mut().zip(bytes.chunks_exact(8)) {
                 *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
             }
-            // Anywhere in the lower half of what a process has on all processors of 64 bits.
+            // A random page in an address range that all 64-bit processors have.
             let hint = drawn[0] % (1 << 38) / page * page + (1 << 32);
             let hint = usize::try_from(hint).unwrap_or(0);
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping, near the address or elsewhere: without MAP_FIXED the kernel takes no
-            // other one away.
+            // SAFETY: a new mapping, at the hint or elsewhere: without MAP_FIXED the kernel replaces no
+            // existing one.
             let addr = unsafe { libc::mmap(hint as *mut libc::c_void, page as usize, prot, flags, -1, 0) };
             if addr == libc::MAP_FAILED {
                 return Err(errno());
@@ -82,13 +82,13 @@ impl Proof {
                 found = Ok(addr);
                 break;
             }
-            // SAFETY: the mapping was just made, and nobody knows of it.
+            // SAFETY: this unmaps exactly the new mapping, to which no pointer or reference was given out.
             unsafe { libc::munmap(addr, page as usize) };
         }
         let addr = found?;
         let nonce = [drawn[1], drawn[2]];
-        // SAFETY: the page was just mapped, and is aligned for the number; it is never unmapped. The advice
-        // concerns children only.
+        // SAFETY: the page was just mapped writable, is aligned for the number, and is never unmapped.
+        // MADV_DONTFORK affects children only.
         unsafe {
             addr.cast::<[u64; 2]>().write_volatile(nonce);
             if libc::madvise(addr, page as usize, libc::MADV_DONTFORK) != 0 {
@@ -99,11 +99,11 @@ impl Proof {
     }
 }
 
-/// A process whose memory this one may access.
+/// A peer process whose memory this one may access.
 pub(super) struct Peer {
     pid: libc::pid_t,
     proof: Proof,
-    /// Readable when it has ended.
+    /// A pidfd, readable when the process has ended.
     end: Socket,
 }
 
@@ -112,8 +112,8 @@ fn piece<T>(at: *mut T, iov_len: usize) -> libc::iovec {
 }
 
 impl Peer {
-    /// The process with a number, which claims that this is its guard page. EPERM and what else
-    /// process_vm_readv(2) and pidfd_open(2) report; EPROTO if it is not there.
+    /// The process with this PID, after a check that it has this guard page. EPROTO if it does not; EPERM and
+    /// the other errors of process_vm_readv(2) and pidfd_open(2).
     pub(super) fn meet(pid: libc::pid_t, proof: Proof) -> Result<Arc<Self>, Errno> {
         let mut peers = lock(PEERS.get());
         let peers = peers.get_or_insert_default();
@@ -125,9 +125,10 @@ impl Peer {
         let process = Pid::from_raw(pid).ok_or(libc::EINVAL)?;
         let end = Socket::noted(|| to_errno(pidfd_open(process, PidfdFlags::empty())))?;
         let peer = Arc::new(Self { pid, proof, end });
-        // SAFETY: nothing but the number is read.
+        // SAFETY: there are no local ranges; only the number of the guard page is read, into a local
+        // variable.
         unsafe { peer.read(&mut [], &mut Ranges::new()) }?;
-        // The number of a process that has not ended is that of no other.
+        // No other process can have the PID of one that has not ended.
         if peer.has_ended(Duration::ZERO) {
             return Err(libc::ESRCH);
         }
@@ -141,44 +142,45 @@ impl Peer {
         self.pid
     }
 
-    /// Whether one of its threads may still be copying: it has neither ended, which is waited for so long,
-    /// nor executed another program. If the kernel does not say, it may.
+    /// Whether one of its threads may still be copying: the process has neither ended, for which this waits
+    /// up to `wait`, nor executed another program. Also true if the kernel does not tell.
     pub(super) fn has_memory(&self, wait: Duration) -> bool {
         if self.has_ended(wait) {
             return false;
         }
-        // execve(2) ends all other threads before it takes the memory away. ESRCH only says that the thread
-        // that has the process's number has ended. SAFETY: there is no local range, and of the peer only the
-        // number in the guard page is read.
+        // execve(2) ends all other threads before it replaces the memory. ESRCH only means that the main
+        // thread has ended. SAFETY: there are no local ranges; only the number of the guard page is read,
+        // into a local variable.
         let guard = unsafe { self.read(&mut [], &mut Ranges::new()) };
         !matches!(guard, Err(libc::EFAULT | libc::EPROTO))
     }
 
-    /// Whether it has ended, with all of its threads; waits so long for that.
+    /// Whether the process has ended, with all of its threads; waits up to `wait` for that.
     pub(super) fn has_ended(&self, wait: Duration) -> bool {
         is_readable_within(self.end.as_raw_fd(), wait)
     }
 
-    /// Copies the bytes of `local` but its first element, which is overwritten, to ranges of the peer that
-    /// have as many; gives how many bytes were copied, from the first one on: all, up to one that cannot be
-    /// accessed. EFAULT if the guard page is not there.
+    /// Copies the bytes of `local`, except its first element, which is overwritten, to ranges of the peer
+    /// with the same total length. Returns the number of bytes copied, which is less than all if a byte is
+    /// not accessible. EFAULT if the guard page is not there.
     ///
     /// # Safety
     ///
-    /// The peer may be this process. Then it must have exported the ranges, and not revoke them before the
-    /// call has returned.
+    /// The peer may be this process. Then the ranges must be exported, and not be revoked before the call has
+    /// returned.
     pub(super) unsafe fn write(&self, local: &mut [libc::iovec], to: &mut Ranges) -> Result<usize, Errno> {
         let mut byte = 0u8;
         let guard = (self.proof.addr + NONCE as u64) as *mut u8;
         self.copy(local, piece(&raw mut byte, 1), to.behind(piece(guard, 1)), |pid, local, n, remote, m| {
-            // SAFETY: the local ranges are only read: `byte`, and memory that the kernel checks. What is
-            // written to is the guard page, or whatever another process has there, and ranges that are
-            // written to at the caller's word.
+            // SAFETY: the local ranges are only read: `byte`, and memory that the kernel checks. The call
+            // writes to the memory of another process; if the peer is this process, to its guard page, behind
+            // the number, and to ranges that the caller guarantees to be exported.
             unsafe { libc::process_vm_writev(pid, local, n, remote, m, 0) }
         })
     }
 
-    /// Copies bytes of the peer to `local`, as [`Peer::write`]. EPROTO if it is not the peer.
+    /// Copies bytes of the peer to `local`, like [`Peer::write`]. EPROTO if the guard page has another
+    /// number.
     ///
     /// # Safety
     ///
@@ -188,8 +190,8 @@ impl Peer {
         let guard = piece(self.proof.addr as *mut u8, NONCE);
         let first = piece(&raw mut nonce, NONCE);
         let copied = self.copy(local, first, from.behind(guard), |pid, local, n, remote, m| {
-            // SAFETY: the first local range is `nonce`, and the caller holds grants to write the others. The
-            // kernel checks that they are mapped. Those of the peer are only read.
+            // SAFETY: the first local range is `nonce`, and the caller holds grants to write the others; the
+            // kernel checks that they are mapped. The ranges of the peer are only read.
             unsafe { libc::process_vm_readv(pid, local, n, remote, m, 0) }
         })?;
         // SAFETY: `nonce` is initialized, and the kernel has written to it.
@@ -197,8 +199,8 @@ impl Peer {
         if read == self.proof.nonce { Ok(copied) } else { Err(libc::EPROTO) }
     }
 
-    /// Has `call` copy between `local`, whose first element becomes `first`, and `remote`; gives how many
-    /// bytes behind the first range.
+    /// Runs `call` to copy between `local`, whose first element becomes `first`, and `remote`. Returns the
+    /// number of bytes copied, without the first range.
     fn copy(
         &self,
         local: &mut [libc::iovec],
@@ -221,11 +223,11 @@ pub(super) struct Ranges(ArrayVec<libc::iovec, { MAX_TOGETHER + 1 }>);
 
 impl Ranges {
     pub(super) fn new() -> Self {
-        // The first place is that of the guard page.
+        // The first element is for the guard page.
         Self(ArrayVec::from_iter([piece(std::ptr::null_mut::<u8>(), 0)]))
     }
 
-    /// False if there is no place for it.
+    /// Adds a range; false if there are too many.
     pub(super) fn push(&mut self, addr: u64, len: usize) -> bool {
         self.0.try_push(piece(addr as *mut u8, len)).is_ok()
     }
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_what_its_guard_page_says() {
+    fn a_process_is_identified_by_its_guard_page() {
         let proof = Proof::own().unwrap();
         assert_eq!(Proof::own(), Ok(proof));
         let peer = Peer::meet(own(), proof).unwrap();
@@ -271,29 +273,29 @@ mod tests {
         let (a, b) = from.split_at_mut(4);
         let mut local =
             [piece(std::ptr::null_mut::<u8>(), 0), piece(a.as_mut_ptr(), 4), piece(b.as_mut_ptr(), 6)];
-        // SAFETY: `to` belongs to this test.
+        // SAFETY: the only range is `to`, a live local array without references to it.
         assert_eq!(unsafe { peer.write(&mut local, &mut range(&raw mut to, 10)) }, Ok(10));
-        // SAFETY: `to` is an array that lives here; the kernel has written to it.
+        // SAFETY: `to` is a live local array; the read is volatile since the kernel has written to it.
         assert_eq!(unsafe { (&raw const to).read_volatile() }, *b"0123456789");
         let mut back = [0u8; 10];
         let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(back.as_mut_ptr(), 10)];
-        // SAFETY: `back` belongs to this test.
+        // SAFETY: the only local range is `back`, a live local array without references to it.
         assert_eq!(unsafe { peer.read(&mut local, &mut range(&raw const to, 10)) }, Ok(10));
-        // SAFETY: as above.
+        // SAFETY: `back` is a live local array; the read is volatile since the kernel has written to it.
         assert_eq!(unsafe { (&raw const back).read_volatile() }, *b"0123456789");
-        // Two ranges, the second of which is not there: what goes to the first one is counted.
+        // Two ranges, the second of which is not mapped: the result counts the bytes of the first one.
         let mut partly = range(&raw mut to, 7);
         assert!(partly.push(4096, 3));
         let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(back.as_mut_ptr(), 10)];
-        // SAFETY: as above.
+        // SAFETY: the ranges of the peer are `to` and an unmapped one, which the kernel does not write.
         assert_eq!(unsafe { peer.write(&mut local, &mut partly) }, Ok(7));
         let other = Proof { addr: 4096, ..peer.proof };
         let other = Peer { pid: own(), proof: other, end: Socket::noted(crate::sys::event_flag).unwrap() };
         let mut zeros = [0u8; 10];
         let mut local = [piece(std::ptr::null_mut::<u8>(), 0), piece(zeros.as_mut_ptr(), 10)];
-        // SAFETY: as above.
+        // SAFETY: the only range is `to`, a live local array without references to it.
         assert_eq!(unsafe { other.write(&mut local, &mut range(&raw mut to, 10)) }, Err(libc::EFAULT));
-        // SAFETY: as above.
+        // SAFETY: `to` is a live local array; the read is volatile since the kernel may have written to it.
         assert_eq!(unsafe { (&raw const to).read_volatile() }, *b"0123456789", "nothing was copied");
     }
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The two rings of a connection on one host, as one end sees them: one that it writes to and one that it
-//! reads.
+//! The two rings of a connection on one host, from the view of one end: the ring that it writes and the ring
+//! that it reads.
 //!
-//! Each end keeps its own positions and only publishes them; those of the peer are checked whenever they are
-//! looked at, and a peer that has put more than fits, or taken more than there was, has broken the
+//! Each end keeps its positions in private memory and publishes copies. It checks the peer's positions
+//! whenever it reads them; a peer that has put more than fits, or taken more than there was, ends the
 //! connection.
 //!
 //! Neither end makes a system call while both poll. An end that stops polling first requests a notification
-//! in a word ([`Wakeup`]), then looks once more; the other end reads the word after it has published its
-//! position, and notifies: it sends a byte on the Unix socket between them. That never blocks. The byte
-//! carries no information, so a thread that finds one must look at both rings.
+//! in a word ([`Wakeup`]), then checks the ring once more; the other end reads the word after it has
+//! published its position, and notifies with a byte on the Unix socket between them, which never blocks. The
+//! byte carries no information, so its receiver must check both rings.
 //!
-//! The kernel reports each byte once (EPOLLET), whether those before it were read or not. So bytes are read
-//! only when there may be many, which saves a system call for most: as each request brings one notification
-//! at most, the requests are counted. A socket that is full has a byte that the kernel has not reported to
-//! this end yet.
+//! The kernel reports each byte once (EPOLLET), whether or not earlier ones were read. So the bytes are read
+//! only when many may have accumulated, which saves most of these system calls; since each request causes at
+//! most one notification, it suffices to count requests. If the socket is full, it holds a byte that the
+//! kernel has not reported yet.
 //!
-//! A writer that finds the ring empty begins at its first byte again, so a connection whose reader keeps up
-//! uses the first pages only: they stay in the caches, and the others need no memory.
+//! A writer that finds the ring empty restarts at its first byte, so a connection whose reader keeps up uses
+//! only the first pages: they stay in the caches, and the others need no memory.
 //!
-//! A writer without room goes on when a quarter of the ring is free, so that it is not woken for every few
-//! bytes.
+//! A writer that has found the ring full continues when a quarter of it is free, so that it is not woken for
+//! a few bytes each time.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -38,12 +38,12 @@ use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::access::{Access, Exported};
 
-/// What a writer waits for, once it has found the ring full.
+/// The room for which a writer waits once it has found the ring full.
 const ROOM: usize = SIZE / 4;
-/// From here on an empty ring begins anew.
+/// An empty ring restarts at its first byte if the position is at least this.
 const FAR: u64 = 16 * 1024;
-/// Bytes that may be left in the notify socket, far fewer than fill it: the kernel counts some 800 bytes
-/// for each, of 200 KiB.
+/// Bytes that may stay unread in the notify socket, far fewer than fill it: the kernel charges some 800 bytes
+/// of 200 KiB for each.
 const UNREAD: u32 = 32;
 /// The error of a peer that claims more than the ring holds.
 const NONSENSE: Errno = libc::EPROTO;
@@ -52,33 +52,33 @@ const NONSENSE: Errno = libc::EPROTO;
 pub(crate) struct Rings {
     pub(super) shared: Shared,
     notify: Socket,
-    /// Notifications that were requested since the bytes of the notify socket were read.
-    asked: AtomicU32,
-    /// The number of the ring that is read; the other one is written to.
+    /// Notifications requested since the notify socket was last read.
+    requested: AtomicU32,
+    /// The index of the ring that this end reads; it writes the other one.
     reads: usize,
     taken: AtomicU64,
-    /// Bytes that were acted on, as published to the peer.
+    /// Bytes acted on, as published to the peer.
     acted: AtomicU64,
     put: AtomicU64,
-    /// Where the two rings have begun last.
+    /// The positions at which the two rings last restarted.
     read_base: AtomicU64,
     put_base: AtomicU64,
-    /// The bytes that the peer had taken at the last look.
+    /// The bytes that the peer had taken when this was last read.
     taken_by_peer: AtomicU64,
-    /// The ring that is written to is full, and has not had [`ROOM`] since.
+    /// The written ring was full and has not had [`ROOM`] since.
     full: AtomicBool,
-    /// This end makes direct copies with the keys that the peer exports.
-    borrows: AtomicBool,
+    /// Whether this end copies directly with the keys that the peer exports.
+    copies_directly: AtomicBool,
     settling: Settling,
 }
 
 impl Rings {
-    /// `notify` is connected with the peer. `initiator`: whether this end has asked for the connection.
+    /// `notify` is connected to the peer. `initiator`: whether this end requested the connection.
     pub(super) fn new(shared: Shared, notify: Socket, initiator: bool) -> Self {
         Self {
             shared,
             notify,
-            asked: AtomicU32::new(0),
+            requested: AtomicU32::new(0),
             reads: usize::from(initiator),
             taken: AtomicU64::new(0),
             acted: AtomicU64::new(0),
@@ -87,7 +87,7 @@ impl Rings {
             put_base: AtomicU64::new(0),
             taken_by_peer: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            borrows: AtomicBool::new(false),
+            copies_directly: AtomicBool::new(false),
             settling: Settling::new(config::get().policy),
         }
     }
@@ -96,7 +96,7 @@ impl Rings {
         &self.notify
     }
 
-    /// A fork has left the memory behind, in the parent.
+    /// Whether this process is a forked child without the mapping ([`Shared::is_left_behind`]).
     pub(super) fn is_left_behind(&self) -> bool {
         self.shared.is_left_behind()
     }
@@ -109,26 +109,26 @@ impl Rings {
         self.shared.words(1 - self.reads)
     }
 
-    /// The ring to read, and the position in it.
+    /// The ring that this end reads, and the position in it.
     pub(super) fn source(&self) -> (usize, u64) {
         (self.reads, self.taken.load(Ordering::Relaxed).wrapping_sub(self.read_base.load(Ordering::Relaxed)))
     }
 
-    /// The ring to write to, and the position in it.
+    /// The ring that this end writes, and the position in it.
     pub(super) fn target(&self) -> (usize, u64) {
         (1 - self.reads, self.put.load(Ordering::Relaxed).wrapping_sub(self.put_base.load(Ordering::Relaxed)))
     }
 
-    /// Requests a notification in one of the words for that.
-    fn ask(&self, word: &Wakeup) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    /// Requests a notification in one of the two words for it.
+    fn request(&self, word: &Wakeup) {
+        self.requested.fetch_add(1, Ordering::Relaxed);
         word.about_to_sleep();
     }
 
-    /// Notifies the peer. On an error (ENOMEM and others) it sleeps on.
+    /// Notifies the peer. On an error (ENOMEM and others) the peer stays asleep.
     fn notify_peer(&self) -> Result<(), Errno> {
         match sys::send(&self.notify, &[1]) {
-            // The peer has unread notifications; or it has gone, which TCP reports.
+            // The peer has unread notifications; or it has closed the socket, which TCP reports.
             Ok(_) | Err(libc::EAGAIN | libc::EPIPE | libc::ECONNRESET) => Ok(()),
             Err(e) => Err(e),
         }
@@ -140,8 +140,8 @@ impl Rings {
         usize::try_from(there).ok().filter(|there| *there <= SIZE).ok_or(NONSENSE)
     }
 
-    /// How many bytes there are to take. If there are fewer than `wanted` and `notify_requested` is true, the
-    /// peer notifies when there are more. EPROTO.
+    /// The number of bytes in the ring. If there are fewer than `wanted` and `notify_requested` is true, the
+    /// peer notifies when it has put more. EPROTO.
     pub(super) fn available(
         &self,
         wanted: usize,
@@ -149,7 +149,7 @@ impl Rings {
     ) -> Result<usize, Errno> {
         let mut there = self.bytes_there()?;
         if there < wanted && notify_requested() {
-            self.ask(self.input().reader());
+            self.request(self.input().reader());
             there = self.bytes_there()?;
         }
         if there > 0 {
@@ -158,10 +158,11 @@ impl Rings {
         Ok(there)
     }
 
-    /// There are bytes: has the writer begun anew with them? It does so only behind what was taken.
+    /// Follows a restart of the writer. There are bytes in the ring; the writer restarts only when the ring
+    /// is empty.
     fn follow(&self) -> Result<(), Errno> {
-        // The acquisition of the number of bytes orders this, too; and as long as they are there it does not
-        // change.
+        // The acquire load of the number of bytes orders this load, too. The value cannot change while the
+        // ring has bytes.
         let base = self.input().base().load(Ordering::Relaxed);
         if base != self.read_base.load(Ordering::Relaxed) {
             if base != self.taken.load(Ordering::Relaxed) {
@@ -172,15 +173,15 @@ impl Rings {
         Ok(())
     }
 
-    /// So many bytes, of those that were available, have been copied. An error of [`Rings::notify_peer`] ends
-    /// the connection.
+    /// Takes `n` of the available bytes, which have been copied. An error of [`Rings::notify_peer`] ends the
+    /// connection.
     pub(super) fn took(&self, n: usize) -> Result<(), Errno> {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(n as u64);
         self.taken.store(taken, Ordering::Relaxed);
         let words = self.input();
         words.taken().store(taken, Ordering::Release);
-        // A writer that waits puts nothing, so there is not less room than this; what a peer says that lies
-        // is for it to worry about.
+        // A waiting writer puts nothing, so there is at least this much room. A wrong value of the peer harms
+        // only the peer.
         let left = words.put().load(Ordering::Relaxed).wrapping_sub(taken);
         if left <= (SIZE - ROOM) as u64 && words.writer().must_wake() {
             return self.notify_peer();
@@ -188,7 +189,7 @@ impl Rings {
         Ok(())
     }
 
-    /// All that was taken has been acted on.
+    /// All bytes taken have been acted on.
     pub(super) fn acted(&self) {
         let taken = self.taken.load(Ordering::Relaxed);
         if self.acted.load(Ordering::Relaxed) != taken {
@@ -197,7 +198,8 @@ impl Rings {
         }
     }
 
-    /// Waits before a request of `len` bytes until the peer has acted on all, if that is worth it.
+    /// Waits before a request of `len` bytes until the peer has acted on everything, if the policy considers
+    /// that worthwhile.
     #[cold]
     fn wait_until_settled(&self, len: usize) {
         let Some(patience) = self.settling.patience(len.min(MOST)) else { return };
@@ -208,7 +210,7 @@ impl Rings {
                 return self.settling.has_waited(true);
             }
             if waited >= PATIENCE {
-                // The peer may need this very processor.
+                // The peer may need this processor.
                 std::thread::yield_now();
             }
             for _ in 0..32 {
@@ -220,18 +222,18 @@ impl Rings {
         }
     }
 
-    /// Whether the peer has acted on all that was ever put.
+    /// Whether the peer has acted on everything put so far.
     pub(super) fn is_settled(&self) -> bool {
         self.output().acted().load(Ordering::Acquire) == self.put.load(Ordering::Relaxed)
     }
 
-    /// This end makes direct copies from now on.
+    /// This end copies directly from now on.
     pub(super) fn copy_directly(&self) {
-        self.borrows.store(true, Ordering::Relaxed);
+        self.copies_directly.store(true, Ordering::Relaxed);
     }
 
-    /// The key that the peer exports in the entry of this key. To be used it must be
-    /// looked up after [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
+    /// The key that the peer exports in the entry for `stag`. Before a copy this must be called after
+    /// [`KeyInUse::take`](crate::progress::export::KeyInUse::take).
     pub(super) fn exported(&self, stag: u32) -> Option<Exported> {
         let theirs = self.ends().1;
         if !self.shared.export_page(theirs).gate().is_open() {
@@ -245,7 +247,7 @@ impl Rings {
         self.exported(remote.stag).is_some_and(|exported| exported.find(remote).is_some())
     }
 
-    /// This end and the other one, as [`Shared::export_page`] counts them.
+    /// The indices of this end and of the other one for [`Shared::export_page`].
     pub(super) fn ends(&self) -> (usize, usize) {
         (1 - self.reads, self.reads)
     }
@@ -266,8 +268,8 @@ impl Rings {
         enough
     }
 
-    /// How much may be put, 0 if nothing: then, if `notify_requested` is true, the peer notifies when there
-    /// is room. EPROTO.
+    /// The number of bytes that may be put. If it is 0 and `notify_requested` is true, the peer notifies when
+    /// there is room. EPROTO.
     pub(super) fn room(&self, notify_requested: impl FnOnce() -> bool) -> Result<usize, Errno> {
         if !self.full.load(Ordering::Relaxed) {
             if self.target().1 % SIZE as u64 >= FAR && self.room_there()? == SIZE {
@@ -276,7 +278,7 @@ impl Rings {
                 // Published with the next bytes.
                 self.output().base().store(put, Ordering::Relaxed);
             }
-            // It has not become less; the word of the peer is looked at only when this is little.
+            // The room has not shrunk since; read the peer's word only when this is little.
             let used = self.put.load(Ordering::Relaxed) - self.taken_by_peer.load(Ordering::Relaxed);
             let room = SIZE.saturating_sub(used as usize);
             let room = if room >= ROOM { room } else { self.room_there()? };
@@ -290,7 +292,7 @@ impl Rings {
             return Ok(room);
         }
         if notify_requested() {
-            self.ask(self.output().writer());
+            self.request(self.output().writer());
             let room = self.room_there()?;
             if self.has_waited_enough(room) {
                 return Ok(room);
@@ -299,7 +301,7 @@ impl Rings {
         Ok(0)
     }
 
-    /// So many bytes have been written, at most as many as there was room for. An error of
+    /// Puts `n` bytes, which have been written and are at most [`Rings::room`]. An error of
     /// [`Rings::notify_peer`] ends the connection.
     pub(super) fn put(&self, n: usize) -> Result<(), Errno> {
         let put = self.put.load(Ordering::Relaxed).wrapping_add(n as u64);
@@ -318,9 +320,9 @@ impl PeerNotify for Rings {
         if self.is_left_behind() {
             return;
         }
-        self.ask(self.input().reader());
+        self.request(self.input().reader());
         if self.full.load(Ordering::SeqCst) {
-            self.ask(self.output().writer());
+            self.request(self.output().writer());
         }
     }
 
@@ -328,7 +330,7 @@ impl PeerNotify for Rings {
         if self.is_left_behind() {
             return false;
         }
-        // An invalid position is news, too.
+        // An invalid position counts as news, too: the connection must be driven to end.
         let readable = self.bytes_there() != Ok(0);
         let put = self.put.load(Ordering::Relaxed);
         let used = || put.wrapping_sub(self.output().taken().load(Ordering::Acquire));
@@ -340,7 +342,7 @@ impl PeerNotify for Rings {
     }
 
     fn await_settled(&self, remote: Access) {
-        if !self.borrows.load(Ordering::Relaxed) || self.is_left_behind() || self.is_settled() {
+        if !self.copies_directly.load(Ordering::Relaxed) || self.is_left_behind() || self.is_settled() {
             return;
         }
         if self.is_exported(remote) {
@@ -349,11 +351,11 @@ impl PeerNotify for Rings {
     }
 
     fn silence(&self) {
-        if self.asked.load(Ordering::Relaxed) < UNREAD {
+        if self.requested.load(Ordering::Relaxed) < UNREAD {
             return;
         }
-        // Before they are read: notifications that are requested from now on may be left unread.
-        self.asked.store(0, Ordering::Relaxed);
+        // Before the read: notifications requested from now on may stay unread.
+        self.requested.store(0, Ordering::Relaxed);
         let mut bytes = [0; 64];
         while sys::recv(&self.notify, &mut bytes) == Ok(bytes.len()) {}
     }

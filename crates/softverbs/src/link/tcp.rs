@@ -12,7 +12,7 @@ use super::linger;
 use crate::memory::{self, Grant};
 use crate::progress::Driven;
 use crate::progress::engine::Engine;
-use crate::progress::liveness::{Liveness, Vigilance};
+use crate::progress::liveness::{Liveness, LivenessCheck};
 use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
@@ -24,7 +24,7 @@ pub(super) const MAX_PARTS: usize = 192;
 
 pub(crate) struct Tcp {
     // Before the socket, which is closed after it.
-    vigilance: Vigilance,
+    liveness: LivenessCheck,
     socket: Socket,
     token: u64,
     watch: Arc<Watch>,
@@ -36,11 +36,11 @@ pub(crate) struct Tcp {
     awaits_room: bool,
 }
 
-/// Where the bytes of parts are.
+/// The local memory of parts, for one system call.
 pub(super) type Pieces = ArrayVec<libc::iovec, MAX_PARTS>;
 
-/// Adds the first parts to `pieces`, as many as it has room for in all, and `grants` with those for what lies
-/// in registered memory; no grant is left on error.
+/// Adds the first parts to `pieces`, as many as fit, and the grants of those in registered memory to
+/// `grants`. On error no grant is left.
 pub(super) fn gather(
     pieces: &mut Pieces,
     parts: &[Part<'_>],
@@ -87,9 +87,9 @@ impl Tcp {
     ) -> Result<Self, Errno> {
         let as_weak = Arc::downgrade(&connection);
         let token = watch.add(&socket, connection)?;
-        let vigilance = Liveness::begin(&engine, &socket, as_weak);
+        let liveness = Liveness::begin(&engine, &socket, as_weak);
         Ok(Self {
-            vigilance,
+            liveness,
             socket,
             token,
             watch,
@@ -106,7 +106,7 @@ impl Tcp {
         gather(&mut pieces, parts, self.accessor, &mut self.grants)?;
         let sent = sys::send_parts(&self.socket, &pieces, boundary);
         self.grants.clear();
-        // One that took a part of it is full as before.
+        // After a partial send the socket is as full as before.
         let full = match sent {
             Err(libc::EAGAIN) => true,
             Ok(n) => self.awaits_room && n < pieces.iter().map(|piece| piece.iov_len).sum(),
@@ -119,10 +119,10 @@ impl Tcp {
         self.or_lost(sent)
     }
 
-    /// A socket that has nothing never will, if the host of the peer is lost.
+    /// If the peer's host is lost, a socket without bytes will never get any.
     fn or_lost(&self, result: Result<usize, Errno>) -> Result<usize, LinkError> {
         result
-            .map_err(|e| if e == libc::EAGAIN && self.vigilance.is_lost() { libc::ETIMEDOUT } else { e })
+            .map_err(|e| if e == libc::EAGAIN && self.liveness.is_lost() { libc::ETIMEDOUT } else { e })
             .map_err(link_error)
     }
 
@@ -149,9 +149,9 @@ impl Tcp {
     /// Closes the socket: with `Some`, after these bytes and the FIN have been sent ([`linger`]), else
     /// immediately.
     pub(crate) fn close(self, last: Option<&[u8]>) {
-        let Self { vigilance, socket, token, watch, engine, awaits_room, .. } = self;
+        let Self { liveness, socket, token, watch, engine, awaits_room, .. } = self;
         watch.remove(&socket, token, awaits_room);
-        drop(vigilance);
+        drop(liveness);
         if let Some(last) = last {
             linger::start(&engine, socket, last);
         }

@@ -1,76 +1,76 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Who will look at the sockets behind a completion queue: the engine when the kernel wakes it, the engine's
-//! tick, or a thread that sleeps.
+//! Which thread checks the sockets of a completion queue: the engine when the kernel wakes it, the engine at
+//! its ticks, or a sleeping thread of the program.
 //!
-//! One of the three always holds; a state ends only after another one has begun:
+//! At least one of these states always holds; one ends only after another has begun:
 //!
 //! ```text
 //! armed     the kernel wakes the engine
-//! ticking   the engine looks with each tick; the tick that finds no sign of the program arms
-//! sleepers  threads that the kernel wakes; the last one that wakes up arms, or leaves that to the tick
+//! ticking   the engine checks at each tick; it arms at a tick without activity of the program
+//! sleepers  the kernel wakes these threads; the last one that wakes up arms, or leaves that to the tick
 //! ```
 //!
-//! A set that is to be armed while the kernel refuses that stays, or becomes, one that the engine looks at.
+//! If arming fails in the kernel, the set stays ticking or becomes ticking.
 //!
-//! Only polls that moved bytes (or would have, had the engine not been first), and sleeps that ended, make a
-//! set quiet, if [`Trust`] finds that there were enough. While it is quiet because the program sleeps again
-//! and again, arming the completion queue, which comes before each sleep, does not end that.
+//! A set becomes quiet only through polls that moved bytes (or would have, had the engine not been first) and
+//! through sleeps that ended, once [`Trust`] has counted enough of them. While it is quiet because the
+//! program sleeps repeatedly, a request for a completion event, which precedes each sleep, does not arm it.
 //!
-//! The kernel reports events of its own sockets only. A peer on this host that puts bytes into shared memory
-//! has to send a notification over a socket, a system call that a program which polls does not need. So the
-//! peers of a set are asked for notifications (`notify_requested`) while the set is armed or a thread sleeps
-//! on it, and from then on until polls have made it quiet: then it is on the engine's list for a tick, which
-//! asks for them again.
+//! The kernel reports events of sockets only. A peer on this host that puts bytes into shared memory has to
+//! send a notification over a socket, a system call that is superfluous while the program polls. So
+//! notifications of the peers are requested (`notify_requested`) while the set is armed or a thread sleeps on
+//! it, and after that until polls have made it quiet: then it is on the engine's list for a tick, which
+//! requests them again.
 //!
-//! The lock `armed` is held while the kernel and the peers are called, so the words always agree with what
-//! those do.
+//! The lock `armed` is held during calls of the kernel and the peers, so the words always agree with their
+//! state.
 
 use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::policy::mode::Mode;
 use crate::policy::trust::Trust;
 
-/// What the engine does with a watch after a tick.
+/// Whether the engine keeps a watch on its tick list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tick {
-    /// It looks again with the next one.
+    /// Check it again at the next tick.
     Again,
-    /// The kernel, or a thread that sleeps, has taken over.
+    /// The kernel or a sleeping thread has taken over.
     Over,
 }
 
-/// What is done on behalf of an [`Attention`], under its lock.
+/// The actions of an [`Attention`], called under its lock.
 pub(crate) trait Orders {
-    /// Has the kernel wake the engine for the set, for what is there already, too; or not. False when the
-    /// kernel refused.
+    /// Makes the kernel wake the engine for the set, also for bytes that are there already, or stops that.
+    /// False if the kernel refused.
     fn wake_engine(&self, wanted: bool) -> bool;
-    /// Puts the set on the engine's list of those to look at with each tick.
+    /// Puts the set on the engine's tick list.
     fn tick(&self);
-    /// Asks the peers that share memory with this process for notifications from now on, and drives what they
-    /// have put there already.
+    /// Requests notifications of the peers that share memory with this process, and drives connections for
+    /// which they have already put bytes there.
     fn request_notifications(&self);
 }
 
 pub(crate) struct Attention {
-    /// The engine is woken by the kernel.
+    /// The kernel wakes the engine for this set.
     armed: Mutex<bool>,
-    /// As `armed`, to be looked at without the lock.
+    /// The inverse of `armed`, readable without the lock.
     quiet: AtomicBool,
-    /// The peers were asked for notifications; false only while the set is ticking, not armed, and nobody
-    /// sleeps on it. Changed under `armed`.
+    /// Notifications of the peers are requested; false only while the set is ticking, not armed, and no
+    /// thread sleeps on it. Changed under `armed`.
     notify_requested: AtomicBool,
-    /// On the engine's list of those to look at with each tick; changed under `armed`.
+    /// On the engine's tick list; changed under `armed`.
     ticking: AtomicBool,
     /// Threads that sleep on the set; changed under `armed`.
     sleepers: AtomicU32,
     /// The program has moved bytes, or has slept, since the last tick.
     fresh: AtomicBool,
-    /// It is quiet because the program sleeps for completions, and will again.
+    /// The set is quiet because the program sleeps for completions, probably again soon.
     sleeps: AtomicBool,
     trust: Trust,
 }
 
 impl Attention {
-    /// Of a set that the kernel wakes the engine for.
+    /// An armed set.
     pub(crate) fn new(mode: Mode) -> Self {
         Self {
             armed: Mutex::new(true),
@@ -90,26 +90,27 @@ impl Attention {
             self.quiet.store(!wanted, Ordering::Release);
             if wanted {
                 self.sleeps.store(false, Ordering::Relaxed);
-                self.tell(orders);
+                self.request_notifications(orders);
             }
         }
     }
 
-    /// Whether a peer that puts bytes into shared memory must notify; read by a thread that finds nothing
-    /// there and leaves.
+    /// Whether a peer that puts bytes into shared memory must notify. Read by a thread that has found no
+    /// bytes there, before it leaves.
     pub(crate) fn notify_requested(&self) -> bool {
         self.notify_requested.load(Ordering::SeqCst)
     }
 
-    /// The caller holds the lock.
-    fn tell(&self, orders: &impl Orders) {
+    /// Requests notifications unless they are requested already. The caller holds the lock.
+    fn request_notifications(&self, orders: &impl Orders) {
         if !self.notify_requested.load(Ordering::Relaxed) {
             self.notify_requested.store(true, Ordering::SeqCst);
             orders.request_notifications();
         }
     }
 
-    /// The kernel wakes the engine from now on, for what is there already, too. If it refuses, the tick does.
+    /// Arms: from now on the kernel wakes the engine, also for bytes that are there already. If the kernel
+    /// refuses, the set stays on the tick list.
     pub(crate) fn arm(&self, orders: &impl Orders) {
         let looked_at = self.sleeps.load(Ordering::Acquire) || self.sleepers.load(Ordering::Acquire) > 0;
         if self.quiet.load(Ordering::Acquire) && !looked_at {
@@ -123,8 +124,8 @@ impl Attention {
         self.would_poll(orders);
     }
 
-    /// The program polls, and would have moved bytes that the engine has moved. That is no sign that it looks
-    /// after a set that is quiet.
+    /// The program polls, and would have moved bytes that the engine has moved. That does not show that it
+    /// still serves a set that is quiet.
     pub(crate) fn would_poll(&self, orders: &impl Orders) {
         if self.quiet.load(Ordering::Relaxed) && !self.notify_requested.load(Ordering::Relaxed) {
             return;
@@ -141,21 +142,20 @@ impl Attention {
         }
     }
 
-    /// The program has let a message pass without a poll: it does not wait by polling.
+    /// A message has arrived and been consumed without a poll: the program does not wait by polling.
     pub(crate) fn waits_otherwise(&self) {
         self.trust.reset();
     }
 
-    /// A thread is about to sleep on the set: it is the one that the kernel wakes.
+    /// A thread is about to sleep on the set: the kernel wakes it instead of the engine.
     pub(crate) fn sleep(&self, orders: &impl Orders) {
         let mut armed = lock(&self.armed);
         self.sleepers.fetch_add(1, Ordering::AcqRel);
         self.set_armed(&mut armed, false, orders);
-        self.tell(orders);
+        self.request_notifications(orders);
     }
 
-    /// The thread sleeps no more. If it has slept again and again it will now, which the next tick will show;
-    /// else the kernel is armed.
+    /// The thread woke up. If it sleeps regularly, leaves the set to the next tick; otherwise arms.
     pub(crate) fn wake(&self, orders: &impl Orders) {
         let mut armed = lock(&self.armed);
         if self.sleepers.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -174,8 +174,8 @@ impl Attention {
         }
     }
 
-    /// The engine's tick. `look` drives what the set has, and says whether there was anything: then the
-    /// program does not look after it.
+    /// The engine's tick. `look` drives the connections with work and returns whether there were any: if so,
+    /// the program does not serve the set.
     pub(crate) fn tick(&self, orders: &impl Orders, look: impl FnOnce() -> bool) -> Tick {
         if self.fresh.swap(false, Ordering::Relaxed) {
             self.trust.confirmed();
@@ -218,8 +218,8 @@ mod tests {
         fn request_notifications(&self) {}
     }
 
-    /// A program polls every 10 us until `last_poll`; something arrives at once after that. Returns for how
-    /// long nobody looks.
+    /// A program polls every 10 us until `last_poll`; a message arrives directly after that. Returns how long
+    /// it waits until the engine checks.
     fn unseen_for(last_poll: Duration, mode: Mode) -> Duration {
         let attention = Attention::new(mode);
         let (mut poll, mut tick) = (Duration::ZERO, TICK);
@@ -234,7 +234,7 @@ mod tests {
                 false
             });
             if after == Tick::Over {
-                assert!(has_looked, "the set is armed, and looked at once more");
+                assert!(has_looked, "the set is armed, and checked once more");
                 assert!(*lock(&attention.armed));
                 return tick - last_poll;
             }
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// A kernel that refuses to wake the engine, so often.
+    /// A kernel that refuses to wake the engine this many times.
     struct Refusing {
         refusals: Cell<u32>,
         ticks: Cell<u32>,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_looks_with_each_tick_until_the_kernel_wakes_it() {
+    fn the_engine_checks_at_each_tick_until_the_kernel_wakes_it() {
         let (attention, orders) = (Attention::new(Mode::Always), Refusing::new(2));
         attention.polled(&orders);
         let mut looks = 0;
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_behind_the_last_poll_waits_for_two_ticks_at_most() {
+    fn a_message_after_the_last_poll_waits_for_two_ticks_at_most() {
         for mode in MODES {
             for micros in (u64::from(MIN_TRUST) * 10)..2_000 {
                 let unseen = unseen_for(Duration::from_micros(micros), mode);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The engine: one thread a process that moves bytes while the program sleeps or computes.
 //!
-//! It is started by the first socket that needs it, never at load time, so a program that forks before that
-//! has an engine in both processes; after a fork the child starts one of its own. It blocks all signals.
+//! It is started by the first socket that needs it, never at load time. After a fork the child starts
+//! another. It blocks all signals.
 //!
 //! A [`Source`] is a descriptor with something to do when it is ready: a listening socket, a connection being
 //! set up, the sockets of a completion queue. Sources are called on the engine thread without any lock of the
 //! engine held, so they may add and remove sources.
 //!
-//! It belongs to the process of a program. It runs where the process may run and not where the thread that
-//! happened to start it was pinned. It asks the scheduler for short slices: a thread that wakes up with a
-//! shorter slice than the one that is running gets the processor at once, which matters when the program
-//! spins on its memory. And it looks for more work before it sleeps ([`Spin`]) only while no other
-//! thread wants its processor.
+//! It has the CPU affinity of the process, not that of the thread that happened to start it. It requests
+//! short slices of the scheduler: a thread that wakes up with a shorter slice than the running thread
+//! preempts it, which matters when the program spins on its memory. It spins for more work before it sleeps
+//! ([`Spin`]) only while no other thread wants its processor.
 //!
 //! Locks, all leaves: `sources`, `timers`, `listed`, `later`, `ticking`. None is held across a call of a
 //! source.
@@ -37,15 +36,15 @@ use crate::{config, lock, probes, thread};
 const WAKE: u64 = 0;
 const LATER: u64 = 1;
 
-/// Connections that are driven a moment later.
+/// The deferred connections.
 #[derive(Default)]
 struct Later {
     connections: Vec<Arc<dyn Driven>>,
-    /// When the timer expires, if it was started.
+    /// When the timer expires, if it is running.
     due: Option<Instant>,
 }
 
-/// A connection that was to be driven later, for which there is no timer.
+/// A deferred connection for which the timer could not be started: drives it at once.
 struct Now(Arc<dyn Driven>);
 
 impl Source for Now {
@@ -57,7 +56,7 @@ impl Source for Now {
 pub(crate) struct Engine {
     epoll: Epoll,
     wake: OwnedFd,
-    /// Expires when what was deferred is due.
+    /// Expires when the deferred connections are due.
     later_timer: OwnedFd,
     wakeup: Wakeup,
     sources: Mutex<HashMap<u64, Arc<dyn Source>>>,
@@ -69,13 +68,12 @@ pub(crate) struct Engine {
     ticking: Mutex<Vec<Arc<dyn Ticking>>>,
 }
 
-/// A child after fork(2) starts its own: the thread of the parent's is not in it, and its epoll is the
-/// parent's.
+/// A child after fork(2) starts another engine: it has no engine thread, and shares the epoll of its parent.
 static ENGINE: PerProcess<Arc<Engine>> = PerProcess::new();
 
 impl Engine {
-    /// The engine of this process, started if there is none. The error is that of the descriptor or the
-    /// thread that could not be had.
+    /// The engine of this process, started if there is none. The error is that of a descriptor or of the
+    /// thread.
     pub(crate) fn get() -> Result<Arc<Self>, Errno> {
         let mut running = lock(ENGINE.get());
         if let Some(engine) = &*running {
@@ -112,7 +110,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A token for a source that is about to be added; never given out twice.
+    /// A unique token for a source.
     pub(crate) fn token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }
@@ -126,8 +124,8 @@ impl Engine {
         source: Arc<dyn Source>,
     ) -> Result<(), Errno> {
         let watched = {
-            // The lock is kept until the kernel knows the descriptor: a thread that gets an event, and may
-            // close it, comes after that.
+            // Hold the lock until the descriptor is in the epoll set: a thread that gets an event, and may
+            // close it, waits for that.
             let mut sources = lock(&self.sources);
             sources
                 .try_reserve(1)
@@ -149,11 +147,11 @@ impl Engine {
     pub(crate) fn remove(&self, token: u64, fd: RawFd) {
         self.epoll.remove(fd);
         let source = lock(&self.sources).remove(&token);
-        // The source may be dropped here, and its own locks with it: not under ours.
+        // This may drop the source, which may take locks: not under ours.
         drop(source);
     }
 
-    /// Wakes the thread if it sleeps; at most one system call a sleep. What it is to find must be in its list
+    /// Wakes the thread if it sleeps, with at most one system call a sleep. The work must be on its list
     /// already.
     fn wake(&self) {
         if self.wakeup.must_wake() {
@@ -161,27 +159,27 @@ impl Engine {
         }
     }
 
-    /// Whether the thread is at work, or would be if it had a processor: it does not sleep, or the kernel has
-    /// woken it and it has not run since.
+    /// Whether the thread is running or runnable: it does not sleep, or the kernel has woken it and it has
+    /// not run since.
     pub(crate) fn has_work(&self) -> bool {
         self.wakeup.is_awake() || sys::is_readable(self.epoll.fd())
     }
 
-    /// Has `source` called with no events, on the engine thread, soon.
+    /// Calls `source` on the engine thread soon, without events.
     pub(crate) fn kick(&self, source: Arc<dyn Source>) {
         lock(&self.kicked).push(source);
         self.wake();
     }
 
-    /// Puts a connection on the run list. Its turn says that it is there, so it is there once.
+    /// Puts a connection on the run list. The bit in its turn ensures that it is there only once.
     pub(crate) fn list(&self, connection: Arc<dyn Driven>) {
         lock(&self.listed).push_back(connection);
         self.wake();
     }
 
-    /// Has a connection driven after `patience`, or earlier. Its turn says that it is on this list. The
-    /// engine is woken by a timer and not at once, when it might take the processor from the thread that
-    /// posts; the timer serves all that is deferred until it expires.
+    /// Puts a connection on the deferred list, to be driven after at most `patience`. Its turn has the bit of
+    /// this list. A timer wakes the engine, which would otherwise preempt the posting thread; one timer
+    /// serves all connections deferred until it expires.
     pub(crate) fn list_later(&self, connection: Arc<dyn Driven>, patience: Duration) {
         let due = Instant::now() + patience;
         let mut later = lock(&self.later);
@@ -197,13 +195,13 @@ impl Engine {
         }
     }
 
-    /// Looks at a completion queue's sockets with each tick, until its watch has had enough.
+    /// Checks the sockets of a completion queue at each tick, until its watch returns [`Tick::Over`].
     pub(crate) fn tick(&self, watch: Arc<dyn Ticking>) {
         lock(&self.ticking).push(watch);
         self.wake();
     }
 
-    /// Starts a timer: `source.timeout()` is called after `delay`, if the source still lives then and the
+    /// Starts a timer: `source.timeout()` is called after `delay`, if the source still exists then and the
     /// timer was not cancelled.
     pub(crate) fn schedule(&self, delay: Duration, source: &Arc<dyn Source>) -> Timer {
         let (timer, is_first) = self.timers.add(Instant::now() + delay, Arc::downgrade(source));
@@ -232,7 +230,7 @@ impl Engine {
             for event in &events[..count] {
                 let (token, flags) = (event.u64, event.events);
                 if token == WAKE {
-                    // Non-blocking and only there to end the wait: an empty one is as good.
+                    // Non-blocking; it only ends the wait, so its value does not matter.
                     let _ = sys::event_take(&self.wake);
                     continue;
                 }
@@ -262,8 +260,7 @@ impl Engine {
         }
     }
 
-    /// How long to sleep: not at all when there is work, until the next timer or tick else. `None`: until
-    /// something happens.
+    /// How long to sleep: zero if there is work, else until the next timer or tick. `None`: until an event.
     fn rest(&self, now: Instant, last_tick: Instant) -> Option<Duration> {
         self.wakeup.about_to_sleep();
         if !lock(&self.listed).is_empty() || !lock(&self.kicked).is_empty() {
@@ -278,8 +275,8 @@ impl Engine {
         }
     }
 
-    /// Calls the kicked sources and steps the listed connections, each once; one that lists itself again
-    /// comes after the others.
+    /// Calls the kicked sources and steps the listed connections, each once; one that is listed again waits
+    /// for the others.
     fn run_lists(&self) -> bool {
         let kicked = std::mem::take(&mut *lock(&self.kicked));
         let listed = std::mem::take(&mut *lock(&self.listed));

@@ -15,20 +15,19 @@
 //! find the ledger closed, so a deregistration that finds it closed checks only the key in use.
 //!
 //! An importer that is stopped or killed in the middle of a copy still holds its key. A stopped one resumes
-//! the copy when it is continued, so the owner cannot reuse the memory; whether a process has ended is the
-//! kernel's answer.
+//! the copy when it is continued, so the owner cannot reuse the memory; the kernel tells whether a process
+//! has ended.
 //!
-//! The peer can write any value to these words at any time. An importer checks what it reads before it uses
-//! it; a value that an owner reads can make it wait, and nothing else.
+//! The peer can write any value to these words at any time. An importer checks values before it uses them; a
+//! value that an owner reads can only make it wait.
 
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use transport::access::Exported;
 
-/// A key that is exported.
+/// An entry for an exported key.
 #[repr(C)]
 pub(crate) struct ExportedKey {
-    /// 0: never used. Odd: nothing is exported. It changes with each change of the others, and comes back to
-    /// no value.
+    /// 0: never used. Odd: nothing is exported. Increases with each change of the other fields.
     version: AtomicU64,
     stag: AtomicU32,
     rights: AtomicU32,
@@ -45,7 +44,7 @@ impl ExportedKey {
         Self { version: zero(), stag, rights, start: zero(), len: zero(), delta: zero() }
     }
 
-    /// The owner exports a key, in the entry of another key, which may still be in use.
+    /// Called by the owner: exports a key. The entry may have had another key that is still in use.
     pub(crate) fn begin(&self, exported: Exported) {
         let version = self.version.load(Ordering::Relaxed) | 1;
         self.version.store(version, Ordering::Relaxed);
@@ -58,14 +57,14 @@ impl ExportedKey {
         self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
-    /// The owner revokes it: no copy begins with it from now on; [`KeyInUse::is_of`] tells whether one is in
-    /// progress.
+    /// Called by the owner: revokes the key. No copy with it begins from now on; [`KeyInUse::is_of`] tells
+    /// whether one is in progress.
     pub(crate) fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | 1, Ordering::Relaxed);
     }
 
-    /// The importer: the exported key. To be used it must be read after [`KeyInUse::take`].
+    /// Called by the importer: the exported key. Before a copy this must be called after [`KeyInUse::take`].
     pub(crate) fn read(&self) -> Option<Exported> {
         let version = self.version.load(Ordering::Acquire);
         if version == 0 || version % 2 == 1 {
@@ -83,11 +82,11 @@ impl ExportedKey {
     }
 }
 
-/// The key that the importer copies with. One thread at a time copies.
+/// The key with which the importer is copying. Only one thread at a time copies.
 #[repr(transparent)]
 pub(crate) struct KeyInUse(AtomicU32);
 
-/// No key has this number.
+/// The value without a key in use; no key has it.
 const NOTHING: u32 = 0;
 
 impl KeyInUse {
@@ -96,26 +95,26 @@ impl KeyInUse {
         Self(AtomicU32::new(NOTHING))
     }
 
-    /// The importer will use this key, if it is exported.
+    /// Called by the importer: it will use this key, if it is exported.
     pub(crate) fn take(&self, stag: u32) {
-        // A thread that reads this key also sees that the previous one is not in use, and the effects of its
-        // copies.
+        // A thread that reads this value knows that the previous key is not in use, and sees the effects of
+        // its copies.
         self.0.store(stag, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// The importer has finished its copy.
-    pub(crate) fn let_go(&self) {
+    /// Called by the importer: its copy is complete.
+    pub(crate) fn release(&self) {
         self.0.store(NOTHING, Ordering::Release);
     }
 
-    /// The owner: whether the importer may be using this key.
+    /// Called by the owner: whether the importer may be using this key.
     pub(crate) fn is_of(&self, stag: u32) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Acquire) == stag
     }
 
-    /// The owner: whether it may be using any.
+    /// Called by the owner: whether the importer may be using any key.
     pub(crate) fn is_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Acquire) != NOTHING
@@ -132,17 +131,18 @@ impl ExportGate {
         Self(AtomicU32::new(0))
     }
 
-    /// The owner: the first key is exported.
+    /// Called by the owner when it exports the first key.
     pub(crate) fn open(&self) {
         self.0.store(1, Ordering::Release);
     }
 
-    /// The owner: no copy begins from now on; [`KeyInUse::is_taken`] tells whether one is in progress.
+    /// Called by the owner: no copy begins from now on; [`KeyInUse::is_taken`] tells whether one is in
+    /// progress.
     pub(crate) fn close(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// The importer. To use a key it must call this after [`KeyInUse::take`].
+    /// Called by the importer. Before a copy this must be called after [`KeyInUse::take`].
     pub(crate) fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire) == 1
     }
@@ -169,13 +169,13 @@ impl<const N: usize> Ledger<N> {
         Self(Mutex::new(Entries { exported: [(NOTHING, 0); N], state: State::New }))
     }
 
-    /// The entry of a key.
+    /// The index of the entry for a key.
     pub(crate) fn place(stag: u32) -> usize {
         stag as usize % N
     }
 
-    /// Exports a key with these rights and those that it already has. `prepare` allocates the memory of
-    /// `exported_keys` before the first one; if it fails, nothing is ever exported.
+    /// Exports a key with these rights in addition to those already exported. `prepare` allocates the memory
+    /// of `exported_keys` before the first export; if it fails, nothing is exported.
     pub(crate) fn export<'a>(
         &self,
         exported: Exported,
@@ -200,8 +200,8 @@ impl<const N: usize> Ledger<N> {
         }
     }
 
-    /// Revokes a key: no copy begins with it from now on; [`KeyInUse::is_of`] tells whether one is in
-    /// progress, also if another key has its entry now or the connection has ended.
+    /// Revokes a key: no copy with it begins from now on; [`KeyInUse::is_of`] tells whether one is in
+    /// progress, even if another key has the entry now or the connection has ended.
     pub(crate) fn revoke<'a>(&self, stag: u32, exported_keys: impl FnOnce() -> &'a [ExportedKey; N]) {
         let mut entries = lock(&self.0);
         let at = Self::place(stag);
@@ -211,7 +211,7 @@ impl<const N: usize> Ledger<N> {
         }
     }
 
-    /// The connection ends: revokes all keys at once, and none is exported from now on.
+    /// The connection ends: revokes all keys at once, and exports none from now on.
     pub(crate) fn close(&self, gate: &ExportGate) {
         let mut entries = lock(&self.0);
         if entries.state == State::Open {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Peer liveness: whether the hosts of the peers still respond.
 //!
-//! A host is judged by what it acknowledges, not by what its program consumes: a program that is stopped, or
-//! posts no receives, closes the window of its socket, and its host still acknowledges our probes.
-//! TCP_USER_TIMEOUT would count that time, too, so it is not used; the engine reads from the kernel now and
-//! then what was received from each host ([`sys::Heard`]).
+//! A host is judged by its acknowledgements, not by what its program consumes: if a program is stopped, or
+//! posts no receives, the window of its socket closes, but its host still acknowledges our probes.
+//! TCP_USER_TIMEOUT would count that time, too, so it is not used; instead the engine periodically reads from
+//! the kernel when something was last received from each host ([`sys::Heard`]).
 //!
 //! A host is lost when it has been silent for the whole time and at least two probes are unanswered:
 //! retransmissions, probes of a closed window, and keepalive probes on an idle connection.
@@ -25,8 +25,8 @@ use crate::sys::{self, Heard};
 use crate::{config, lock};
 use transport::step::reason;
 
-/// Unanswered probes: one may have been lost.
-const QUESTIONS: u32 = 2;
+/// The number of unanswered probes of a lost host: a single one may have been lost on the way.
+const UNANSWERED_PROBES: u32 = 2;
 
 struct Watched {
     socket: RawFd,
@@ -50,28 +50,28 @@ pub(crate) struct Liveness {
 
 static LIVENESS: PerProcess<Arc<Liveness>> = PerProcess::new();
 
-/// A connection that is checked; dropped before its socket is closed.
-pub(crate) struct Vigilance {
+/// The check of one connection, which ends when this is dropped. Must be dropped before the socket is closed.
+pub(crate) struct LivenessCheck {
     liveness: Arc<Liveness>,
     number: u64,
     lost: Arc<AtomicBool>,
 }
 
-impl Vigilance {
-    /// The host is lost: what has arrived is there, nothing more will be.
+impl LivenessCheck {
+    /// Whether the host is lost: nothing more will arrive.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Vigilance {
+impl Drop for LivenessCheck {
     fn drop(&mut self) {
         lock(&self.liveness.connections).watched.remove(&self.number);
     }
 }
 
-/// The time between two checks, and how long a host may have been silent at one if the next would be too
-/// late.
+/// The interval between two checks, and the silence from which a check considers a host lost because the next
+/// check would be too late.
 fn times() -> (Duration, Duration) {
     let limit = config::get().peer_timeout;
     let interval = limit / LOOKS;
@@ -79,7 +79,7 @@ fn times() -> (Duration, Duration) {
 }
 
 fn is_lost(heard: Heard, silence: Duration) -> bool {
-    heard.silence >= silence && heard.unanswered >= QUESTIONS
+    heard.silence >= silence && heard.unanswered >= UNANSWERED_PROBES
 }
 
 impl Liveness {
@@ -88,8 +88,8 @@ impl Liveness {
         lock(LIVENESS.get()).get_or_insert_default().clone()
     }
 
-    /// Checks the host of a connected socket from now on. If it is lost, the connection is driven.
-    pub(crate) fn begin(engine: &Engine, socket: &OwnedFd, connection: Weak<dyn Driven>) -> Vigilance {
+    /// Checks the host of a connected socket from now on, and drives the connection if the host is lost.
+    pub(crate) fn begin(engine: &Engine, socket: &OwnedFd, connection: Weak<dyn Driven>) -> LivenessCheck {
         let liveness = Self::get();
         let lost = Arc::new(AtomicBool::new(false));
         let watched = Watched { socket: socket.as_raw_fd(), lost: lost.clone(), connection };
@@ -103,7 +103,7 @@ impl Liveness {
         if first {
             liveness.schedule(engine);
         }
-        Vigilance { liveness, number, lost }
+        LivenessCheck { liveness, number, lost }
     }
 
     fn schedule(self: &Arc<Self>, engine: &Engine) {
@@ -111,7 +111,7 @@ impl Liveness {
         engine.schedule(times().0, &source).detach();
     }
 
-    /// Removes the connections whose hosts are lost. Under the lock, so that no socket is closed meanwhile.
+    /// Removes the connections whose hosts are lost. Holds the lock, so that no socket is closed meanwhile.
     fn look(&self) -> Vec<Watched> {
         let silence = times().1;
         let mut connections = lock(&self.connections);
@@ -128,7 +128,7 @@ impl Liveness {
 }
 
 impl Source for Liveness {
-    /// No descriptor leads here.
+    /// Not called: no descriptor belongs to this source.
     fn ready(self: Arc<Self>, _events: u32) {}
 
     fn timeout(self: Arc<Self>) {
@@ -139,7 +139,7 @@ impl Source for Liveness {
             }
         }
         if lock(&self.connections).scheduled {
-            // This is the thread of the engine, so there is one.
+            // This runs on the engine thread, so the engine exists.
             if let Ok(engine) = Engine::get() {
                 self.schedule(&engine);
             }
@@ -152,13 +152,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_lost_that_is_silent_and_was_asked() {
+    fn a_host_that_is_silent_and_was_probed_is_lost() {
         let lost = |silence_s, unanswered| {
             is_lost(Heard { silence: Duration::from_secs(silence_s), unanswered }, Duration::from_secs(18))
         };
         assert!(lost(18, 2) && lost(100, 7));
-        assert!(!lost(17, 7), "it has answered just now");
-        assert!(!lost(100, 0), "nobody has asked: the window of its program is closed, or nothing is sent");
+        assert!(!lost(17, 7), "it has just responded");
+        assert!(!lost(100, 0), "no probe is unanswered: the window is closed, or nothing was sent");
         assert!(!lost(100, 1), "a single probe may be lost on its way");
     }
 }

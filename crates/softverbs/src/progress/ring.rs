@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! A bounded queue from many posters to the one driver of a connection.
 //!
-//! Each slot has a stamp that says whose it is next. A poster claims a position, fills the slot, then
-//! publishes the stamp; the driver takes a slot once its stamp is published. A slot that is claimed but not
-//! published looks empty: its poster has yet to leave its reason in the turn, so the driver steps again, and
-//! waits for no poster. The lock in a slot is never contended, as the stamp decides who may take it; it only
-//! gives safe code access to the value.
+//! Each slot has a stamp that determines which side may access it. A poster claims a position, fills the
+//! slot, then publishes the stamp; the driver takes a slot once its stamp is published. A slot that is
+//! claimed but not published looks empty: its poster has yet to leave a reason in the turn, which causes
+//! another step, so the driver never waits for a poster. The lock in a slot is never contended, as the stamp
+//! decides which thread may take it; it only gives safe code access to the value.
 
 use crate::sys::Errno;
 use reserve::try_filled;
@@ -13,8 +13,7 @@ use reserve::try_filled;
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
 struct Slot<T> {
-    /// [`free`] or [`filled`] at a position. They never meet, also where the next position of a slot is the
-    /// next one at all.
+    /// [`free`] or [`filled`] at a position. The two never coincide, even in a ring with one slot.
     stamp: AtomicU64,
     value: Mutex<Option<T>>,
 }
@@ -45,12 +44,12 @@ impl<T> Ring<T> {
     }
 
     fn slot(&self, position: u64) -> Option<&Slot<T>> {
-        // Capacity 0 is a queue that is always full.
+        // A queue with capacity 0 is always full.
         let index = position.checked_rem(self.slots.len() as u64)?;
         self.slots.get(index as usize)
     }
 
-    /// Adds a value; gives it back when the ring is full.
+    /// Adds a value; returns it if the ring is full.
     pub(crate) fn push(&self, value: T) -> Result<(), T> {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
@@ -74,7 +73,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The driver: takes the oldest value.
+    /// Called by the driver: takes the oldest value.
     pub(crate) fn pop(&self) -> Option<T> {
         let position = self.head.load(Ordering::Relaxed);
         let slot = self.slot(position)?;
@@ -87,13 +86,13 @@ impl<T> Ring<T> {
         value
     }
 
-    /// The driver: whether there is a value to take.
+    /// Called by the driver: whether there is a value to take.
     pub(crate) fn has_value(&self) -> bool {
         let position = self.head.load(Ordering::Relaxed);
         self.slot(position).is_some_and(|slot| slot.stamp.load(Ordering::Acquire) == filled(position))
     }
 
-    /// About how many values there are.
+    /// The approximate number of values.
     pub(crate) fn len(&self) -> u64 {
         self.tail.load(Ordering::Relaxed).saturating_sub(self.head.load(Ordering::Relaxed))
     }
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_out_in_order_and_a_full_ring_gives_them_back() {
+    fn values_come_out_in_order_and_a_full_ring_returns_them() {
         let ring = Ring::new(3).unwrap();
         for lap in 0..5 {
             for i in 0..3 {

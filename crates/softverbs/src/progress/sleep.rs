@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A thread of the program that sleeps for completions, and is woken by the socket itself.
+//! Threads of the program that sleep for completions and are woken by the sockets directly.
 //!
-//! A blocking read of a completion channel would be woken by the engine, which was woken by the socket: two
-//! switches of threads for one message. So a thread that asks for an event, and would sleep, promises to look
-//! at the sockets of the channel's completion queues, and waits for them and for the channel.
+//! The engine, woken by a socket, would have to wake a blocking read of a completion channel: two context
+//! switches for one message. So a thread that would sleep for an event takes over the sockets of the
+//! channel's completion queues, and waits for them and for the channel.
 
 use arrayvec::ArrayVec;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::cancel;
 use crate::channel::EventQueue;
 use crate::sys::{self, Errno};
 
-/// epoll sets up to which a thread that sleeps on a completion channel waits for them itself. With more it
-/// leaves them to the engine.
+/// The maximum number of epoll sets for which a thread that sleeps on a completion channel waits. With more
+/// it leaves them to the engine.
 const SLEEP_SETS: usize = 8;
 
 /// The watches behind a completion channel, if a thread may sleep on all of them.
 pub(crate) type Watches = ArrayVec<Arc<Watch>, SLEEP_SETS>;
 
-/// Watches that a thread sleeps on.
+/// The watches on which a thread sleeps.
 struct Asleep(Watches);
 
 impl Asleep {
@@ -37,16 +37,16 @@ impl Asleep {
     }
 }
 
-/// Also of a thread that is cancelled in its sleep.
+/// Also runs when the sleeping thread is cancelled.
 impl Drop for Asleep {
     fn drop(&mut self) {
         self.0.iter().for_each(|watch| watch.wake());
     }
 }
 
-/// Takes the oldest event of a channel, waiting for one if its descriptor is a blocking one: a cancellation
-/// point. Moves the bytes behind `watches` meanwhile. `keep` is dropped when the thread waits no more, also
-/// if it is cancelled. The error is what a read of the descriptor would give: EAGAIN or EINTR.
+/// Takes the oldest event of a channel; if its descriptor is blocking, waits for one, which is a cancellation
+/// point. Meanwhile drives the connections of `watches`. `keep` is dropped after the wait, also if the thread
+/// is cancelled. The error is that of a read of the descriptor: EAGAIN or EINTR.
 pub(crate) fn take<T, K: 'static>(
     queue: &EventQueue<T>,
     mut watches: Watches,
@@ -60,7 +60,7 @@ pub(crate) fn take<T, K: 'static>(
             return Err(libc::EAGAIN);
         }
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // The descriptor of the channel is the first one. On the stack, because the thread may be cancelled.
+        // The first element is the channel. On the stack, because the thread may be cancelled.
         let mut fds = [readable(queue.fd()); SLEEP_SETS + 1];
         for (fd, watch) in fds[1..].iter_mut().zip(&watches) {
             *fd = readable(watch.fd());
@@ -83,8 +83,8 @@ pub(crate) fn take<T, K: 'static>(
         match waited {
             Err(libc::EINTR) if sys::handlers_restart() => {}
             Err(libc::EINTR) => return Err(libc::EINTR),
-            // poll(2) asks for more than a read does: no more descriptors than the process may have now, and
-            // memory for them.
+            // poll(2) can fail where a read would not: with more elements than RLIMIT_NOFILE, or for lack of
+            // memory.
             Err(_) => {
                 drop(watches);
                 return queue.take_keeping(keep);

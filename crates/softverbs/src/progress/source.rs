@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the engine calls.
+//! The interface of objects that the engine calls.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
 use super::attention::Tick;
 
-/// Something that acts when its descriptor is ready or its time has come.
+/// An object that acts when its descriptor is ready or its timer expires.
 pub(crate) trait Source: Send + Sync {
     /// The descriptor is ready, with these epoll events; 0: another thread has called
     /// [`super::engine::Engine::kick`].
     fn ready(self: Arc<Self>, events: u32);
-    /// The time given to [`super::engine::Engine::schedule`] has come. It may no longer matter: the source
-    /// checks that.
+    /// A timer of [`super::engine::Engine::schedule`] has expired. The source checks whether it still
+    /// matters.
     fn timeout(self: Arc<Self>) {}
 }
 

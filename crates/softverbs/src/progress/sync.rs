@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The primitives of this room: those of std, or loom's when the models are checked.
+//! The synchronization primitives of this module: those of std, or loom's for the models.
 
 #[cfg(all(test, loom))]
 pub(super) use loom::sync::{
@@ -12,7 +12,7 @@ pub(super) use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
-/// Locks a mutex of this room.
+/// Locks a mutex of this module.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The timers of the engine. Most never expire: the connection is established in time, the peer answers, and
-//! the holder of the [`Timer`] cancels it. The memory of its source is freed then and not at its
-//! deadline, which matters where a thousand connections a second come and go.
+//! The timers of the engine. Most never expire: the connection is established in time, the peer responds, and
+//! the holder of the [`Timer`] cancels it. The memory of its source is freed then and not at its deadline,
+//! which matters for a thousand new connections a second.
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -12,10 +12,10 @@ use std::time::Instant;
 use super::source::Source;
 use crate::lock;
 
-/// Sources to be called, by deadline and a number of their own.
+/// Sources to be called, by deadline and number.
 #[derive(Default)]
 struct Queue {
-    /// Those of cancelled timers, too, until they come to the front.
+    /// Includes cancelled timers until they reach the front.
     deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
     sources: HashMap<u64, Weak<dyn Source>>,
     next: u64,
@@ -41,12 +41,12 @@ pub(super) struct Timers(Mutex<Queue>);
 #[must_use]
 pub(crate) struct Timer {
     timers: Arc<Timers>,
-    /// `None`: it runs on when this is dropped.
+    /// `None`: the timer is detached.
     number: Option<u64>,
 }
 
 impl Timer {
-    /// Lets it run on. It expires if the source still lives then.
+    /// Detaches the timer from this handle. It expires if the source still exists then.
     pub(crate) fn detach(mut self) {
         self.number = None;
     }
@@ -55,14 +55,14 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            // Nothing but memory is freed with it: a source that is alive is held by others.
+            // This drops only a weak reference: others own the source.
             lock(&self.timers.0).sources.remove(&number);
         }
     }
 }
 
 impl Timers {
-    /// Starts a timer; says whether it is the first one to expire.
+    /// Starts a timer; also returns whether it is the first one to expire.
     pub(super) fn add(self: &Arc<Self>, at: Instant, source: Weak<dyn Source>) -> (Timer, bool) {
         let mut queue = lock(&self.0);
         let is_first = queue.front().is_none_or(|first| at < first);
@@ -73,12 +73,12 @@ impl Timers {
         (Timer { timers: self.clone(), number: Some(number) }, is_first)
     }
 
-    /// When the next one expires.
+    /// When the next timer expires.
     pub(super) fn next(&self) -> Option<Instant> {
         lock(&self.0).front()
     }
 
-    /// Takes out the source of a timer that has expired.
+    /// Removes an expired timer and returns its source.
     pub(super) fn due(&self, now: Instant) -> Option<Weak<dyn Source>> {
         let mut queue = lock(&self.0);
         queue.front().filter(|at| *at <= now)?;
@@ -126,11 +126,11 @@ mod tests {
         assert!(timers.due(at(25)).is_none());
         assert!(timers.due(at(30)).is_some());
         assert_eq!(timers.next(), None);
-        assert_eq!(Arc::weak_count(&source), 0, "nothing of it is left");
+        assert_eq!(Arc::weak_count(&source), 0, "the source is no longer referenced");
     }
 
     #[test]
-    fn cancelling_frees_what_the_timer_was_for() {
+    fn cancelling_frees_the_memory_of_the_source() {
         let timers = Arc::new(Timers::default());
         let (source, weak) = nobody();
         let (timer, _) = timers.add(Instant::now() + Duration::from_secs(3600), weak);

@@ -13,16 +13,16 @@
 //!   stall            STALLED              then look at the receives once more
 //!   leave            RUNNING -> 0         fails if a reason has come: take again
 //!   hand_over        RUNNING -> LISTED    the engine steps next, unless another thread does before
-//!                    RUNNING -> LATER     the engine steps a moment later, unless the poller is back
-//! defer(reason)      LATER | reason       without driving: the engine will, a moment later
-//! close              CLOSED               for good: no thread enters any more
+//!                    RUNNING -> LATER     the engine steps after a delay, unless the poller returns before
+//! defer(reason)      LATER | reason       without driving: the engine will, after a delay
+//! close              CLOSED               permanently: no thread enters any more
 //! ```
 //!
 //! A turn is held only by a thread that is stepping. A connection that has work and no driver is LISTED: it
 //! is on the engine's run list exactly once, and the first thread that comes may drive it. So a thread that
-//! loses its processor between two steps blocks no other. LATER is the same for the list of those that the
-//! engine drives a moment later; a connection may be on both. Work that is handed over waits for the later
-//! one only if a poll has left it.
+//! loses its processor between two steps blocks no other. LATER is the same for the engine's list of deferred
+//! connections; a connection may be on both. Work that is handed over goes to the deferred list only if a
+//! poll has left it.
 
 use super::sync::{AtomicU32, Ordering, fence};
 
@@ -31,10 +31,10 @@ const LISTED: u32 = 1 << 30;
 const STALLED: u32 = 1 << 29;
 const CLOSED: u32 = 1 << 28;
 const LATER: u32 = 1 << 27;
-/// What is left of the word for reasons.
+/// The bits of the word for reasons.
 pub(crate) const REASONS: u32 = LATER - 1;
 
-/// What a step has left to do.
+/// The work that a step has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The reason for which the connection must be stepped again at once, or 0.
@@ -52,18 +52,17 @@ impl Turn {
         Self(AtomicU32::new(0))
     }
 
-    /// Leaves reasons; true when the caller has the turn, and must [`Turn::drive`].
+    /// Leaves reasons; true if the caller gets the turn and must call [`Turn::drive`].
     pub(crate) fn enter(&self, reasons: u32) -> bool {
         self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
     }
 
-    /// The driver: steps until nothing is left to do, at most `rounds` times; has the turn no more
-    /// afterwards. True when the caller must put the connection on a list of the engine's: its run list, or
-    /// that of [`Turn::defer`] if `later`, which is for a driver that will most probably be back before.
+    /// Called by the driver: steps until no work is left, at most `rounds` times, and releases the turn. True
+    /// if the caller must put the connection on a list of the engine: its run list or, if `later`, the
+    /// deferred list, for a driver that will probably return before.
     ///
-    /// `step` is given the reasons, and gives `None` when the turn was closed before it. `receive` is the
-    /// reason to give when `has_receive` finds one: one that was posted before the word said that it is
-    /// waited for.
+    /// `step` gets the reasons; it returns `None` if the turn was closed before it. `receive` is the reason
+    /// to leave if `has_receive` finds a receive that was posted before STALLED was set.
     pub(crate) fn drive(
         &self,
         rounds: u32,
@@ -76,7 +75,7 @@ impl Turn {
             let Some(Left { again, stalled }) = step(self.take()) else { break };
             self.set_stalled(stalled);
             if stalled && has_receive() {
-                // Ours to see to, as the turn is.
+                // This thread has the turn, so it must handle the receive.
                 self.enter(receive);
             }
             if again != 0 || round >= rounds {
@@ -90,13 +89,13 @@ impl Turn {
         false
     }
 
-    /// The driver: takes the reasons that were left. What comes after this is seen by [`Turn::leave`].
+    /// Called by the driver: takes the reasons. [`Turn::leave`] sees those that come later.
     fn take(&self) -> u32 {
         self.0.fetch_and(!REASONS, Ordering::AcqRel) & REASONS
     }
 
-    /// The driver: says whether a posted receive must be noted here. After `true` it must look for receives
-    /// once more.
+    /// Called by the driver: sets whether threads that post a receive must enter. After `true` the driver
+    /// must check for receives once more.
     fn set_stalled(&self, stalled: bool) {
         if stalled {
             self.0.fetch_or(STALLED, Ordering::AcqRel);
@@ -106,14 +105,15 @@ impl Turn {
         }
     }
 
-    /// A receive was put into the ring: whether the connection waits for it, so that it must be entered.
+    /// Called after a receive was put into the ring: whether the connection waits for it, so that the caller
+    /// must enter.
     pub(crate) fn awaits_receive(&self) -> bool {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) & STALLED != 0
     }
 
-    /// The driver: ends the turn; false when reasons have come, which the driver then takes. True also when
-    /// the turn was closed.
+    /// Called by the driver: releases the turn; false if new reasons have come, which the driver must take.
+    /// True also if the turn was closed.
     fn leave(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -127,8 +127,8 @@ impl Turn {
         }
     }
 
-    /// The driver: ends the turn with a reason left; true when the caller must put the connection on this
-    /// list of the engine's.
+    /// Called by the driver: releases the turn and leaves a reason; true if the caller must put the
+    /// connection on this list of the engine.
     fn hand_over(&self, reason: u32, list: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -140,12 +140,12 @@ impl Turn {
         }
     }
 
-    /// Leaves a reason for the driver, or for the engine a moment later; true when the caller must put
-    /// the connection on the list for that.
+    /// Leaves a reason for the driver if there is one, else for the engine after a delay; true if the caller
+    /// must put the connection on the deferred list.
     pub(crate) fn defer(&self, reason: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            // A driver looks again before it leaves; then there is nothing for the engine to do.
+            // A driver checks again before it leaves, so the engine need not.
             let later = if word & RUNNING != 0 { 0 } else { LATER };
             match self.0.compare_exchange(word, word | reason | later, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(before) => return later != 0 && before & LATER == 0,
@@ -154,13 +154,13 @@ impl Turn {
         }
     }
 
-    /// The engine has taken the connection off its run list; true when it must drive it now. Reasons that
-    /// another thread has taken since need no second look.
+    /// Called when the engine has taken the connection off its run list; true if it must drive it now. False
+    /// if another thread has taken all reasons.
     pub(crate) fn enter_listed(&self) -> bool {
         self.enter_from(LISTED)
     }
 
-    /// As [`Turn::enter_listed`], for the list of those that were deferred.
+    /// As [`Turn::enter_listed`], for the deferred list.
     pub(crate) fn enter_deferred(&self) -> bool {
         self.enter_from(LATER)
     }
@@ -177,23 +177,24 @@ impl Turn {
         }
     }
 
-    /// Whether no thread drives the connection, and there is no reason to.
+    /// Whether no thread drives the connection and there is no reason to.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.0.load(Ordering::Acquire) & (REASONS | RUNNING | CLOSED) == 0
     }
 
-    /// Whether these reasons have been left, and no other one.
+    /// Whether exactly these reasons have been left.
     pub(crate) fn has_just(&self, reasons: u32) -> bool {
         self.0.load(Ordering::Relaxed) & REASONS == reasons
     }
 
-    /// Whether a deferred reason may still be there; a later one of the same thread is.
+    /// Whether a deferred reason may be pending. Always true for one that the calling thread has deferred and
+    /// no driver has taken.
     pub(crate) fn is_deferred(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         word & LATER != 0 && word & REASONS != 0
     }
 
-    /// Ends all turns for good. A driver that is stepping now finishes its step.
+    /// Ends all turns permanently. A driver that is stepping now finishes its step.
     pub(crate) fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
@@ -202,7 +203,7 @@ impl Turn {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// The word, and whether it says that the connection is on a list.
+    /// The word, and whether it has the bit of a list.
     #[cfg(all(test, loom))]
     pub(super) fn at_rest(&self) -> (u32, bool) {
         let word = self.0.load(Ordering::SeqCst);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the engine sleeps, and who wakes it: one system call for each sleep, by the first thread that has
-//! work for it.
+//! Whether the engine sleeps, and which thread wakes it: the first one with work for it, with one system call
+//! for each sleep.
 //!
 //! Each side has a full barrier between its write and its read of the other side's word. The engine announces
 //! that it will sleep, then checks its lists once more. A thread with work puts it on a list, then checks
@@ -8,8 +8,8 @@
 //! read-modify-write, so all of them have one order, including that of a thread that is late in waking an
 //! earlier sleep.
 //!
-//! Two processes that share memory wake each other in the same way: the word is then in that memory, and may
-//! have any value.
+//! Two processes that share memory wake each other in the same way; the word is then in that memory, where
+//! the peer may store any value.
 
 use super::sync::{AtomicU32, Ordering, fence};
 

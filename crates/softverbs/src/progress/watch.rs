@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The sockets behind one completion queue, and which thread will look at them.
+//! The sockets of one completion queue, and which thread checks them.
 //!
-//! The sockets are in one epoll of their own, edge-triggered and for good; only a connection whose socket is
-//! full changes what it is watched for. That epoll as a whole is watched by the engine, or not:
+//! The sockets are in a separate epoll set, edge-triggered, until they close; only a connection whose socket
+//! is full changes its events. The engine watches this epoll set as a whole, or not:
 //!
-//! - *armed*: the kernel wakes the engine when a socket has something;
-//! - *quiet*: another thread looks. A thread that sleeps for completions waits for the epoll itself and is
-//!   woken in the engine's place. Or the program polls, and each poll moves the bytes: then an engine that
-//!   woke up for every segment would only be in the way. It looks with each tick instead, and arms when the
-//!   polls no longer move anything, or have left something unmoved.
+//! - *armed*: the kernel wakes the engine when a socket is ready;
+//! - *quiet*: another thread checks it. A thread that sleeps for completions waits for the epoll set directly
+//!   and is woken instead of the engine. Or the program polls, and each poll moves bytes: then an engine that
+//!   woke up for every segment would only compete with it. The engine checks at each tick instead, and arms
+//!   when polls stop moving bytes or leave some unmoved.
 //!
-//! Only polls that moved bytes make a queue quiet, several in a row, and more of them after each time that
-//! this was wrong: a program that polls for its own completion and then waits for its memory to change needs
-//! the engine, and gets a tick late at most once in a while. Which thread will look is kept in
-//! [`super::attention`].
+//! Only consecutive polls that moved bytes make a set quiet, and each misprediction raises their number: a
+//! program that polls for its completion and then waits for its memory to change needs the engine, and may
+//! occasionally wait for a tick. [`super::attention`] has the state.
 //!
-//! A peer on the same host may send through memory that both share ([`PeerNotify`]). The kernel reports no
-//! event for that, so the peer sends a notification over a socket in the set, but only on request. While the
-//! program polls there is no request, and every look at the set checks the shared memory, too.
+//! A peer on the same host may send through shared memory ([`PeerNotify`]). The kernel reports no event for
+//! that, so the peer sends a notification over a socket in the set, but only on request. While the program
+//! polls there is no request, and every check of the set includes the shared memory.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -39,26 +38,25 @@ const READ: u32 = libc::EPOLLIN as u32 | END;
 const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 /// Events taken in one call.
 const EVENTS: usize = 32;
-/// In the token of a notify socket.
+/// The bit that marks the token of a notify socket.
 const NOTIFY: u64 = 1 << 63;
-/// What a notification may mean.
+/// The possible reasons for a notification.
 const NOTIFIED: u32 = reason::READABLE | reason::WRITABLE;
 
-/// Memory through which a peer on this host sends, and takes what is sent to it.
+/// Shared memory through which a peer on this host sends and receives.
 pub(crate) trait PeerNotify: Send + Sync {
-    /// Asks the peer for a notification when it has put bytes there, or made room that this end waits for. If
-    /// the peer misses the request, [`PeerNotify::has_news`] finds afterwards what it did.
+    /// Requests a notification of the peer when it puts bytes there, or makes room for which this end waits.
+    /// If the peer misses the request, [`PeerNotify::has_news`] is true afterwards.
     fn request_notify(&self);
-    /// Whether there are bytes to take, or room that is waited for.
+    /// Whether there are bytes to take, or room for which this end waits.
     fn has_news(&self) -> bool;
-    /// Whether a look there would find nothing to do: neither news nor, in a child after fork(2), that the
-    /// memory is the parent's.
+    /// Whether there is nothing to do: no news, and this is not a child after fork(2), which must end the
+    /// connection.
     fn is_idle(&self) -> bool;
-    /// A notification has arrived: makes room for the next one.
+    /// Called when a notification has arrived: makes room for the next one.
     fn silence(&self);
-    /// Before a request with this access is posted, by the thread that posts it and outside the turn: waits a
-    /// moment until the peer has acted on what was sent before, if the request can then be carried out
-    /// without it.
+    /// Called before a request with this access is posted, by the posting thread and outside the turn: waits
+    /// briefly until the peer has acted on everything sent before, if the request can then be a direct copy.
     fn await_settled(&self, remote: Access);
 }
 
@@ -67,7 +65,7 @@ struct Ring {
     connection: Arc<dyn Driven>,
 }
 
-/// A connection that is driven by the engine, for news without a notification.
+/// A connection with news but without a notification, to be driven by the engine.
 struct News(Arc<dyn Driven>);
 
 impl Source for News {
@@ -82,13 +80,13 @@ pub(crate) struct Watch {
     token: u64,
     connections: Mutex<HashMap<u64, Arc<dyn Driven>>>,
     rings: Mutex<HashMap<u64, Ring>>,
-    /// How many they are, to be looked at without the lock.
+    /// The number of `rings`, readable without the lock.
     ring_count: AtomicUsize,
     next_token: AtomicU64,
     attention: Attention,
     /// Connections whose sockets are full.
     full: AtomicU32,
-    /// Polls of the program since the engine last looked.
+    /// Polls of the program since the engine last checked.
     polls: AtomicU32,
 }
 
@@ -110,12 +108,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Adds a connection's socket. The engine gets events for what the socket has, now and later. Returns the
-    /// token to remove it by.
+    /// Adds a connection's socket, whose present and later bytes cause events. Returns the token for
+    /// [`Watch::remove`].
     pub(crate) fn add(&self, socket: &OwnedFd, connection: Arc<dyn Driven>) -> Result<u64, Errno> {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the kernel knows the socket: a thread that gets an event, and may close it,
-        // comes after that.
+        // Hold the lock until the socket is in the epoll set: a thread that gets an event, and may close it,
+        // waits for that.
         let mut connections = lock(&self.connections);
         connections.try_reserve(1).map_err(|_| libc::ENOMEM)?;
         self.set.add(socket.as_raw_fd(), EDGES, token)?;
@@ -123,8 +121,8 @@ impl Watch {
         Ok(token)
     }
 
-    /// Reports also when the socket takes bytes again, or no more. It is not asked for all the time: a socket
-    /// that could be written to would make every look at the set find something.
+    /// Also reports when the socket becomes writable, or stops that. Not always on: a writable socket would
+    /// cause an event at every check of the set.
     pub(crate) fn await_room(&self, socket: &OwnedFd, token: u64, wanted: bool) {
         if wanted {
             self.full.fetch_add(1, Ordering::Relaxed);
@@ -132,22 +130,22 @@ impl Watch {
             self.full.fetch_sub(1, Ordering::Relaxed);
         }
         let events = if wanted { EDGES | libc::EPOLLOUT as u32 } else { EDGES };
-        // It is in the set, and the kernel needs no memory to change it.
+        // Cannot fail: the socket is in the set, and the change allocates no memory.
         let _ = self.set.modify(socket.as_raw_fd(), events, token);
     }
 
-    /// Whether a socket is full. The kernel says when it has room for a good part of what it can hold.
-    /// A thread that polls reads this, and sends no more: the socket would take a few bytes each time.
+    /// Whether a socket is full. The kernel reports when a good part of its buffer is free. A polling thread
+    /// reads this and does not send before, since the socket would accept only a few bytes each time.
     pub(crate) fn awaits_room(&self) -> bool {
         self.full.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the engine has something to do, be it for others.
+    /// Whether the engine has work, for this set or others.
     pub(crate) fn engine_has_work(&self) -> bool {
         self.engine.has_work()
     }
 
-    /// Takes a socket out, which may then be closed; `full`: it [awaits room](Watch::await_room).
+    /// Removes a socket, which may then be closed; `full`: it [awaits room](Watch::await_room).
     pub(crate) fn remove(&self, socket: &OwnedFd, token: u64, full: bool) {
         if full {
             self.full.fetch_sub(1, Ordering::Relaxed);
@@ -157,7 +155,7 @@ impl Watch {
         drop(connection);
     }
 
-    /// Adds a connection's shared memory with its notify socket. Returns the token to remove it by.
+    /// Adds a connection's shared memory and its notify socket. Returns the token for [`Watch::remove_ring`].
     pub(crate) fn add_ring(
         &self,
         notify: &OwnedFd,
@@ -165,7 +163,7 @@ impl Watch {
         connection: Arc<dyn Driven>,
     ) -> Result<u64, Errno> {
         let token = NOTIFY | self.next_token.fetch_add(1, Ordering::Relaxed);
-        // As in `add`.
+        // Hold the lock until the socket is in the epoll set, as in `add`.
         let mut rings = lock(&self.rings);
         rings.try_reserve(1).map_err(|_| libc::ENOMEM)?;
         self.set.add(notify.as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, token)?;
@@ -174,7 +172,7 @@ impl Watch {
         Ok(token)
     }
 
-    /// Removes it; the notify socket may then be closed.
+    /// Removes the shared memory and its notify socket, which may then be closed.
     pub(crate) fn remove_ring(&self, notify: &OwnedFd, token: u64) {
         self.set.remove(notify.as_raw_fd());
         let ring = {
@@ -186,19 +184,19 @@ impl Watch {
         drop(ring);
     }
 
-    /// Whether a peer that shares memory must notify; read after a look there that found too little.
+    /// Whether a peer that shares memory must notify. Read after a check that found too few bytes.
     pub(crate) fn notify_requested(&self) -> bool {
         self.attention.notify_requested()
     }
 
-    /// The connection of a notify socket that was notified, and can be again.
+    /// The connection of a notify socket that has a notification. Consumes the notification.
     fn notified(&self, token: u64) -> Option<Arc<dyn Driven>> {
         let (memory, connection) = {
             let rings = lock(&self.rings);
             let ring = rings.get(&token)?;
             (ring.memory.clone(), ring.connection.clone())
         };
-        // Before the drive: bytes that are put there later bring another notification.
+        // Before the drive: bytes that are put there later cause another notification.
         memory.silence();
         Some(connection)
     }
@@ -209,7 +207,7 @@ impl Watch {
         rings.values().filter(|ring| ring.memory.has_news()).map(|ring| ring.connection.clone()).collect()
     }
 
-    /// Drives the connections with news for which there was no notification.
+    /// Drives connections with news but without a notification.
     fn look_at_rings(&self, by: By) -> bool {
         if self.ring_count.load(Ordering::SeqCst) == 0 || self.attention.notify_requested() {
             return false;
@@ -221,7 +219,7 @@ impl Watch {
         !connections.is_empty()
     }
 
-    /// Takes the whole set from the engine: the completion queue is destroyed.
+    /// Removes the whole set from the engine: the completion queue is being destroyed.
     pub(crate) fn close(&self) {
         self.engine.remove(self.token, self.set.fd());
     }
@@ -230,11 +228,11 @@ impl Watch {
         self.set.fd()
     }
 
-    /// Drives the connections whose sockets have something. Says whether there were any.
+    /// Drives the connections whose sockets are ready. Returns whether there were any.
     pub(crate) fn look(&self, by: By) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         let mut found = self.look_at_rings(by);
-        // No more rounds than there are connections: others wait for the engine, too.
+        // A bounded number of rounds: others wait for the engine, too.
         for _ in 0..4 {
             let count = self.set.wait(&mut events, Some(std::time::Duration::ZERO));
             for event in &events[..count] {
@@ -261,15 +259,15 @@ impl Watch {
         found
     }
 
-    // ---- who looks -----------------------------------------------------------------------------------------------------------------
+    // ---- attention -----------------------------------------------------------------------------------------------------------------
 
-    /// The kernel wakes the engine from now on, for what is there already, too.
+    /// Arms: from now on the kernel wakes the engine, also for bytes that are there already.
     pub(crate) fn arm(self: &Arc<Self>) {
         self.attention.arm(self);
     }
 
-    /// The program polls, and has not asked for an event. That a poll moves bytes is said by
-    /// [`Watch::polled`].
+    /// The program polls and has not requested an event. [`Watch::polled`] reports that a poll has moved
+    /// bytes.
     pub(crate) fn polls(&self) {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
@@ -284,7 +282,7 @@ impl Watch {
         self.attention.sleep(self);
     }
 
-    /// The thread sleeps no more.
+    /// The thread woke up.
     pub(crate) fn wake(self: &Arc<Self>) {
         self.attention.wake(self);
     }
@@ -293,11 +291,10 @@ impl Watch {
 impl Orders for Arc<Watch> {
     fn wake_engine(&self, wanted: bool) -> bool {
         let events = if wanted { libc::EPOLLIN as u32 } else { 0 };
-        // An epoll reports nothing but what it was asked for; a set that has something when it is armed is
-        // reported at once.
+        // Arming reports a set that is ready already; without events the set is not reported.
         match self.engine.watch(self.token, self.set.fd(), events) {
             Ok(()) => true,
-            // It was closed: nothing is to be looked at.
+            // The set was closed, so there is nothing to check.
             Err(e) => e == libc::ENOENT,
         }
     }
@@ -311,7 +308,7 @@ impl Orders for Arc<Watch> {
             return;
         }
         lock(&self.rings).values().for_each(|ring| ring.memory.request_notify());
-        // By the engine: the caller holds the lock of the attention, and perhaps others.
+        // Left to the engine, since the caller holds the lock of the attention and perhaps others.
         for connection in self.with_news() {
             self.engine.kick(Arc::new(News(connection)));
         }
@@ -319,7 +316,7 @@ impl Orders for Arc<Watch> {
 }
 
 impl Ticking for Watch {
-    /// The engine's look at a quiet set.
+    /// The engine's check of a quiet set.
     fn tick(self: Arc<Self>) -> Tick {
         self.attention.tick(&self, || self.look(By::Engine))
     }
@@ -330,7 +327,7 @@ impl Source for Watch {
         let polls = self.polls.swap(0, Ordering::Relaxed);
         if self.look(By::Engine) {
             if polls > 0 {
-                // The program polls between any two messages, and would have done this itself if the engine
+                // The program polls between any two messages, and would have moved these bytes if the engine
                 // had not been first.
                 self.attention.would_poll(&self);
             } else {
@@ -356,7 +353,7 @@ mod tests {
         drop(watch);
         let began = Instant::now();
         while left.strong_count() > 0 {
-            assert!(began.elapsed() < 10_000 * TICK, "it is looked at with each tick");
+            assert!(began.elapsed() < 10_000 * TICK, "it is still checked at each tick");
             std::thread::yield_now();
         }
     }

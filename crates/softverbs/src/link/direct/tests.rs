@@ -17,7 +17,7 @@ fn owned(fd: impl Into<OwnedFd>) -> Socket {
     Socket::noted(|| Ok(fd.into())).unwrap()
 }
 
-/// The two ends of a connection, both in this process.
+/// Both ends of a connection, in this process.
 fn pair() -> (DirectCopy, DirectCopy) {
     let shared = Shared::create().unwrap();
     shared.show(0, Proof::own().unwrap());
@@ -28,7 +28,7 @@ fn pair() -> (DirectCopy, DirectCopy) {
     (DirectCopy::try_open(&Arc::new(a)).unwrap(), DirectCopy::try_open(&Arc::new(b)).unwrap())
 }
 
-/// Registered memory that nobody else accesses.
+/// Registered memory for one test.
 struct Target {
     memory: Box<[u8]>,
     stag: u32,
@@ -46,27 +46,28 @@ impl Target {
     }
 
     fn byte(&self, at: usize) -> u8 {
-        // SAFETY: the memory is there; the kernel may have written to it.
+        // SAFETY: the byte is in `memory`, which is mapped; the read is volatile since the kernel may have
+        // written to it.
         unsafe { self.memory.as_ptr().add(at).read_volatile() }
     }
 }
 
-/// The owner's receiving half grants an access.
-fn grant(past: &mut DirectCopy, access: Access) {
+/// Exports a key as the owner's receiving half does after a granted access.
+fn grant(direct: &mut DirectCopy, access: Access) {
     let grant = memory::acquire(access, Accessor { pd: PD, qp: 1 }).unwrap();
-    past.export(access, &grant);
+    direct.export(access, &grant);
 }
 
-/// Whether all of it was copied.
-fn copy(past: &DirectCopy, remote: Access, bytes: &mut [u8]) -> bool {
+/// Whether all bytes were copied.
+fn copy(direct: &DirectCopy, remote: Access, bytes: &mut [u8]) -> bool {
     let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: `bytes` belongs to the caller.
-    unsafe { past.copy(&mut [nothing, piece], &[remote], remote.len) == remote.len }
+    // SAFETY: the only local range is `bytes`, which this function borrows exclusively.
+    unsafe { direct.copy(&mut [nothing, piece], &[remote], remote.len) == remote.len }
 }
 
 #[test]
-fn a_peer_copies_with_the_keys_that_it_was_lent_and_for_what_it_was() {
+fn a_peer_copies_with_exported_keys_and_their_rights_only() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 5, 100);
@@ -79,18 +80,18 @@ fn a_peer_copies_with_the_keys_that_it_was_lent_and_for_what_it_was() {
     grant(&mut target, read);
     let mut bytes = [0; 100];
     assert!(initiator.is_open_for(read) && copy(&initiator, read, &mut bytes));
-    assert!(initiator.is_open_for(write), "it may do both now");
-    // SAFETY: `bytes` lives here; the kernel has written to it.
+    assert!(initiator.is_open_for(write), "it may both read and write now");
+    // SAFETY: `bytes` is a live local array; the read is volatile since the kernel has written to it.
     assert_eq!(unsafe { (&raw const bytes).read_volatile() }, [1; 100]);
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 4000, 97), &mut [2; 97]), "out of bounds");
-    assert!(!target.is_open_for(read), "the other end was exported nothing");
+    assert!(!target.is_open_for(read), "nothing is exported to the other end");
     deregister(region.stag);
     target.close();
     initiator.close();
 }
 
 #[test]
-fn several_ranges_are_copied_in_order_or_none_where_one_is_not_lent() {
+fn several_ranges_are_copied_in_order_or_none_if_one_is_not_exported() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
@@ -98,13 +99,13 @@ fn several_ranges_are_copied_in_order_or_none_where_one_is_not_lent() {
         let mut bytes: Vec<u8> = (1..=100).collect();
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
-        // SAFETY: `bytes` lives until the call has returned.
+        // SAFETY: the only local range is `bytes`, which outlives the call.
         unsafe { initiator.copy(&mut [nothing, piece], remote, len) }
     };
     let ranges = [(10, 5), (1000, 10), (8, 3)].map(|(at, len)| region.access(REMOTE_WRITE, at, len));
     assert_eq!(copy(&ranges, 18), 18);
     assert_eq!([8, 9, 10, 11, 14, 1000, 1009].map(|at| region.byte(at)), [16, 17, 18, 2, 5, 6, 15]);
-    // A part of the last one.
+    // Only a part of the last range.
     assert_eq!(copy(&ranges[..2], 12), 12);
     assert_eq!([1006, 1007].map(|at| region.byte(at)), [12, 13]);
     let outside = [region.access(REMOTE_WRITE, 0, 5), region.access(REMOTE_WRITE, 4095, 2)];
@@ -116,7 +117,7 @@ fn several_ranges_are_copied_in_order_or_none_where_one_is_not_lent() {
 }
 
 #[test]
-fn what_makes_writes_durable_is_the_owners() {
+fn reads_that_make_writes_durable_are_left_to_the_owner() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS | FLUSH_PERSISTENT);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 1));
@@ -129,7 +130,7 @@ fn what_makes_writes_durable_is_the_owners() {
 }
 
 #[test]
-fn nothing_is_copied_past_what_the_ring_has() {
+fn nothing_is_copied_before_the_peer_has_acted_on_the_ring() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 0, 100);
@@ -142,9 +143,9 @@ fn nothing_is_copied_past_what_the_ring_has() {
     assert_eq!(peer.available(10, || false), Ok(10));
     peer.took(6).unwrap();
     peer.acted();
-    assert!(!initiator.is_open_for(write), "not on all");
+    assert!(!initiator.is_open_for(write), "it has not acted on all of it");
     peer.took(4).unwrap();
-    assert!(!initiator.is_open_for(write), "it has taken it, no more");
+    assert!(!initiator.is_open_for(write), "it has taken the bytes but not acted on them");
     peer.acted();
     assert!(initiator.is_open_for(write));
     deregister(region.stag);
@@ -152,13 +153,13 @@ fn nothing_is_copied_past_what_the_ring_has() {
     initiator.close();
 }
 
-/// Runs `withdraw` on a thread while the initiator holds a key, and lets it go; says whether that was waited
-/// for.
+/// Runs `withdraw` on a thread while the initiator uses a key, then releases the key. Returns whether
+/// `withdraw` waited for that.
 fn is_waited_for(initiator: &DirectCopy, held: u32, withdraw: impl FnOnce() + Send) -> bool {
     !is_done_within(Duration::from_millis(50), initiator, held, withdraw)
 }
 
-/// The same, where nothing is to be waited for: a slow machine has time for it.
+/// The same for a `withdraw` that should not wait, with enough time for a slow machine.
 fn is_done_meanwhile(initiator: &DirectCopy, held: u32, withdraw: impl FnOnce() + Send) -> bool {
     is_done_within(Duration::from_secs(30), initiator, held, withdraw)
 }
@@ -182,7 +183,7 @@ fn is_done_within(
             std::thread::sleep(Duration::from_millis(1));
         }
         let is_done = done.load(Ordering::Acquire);
-        hold.let_go();
+        hold.release();
         is_done
     })
 }
@@ -206,11 +207,11 @@ fn a_deregistration_waits_for_the_copy_with_its_key_and_for_no_other() {
 }
 
 #[test]
-fn a_key_without_its_place_in_the_table_is_taken_back_as_well() {
+fn a_key_is_revoked_even_if_another_has_its_entry() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
-    // Another one with the same place.
+    // Another key with the same entry.
     let stag = region.stag.wrapping_add(EXPORTED_KEYS as u32);
     target.owner.export(Exported { stag, rights: REMOTE_WRITE, start: 0, len: 0, delta: 0 });
     assert!(!copy(&initiator, region.access(REMOTE_WRITE, 0, 100), &mut [1; 100]));
@@ -220,7 +221,7 @@ fn a_key_without_its_place_in_the_table_is_taken_back_as_well() {
 }
 
 #[test]
-fn a_region_that_is_described_anew_is_lent_anew() {
+fn a_reregistered_region_is_exported_again() {
     let (initiator, mut target) = pair();
     let (mut region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
     let write = region.access(REMOTE_WRITE, 0, 100);
@@ -229,7 +230,7 @@ fn a_region_that_is_described_anew_is_lent_anew() {
     let iova = write.addr;
     let change = || Change::begin(write.stag).unwrap().replace(new, iova).unwrap();
     assert!(is_waited_for(&initiator, region.stag, change));
-    assert!(!initiator.is_open_for(write), "that was the old one");
+    assert!(!initiator.is_open_for(write), "only the old region was exported");
     grant(&mut target, write);
     assert!(copy(&initiator, write, &mut [3; 100]));
     assert_eq!(region.byte(0), 0);
@@ -244,7 +245,7 @@ fn a_region_that_is_described_anew_is_lent_anew() {
 }
 
 #[test]
-fn the_end_of_a_connection_waits_for_no_copy_and_a_deregistration_after_it_does() {
+fn the_end_of_a_connection_does_not_wait_for_a_copy_but_a_later_deregistration_does() {
     let (initiator, mut target) = pair();
     let [region, idle] = [Target::new(RIGHTS), Target::new(RIGHTS)];
     let write = region.access(REMOTE_WRITE, 0, 100);
@@ -259,7 +260,7 @@ fn the_end_of_a_connection_waits_for_no_copy_and_a_deregistration_after_it_does(
 }
 
 #[test]
-fn a_connection_that_ended_while_its_peer_held_a_key_is_released_when_the_peer_lets_go() {
+fn a_connection_that_ended_while_its_peer_used_a_key_is_released_after_the_copy() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     grant(&mut target, region.access(REMOTE_WRITE, 0, 100));
@@ -268,18 +269,18 @@ fn a_connection_that_ended_while_its_peer_held_a_key_is_released_when_the_peer_l
     let owner = Arc::downgrade(&target.owner);
     target.close();
     assert!(owner.strong_count() > 0, "a deregistration would not find the copy");
-    hold.let_go();
+    hold.release();
     let began = Instant::now();
     while owner.strong_count() > 0 && began.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(owner.strong_count(), 0, "nothing else begins or ends");
+    assert_eq!(owner.strong_count(), 0, "it is released without another connection");
     deregister(region.stag);
     initiator.close();
 }
 
 #[test]
-fn a_peer_that_never_lets_go_is_reported_and_the_region_stays_withdrawn() {
+fn a_peer_that_never_finishes_is_reported_and_the_region_stays_withdrawn() {
     let (initiator, mut target) = pair();
     let region = Target::new(RIGHTS);
     let write = region.access(REMOTE_WRITE, 0, 100);
@@ -290,14 +291,14 @@ fn a_peer_that_never_lets_go_is_reported_and_the_region_stays_withdrawn() {
     assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err(), "nobody else may access it");
     assert!(!initiator.is_open_for(write));
     assert_eq!(Change::begin(region.stag).map(drop), Err(libc::EINVAL));
-    hold.let_go();
+    hold.release();
     assert_eq!(try_deregister(region.stag), Ok(()));
     target.close();
     initiator.close();
 }
 
 #[test]
-fn a_region_whose_old_memory_is_held_is_not_described_anew() {
+fn a_region_is_not_reregistered_while_a_peer_uses_its_old_memory() {
     let (initiator, mut target) = pair();
     let (region, elsewhere) = (Target::new(RIGHTS), vec![0u8; 4096].into_boxed_slice());
     let write = region.access(REMOTE_WRITE, 0, 100);
@@ -309,14 +310,14 @@ fn a_region_whose_old_memory_is_held_is_not_described_anew() {
     assert_eq!(change.replace(new, write.addr), Err(libc::EBUSY));
     change.withdraw();
     assert!(memory::acquire(write, Accessor { pd: PD, qp: 1 }).is_err());
-    hold.let_go();
+    hold.release();
     deregister(region.stag);
     target.close();
     initiator.close();
 }
 
 #[test]
-fn a_peer_that_does_not_say_who_it_is_uses_the_rings() {
+fn a_peer_without_a_proof_uses_the_rings() {
     let shared = Shared::create().unwrap();
     let (a, _b) = UnixStream::pair().unwrap();
     shared.show(0, Proof::own().unwrap());

@@ -43,7 +43,7 @@ fn take(rings: &Rings, n: usize) -> Vec<u8> {
     bytes
 }
 
-fn bells(rings: &Rings) -> usize {
+fn notifications(rings: &Rings) -> usize {
     let mut bytes = [0; 64];
     sys::recv(rings.notify_socket(), &mut bytes).unwrap_or(0)
 }
@@ -61,7 +61,7 @@ fn bytes_come_out_as_they_went_in_also_around_the_end() {
         }
     }
     assert_eq!((a.available(1, || false), b.available(1, || false)), (Ok(0), Ok(0)));
-    assert_eq!((bells(&a), bells(&b)), (0, 0), "nobody has asked for a notify");
+    assert_eq!((notifications(&a), notifications(&b)), (0, 0), "nobody has requested a notification");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_ring_whose_reader_keeps_up_uses_its_first_pages_only() {
         }
     }
     assert!(farthest < FAR + 3000, "{farthest}");
-    // One that is not empty goes on where it is.
+    // A ring that is not empty does not restart.
     put(&a, &vec![1; SIZE - 1]);
     put(&a, &[2]);
     assert_eq!(take(&b, SIZE - 1), vec![1; SIZE - 1]);
@@ -90,46 +90,46 @@ fn a_ring_whose_reader_keeps_up_uses_its_first_pages_only() {
 }
 
 #[test]
-fn a_reader_that_asks_is_told_of_the_next_bytes_once() {
+fn a_reader_that_requests_it_is_notified_of_the_next_bytes_once() {
     let (a, b) = pair();
     assert_eq!(b.available(1, || true), Ok(0));
     put(&a, &[1]);
     put(&a, &[2]);
-    assert_eq!(bells(&b), 1);
+    assert_eq!(notifications(&b), 1);
     assert_eq!(b.available(2, || true), Ok(2));
     put(&a, &[3]);
-    assert_eq!(bells(&b), 0, "it found all that it wanted and will look again");
+    assert_eq!(notifications(&b), 0, "it found all bytes that it wanted and will look again");
     assert_eq!(b.available(4, || true), Ok(3));
     put(&a, &[4]);
-    assert_eq!(bells(&b), 1, "it found less than it wanted");
+    assert_eq!(notifications(&b), 1, "it found less than it wanted");
     b.request_notify();
-    assert!(b.has_news(), "what is there already");
+    assert!(b.has_news(), "the bytes are there already");
     take(&b, 4);
     assert!(!b.has_news());
 }
 
 #[test]
-fn a_writer_without_room_goes_on_when_a_quarter_is_free() {
+fn a_writer_without_room_continues_when_a_quarter_is_free() {
     let (a, b) = pair();
     put(&a, &vec![7; SIZE]);
     assert_eq!(a.room(|| true), Ok(0));
     take(&b, ROOM - 1);
-    assert_eq!((a.room(|| true), a.has_news(), bells(&a)), (Ok(0), false, 0));
+    assert_eq!((a.room(|| true), a.has_news(), notifications(&a)), (Ok(0), false, 0));
     take(&b, 1);
-    assert_eq!((bells(&a), a.has_news()), (1, true));
+    assert_eq!((notifications(&a), a.has_news()), (1, true));
     assert_eq!(a.room(|| true), Ok(ROOM));
     take(&b, 1);
-    assert_eq!(bells(&a), 0, "it waits no more");
-    // One that polls asks for no notify, until somebody promises that it will be notified for.
+    assert_eq!(notifications(&a), 0, "it no longer waits");
+    // A polling writer requests no notification until the set needs them.
     put(&a, &vec![7; ROOM + 1]);
     assert_eq!(a.room(|| false), Ok(0));
     a.request_notify();
     take(&b, SIZE);
-    assert_eq!(bells(&a), 1);
+    assert_eq!(notifications(&a), 1);
 }
 
 #[test]
-fn a_peer_that_lies_about_its_positions_has_broken_the_connection() {
+fn a_peer_with_invalid_positions_ends_the_connection() {
     let (a, b) = pair();
     put(&a, &[1; 100]);
     take(&b, 50);
@@ -137,7 +137,7 @@ fn a_peer_that_lies_about_its_positions_has_broken_the_connection() {
     for lie in [49, 0, 50 + SIZE as u64 + 1, u64::MAX] {
         readable.store(lie, Ordering::Relaxed);
         assert_eq!(b.available(1, || true), Err(NONSENSE), "{lie}");
-        assert!(b.has_news(), "its end is to be driven");
+        assert!(b.has_news(), "the connection must be driven to end");
     }
     readable.store(100, Ordering::Relaxed);
     for lie in [1, 49, 51, 100, u64::MAX] {
@@ -154,20 +154,20 @@ fn a_peer_that_lies_about_its_positions_has_broken_the_connection() {
 }
 
 #[test]
-fn a_bell_that_nobody_answers_stops_nobody() {
+fn an_unread_notification_blocks_nobody() {
     let (a, b) = pair();
     for _ in 0..100_000 {
         b.request_notify();
         a.notify_peer().unwrap();
     }
     b.silence();
-    assert_eq!(bells(&b), 0);
+    assert_eq!(notifications(&b), 0);
     drop(b);
     a.notify_peer().unwrap();
 }
 
 #[test]
-fn each_bell_is_told_of_though_most_are_left_unread() {
+fn each_notification_is_reported_though_most_stay_unread() {
     let (a, b) = pair();
     let set = sys::Epoll::new().unwrap();
     set.add(b.notify_socket().as_raw_fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, 7).unwrap();
@@ -177,16 +177,16 @@ fn each_bell_is_told_of_though_most_are_left_unread() {
         b.request_notify();
         put(&a, &[round as u8]);
         assert_eq!(take(&b, 1), [round as u8]);
-        // At times it has found the bytes itself, and is told of several at once later.
+        // Sometimes it has found the bytes itself, and gets several notifications at once later.
         if round % 1000 < 900 || round % 1000 == 999 {
             assert_eq!(set.wait(&mut events, Some(Duration::ZERO)), 1, "round {round}");
             told += 1;
             b.silence();
-            reads += u32::from(b.asked.load(Ordering::Relaxed) == 0);
+            reads += u32::from(b.requested.load(Ordering::Relaxed) == 0);
             assert_eq!(set.wait(&mut events, Some(Duration::ZERO)), 0, "nothing new");
         }
     }
-    assert!(bells(&b) <= UNREAD as usize);
+    assert!(notifications(&b) <= UNREAD as usize);
     assert_eq!(told, 90_100);
     assert!(reads <= told / UNREAD + 100, "{reads} times");
 }

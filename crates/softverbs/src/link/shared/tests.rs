@@ -9,7 +9,7 @@ fn owned(fd: impl Into<OwnedFd>) -> Socket {
 }
 
 #[test]
-fn memory_that_is_not_there_is_an_error_on_both_ways() {
+fn unmapped_memory_is_an_error_in_both_directions() {
     let a = Shared::create().unwrap();
     let page = page_size() as usize;
     let map = Mapping::new(2 * page);
@@ -18,7 +18,8 @@ fn memory_that_is_not_there_is_an_error_on_both_ways() {
         |at, iov_len| libc::iovec { iov_base: (map.addr() as usize + at) as *mut libc::c_void, iov_len };
     assert_eq!(a.write(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
     assert_eq!(a.write(0, 0, &[piece(page - 8, 8), piece(page, 8)]), Ok(8));
-    // SAFETY: nobody has references to the memory of `map`, and the page behind it is not mapped.
+    // SAFETY: there are no references to the memory of `map`, and the kernel checks the unmapped page after
+    // it.
     unsafe {
         assert_eq!(a.read(0, 0, &[piece(page, 8)]), Err(libc::EFAULT));
         assert_eq!(a.read(0, 0, &[piece(page - 8, 8)]), Ok(8));
@@ -26,7 +27,7 @@ fn memory_that_is_not_there_is_an_error_on_both_ways() {
 }
 
 #[test]
-fn only_memory_is_adopted_that_nobody_can_make_shorter() {
+fn only_memory_that_cannot_shrink_is_adopted() {
     let len = total_len() as u64;
     let memory = |flags, len: u64, seals| {
         let file = memory_file(c"test", flags).unwrap();

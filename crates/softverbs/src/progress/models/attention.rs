@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A set of sockets always has somebody who has promised to look at it.
+//! Some thread is always responsible for checking a set of sockets.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -13,15 +13,15 @@ use crate::policy::trust::MIN_TRUST;
 struct Set {
     attention: Attention,
     mode: Mode,
-    /// What the kernel was told.
+    /// The state of the kernel.
     armed: AtomicBool,
-    /// It refuses to wake the engine, once.
+    /// The kernel refuses to wake the engine, once.
     refuses: AtomicBool,
-    /// On the engine's list.
+    /// The number of times that the set is on the engine's list.
     ticking: AtomicU32,
     sleepers: AtomicU32,
-    /// How often the peers were asked to ring.
-    bells: AtomicU32,
+    /// The number of requests for notifications.
+    requests: AtomicU32,
 }
 
 impl Orders for Set {
@@ -34,7 +34,7 @@ impl Orders for Set {
     }
 
     fn request_notifications(&self) {
-        self.bells.fetch_add(1, Relaxed);
+        self.requests.fetch_add(1, Relaxed);
     }
 
     fn tick(&self) {
@@ -51,11 +51,11 @@ impl Set {
             refuses: AtomicBool::new(false),
             ticking: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
-            bells: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
         })
     }
 
-    /// So many polls in a row that moved bytes that they are believed, if they ever are.
+    /// A set made quiet by enough polls that moved bytes, in modes that permit it.
     fn quieted(mode: Mode) -> Arc<Self> {
         let set = Self::new(mode);
         let polls = if matches!(mode, Mode::Random(_)) { u32::MAX } else { MIN_TRUST };
@@ -67,7 +67,7 @@ impl Set {
         set
     }
 
-    /// What the predictions lead to.
+    /// Checks the effect of a prediction.
     fn assert_armed_if_adaptive(&self, armed: bool, why: &str) {
         assert!(self.mode != Mode::Adaptive || self.armed.load(Relaxed) == armed, "{why}");
     }
@@ -90,15 +90,15 @@ impl Set {
         self.attention.wake(self);
     }
 
-    /// What holds once all have done what they did.
+    /// Checks that the set is watched after all threads have finished.
     fn assert_looked_at(&self) {
         let ticking = self.ticking.load(Relaxed) > 0;
         assert!(
             self.armed.load(Relaxed) || ticking || self.sleepers.load(Relaxed) > 0,
-            "nobody looks at the set"
+            "no thread checks the set"
         );
-        assert!(self.attention.notify_requested() || ticking, "nobody looks at shared memory");
-        // A program that does nothing more is noticed by the second tick.
+        assert!(self.attention.notify_requested() || ticking, "no thread checks the shared memory");
+        // The second tick detects a program that does nothing more.
         self.tick();
         if self.refuses.load(Relaxed) {
             self.tick();
@@ -106,11 +106,11 @@ impl Set {
         self.tick();
         assert_eq!(self.ticking.load(Relaxed), 0);
         assert_eq!(self.armed.load(Relaxed), self.sleepers.load(Relaxed) == 0);
-        assert!(self.attention.notify_requested(), "no peer rings");
+        assert!(self.attention.notify_requested(), "the peers do not notify");
     }
 }
 
-/// Runs what two threads do to a set, beside what the model's own thread does.
+/// Runs two threads beside the model's main thread.
 fn three(set: fn(Mode) -> Arc<Set>, first: fn(&Set), second: fn(&Set), third: fn(&Set)) {
     check_all(|mode| {
         move || {
@@ -126,7 +126,7 @@ fn three(set: fn(Mode) -> Arc<Set>, first: fn(&Set), second: fn(&Set), third: fn
     });
 }
 
-/// The next poll that moves bytes makes it quiet.
+/// A set that the next poll which moves bytes makes quiet.
 fn nearly_quiet(mode: Mode) -> Arc<Set> {
     let set = Set::new(mode);
     (1..MIN_TRUST).for_each(|_| set.attention.polled(&*set));
@@ -134,7 +134,7 @@ fn nearly_quiet(mode: Mode) -> Arc<Set> {
     set
 }
 
-/// Quiet, and the program has not polled since the last tick.
+/// A quiet set; the program has not polled since the last tick.
 fn about_to_be_armed(mode: Mode) -> Arc<Set> {
     let set = Set::quieted(mode);
     set.tick();
@@ -187,7 +187,7 @@ fn a_set_that_was_armed_is_armed_when_the_call_returns() {
                 move || set.tick()
             });
             set.attention.arm(&*set);
-            assert!(set.armed.load(Relaxed), "the kernel was not told");
+            assert!(set.armed.load(Relaxed), "the kernel is not armed");
             thread.join().unwrap();
             set.assert_looked_at();
         }
@@ -200,10 +200,10 @@ fn a_thread_that_wakes_up_leaves_a_set_to_the_tick_if_there_is_one() {
         move || {
             let set = about_to_be_armed(mode);
             set.nap();
-            set.assert_armed_if_adaptive(false, "it has come to poll");
+            set.assert_armed_if_adaptive(false, "it may begin to poll");
             set.assert_looked_at();
             set.nap();
-            set.assert_armed_if_adaptive(true, "nobody would look");
+            set.assert_armed_if_adaptive(true, "no thread would check it");
             set.assert_looked_at();
         }
     });
@@ -223,7 +223,7 @@ fn a_set_that_was_armed_before_its_tick_is_listed_once() {
 }
 
 #[test]
-fn the_program_does_not_arm_what_a_thread_sleeps_on() {
+fn the_program_does_not_arm_a_set_on_which_a_thread_sleeps() {
     check_all(|mode| {
         move || {
             let set = Set::new(mode);
@@ -236,7 +236,7 @@ fn the_program_does_not_arm_what_a_thread_sleeps_on() {
 }
 
 #[test]
-fn a_program_that_sleeps_again_and_again_is_left_to_its_sleeps_until_a_tick_misses_it() {
+fn a_set_stays_quiet_while_the_program_sleeps_regularly_until_a_tick_misses_it() {
     check_all(|mode| {
         move || {
             let set = Set::new(mode);
@@ -244,18 +244,18 @@ fn a_program_that_sleeps_again_and_again_is_left_to_its_sleeps_until_a_tick_miss
             set.attention.arm(&*set);
             set.assert_armed_if_adaptive(false, "it arms before each sleep");
             set.assert_looked_at();
-            // What makes it quiet now is something else.
+            // Now polls make it quiet.
             (0..MIN_TRUST).for_each(|_| set.attention.polled(&*set));
             set.assert_armed_if_adaptive(false, "the polls are believed");
             set.attention.arm(&*set);
-            assert!(set.armed.load(Relaxed), "it is not asleep, and asks for an event");
+            assert!(set.armed.load(Relaxed), "it does not sleep, and requests an event");
             set.assert_looked_at();
         }
     });
 }
 
 #[test]
-fn a_thread_that_is_about_to_be_left_to_its_sleeps_wakes_up_while_the_engine_ticks() {
+fn a_sleep_that_makes_the_set_quiet_ends_while_the_engine_ticks() {
     fn nearly_trusted(mode: Mode) -> Arc<Set> {
         let set = Set::new(mode);
         (1..MIN_TRUST).for_each(|_| set.nap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The end of a connection against those who drive it, and its beginning.
+//! The destruction and the start of a connection while other threads drive it.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -8,7 +8,7 @@ use super::super::sync::{AtomicBool, AtomicU32, Mutex, Ordering::Relaxed, lock};
 use super::super::turn::{Left, Turn};
 use super::{AGAIN, Held, NOTHING, RECEIVE, check};
 
-/// What the session of a connection knows of its life.
+/// The state of a session.
 #[derive(PartialEq)]
 enum Session {
     Idle,
@@ -76,7 +76,7 @@ fn engine(list: &Mutex<Vec<Arc<Line>>>) {
 }
 
 #[test]
-fn nobody_steps_a_connection_that_is_destroyed() {
+fn no_thread_steps_a_destroyed_connection() {
     check(|| {
         let line = Line::new(Session::Open, AGAIN);
         let list = Arc::new(Mutex::new(Vec::new()));
@@ -94,7 +94,7 @@ fn nobody_steps_a_connection_that_is_destroyed() {
         engine(&list);
         assert!(lock(&list).is_empty());
         assert_eq!(line.held.steps.load(Relaxed), steps, "a step after the end");
-        assert_eq!(Arc::strong_count(&line), 1, "somebody holds the connection");
+        assert_eq!(Arc::strong_count(&line), 1, "the connection is still referenced");
     });
 }
 
@@ -110,7 +110,7 @@ fn two_drive_a_connection_that_is_being_destroyed() {
         line.destroy();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(!line.turn.enter(1));
-        assert_eq!(Arc::strong_count(&line), 1, "somebody holds the connection");
+        assert_eq!(Arc::strong_count(&line), 1, "the connection is still referenced");
     });
 }
 
@@ -129,6 +129,6 @@ fn a_connection_begins_while_a_poll_drives_it() {
         drive(&line, 1, &list);
         thread.join().unwrap();
         assert!(line.steps_when_open.load(Relaxed) > 0);
-        assert!(line.turn.awaits_receive(), "the connection waits for a receive that nobody will tell it of");
+        assert!(line.turn.awaits_receive(), "a posted receive would be overlooked");
     });
 }

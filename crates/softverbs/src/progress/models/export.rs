@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A key that is taken back: no copy with it is under way then, nor will be, and none is made with half of a
+//! Revocation of a key: afterwards no copy with it is in progress or begins, and none uses a torn
 //! description.
 
 use loom::sync::Arc;
@@ -10,11 +10,11 @@ use super::super::sync::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use super::check;
 use transport::access::Exported;
 
-/// Two keys share a place in the table.
+/// Two keys share an entry of the ledger.
 const FIRST: u32 = 7;
 const SECOND: u32 = 9;
 
-/// The description of a key: all fields say which one it is of.
+/// The description of a key: all fields identify it.
 fn of(stag: u32) -> Exported {
     let n = u64::from(stag);
     Exported { stag, rights: stag, start: n, len: n, delta: n }
@@ -25,7 +25,7 @@ struct World {
     exported_keys: [ExportedKey; 1],
     hold: KeyInUse,
     ledger: Ledger<1>,
-    /// The owner uses the memory of a key for something else.
+    /// Set when the owner reuses the memory of a key.
     gone: [AtomicBool; 2],
     /// Copies with each key.
     copies: [AtomicU32; 2],
@@ -64,11 +64,11 @@ impl World {
         self.hold.take(stag);
         let exported = self.exported_keys[0].read().filter(|_| self.gate.is_open());
         if let Some(exported) = exported.filter(|exported| exported.stag == stag) {
-            assert_eq!(exported, of(stag), "half of one description and half of another");
-            assert!(!self.gone[index(stag)].load(Relaxed), "a copy to memory that was taken back");
+            assert_eq!(exported, of(stag), "a torn description");
+            assert!(!self.gone[index(stag)].load(Relaxed), "a copy to reused memory");
             self.copies[index(stag)].fetch_add(1, Relaxed);
         }
-        self.hold.let_go();
+        self.hold.release();
     }
 
     /// A thread that copies with these keys, one after the other.
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Nothing is copied from here on, and what was is there: the number of those copies.
+    /// Reuses the memory of a key, and returns the number of copies so far. No further copy may follow.
     fn use_memory(&self, stag: u32) -> u32 {
         self.gone[index(stag)].store(true, Relaxed);
         self.copies(stag)
@@ -95,7 +95,7 @@ impl World {
 }
 
 #[test]
-fn a_key_is_taken_back_while_it_is_used() {
+fn a_key_is_revoked_while_it_is_used() {
     check(|| {
         let world = World::new();
         let importer = World::importer(&world, &[FIRST, FIRST]);
@@ -119,10 +119,10 @@ fn the_connection_ends_while_a_key_is_used() {
     });
 }
 
-/// Another key takes the place of the first one, which is taken back later: it is not in the table any more,
-/// but may be in use.
+/// Another key takes the entry of the first one, which is revoked later: it is no longer exported, but may be
+/// in use.
 #[test]
-fn a_key_is_taken_back_whose_place_another_one_has() {
+fn a_key_is_revoked_after_another_took_its_entry() {
     check(|| {
         let world = World::new();
         let importer = World::importer(&world, &[FIRST, SECOND]);
@@ -134,9 +134,9 @@ fn a_key_is_taken_back_whose_place_another_one_has() {
     });
 }
 
-/// It is exported anew under the same number, with another description, as after ibv_rereg_mr(3).
+/// The key is exported again with another description, as after ibv_rereg_mr(3).
 #[test]
-fn a_key_is_described_anew_while_it_is_looked_at() {
+fn a_description_changes_while_it_is_read() {
     check(|| {
         let world = World::new();
         let importer = World::importer(&world, &[FIRST, SECOND, FIRST]);
@@ -149,10 +149,10 @@ fn a_key_is_described_anew_while_it_is_looked_at() {
     });
 }
 
-/// One thread ends the connection and another one deregisters a region: that one must not take the end for
-/// done before it is.
+/// One thread ends the connection while another deregisters a region, which must not consider the end
+/// complete before it is.
 #[test]
-fn a_key_is_taken_back_while_the_connection_ends() {
+fn a_key_is_revoked_while_the_connection_ends() {
     check(|| {
         let world = World::new();
         let importer = World::importer(&world, &[FIRST]);

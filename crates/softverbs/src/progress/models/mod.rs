@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The protocols of this room, run by loom in every order in which two or three threads can run, with every
-//! value that a relaxed load may give.
+//! Loom models of the protocols of this module: every interleaving of two or three threads, with every value
+//! that a relaxed load may return.
 //!
-//! What a model must hold:
+//! The properties that the models check:
 //!
-//! 1. One driver: nobody steps a connection while another does, and each sees all that the one before has
-//!    written.
+//! 1. One driver: no thread steps a connection while another does, and each driver sees all writes of the
+//!    previous one.
 //! 2. Each item posted is consumed once, in the order of its poster.
-//! 3. At rest nothing is left: the word is 0 or closed, the ring is empty, the connection is on no list.
-//! 4. Nobody waits: no model yields, and no call loops on what another thread has yet to do.
-//! 5. What is written before a reason is left is seen by the step that is given the reason, also if the
-//!    reason was there already.
-//! 6. A half-published slot neither blocks nor is skipped for good.
+//! 3. At rest no work is left: the word is 0 or closed, the ring is empty, the connection is on no list.
+//! 4. No thread waits: no model yields, and no call loops until another thread has done something.
+//! 5. The step that gets a reason sees everything written before the reason was left, even if the reason was
+//!    set already.
+//! 6. A half-published slot neither blocks nor is skipped permanently.
 //! 7. A connection that is handed over is on the run list exactly once.
-//! 8. Nobody sleeps while there is work that nobody has promised to look at, and waking takes at most one
+//! 8. No thread sleeps while there is work for which no thread is responsible, and waking takes at most one
 //!    system call a sleep.
 //! 9. A receive posted while the driver decides to stall is not overlooked.
-//! 10. After the end nobody steps, and nothing holds the connection.
+//! 10. After the end no thread steps, and nothing references the connection.
 //!
-//! What a model counts and compares is relaxed as well: whatever order it sees is given by the protocol, not
-//! by the model. The join at the end of a model orders everything, so what a driver must see is checked in
-//! the step.
+//! The counters of a model use relaxed accesses, so any order comes from the protocol, not from the model.
+//! The join at the end of a model orders everything, so what a driver must see is checked in the step.
 //!
-//! Whatever the heuristics decide, all of this must hold: a model in which one decides is checked in all
-//! their modes. What a prediction leads to is checked in the adaptive one alone.
+//! All of this must hold whatever the heuristics decide: a model with a heuristic is checked in all of its
+//! modes. The effect of a prediction is checked only in the adaptive mode.
 //!
 //! A test that fails prints the order only with `LOOM_LOG=trace`; `LOOM_MAX_PREEMPTIONS` (3) bounds how often
 //! a thread is interrupted.
@@ -48,30 +47,29 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Checks a model in which heuristics decide, in each of their modes.
+/// Checks a model with heuristics in each of their modes.
 fn check_all<M: Fn() + Sync + Send + 'static>(model: impl Fn(Mode) -> M) {
     let modes = [Mode::Adaptive, Mode::Never, Mode::Always].into_iter().chain(random_modes(3));
     modes.for_each(|mode| check_in(mode, model(mode)));
 }
 
-/// Checks a model in which heuristics decide in this mode.
+/// Checks a model with heuristics in this mode.
 fn check_in(mode: Mode, model: impl Fn() + Sync + Send + 'static) {
-    // Printed when the check fails: the last one is the mode.
+    // If the check fails, the last mode printed is the failing one.
     eprintln!("{mode:?}");
     check(model);
 }
 
 const NOTHING: Left = Left { again: 0, stalled: false };
-/// The reason for a step that another one asked for, as it was cut short.
+/// The reason for another step because the budget of the last one was used up.
 const AGAIN: u32 = 1 << 8;
 /// The reason for a step because of a posted receive.
 const RECEIVE: u32 = 1 << 9;
 
-/// What only the holder of the turn touches.
+/// State that only the holder of the turn accesses.
 struct Held {
     inside: AtomicBool,
-    /// Steps so far, counted in one operation, and as a driver sees them who relies on the turn for their
-    /// order.
+    /// Steps so far: counted atomically, and as seen by a driver that relies on the turn for ordering.
     steps: AtomicU32,
     known: AtomicU32,
 }
@@ -85,7 +83,7 @@ impl Held {
     fn step<T>(&self, step: impl FnOnce() -> T) -> T {
         assert!(!self.inside.swap(true, Relaxed), "two drivers");
         let steps = self.steps.fetch_add(1, Relaxed);
-        assert_eq!(self.known.load(Relaxed), steps, "a driver does not see what the one before has written");
+        assert_eq!(self.known.load(Relaxed), steps, "a driver does not see the writes of the previous one");
         self.known.store(steps + 1, Relaxed);
         let result = step();
         self.inside.store(false, Relaxed);
@@ -114,7 +112,7 @@ impl RunList {
     }
 }
 
-/// The word and the list say the same, and neither says that there is something to do.
+/// The word and the list agree, and neither has work.
 fn assert_at_rest(turn: &Turn, list: &RunList) {
     assert_eq!(turn.at_rest(), (0, false));
     assert!(list.is_empty());

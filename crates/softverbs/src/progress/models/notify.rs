@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Bytes in shared memory: either their reader sees them, or somebody who will is told.
+//! Bytes in shared memory: either their reader sees them, or it is notified.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -11,8 +11,8 @@ use super::check_all;
 use crate::policy::mode::Mode;
 use crate::policy::trust::MIN_TRUST;
 
-/// A ring that holds one message at most, its reader's set, and what the kernel and the engine were told. The
-/// words are those of `link::ring`, and so is their order.
+/// A ring for one message, its reader's set, and the state of the kernel and the engine. The words and their
+/// order are those of `link::ring`.
 struct Line {
     attention: Attention,
     put: AtomicU32,
@@ -23,7 +23,7 @@ struct Line {
     full: AtomicBool,
     /// Stands for the turns of the two ends.
     reads: Mutex<()>,
-    /// Bells that were notified and not answered, at the end of the reader and of the writer.
+    /// Unread notifications, of the reader and of the writer.
     notified: AtomicU32,
     notified_for_room: AtomicU32,
     kicked: AtomicU32,
@@ -41,7 +41,7 @@ impl Orders for Line {
         assert_eq!(self.ticking.fetch_add(1, Relaxed), 0, "on the list twice");
     }
 
-    /// As `Watch` does, with what `Rings` says.
+    /// Like `Watch` with `Rings`.
     fn request_notifications(&self) {
         self.reader.about_to_sleep();
         if self.put.load(Ordering::Acquire) != self.taken.load(Relaxed) {
@@ -69,7 +69,7 @@ impl Line {
         })
     }
 
-    /// The program polls, and the engine only looks with its ticks, if that is ever left to it.
+    /// The program polls, and the engine checks only at its ticks, in modes that permit it.
     fn quiet(mode: Mode) -> Arc<Self> {
         let line = Self::new(mode);
         let polls = if matches!(mode, Mode::Random(_)) { u32::MAX } else { MIN_TRUST };
@@ -84,8 +84,8 @@ impl Line {
         line
     }
 
-    /// The reader drives: takes what is there. That is never as much as it has room for, so it asks for the
-    /// bell before it leaves, as `Rings::available` does.
+    /// The reader drives: takes all bytes. It always wants more, so it requests a notification before it
+    /// leaves, as `Rings::available` does.
     fn read(&self) -> bool {
         let _turn = lock(&self.reads);
         let taken = self.taken.load(Relaxed);
@@ -116,13 +116,13 @@ impl Line {
         }
     }
 
-    /// What the engine or a sleeper would be woken by.
+    /// Whether the engine or a sleeper would wake up.
     fn reader_was_notified(&self) -> bool {
         let notified = self.notified.swap(0, Ordering::AcqRel) > 0;
         self.kicked.swap(0, Ordering::AcqRel) > 0 || notified
     }
 
-    /// The peer puts a message, if there is room.
+    /// The peer puts a message if there is room.
     fn write(&self) -> bool {
         let put = self.put.load(Relaxed);
         if put != self.taken.load(Ordering::Acquire) {
@@ -140,7 +140,7 @@ impl Line {
         true
     }
 
-    /// What those do who were told, and only those: no poll, as the program has stopped.
+    /// Runs only the threads that were notified. There is no poll, as the program has stopped.
     fn assert_all_taken(&self) {
         self.tick();
         self.tick();
@@ -148,9 +148,9 @@ impl Line {
         while self.reader_was_notified() {
             self.read();
         }
-        assert_eq!(self.put.load(Relaxed), self.taken.load(Relaxed), "bytes that nobody was told of");
+        assert_eq!(self.put.load(Relaxed), self.taken.load(Relaxed), "bytes without a notification");
         if self.full.load(Relaxed) {
-            assert!(self.notified_for_room.load(Relaxed) > 0, "room that the writer was not told of");
+            assert!(self.notified_for_room.load(Relaxed) > 0, "room without a notification of the writer");
         }
     }
 }
@@ -224,7 +224,7 @@ fn polls_make_the_set_quiet_when_messages_come() {
 }
 
 #[test]
-fn a_writer_without_room_notify_requested_of_it() {
+fn a_writer_without_room_is_notified_of_it() {
     check_all(|mode| {
         move || {
             let line = Line::quiet(mode);

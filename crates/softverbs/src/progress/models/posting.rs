@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is posted and noted in the turn is consumed, whoever drives.
+//! Every posted item whose poster has left a reason is consumed, whichever thread drives.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -24,7 +24,7 @@ struct Line {
     rounds: u32,
     /// Items that a step consumes.
     budget: u32,
-    /// The program polls instead of posting: what it leaves goes to the list of a moment later.
+    /// The program polls instead of posting: the work that it leaves goes to the deferred list.
     polls: bool,
     poller: Poller,
 }
@@ -150,12 +150,12 @@ fn two_post_beside_the_engine(line: &Arc<Line>) {
 }
 
 #[test]
-fn what_a_small_budget_leaves_is_consumed_by_the_engine() {
+fn work_beyond_a_small_budget_is_consumed_by_the_engine() {
     check(|| two_post_beside_the_engine(&Line::new(1, 1)));
 }
 
 #[test]
-fn what_is_left_for_later_is_consumed_in_order() {
+fn deferred_items_are_consumed_in_order() {
     check(|| {
         let line = Line::new(8, 8);
         let thread = thread::spawn({
@@ -170,7 +170,7 @@ fn what_is_left_for_later_is_consumed_in_order() {
 }
 
 #[test]
-fn what_is_left_for_later_by_two_is_consumed_without_another_reason() {
+fn items_deferred_by_two_are_consumed_without_another_reason() {
     check(|| {
         let line = Line::new(8, 8);
         let threads = [
@@ -190,7 +190,7 @@ fn what_is_left_for_later_by_two_is_consumed_without_another_reason() {
 }
 
 #[test]
-fn what_a_poll_leaves_is_consumed_by_the_engine_or_by_the_next_one() {
+fn work_that_a_poll_leaves_is_consumed_by_the_engine_or_the_next_poll() {
     // Two polls are followed by two decisions at most.
     for mode in random_modes(2) {
         check_in(mode, move || two_post_beside_the_engine(&Line::of_a_poller(1, 1, mode)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is pushed comes out once, in the order of who pushed it, also past slots that are claimed and not
-//! filled yet.
+//! Pushed values come out once, in the order of their poster, despite slots that are claimed and not filled
+//! yet.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -8,7 +8,7 @@ use loom::thread;
 use super::super::ring::Ring;
 use super::check;
 
-/// Takes what is there: (poster, number).
+/// Takes all values: (poster, number).
 fn drain(ring: &Ring<(usize, u32)>, next: &mut [u32]) {
     while let Some((poster, number)) = ring.pop() {
         assert_eq!(number, next[poster], "out of order, lost or twice");
@@ -28,7 +28,7 @@ fn two_posters_and_a_driver() {
         drain(&ring, &mut next);
         let seen = ring.has_value();
         let taken = ring.pop();
-        assert!(!seen || taken.is_some(), "a value that was there is gone");
+        assert!(!seen || taken.is_some(), "a value has disappeared");
         if let Some((poster, number)) = taken {
             assert_eq!(number, next[poster]);
             next[poster] += 1;
@@ -42,7 +42,7 @@ fn two_posters_and_a_driver() {
 }
 
 #[test]
-fn a_slot_is_used_again_and_a_full_ring_gives_the_value_back() {
+fn a_slot_is_reused_and_a_full_ring_returns_the_value() {
     check(|| {
         let ring = Arc::new(Ring::new(1).unwrap());
         let posters = [0, 1].map(|poster| {

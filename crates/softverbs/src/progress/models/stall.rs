@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A message without a receive: whoever posts the receive, and the driver that decides to wait for it, do not
-//! miss each other.
+//! A message without a receive: the thread that posts the receive and the driver that decides to wait for it
+//! do not miss each other.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -64,7 +64,7 @@ fn a_receive_is_posted_while_the_driver_decides_to_stall() {
         line.drive(READABLE);
         thread.join().unwrap();
         assert_eq!(line.delivered.load(Relaxed), 1, "a posted receive was overlooked");
-        // It waits for nothing any more.
+        // It does not wait any more.
         assert_at_rest(&line.turn, &RunList::new());
     });
 }

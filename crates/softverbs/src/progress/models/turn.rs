@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Who drives, and that no reason is lost.
+//! Only one thread drives, and no reason is lost.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -8,17 +8,17 @@ use super::super::sync::{AtomicU32, Ordering::Relaxed};
 use super::super::turn::{Left, Turn};
 use super::{AGAIN, Held, NOTHING, RECEIVE, RunList, assert_at_rest, check};
 
-/// A connection that is driven for what is noted in it.
+/// A connection with notes to be read by its driver.
 struct Line {
     turn: Turn,
     held: Held,
     list: RunList,
     later: RunList,
-    /// What each thread has written before it left its reason, and what the steps have read of it.
+    /// The note that each thread writes before it leaves a reason, and what the steps have read of it.
     notes: [AtomicU32; 3],
     seen: [AtomicU32; 3],
     rounds: u32,
-    /// Steps that are cut short.
+    /// The number of steps whose budget is used up at once.
     cut: AtomicU32,
 }
 
@@ -43,12 +43,12 @@ impl Line {
                 let cut = self.cut.load(Relaxed);
                 if cut > 0 {
                     self.cut.store(cut - 1, Relaxed);
-                    // The reasons are taken; what they stood for is still to be done.
+                    // The reasons are taken, but their work is still to be done.
                     return Some(Left { again: AGAIN | why, stalled: false });
                 }
                 for (i, note) in self.notes.iter().enumerate() {
                     let note = note.load(Relaxed);
-                    assert!(why & (1 << i) == 0 || note > 0, "a reason without what was written before it");
+                    assert!(why & (1 << i) == 0 || note > 0, "a reason without the writes before it");
                     self.seen[i].store(note, Relaxed);
                 }
                 Some(NOTHING)
@@ -119,10 +119,10 @@ fn one_drives_and_no_reason_is_lost() {
 }
 
 #[test]
-fn what_was_written_before_the_same_reason_by_two_is_seen() {
+fn writes_before_the_same_reason_of_two_threads_are_seen() {
     check(|| {
         let line = Line::new(8, 0);
-        // Both leave one reason; the step that is given it must see both notes in the end, whoever it is.
+        // Both leave the same reason; the last step that gets it must see both notes.
         let threads = [0, 1].map(|i| {
             let line = line.clone();
             thread::spawn(move || {
@@ -139,7 +139,7 @@ fn what_was_written_before_the_same_reason_by_two_is_seen() {
 }
 
 #[test]
-fn a_step_that_is_cut_short_goes_on_with_the_engine() {
+fn a_step_without_budget_continues_on_the_engine() {
     check(|| {
         let line = Line::new(8, 1);
         let threads = [
@@ -182,7 +182,7 @@ fn the_last_round_hands_over_and_loses_nothing() {
 }
 
 #[test]
-fn what_is_deferred_is_done_by_the_driver_or_by_the_engine() {
+fn deferred_work_is_done_by_the_driver_or_the_engine() {
     check(|| {
         let line = Line::new(8, 0);
         let threads = [
@@ -205,7 +205,7 @@ fn what_is_deferred_is_done_by_the_driver_or_by_the_engine() {
 }
 
 #[test]
-fn what_is_handed_over_does_not_wait_for_what_is_deferred() {
+fn work_that_is_handed_over_does_not_wait_for_deferred_work() {
     check(|| {
         let line = Line::new(8, 1);
         line.defer(0, 1);
@@ -213,7 +213,8 @@ fn what_is_handed_over_does_not_wait_for_what_is_deferred() {
             let line = line.clone();
             move || line.timer()
         });
-        // The first step is cut short; the driver hands over, whatever list the connection is on already.
+        // The first step has no budget; the driver hands over, even if the connection is on the deferred
+        // list.
         line.drive(1, 2);
         line.engine();
         thread.join().unwrap();
@@ -222,14 +223,14 @@ fn what_is_handed_over_does_not_wait_for_what_is_deferred() {
         assert_eq!(
             line.seen.each_ref().map(|seen| seen.load(Relaxed)),
             notes,
-            "only the timer would have seen it"
+            "only the timer would have found it"
         );
         line.assert_all_seen();
     });
 }
 
 #[test]
-fn what_is_deferred_to_a_driver_does_not_wake_the_engine() {
+fn work_deferred_to_a_driver_does_not_wake_the_engine() {
     check(|| {
         let line = Line::new(8, 0);
         assert!(line.turn.enter(1));

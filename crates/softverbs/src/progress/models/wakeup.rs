@@ -10,7 +10,7 @@ use super::super::turn::{Left, Turn};
 use super::super::wakeup::Wakeup;
 use super::{Held, NOTHING, RECEIVE, RunList, assert_at_rest, check};
 
-/// The descriptor that the engine sleeps on: writes that it has not taken, and all that there were.
+/// The descriptor on which the engine sleeps: unread writes, and the total number of writes.
 struct Wake {
     raised: AtomicU32,
     writes: AtomicU32,
@@ -23,7 +23,7 @@ impl Wake {
 
     fn raise(&self) {
         self.writes.fetch_add(1, Relaxed);
-        // A read of the descriptor is ordered behind the writes that it takes: these are system calls.
+        // A read of the descriptor is ordered after the writes that it takes: these are system calls.
         self.raised.fetch_add(1, AcqRel);
     }
 
@@ -32,8 +32,8 @@ impl Wake {
     }
 }
 
-/// An engine with a list of things that it counts. The real lists have locks, which would order more than the
-/// wakeup promises.
+/// An engine whose list is a counter. The real lists have locks, which would order more than the wakeup
+/// guarantees.
 struct Engine {
     wakeup: Wakeup,
     wake: Wake,
@@ -54,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Some rounds of the engine's loop, as long as there is a reason not to sleep. Says how often it was
-    /// about to sleep, and whether it sleeps at the end.
+    /// At most `rounds` rounds of the engine's loop. Returns how often it was about to sleep, and whether it
+    /// sleeps at the end.
     fn run(&self, rounds: u32) -> (u32, bool) {
         for round in 1..=rounds {
             self.wakeup.about_to_sleep();
@@ -105,7 +105,7 @@ fn an_engine_that_is_awake_is_not_woken() {
     });
 }
 
-/// A connection with a ring, and the engine that it is handed to.
+/// A connection with a ring, and the engine to which it is handed over.
 struct Line {
     turn: Turn,
     held: Held,
@@ -117,7 +117,7 @@ struct Line {
 }
 
 impl Line {
-    /// A post whose budget is used up at once.
+    /// A post without budget: it hands over.
     fn post(&self, number: u32) {
         assert_eq!(self.posted.push(number), Ok(()));
         if !self.turn.enter(1) {
@@ -150,7 +150,7 @@ impl Line {
 }
 
 #[test]
-fn nothing_that_was_handed_over_lies_there_while_the_engine_sleeps() {
+fn no_handed_over_work_is_left_while_the_engine_sleeps() {
     check(|| {
         let line = Arc::new(Line {
             turn: Turn::new(),
