@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! pthread_cancel(3): a thread of the program is cancelled in this library only while it waits for an event.
 //!
-//! Cancelling unwinds the stack without running what Rust runs at the end of a scope: locks would stay
-//! locked, turns taken. So system calls that are cancellation points are made with cancellation disabled
-//! ([`whole`]), and what a waiting thread owns is not on its stack ([`waiting`]) but under a key of the
-//! thread, whose destructor drops it.
+//! Cancellation unwinds the stack without running Rust destructors: locks would stay locked, turns taken. So
+//! system calls that are cancellation points are made with cancellation disabled ([`whole`]), and a waiting
+//! thread does not own values on its stack ([`waiting`]) but through a thread-specific key, whose destructor
+//! drops them.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,27 +18,28 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// The state in which the program called.
+    /// The cancellation state of the program when it called.
     static PROGRAMS: Cell<libc::c_int> = const { Cell::new(DISABLE) };
 }
 
 fn set(state: libc::c_int) -> libc::c_int {
     let mut before = DISABLE;
-    // SAFETY: `state` is one that this function has given, or the constant; `before` is writable.
+    // SAFETY: `state` is a former result of this function or a constant of pthread.h; `before` is writable.
     unsafe { pthread_setcancelstate(state, &mut before) };
     before
 }
 
-/// Makes a system call that is a cancellation point, and is none here.
+/// Makes a system call that would be a cancellation point with cancellation disabled.
 pub(crate) fn whole<T>(call: impl FnOnce() -> T) -> T {
     let before = set(DISABLE);
     let result = call();
-    // SAFETY: the state is the one before, and the former one is not asked for.
+    // SAFETY: `before` is a state that the C library returned; a null pointer means that the old state is not
+    // stored.
     unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
     result
 }
 
-/// Not cancelled as long as this lives, except in [`waiting`].
+/// Disables cancellation of the thread while it exists, except in [`waiting`].
 pub(crate) struct Whole(libc::c_int, PhantomData<*const ()>);
 
 impl Whole {
@@ -55,7 +56,7 @@ impl Drop for Whole {
     }
 }
 
-/// What a thread owns while it waits, and how that is dropped.
+/// A value that a thread owns while it waits, and the function that frees it.
 #[repr(C)]
 struct Parked<K> {
     free: unsafe fn(*mut libc::c_void),
@@ -66,18 +67,19 @@ struct Parked<K> {
 ///
 /// `parked` must come from Box::into_raw of a `Parked<K>`, and not be used afterwards.
 unsafe fn free<K>(parked: *mut libc::c_void) {
-    // SAFETY: the caller guarantees that the box is of this type, and nobody else's.
+    // SAFETY: the caller guarantees that this is a `Parked<K>` of Box::into_raw that nothing else uses.
     drop(unsafe { Box::from_raw(parked.cast::<Parked<K>>()) });
 }
 
 extern "C" fn end_of_thread(parked: *mut libc::c_void) {
-    // SAFETY: `parked` is a box of `waiting`, whose first field is the function for its type; the thread that
-    // owned it does not run any more.
+    // SAFETY: `waiting` stored a box whose first field (repr(C)) is the function for its type. The thread is
+    // ending, so nothing else uses the box.
     unsafe { (*parked.cast::<unsafe fn(*mut libc::c_void)>())(parked) };
 }
 
-/// The key of the variable that has what the thread owns while it waits. A variable of Rust with a destructor
-/// would do, but the C library aborts the process when it has no memory to note that; a key it refuses.
+/// The thread-specific key of the value that a thread owns while it waits. A Rust thread-local with a
+/// destructor would do, but the C library aborts the process if it has no memory to register the destructor;
+/// for a key it returns an error.
 fn key() -> Option<libc::pthread_key_t> {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     *KEY.get_or_init(|| {
@@ -87,9 +89,9 @@ fn key() -> Option<libc::pthread_key_t> {
     })
 }
 
-/// Makes a system call that waits, in which the thread may be cancelled if the program permits it: then
-/// `keep` is dropped when the thread ends. The callers own nothing else that must be dropped. Without memory
-/// to remember `keep` by, the thread is not cancelled this time.
+/// Makes a system call that waits and is a cancellation point if the program permits it. If the thread is
+/// cancelled, its end drops `keep`. The callers must own nothing else that has to be dropped. If there is no
+/// memory to store `keep`, the thread is not cancelled this time.
 pub(crate) fn waiting<K: 'static, T>(keep: K, wait: impl FnOnce() -> T) -> (K, T) {
     if !std::mem::needs_drop::<K>() {
         let before = set(PROGRAMS.get());
@@ -98,17 +100,17 @@ pub(crate) fn waiting<K: 'static, T>(keep: K, wait: impl FnOnce() -> T) -> (K, T
         return (keep, result);
     }
     let parked = Box::into_raw(Box::new(Parked { free: free::<K>, keep }));
-    // SAFETY: the value is for the destructor of the key, to which it belongs until it is taken back below.
+    // SAFETY: the key exists; its destructor accepts this box, and owns it until the key is cleared below.
     let is_kept = |key: &libc::pthread_key_t| unsafe { libc::pthread_setspecific(*key, parked.cast()) } == 0;
     let key = key().filter(is_kept);
     let before = set(if key.is_some() { PROGRAMS.get() } else { DISABLE });
     let result = wait();
     set(before);
     if let Some(key) = key {
-        // SAFETY: the key exists. That a value is stored under it already needs no memory.
+        // SAFETY: the key exists. Clearing it cannot fail: memory for its value is allocated already.
         unsafe { libc::pthread_setspecific(key, ptr::null()) };
     }
-    // SAFETY: the box was made above; the key has it no more.
+    // SAFETY: the box was made above, and the key no longer refers to it.
     (unsafe { Box::from_raw(parked) }.keep, result)
 }
 

@@ -3,9 +3,9 @@
 //! O_NONBLOCK.
 //!
 //! The descriptor is an eventfd semaphore that counts the queued events, so taking an event blocks, fails
-//! with EAGAIN or is interrupted exactly as a read of the descriptor is. An event for which a [`Taker`] is at
-//! hand is not counted: its thread takes the event from the queue without a system call, and what takers
-//! leave behind is counted when they are dropped.
+//! with EAGAIN or is interrupted exactly as a read of the descriptor is. An event for which there is a
+//! [`Taker`] is not counted: its thread takes the event from the queue without a system call. Events that
+//! takers leave are counted when the takers are dropped.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -25,12 +25,12 @@ struct Events<T> {
     queue: VecDeque<T>,
     /// Live [`Taker`]s.
     takers: usize,
-    /// Events that are left to them: queued, but not counted. Never more than `takers`.
+    /// Events left to the takers: queued, but not counted. Never more than `takers`.
     unraised: usize,
 }
 
-/// A thread that is going to take an event, if there is one: for an event queued meanwhile the eventfd is not
-/// written.
+/// A thread that is about to take an event, if there is one: an event queued meanwhile is not counted in the
+/// eventfd.
 pub(crate) struct Taker<'a, T>(&'a EventQueue<T>);
 
 impl<T> Drop for Taker<'_, T> {
@@ -67,7 +67,7 @@ impl<T> EventQueue<T> {
         self.counter.as_raw_fd()
     }
 
-    /// Makes room for one more event than there are; false when there is no memory for it.
+    /// Makes room for one more event; false if there is no memory for it.
     pub(crate) fn make_room(&self) -> bool {
         lock(&self.events).queue.try_reserve(1).is_ok()
     }
@@ -97,12 +97,12 @@ impl<T> EventQueue<T> {
         self.take_keeping(None::<()>)
     }
 
-    /// As [`Self::take`]; `keep` is dropped when the thread waits no more, also if it is cancelled.
+    /// As [`Self::take`]; `keep` is dropped after the wait, also if the thread is cancelled.
     pub(crate) fn take_keeping<K: 'static>(&self, mut keep: Option<K>) -> Result<T, Errno> {
         let take = || sys::event_take(&self.counter);
         loop {
             match keep.take() {
-                // Without an allocation.
+                // This needs no allocation.
                 None => cancel::waiting((), take).1?,
                 Some(kept) => {
                     let (kept, taken) = cancel::waiting(kept, take);

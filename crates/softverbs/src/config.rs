@@ -24,10 +24,9 @@ pub struct Knob {
     pub min: u64,
     /// Maximum.
     pub max: u64,
-    /// The values by name, from 0 on, where they are given so; none: they are numbers.
+    /// The names of the values, from 0 on; empty if they are numbers.
     pub words: &'static [&'static str],
-    /// What the manual page calls the value where it is a text, which has no default and no range; else
-    /// empty.
+    /// The placeholder in the manual page for a value that is a text, without default and range; else empty.
     pub text: &'static str,
     /// Meaning and unit, as the manual page prints them.
     pub help: &'static str,
@@ -119,7 +118,7 @@ const LOCAL: Knob = Knob {
     help: "connections between two processes of one user on one host that may inspect each other; 1 or auto, at both ends: shared memory instead of TCP, and direct copies from process to process where the kernel permits them; ring: shared memory without direct copies; 0: TCP",
 };
 
-/// The value of [`LOCAL`] that is given by its name alone.
+/// The value of [`LOCAL`] that can be set only by name.
 const RING: u64 = 2;
 
 /// The names are those of [`Strict`], in its order.
@@ -133,7 +132,7 @@ const STRICT: Knob = Knob {
     help: "adapter: reject operations that work here and fail on an adapter; warn: log them, once per place; off: permit them. The section STRICT MODE of softverbs(7) lists the rules",
 };
 
-/// What it may be is the matter of [`crate::faults`].
+/// [`crate::faults`] parses the value.
 const FAULTS: Knob = Knob {
     name: "SOFTVERBS_FAULTS",
     default: 0,
@@ -170,23 +169,23 @@ pub const KNOBS: [Knob; 11] = [
     POLICY,
 ];
 
-/// What becomes of a program that does what an adapter refuses.
+/// The treatment of calls and requests that an adapter refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strict {
-    /// It is permitted.
+    /// They succeed.
     Off,
-    /// It is permitted and logged.
+    /// They succeed and are logged.
     Warn,
-    /// It fails as on an adapter.
+    /// They fail as on an adapter.
     Adapter,
 }
 
 /// The values of the settings.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Shared memory is used between processes of one host.
+    /// Whether connections between processes of one host use shared memory.
     pub local: bool,
-    /// And direct copies between them.
+    /// Whether they also copy directly.
     pub direct_copy: bool,
     pub crc: bool,
     pub spin: Duration,
@@ -196,7 +195,7 @@ pub(crate) struct Config {
     pub max_pending_listener: usize,
     pub max_pending_address: usize,
     pub strict: Strict,
-    /// The rules of fault injection, as they were given.
+    /// The rules of fault injection, unparsed.
     pub faults: Option<String>,
     /// How the heuristics of [`crate::policy`] decide.
     pub policy: Mode,
@@ -306,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_in_range_is_taken_and_anything_else_is_the_default() {
+    fn a_value_in_range_is_accepted_and_anything_else_is_the_default() {
         assert_eq!(parse(&SPIN_US, " 7 "), 7);
         assert_eq!(parse(&SPIN_US, "-1"), SPIN_US.default);
         assert_eq!(parse(&SPIN_US, "9999999999"), SPIN_US.default);
@@ -318,7 +317,7 @@ mod tests {
     fn strictness_is_a_word_and_anything_else_is_off() {
         let of = |text| strict(parse(&STRICT, text));
         assert_eq!((of("adapter"), of(" warn "), of("off")), (Strict::Adapter, Strict::Warn, Strict::Off));
-        // 0 and 1 are what the variable had before it had words.
+        // 0 and 1 were the values before there were words.
         for other in ["", "0", "1", "2", "Adapter", "on"] {
             assert_eq!(of(other), Strict::Off, "{other}");
         }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What one process shows another to prove that it may inspect it.
+//! The proof that the kernel permits one process to inspect another.
 //!
 //! Two processes of one user may lack the right to trace each other: root in a container, without
 //! capabilities, has the uid of root outside and may neither signal nor trace it. So a process shares memory
-//! only with a peer that shows that the kernel permits it to inspect this process (ptrace(2),
-//! PTRACE_MODE_READ, which Yama does not restrict). The proof is the name of a file of this process, which is
-//! drawn at random: the kernel shows it at /proc/PID/fd/N to those who have that right. The number N is no
-//! secret.
+//! only with a peer that proves that the kernel permits it to inspect this process (ptrace(2),
+//! PTRACE_MODE_READ, which Yama does not restrict). The proof is the random name of a file of this process:
+//! the kernel shows it at /proc/PID/fd/N to processes with that right. The number N is not secret.
 //!
-//! A child after fork(2) may give up rights and still has a copy of what its parent knew. So the parent draws
-//! a new name after each fork, under the same number, and the descriptor is closed in the child. A process of
-//! another PID namespace finds nothing under the number of the process, or another process.
+//! A child after fork(2) may drop privileges but still has a copy of its parent's memory. So the parent draws
+//! a new name after each fork, under the same descriptor number, and the descriptor is closed in the child.
+//! In another PID namespace the PID belongs to no process or to another one.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,23 +26,23 @@ use crate::{fork, lock};
 /// Bytes of a proof: 128 random bits, as digits.
 pub(crate) const LEN: usize = 32;
 
-/// What /proc/PID/fd shows of such a file, before the digits.
+/// The link in /proc/PID/fd of such a file, up to the digits.
 const LINK: &str = "/memfd:softverbs-";
 
-/// What only a process that may inspect another one can read of it.
+/// The random name of a process's file, which only a process that may inspect it can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence(pub [u8; LEN]);
 
-/// Names that are kept after they were replaced: a program may fork many times while one of its connections
-/// is being established.
+/// The number of replaced names that are kept: a program may fork many times while a connection is being
+/// established.
 const KEPT: usize = 16;
 
 struct Own {
     file: Socket,
     evidence: Evidence,
-    /// The names before this one, the last one at the end.
+    /// Replaced names, the latest at the end.
     before: VecDeque<Evidence>,
-    /// [`fork::forks`] when it was drawn.
+    /// [`fork::forks`] when the name was drawn.
     forks: u32,
 }
 
@@ -82,8 +81,8 @@ impl Own {
 }
 
 impl Evidence {
-    /// Of another process, by the number of the descriptor that it has named. EACCES: this process may not
-    /// inspect it. ENOENT: there is no such process or descriptor. EPROTO: the descriptor is something else.
+    /// Reads the evidence of another process, given its descriptor number. EACCES: this process may not
+    /// inspect it. ENOENT: there is no such process or descriptor. EPROTO: the descriptor is another file.
     pub(crate) fn of(pid: libc::pid_t, number: RawFd) -> Result<Self, Errno> {
         let link = whole(|| fs::read_link(format!("/proc/{pid}/fd/{number}")));
         let link = link.map_err(|e| sys::errno_of(&e))?;
@@ -92,7 +91,7 @@ impl Evidence {
         digits.try_into().map(Self).map_err(|_| libc::EPROTO)
     }
 
-    /// Of this process, and the number of its descriptor. EMFILE and the like; EIO.
+    /// The evidence of this process and its descriptor number. EMFILE and the like; EIO.
     pub(crate) fn own() -> Result<(RawFd, Self), Errno> {
         let mut own = lock(OWN.get());
         let own = match &mut *own {
@@ -107,9 +106,8 @@ impl Evidence {
         Ok((own.file.as_raw_fd(), own.evidence))
     }
 
-    /// Whether this was the evidence of this process at some time since `first` was: a peer reads it a moment
-    /// later, and the process may fork in between. False if `first` has been replaced more than [`KEPT`]
-    /// times.
+    /// Whether this has been the evidence of this process at any time since `first`: a peer reads it later,
+    /// and the process may fork in between. False if `first` has been replaced more than [`KEPT`] times.
     pub(crate) fn was_own_since(self, first: Self) -> bool {
         lock(OWN.get()).as_ref().is_some_and(|own| {
             let mut names = own.before.iter().chain([&own.evidence]).skip_while(|name| **name != first);
@@ -125,10 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_shows_what_it_knows_of_itself() {
+    fn a_process_sees_its_own_evidence() {
         let pid = std::process::id() as libc::pid_t;
         let (number, own) = Evidence::own().unwrap();
-        // Another test may have forked meanwhile: then it is drawn anew.
+        // If another test has forked meanwhile, the name was drawn again.
         assert!(Evidence::of(pid, number) == Ok(own) || Evidence::own() != Ok((number, own)));
         assert_eq!(Evidence::own().map(|(number, _)| number), Ok(number));
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_reads_during_a_fork_is_proof() {
+    fn evidence_read_during_a_fork_is_valid() {
         let fork = || assert!(fork::tests::in_child(|| true));
         let (_, too_early) = Evidence::own().unwrap();
         fork();
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_has_a_copy_of_is_no_proof() {
+    fn evidence_copied_by_a_child_is_invalid() {
         let (_, before) = Evidence::own().unwrap();
         assert!(fork::tests::in_child(|| true));
         assert_ne!(Evidence::own().unwrap().1, before);

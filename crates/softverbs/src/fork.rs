@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a fork does to the library: the child gives up the parent's sockets.
+//! Fork handlers: the child closes the parent's sockets.
 //!
-//! A child that does not execute another program would otherwise keep every connection of its parent open,
-//! and a peer would not learn of the parent's end. Such a child cannot use them anyway: the engine runs in
-//! the parent only.
+//! Otherwise a child that does not execute another program would keep every connection of its parent open,
+//! and a peer would not detect the parent's end. Such a child cannot use them anyway: the engine runs in the
+//! parent only.
 //!
-//! The numbers of all sockets are in a table that a handler of pthread_atfork(3) reads in the child. There
-//! each socket is replaced by /dev/null and keeps its number: an object of the parent that the child deletes
-//! against the rules then closes that, and not a file which the child has opened since. Nor does such a
-//! deletion reach the parent's connection or the epoll sets, which both processes share.
+//! A table has the numbers of all sockets. In the child a handler of pthread_atfork(3) replaces each socket
+//! by /dev/null under the same number: if the child wrongly deletes an object of the parent, that closes
+//! /dev/null and not a file which the child has opened since. Nor does such a deletion affect the parent's
+//! connection or the epoll sets, which both processes share.
 //!
-//! The memory that a connection shares with a peer on the same host is not in the child (MADV_DONTFORK); who
-//! would touch it asks first whether it has been left behind ([`generation`]).
+//! The memory that a connection shares with a peer on the same host is not mapped in the child
+//! (MADV_DONTFORK); code that accesses it first compares the [`generation`].
 //!
-//! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not have the sockets,
+//! vfork(2) and posix_spawn(3) call no handlers; the program that they execute does not inherit the sockets,
 //! which are close-on-exec.
 
 use std::cell::Cell;
@@ -26,29 +26,30 @@ use crate::process::PerProcess;
 
 /// Descriptors in one part of the table.
 const PART: usize = 64 * 512;
-/// Parts: 33 million descriptors, more than a process may have.
+/// Parts of the table: 33 million descriptors, more than a process may have.
 const PARTS: usize = 1024;
-/// How often a fork tries to get the lock before it goes on without.
+/// The number of times that a fork tries to get the lock before it proceeds without.
 const TRIES: u32 = 1000;
 
 type Part = [AtomicU64; PART / 64];
 
-/// One bit for each descriptor that is a socket of this library. Parts are allocated when they are first
-/// needed, and never freed.
+/// One bit for each descriptor, set for sockets of this library. Parts are allocated on first use and never
+/// freed.
 static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
 
-/// Held while a descriptor is a socket and not in the table, or the reverse; and during a fork.
+/// Held while the table and the open sockets differ, and during a fork.
 static CHANGING: PerProcess<()> = PerProcess::new();
 
-/// How many forks lie between this process and the one that loaded the library.
+/// The number of forks between the process that loaded the library and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Changes in the child of a fork: what was noted with another one belongs to the parent.
+/// The generation of this process. A fork increments it in the child: objects with another generation belong
+/// to the parent.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// How often this process has forked, and those that it comes from: changes in the parent, too.
+/// The number of forks of this process and its ancestors: changes in the parent, too.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Changes with each fork, in both processes.
@@ -65,17 +66,17 @@ unsafe extern "C" {
 type Held = ManuallyDrop<MutexGuard<'static, Option<()>>>;
 
 thread_local! {
-    /// The lock, from the beginning of this thread's fork to its end. Without a destructor: the C library
-    /// aborts the process when it has no memory to note one.
+    /// The lock, held during this thread's fork. Without a destructor: the C library aborts the process if it
+    /// has no memory to register one.
     static FORKING: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
-/// Creates or closes a socket, with [`note`] or [`forget`], and without a fork in between.
+/// Creates or closes a socket, with [`note`] or [`forget`], atomically with respect to forks.
 pub(crate) fn undivided<T>(change: impl FnOnce() -> T) -> T {
     static HANDLERS: AtomicBool = AtomicBool::new(false);
     if !HANDLERS.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handlers are functions of this library, which is never unloaded (-z nodelete). They may
-        // be called in any thread.
+        // SAFETY: the handlers are functions of this library, which is never unloaded (-z nodelete), and may
+        // run on any thread.
         unsafe { pthread_atfork(Some(before), Some(after), Some(in_child)) };
     }
     let _changing = crate::lock(CHANGING.get());
@@ -90,7 +91,7 @@ fn word(fd: RawFd, make: bool) -> Option<(&'static AtomicU64, u64)> {
         if !make {
             return None;
         }
-        // Nobody else makes one meanwhile: the caller holds the lock.
+        // The caller holds the lock, so no other thread allocates one at the same time.
         part = Box::into_raw(Box::new([const { AtomicU64::new(0) }; PART / 64]));
         slot.store(part, Ordering::Release);
     }
@@ -115,8 +116,8 @@ pub(crate) fn forget(fd: RawFd) {
 
 extern "C" fn before() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // A signal handler may fork, also one that has interrupted the thread that holds the lock: then the fork
-    // must not wait for ever, and a socket that is just being created or closed may stay open in the child.
+    // A signal handler may fork, also one that has interrupted the holder of the lock. So the fork must not
+    // wait forever; a socket that is being created or closed may then stay open in the child.
     for _ in 0..TRIES {
         match CHANGING.get().try_lock() {
             Ok(guard) => return FORKING.set(Some(ManuallyDrop::new(guard))),
@@ -132,12 +133,12 @@ extern "C" fn after() {
     drop(FORKING.take().map(ManuallyDrop::into_inner));
 }
 
-/// Only async-signal-safe calls: other threads of the parent may have held any lock. And none of the wrappers
-/// that are cancellation points.
+/// Makes only async-signal-safe calls, as other threads of the parent may have held any lock, and no
+/// cancellation points.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
-    // SAFETY: the path is a C string.
+    // SAFETY: the path is a C string literal, which the kernel only reads.
     let nothing = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null".as_ptr(), flags, 0) };
     for (number, slot) in TABLE.iter().enumerate() {
         let part = slot.load(Ordering::Acquire);
@@ -150,8 +151,8 @@ extern "C" fn in_child() {
             while bits != 0 {
                 let fd = number * PART + index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                // SAFETY: `fd` is this process's copy of a socket of the parent's, which nothing in this
-                // process may use.
+                // SAFETY: `fd` is the inherited copy of a socket of the parent, which no code in this process
+                // may use.
                 unsafe {
                     if nothing < 0 || libc::syscall(libc::SYS_dup3, nothing, fd, libc::O_CLOEXEC) < 0 {
                         libc::syscall(libc::SYS_close, fd);
@@ -161,7 +162,7 @@ extern "C" fn in_child() {
         }
     }
     if nothing >= 0 {
-        // SAFETY: the descriptor was opened above.
+        // SAFETY: the descriptor was opened above, and nothing else uses it.
         unsafe { libc::syscall(libc::SYS_close, nothing) };
     }
     after();
@@ -176,17 +177,18 @@ pub(crate) mod tests {
     /// Held for writing by a test that forks.
     static FORKING: RwLock<()> = RwLock::new(());
 
-    /// No test forks until this is dropped. After a fork each process draws new evidence, so an offer that is
-    /// under way counts for nothing.
+    /// Prevents forks by tests until this is dropped. After a fork each process draws new evidence, so
+    /// pending offers of shared memory become invalid.
     pub(crate) fn no_forks() -> RwLockReadGuard<'static, ()> {
         FORKING.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `f` says in a child; false also if the child is killed. It must be fit for a child of a process
-    /// with threads.
+    /// The result of `f` in a child; false also if the child is killed. `f` must be suitable for a child of a
+    /// multithreaded process.
     pub(crate) fn in_child(f: impl FnOnce() -> bool) -> bool {
         let _alone = FORKING.write().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the child calls `f` and _exit; malloc is usable after fork(2).
+        // SAFETY: the child only calls `f` and _exit; with glibc malloc is usable after fork(2), and the
+        // caller guarantees that `f` takes no lock of other threads.
         unsafe {
             match libc::fork() {
                 0 => libc::_exit(i32::from(!f())),
@@ -200,7 +202,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_table_holds_what_was_noted_and_not_forgotten() {
+    fn the_table_has_descriptors_from_note_to_forget() {
         let fd = (PART + 70) as RawFd;
         let is_set = || word(fd, false).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0);
         assert!(!is_set());

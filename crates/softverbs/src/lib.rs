@@ -21,14 +21,13 @@
 //!
 //! Lock order, outermost first: the list of connections of a completion queue, the session of a connection
 //! (locked only by the holder of its turn), then the innermost locks: the state of an identifier and its
-//! event channel, the ring of a completion queue and, under it, its channel or, in strict mode, what a send
-//! queue holds, a watch, the tables of the engine, a shared receive queue, the fault queue
-//! of a queue pair. The memory table has no lock but one for each window, under which nothing is locked and
-//! accesses are waited for, so its holder has no grant. The engine holds none of its locks when it calls a
-//! source.
+//! event channel, the ring of a completion queue and, under it, its channel or, in strict mode, the entries
+//! of a send queue, a watch, the tables of the engine, a shared receive queue, the fault queue of a queue
+//! pair. The memory table has only a lock for each window, under which nothing is locked; its holder waits
+//! for accesses, so it must hold no grant. The engine holds none of its locks when it calls a source.
 //!
-//! Conditions that an error number does not explain are reported through the [`log`] facade. Its levels are
-//! fewer than those of librpma: what an administrator would want to know of normal operation has the target
+//! Conditions that an error number does not explain are reported through the [`log`] facade. It has fewer
+//! levels than librpma: messages about normal operation that an administrator wants to see have the target
 //! [`NOTICE`].
 
 // std with locks that check their order; see tools/check-threads.

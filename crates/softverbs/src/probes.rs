@@ -2,8 +2,8 @@
 //! Static probes (USDT) of the provider `softverbs`, for bpftrace, SystemTap, perf and GDB. softverbs(7)
 //! documents them for users, and tools/check-probes compares.
 //!
-//! Each has a counter that a tracer raises: while it is 0, a probe is a load and a branch, and its arguments
-//! are not evaluated.
+//! Each has a semaphore that a tracer increments: while it is 0, a probe costs a load and a branch, and its
+//! arguments are not evaluated.
 
 use probe::probe_lazy;
 
@@ -15,7 +15,7 @@ pub(crate) fn post(qp: u32, wr: &SendWr) {
     probe_lazy!(softverbs, post, qp, wr.wr_id, wr.op.completion_opcode(), wr.len);
 }
 
-/// A receive was posted to a queue pair of its own receive queue.
+/// A receive was posted to the receive queue of a queue pair, not to a shared one.
 #[inline(always)]
 pub(crate) fn post_recv(qp: u32, wr_id: u64) {
     probe_lazy!(softverbs, post_recv, qp, wr_id);
@@ -35,13 +35,14 @@ pub(crate) fn complete(completion: &Completion) {
     );
 }
 
-/// A queue pair has a connection: over TCP, or over memory that is shared with a process of this host.
+/// The connection of a queue pair is open, over TCP or, if `shared`, over memory shared with a process of
+/// this host.
 #[inline(always)]
 pub(crate) fn connect(qp: u32, shared: bool) {
     probe_lazy!(softverbs, connect, qp, u32::from(shared));
 }
 
-/// The connection of a queue pair has ended: by either program, or by a failure.
+/// The connection of a queue pair has ended; `failed`: neither program has closed it.
 #[inline(always)]
 pub(crate) fn close(qp: u32, failed: bool) {
     probe_lazy!(softverbs, close, qp, u32::from(failed));
@@ -59,19 +60,19 @@ pub(crate) fn deregister(stag: u32) {
     probe_lazy!(softverbs, deregister, stag);
 }
 
-/// A flush to persistence has been queued: whole pages.
+/// A flush to persistence was queued, for whole pages.
 #[inline(always)]
 pub(crate) fn flush(start: u64, len: u64) {
     probe_lazy!(softverbs, flush, start, len);
 }
 
-/// It is done; `errno` is 0 if the range is durable.
+/// A flush to persistence is complete; `errno` is 0 if the range is durable.
 #[inline(always)]
 pub(crate) fn flushed(start: u64, len: u64, errno: i32) {
     probe_lazy!(softverbs, flushed, start, len, errno);
 }
 
-/// The engine thread was woken by this many events; 0: by a timer.
+/// The engine thread was woken by this many events; 0: by a timeout.
 #[inline(always)]
 pub(crate) fn wake(events: usize) {
     probe_lazy!(softverbs, wake, events);

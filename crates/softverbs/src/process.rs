@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What there is once in each process, after fork(2) as well.
+//! Per-process singletons that stay usable in a child after fork(2).
 //!
-//! A child has a copy of the parent's memory and only the thread that forked. A lock that another thread held
-//! at that moment stays locked in the child for ever, and what that thread was initializing is never
-//! finished. A child must be able to create objects nevertheless. Therefore nothing in the process waits for
-//! a value that another thread initializes: [`once_cell::race`] lets each initialize it and keeps the first
-//! one. What needs a lock has a [`PerProcess`] one.
+//! A child has a copy of the parent's memory but only the thread that forked. A lock that another thread held
+//! at that time stays locked forever in the child, and an initialization by another thread is never finished.
+//! The child must be able to create objects nevertheless. Therefore no thread waits for a value that another
+//! thread initializes: with [`once_cell::race`] each initializes it and the first value is kept. State that
+//! needs a lock uses [`PerProcess`].
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -15,7 +15,7 @@ struct Owned<T> {
     value: Mutex<Option<T>>,
 }
 
-/// A lock that is unlocked and empty at the start of each process.
+/// A lock that is unlocked, and its value empty, at the start of each process.
 pub(crate) struct PerProcess<T: 'static> {
     /// Points to a box that is never freed, or is null.
     current: AtomicPtr<Owned<T>>,
@@ -31,8 +31,8 @@ impl<T: Send> PerProcess<T> {
         let pid = std::process::id();
         let mut seen = self.current.load(Ordering::Acquire);
         loop {
-            // SAFETY: a pointer in `current` comes from `Box::into_raw` below and is never freed once it is
-            // there.
+            // SAFETY: a non-null pointer in `current` comes from `Box::into_raw` below and is never freed
+            // once stored.
             let owned: Option<&'static Owned<T>> = unsafe { seen.as_ref() };
             if let Some(owned) = owned.filter(|owned| owned.pid == pid) {
                 return &owned.value;
@@ -40,13 +40,14 @@ impl<T: Send> PerProcess<T> {
             let new = Box::into_raw(Box::new(Owned { pid, value: Mutex::new(None) }));
             match self.current.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // What the parent had is released, unless a thread that is not in this process was at it.
+                    // Release the parent's value, unless another thread of the parent held the lock.
                     drop(owned.and_then(|parents| parents.value.try_lock().ok()?.take()));
-                    // SAFETY: as above; `new` is in `current`.
+                    // SAFETY: `new` comes from `Box::into_raw` and is in `current` now, so it is never freed.
                     return unsafe { &(*new).value };
                 }
                 Err(now) => {
-                    // SAFETY: `new` comes from `Box::into_raw` and was not shared.
+                    // SAFETY: `new` comes from `Box::into_raw`, and no other thread has seen it: the exchange
+                    // failed.
                     drop(unsafe { Box::from_raw(new) });
                     seen = now;
                 }
@@ -65,7 +66,7 @@ mod tests {
     use crate::{fork, lock};
 
     #[test]
-    fn a_child_has_a_lock_of_its_own_even_if_the_parents_is_locked() {
+    fn a_child_has_an_unlocked_lock_even_if_the_parents_is_locked() {
         static VALUE: PerProcess<u32> = PerProcess::new();
         *lock(VALUE.get()) = Some(7);
         let held = lock(VALUE.get());

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Unix sockets of listeners, in a directory that no other user can enter.
 //!
-//! A Unix socket with an abstract name can be connected to, or held, by every user of the network namespace.
-//! Such a stranger could pass it a descriptor whose closing blocks for an arbitrary time (a TCP socket with
-//! SO_LINGER, a file of FUSE): the kernel closes what is in the queue of a socket together with the socket,
-//! whether it was received or not. So the sockets have paths in a directory of the effective user with mode
-//! 0700, which listener and initiator both check before they use it. Where there is no such directory,
-//! connections use TCP.
+//! Every user of the network namespace can connect to a Unix socket with an abstract name, or take the name.
+//! Another user could pass it a descriptor whose closing blocks for an arbitrary time (a TCP socket with
+//! SO_LINGER, a file of FUSE): the kernel closes queued descriptors together with the socket, whether they
+//! were received or not. So the sockets have paths in a directory of the effective user with mode 0700, which
+//! listener and initiator both check before they use it. Without such a directory connections use TCP.
 //!
-//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` where
-//! that one cannot be made. It is opened once and then reached through /proc/thread-self/fd, so that it
-//! cannot be replaced between the check and the use.
+//! The directory is `/run/softverbs` for root, else `/run/user/UID/softverbs`; `/tmp/softverbs-UID` if that
+//! one cannot be created. It is opened once and then accessed through /proc/thread-self/fd, so that it cannot
+//! be replaced between check and use.
 //!
-//! A socket is bound and listens under a temporary name before it is renamed, so a name never leads to a
-//! socket that does not listen yet, and what a killed process has left under a name is replaced. The kernel
-//! keeps the temporary name as the socket's address, so an initiator reads there which descriptor the
-//! listener's [`Evidence`] is. A name holds the number of the network namespace: several of them may share
-//! the directory. A program that cleans up /tmp by age may remove a name; the listener's connections then use
-//! TCP.
+//! A socket is bound and listens under a temporary name before it is renamed, so a name always belongs to a
+//! listening socket, and the file of a killed process is replaced. The kernel keeps the temporary name as the
+//! socket's address, in which an initiator finds the descriptor number of the listener's [`Evidence`]. A name
+//! contains the number of the network namespace, as several namespaces may share the directory. A program
+//! that cleans up /tmp by age may remove a name; the listener's connections then use TCP.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
@@ -39,8 +37,8 @@ use crate::socket::Socket;
 use crate::sys::{Errno, errno_of, to_errno};
 use crate::unix;
 
-/// What the kernel gives for a user that has no number in the user namespace of this process
-/// (/proc/sys/kernel/overflowuid): many users may have it.
+/// The uid of all users who are not mapped in the user namespace of this process
+/// (/proc/sys/kernel/overflowuid).
 const NOBODY: libc::uid_t = 65534;
 
 fn user() -> Option<libc::uid_t> {
@@ -60,7 +58,7 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 struct Directory(Socket);
 
 impl Directory {
-    /// EPERM if it is not such a directory.
+    /// Opens and checks a directory. EPERM if other users can enter it.
     fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = Socket::noted(|| to_errno(rustix::fs::open(path, flags, Mode::empty())))?;
@@ -83,7 +81,7 @@ impl Directory {
         format!("/proc/thread-self/fd/{}/{name}", self.0.as_raw_fd()).into()
     }
 
-    /// If there are many files, removes those that killed processes have left.
+    /// If there are many files, removes those of killed processes.
     fn clean_up(&self) {
         let Ok(entries) = fs::read_dir(self.path(".")) else { return };
         let files: Vec<_> = entries.flatten().take(2 * RENDEZVOUS_FILES).collect();
@@ -104,9 +102,9 @@ pub(crate) struct Listening {
     socket: Socket,
     directory: PathBuf,
     name: String,
-    /// Device and inode of the file: another listener may have the name by now.
+    /// Device and inode of the file: another listener may have replaced it.
     file: (u64, u64),
-    /// [`fork::generation`] of the process whose name it is.
+    /// [`fork::generation`] of the process that listens.
     generation: u32,
 }
 
@@ -136,11 +134,11 @@ fn file_name(namespace: u64, of: impl Display) -> String {
     format!("{VERSION}-{namespace}-{of}")
 }
 
-/// The version of what is agreed on over these sockets.
+/// The version of the protocol over these sockets.
 const VERSION: u32 = 2;
 
-/// Listens under a name, which the caller alone uses in the network namespace. The error of the last
-/// directory that was tried.
+/// Listens under a name that only the caller uses in the network namespace. Returns the error of the last
+/// directory tried.
 pub(crate) fn listen(namespace: u64, of: impl Display, backlog: i32) -> Result<Listening, Errno> {
     let (name, mut error) = (file_name(namespace, of), libc::ENOENT);
     whole(|| {
@@ -163,7 +161,7 @@ fn listen_in(path: &Path, name: &str, backlog: i32) -> Result<(Socket, (u64, u64
     directory.clean_up();
     let (pid, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let temporary = directory.path(&format!(".{pid}-{number}-{}", Evidence::own()?.0));
-    // What an earlier process with the same number has left.
+    // An earlier process with the same PID may have left one.
     let _ = fs::remove_file(&temporary);
     let socket = unix::listen(&temporary, backlog)?;
     let about = fs::symlink_metadata(&temporary);
@@ -176,14 +174,14 @@ fn listen_in(path: &Path, name: &str, backlog: i32) -> Result<(Socket, (u64, u64
     }
 }
 
-/// The number of the descriptor that is the evidence of a listener, by the temporary name of its socket.
+/// The descriptor number of a listener's evidence, from the temporary name of its socket.
 fn descriptor(address: &[u8]) -> Option<RawFd> {
     let number = address.rsplit(|&byte| byte == b'-').next()?;
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// Connects to the listener with a name, and returns the number of the descriptor that is its [`Evidence`].
-/// ENOENT if nobody does, EAGAIN if too many wait there.
+/// Connects to the listener with a name, and returns also the descriptor number of its [`Evidence`]. ENOENT
+/// if there is none, EAGAIN if its backlog is full.
 pub(crate) fn connect(namespace: u64, of: impl Display) -> Result<(Socket, RawFd), Errno> {
     let name = file_name(namespace, of);
     whole(|| {
@@ -220,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_listener_has_left_is_replaced() {
+    fn the_file_of_a_killed_listener_is_replaced() {
         let namespace = number();
         let mut left = listen(namespace, "two", 1).unwrap();
         let directory = Directory::open(&left.directory).unwrap();
-        // As if the process had been killed: the socket is closed and the file is still there.
+        // As if the process had been killed: the socket is closed but the file remains.
         left.generation += 1;
         drop(left);
         assert!(fs::symlink_metadata(directory.path(&file_name(namespace, "two"))).is_ok());

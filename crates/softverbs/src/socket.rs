@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Sockets, and what else belongs to a connection: each descriptor is known to [`crate::fork`] while it is
-//! open.
+//! Sockets and other descriptors of a connection, each registered with [`crate::fork`] while it is open.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -63,7 +62,8 @@ impl Drop for Socket {
     fn drop(&mut self) {
         fork::undivided(|| {
             fork::forget(self.0.as_raw_fd());
-            // SAFETY: the descriptor is not used again: this is the drop of the only thing that owns it.
+            // SAFETY: this runs once, in the drop of the only owner, and the descriptor is not used
+            // afterwards.
             whole(|| unsafe { ManuallyDrop::drop(&mut self.0) });
         });
     }

@@ -13,7 +13,7 @@ use rpma_metrics::{Kind, Process};
 use transport::step::reason;
 use transport::wr::RecvWr;
 
-/// The queue is full.
+/// The error of a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -30,11 +30,10 @@ pub(crate) struct Srq {
 struct Inner {
     posted: VecDeque<RecvWr>,
     capacity: usize,
-    /// Connections with a message that waits for a receive, with the number of their queue pair, in the order
-    /// in which they ran out.
+    /// Connections with a message that waits for a receive, and the number of their queue pair, oldest first.
     waiting: VecDeque<(u32, Weak<dyn Driven>)>,
     users: u32,
-    /// With fewer receives than this, `reached` is called, once; 0: never.
+    /// When fewer receives than this are left, `reached` is called, once; 0: never.
     limit: usize,
     reached: Arc<dyn Fn() + Send + Sync>,
 }
@@ -51,7 +50,7 @@ impl Srq {
         Ok(Self { pd, max_sge, inner, metrics: metrics::process() })
     }
 
-    /// Adds a receive, and drives the connections that wait for one as long as there are receives.
+    /// Adds a receive, and drives waiting connections as long as there are receives.
     pub(crate) fn post(&self, wr: RecvWr) -> Result<(), Full> {
         let mut rounds = {
             let mut inner = lock(&self.inner);
@@ -99,19 +98,19 @@ impl Srq {
         }
     }
 
-    /// Sets what is called when fewer receives than the limit are posted.
+    /// Sets the function that is called when fewer receives than the limit are left.
     pub(crate) fn on_limit(&self, reached: Arc<dyn Fn() + Send + Sync>) {
         lock(&self.inner).reached = reached;
     }
 
-    /// The number of receives that it has room for, and the limit.
+    /// The capacity and the limit.
     pub(crate) fn limits(&self) -> (u32, u32) {
         let inner = lock(&self.inner);
         (inner.capacity as u32, inner.limit as u32)
     }
 
-    /// Changes the number of receives that it has room for, and the limit. EINVAL: fewer than are posted or
-    /// more than [`MAX_SRQ_WR`], or a limit above that number; ENOMEM. Then nothing is changed.
+    /// Changes the capacity and the limit. EINVAL: a capacity below the number of posted receives or above
+    /// [`MAX_SRQ_WR`], or a limit above the capacity; ENOMEM. On error nothing is changed.
     pub(crate) fn modify(&self, room: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         let room = room.map_or(inner.capacity, |room| room as usize);
@@ -133,7 +132,7 @@ impl Srq {
         inner.users = inner.users.saturating_add_signed(change);
     }
 
-    /// How many receives it takes.
+    /// The maximum number of posted receives.
     pub(crate) fn capacity(&self) -> u32 {
         u32::try_from(lock(&self.inner).capacity).unwrap_or(u32::MAX)
     }
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_once() {
+    fn the_limit_is_reported_once() {
         let srq = Srq::new(1, 4, 1).unwrap();
         let told = Arc::new(AtomicU32::new(0));
         let count = told.clone();
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_receive_reaches_one_of_those_that_wait() {
+    fn every_receive_reaches_one_waiting_connection() {
         let srq = Arc::new(Srq::new(1, 8, 1).unwrap());
         let takers: Vec<_> = (0..3)
             .map(|num| {
@@ -241,7 +240,7 @@ mod tests {
         let taken: Vec<u32> = takers.iter().map(|taker| taker.taken.load(Ordering::Relaxed)).collect();
         assert_eq!(taken, [1, 1, 0]);
         drop(takers);
-        assert_eq!(srq.post(wr(3)), Ok(()), "who is gone takes nothing");
+        assert_eq!(srq.post(wr(3)), Ok(()), "a dropped connection takes nothing");
         assert_eq!(lock(&srq.inner).posted.len(), 1);
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Strict mode: what software RDMA permits and an adapter refuses is refused, or reported.
+//! Strict mode: rejects or reports calls and requests that software RDMA permits and an adapter refuses.
 //!
-//! Each rule stands where the thing happens that it is about; this is what they share: the mode, and one log
-//! line for each place at which a rule is broken. A place is a rule and an object, so that a program that
-//! repeats a violation a million times a second gets one line.
+//! Each rule is checked in the code that it concerns. This file has the common parts: the mode, and one log
+//! line for each rule and object, so that a program that repeats a violation a million times a second gets
+//! one line.
 #![forbid(unsafe_code)]
 
 use std::fmt::Arguments;
@@ -11,31 +11,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use crate::config::Strict;
 
-/// What adapters ask of programs.
+/// The requirements of adapters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
-    /// Private data of a connect request, of its acceptance, and of its rejection.
+    /// The length of private data in a connection request, an acceptance and a rejection.
     RequestData,
     AcceptData,
     RejectData,
-    /// Places of a send queue.
+    /// The number of entries of a send queue.
     SendQueue,
-    /// Entries of a completion queue.
+    /// The number of entries of a completion queue.
     CompletionQueue,
     /// IBV_SEND_INLINE with an operation that has no data to send.
     Inline,
     /// A message without a receive.
     Receive,
-    /// Memory of a request in flight: its bytes, and its region.
+    /// Memory of a request in flight: the bytes must not change, the region must stay registered.
     Bytes,
     Region,
-    /// The end of a connection, by this side, with requests in flight that have no completion of their own.
+    /// This side closes a connection with unsignalled requests in flight.
     Disconnect,
-    /// A wait for a completion that nothing can bring.
+    /// A wait for a completion that cannot come.
     Wait,
 }
 
-/// The rules that were broken at one object, or by calls that have none.
+/// The rules already broken at one object, or by calls without an object.
 #[derive(Debug, Default)]
 pub(crate) struct Places(AtomicU32);
 
@@ -44,13 +44,13 @@ impl Places {
         Self(AtomicU32::new(0))
     }
 
-    /// Whether a rule is broken here for the first time.
+    /// Whether this is the first violation of the rule here.
     pub(crate) fn is_first(&self, rule: Rule) -> bool {
         let bit = 1 << rule as u32;
         self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    /// Logs, the first time, what nothing can refuse: on an adapter it goes well or not.
+    /// Warns once about a violation that no call can reject; on an adapter the result is undefined.
     pub(crate) fn remark(&self, rule: Rule, what: Arguments<'_>, remedy: Arguments<'_>) {
         let verdict = match rule {
             Rule::Wait => "this may never return",
@@ -61,7 +61,7 @@ impl Places {
         }
     }
 
-    /// Logs, the first time, what was done and what it takes to do it right. Whether this was the first time.
+    /// Logs the first violation of a rule here, with the remedy. Returns whether this was the first.
     pub(crate) fn report(
         &self,
         mode: Strict,

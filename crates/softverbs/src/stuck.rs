@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! In strict mode: threads that wait for a completion event although there are only unsignalled requests.
+//! Strict mode: detects threads that wait for a completion event while only unsignalled requests are
+//! outstanding.
 //!
-//! A wait is checked once, some time after it has begun: another thread may post meanwhile. A thread that
-//! waits while nothing is outstanding is no mistake, since other threads may post at any time. Evidence of a
-//! mistake is an unsignalled request that no taken completion follows, on a queue pair whose send completion
-//! queue has this channel, if no signalled request and no receive is outstanding beside it.
+//! A wait is checked once, some time after it has begun, as another thread may post meanwhile. A wait while
+//! nothing is outstanding is legitimate, since other threads may post at any time. A mistake is an
+//! unsignalled request without a later completion, on a queue pair whose send completion queue has this
+//! channel, if no signalled request and no receive is outstanding.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, Weak};
@@ -27,15 +28,15 @@ type Queues = Mutex<Vec<Arc<Cq>>>;
 /// The channel on which a thread waits.
 struct Waited(Weak<Queues>);
 
-/// A thread that waits; dropped when it waits no more.
+/// A waiting thread; dropped when the wait ends.
 pub(crate) struct Waiting {
     _waited: Arc<dyn Source>,
     _timer: Timer,
 }
 
 impl Waiting {
-    /// A thread is about to take an event of a channel. `None` without strict mode, if it does not block, or
-    /// if the engine cannot be started.
+    /// Registers a thread that is about to take an event of a channel. `None` without strict mode, if the
+    /// channel is non-blocking, or if the engine cannot be started.
     #[inline]
     pub(crate) fn begin(events: &EventQueue<usize>, queues: &Arc<Queues>) -> Option<Self> {
         if strict::mode() == Strict::Off { None } else { Self::begin_strictly(events, queues) }
@@ -54,9 +55,9 @@ impl Waiting {
 }
 
 impl Waited {
-    /// The completion queue of unsignalled requests for which the thread waits in vain, if it does.
+    /// The completion queue with the unsignalled requests for which the thread waits in vain, if any.
     fn in_vain(&self) -> Option<Arc<Cq>> {
-        // A copy: below, the connections of the queues are locked.
+        // A copy, since the connections of the queues are locked below.
         let queues = lock(&*self.0.upgrade()?).clone();
         let mut found = None;
         for cq in queues {
@@ -71,7 +72,7 @@ impl Waited {
 }
 
 impl Source for Waited {
-    /// No descriptor leads here.
+    /// Not called: no descriptor belongs to this source.
     fn ready(self: Arc<Self>, _events: u32) {}
 
     fn timeout(self: Arc<Self>) {
@@ -88,7 +89,7 @@ mod tests {
     use Outstanding::{Nothing, Unsignalled};
     use transport::wr::Completion;
 
-    /// A connection that has this outstanding.
+    /// A connection with this outstanding.
     struct Has(Outstanding);
 
     impl Driven for Has {
@@ -113,7 +114,7 @@ mod tests {
         cq
     }
 
-    /// Which of these completion queues is reported.
+    /// The index of the completion queue that is reported.
     fn reported(queues: &[Arc<Cq>]) -> Option<usize> {
         let list = Arc::new(Mutex::new(queues.to_vec()));
         let found = Waited(Arc::downgrade(&list)).in_vain()?;
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(reported(&[cq(&[Unsignalled]), cq(&[Outstanding::Completion])]), None);
         let full = cq(&[Unsignalled]);
         assert!(full.push(Completion::default(), None));
-        assert_eq!(reported(std::slice::from_ref(&full)), None, "it is in the queue");
+        assert_eq!(reported(std::slice::from_ref(&full)), None, "the completion is in the queue");
         full.poll(1, |_, _| ());
         assert_eq!(reported(&[full]), Some(0));
     }
@@ -155,7 +156,7 @@ mod tests {
         lock(&queues).pop();
         assert!(waited.in_vain().is_some());
         drop(queues);
-        assert!(waited.in_vain().is_none(), "there is no channel any more");
+        assert!(waited.in_vain().is_none(), "the channel is destroyed");
     }
 
     #[test]

@@ -5,18 +5,16 @@ use std::ffi::CStr;
 
 use crate::sys::{self, Errno};
 
-/// What a thread runs.
+/// The main function of a thread.
 type Body = Box<dyn FnOnce() + Send>;
 
-/// Starts a detached thread with this name. It runs no signal handler of the program. EAGAIN,
-/// ENOMEM.
+/// Starts a detached thread with this name and with all signals blocked. EAGAIN, ENOMEM.
 ///
-/// `std::thread` keeps values with destructors for each thread, on the side of the creator, too, and glibc
-/// aborts the process when it has no memory to note a destructor. The threads of this crate use nothing of
-/// that.
+/// `std::thread` uses thread-locals with destructors, in the creator, too, and glibc aborts the process if it
+/// has no memory to register one. This function uses none.
 pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
     extern "C" fn start(arg: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: `arg` is the box that `spawn` has given to this thread alone.
+        // SAFETY: `arg` is the box that `spawn` has passed to this thread only.
         let (name, body) = *unsafe { Box::from_raw(arg.cast::<(&CStr, Body)>()) };
         let _ = rustix::thread::set_name(name);
         sys::runs_no_handlers();
@@ -25,8 +23,8 @@ pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
     }
     const STACK: usize = 256 * 1024;
     let arg = Box::into_raw(Box::new((name, body)));
-    // SAFETY: all-zero is memory for attributes, which pthread_attr_init initialises before anything else is
-    // done with them. `start` takes over `arg`, unless no thread was created.
+    // SAFETY: pthread_attr_init initialises the zeroed attributes before their first use. `start` becomes the
+    // owner of `arg`, unless no thread was created.
     let failed = sys::without_signals(|| unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         let mut thread: libc::pthread_t = std::mem::zeroed();
@@ -42,7 +40,7 @@ pub(crate) fn spawn(name: &'static CStr, body: Body) -> Result<(), Errno> {
     if failed == 0 {
         return Ok(());
     }
-    // SAFETY: no thread was created, so the box is still this function's.
+    // SAFETY: no thread was created, so this function still owns the box.
     drop(unsafe { Box::from_raw(arg) });
     Err(failed)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Unix sockets with paths (unix(7)), and descriptors that are passed over them.
+//! Unix sockets with paths (unix(7)), and passing of descriptors.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use crate::cancel::whole;
 use crate::socket::Socket;
 use crate::sys::{self, Errno, get_option, to_errno};
 
-/// Descriptors that a message may carry here.
+/// The maximum number of descriptors in a message.
 pub(crate) const MOST: usize = 2;
 
 /// A control buffer with the alignment of its headers and room for [`MOST`] descriptors: the kernel passes as
@@ -56,8 +56,8 @@ pub(crate) fn listen(path: &Path, backlog: i32) -> Result<Socket, Errno> {
     Ok(socket)
 }
 
-/// Connects to the listener at a path. ENOENT or ECONNREFUSED if nobody does, EAGAIN if too many wait
-/// there.
+/// Connects to the listener at a path. ENOENT or ECONNREFUSED if there is none, EAGAIN if its backlog is
+/// full.
 pub(crate) fn connect(path: &Path) -> Result<Socket, Errno> {
     connect_as(SocketType::STREAM, path)
 }
@@ -69,13 +69,13 @@ fn connect_as(kind: SocketType, path: &Path) -> Result<Socket, Errno> {
     Ok(socket)
 }
 
-/// Whether there may be a stream socket at a path that is still open. It does not notice: the connection is
-/// of another kind.
+/// Whether a stream socket may still be bound to a path. The probe is invisible to it, as it connects a
+/// datagram socket.
 pub(crate) fn is_bound(path: &Path) -> bool {
     connect_as(SocketType::DGRAM, path).map(drop) != Err(libc::ECONNREFUSED)
 }
 
-/// The path to which the socket at the other end was bound. Not by rustix, which panics if it has 108 bytes.
+/// The path to which the peer's socket was bound. Not by rustix, which panics if it has 108 bytes.
 pub(crate) fn peer_address(socket: &OwnedFd) -> Option<Vec<u8>> {
     // SAFETY: all-zero is a valid sockaddr_un.
     let mut addr: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -92,20 +92,20 @@ fn peer(socket: &OwnedFd) -> Option<libc::ucred> {
     get_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED).ok()
 }
 
-/// The number of the process at the other end, if this one can see it. For a socket that has connected it is
-/// the process that called listen(2).
+/// The PID of the peer, if it exists in this PID namespace. For a socket that has connected it is that of the
+/// process that called listen(2).
 pub(crate) fn peer_process(socket: &OwnedFd) -> Option<libc::pid_t> {
     peer(socket).map(|of| of.pid).filter(|pid| *pid > 0)
 }
 
-/// Whether the process at the other end runs under the effective user of this one. For a socket that has
-/// connected it is the process that called listen(2).
+/// Whether the peer has the effective user of this process. For a socket that has connected the peer is the
+/// process that called listen(2).
 pub(crate) fn is_of_same_user(socket: &OwnedFd) -> bool {
     peer(socket).is_some_and(|of| of.uid == geteuid().as_raw())
 }
 
-/// The number of the network namespace of a socket: the kernel's cookie (5.14), else the inode of that of the
-/// calling thread.
+/// The number of the network namespace of a socket: its cookie (Linux 5.14), else the inode of the calling
+/// thread's namespace.
 pub(crate) fn namespace(socket: &OwnedFd) -> u64 {
     const SO_NETNS_COOKIE: i32 = 71;
     let inode = || whole(|| std::fs::metadata("/proc/thread-self/ns/net")).map_or(0, |about| about.ino());
@@ -122,9 +122,9 @@ pub(crate) fn send_with(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) 
     if sent == bytes.len() { Ok(()) } else { Err(libc::EAGAIN) }
 }
 
-/// Receives bytes and up to [`MOST`] descriptors, without blocking: 0 bytes is the end. A message with more
-/// descriptors arrives without those that are too many. Call it in [`crate::fork::undivided`]: nobody else
-/// knows of the descriptors yet.
+/// Receives bytes and up to [`MOST`] descriptors, without blocking: 0 bytes is the end. Further descriptors
+/// of a message are dropped. Must be called in [`crate::fork::undivided`], as the descriptors are not
+/// registered yet.
 pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut fds = Vec::with_capacity(MOST);
     let mut control = Control::new();

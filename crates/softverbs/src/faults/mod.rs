@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Fault injection: failures that a program seldom meets, by rules in the environment.
+//! Fault injection: rare failures, by rules in the environment.
 //!
-//! A rule names an event, what becomes of it, and which one of these events is meant ([`fault_rules`]). Where
-//! such an event happens, the plan of the process ([`plan()`]) decides whether it fails; the caller carries
-//! the fault out and logs it. A process without rules has no plan.
+//! A rule has a kind of event, a fault, and the events at which to inject it ([`fault_rules`]). At each event
+//! the plan of the process ([`plan()`]) decides whether it fails; the caller injects the fault and logs it. A
+//! process without rules has no plan.
 #![forbid(unsafe_code)]
 
 mod plan;
@@ -14,8 +14,7 @@ use crate::{NOTICE, config};
 pub(crate) use fault_rules::{Action, Event};
 pub(crate) use plan::{Fault, Plan};
 
-/// The plan of this process, if it has one. The first call says in the log whether it has, or what is wrong
-/// with its rules.
+/// The plan of this process, if it has one. The first call logs the rules, or the error in them.
 pub(crate) fn plan() -> Option<&'static Plan> {
     static PLAN: OnceBox<Option<Plan>> = OnceBox::new();
     let text = config::get().faults.as_deref()?;

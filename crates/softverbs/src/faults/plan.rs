@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which events are made to fail: a matter of the rules, the seed and how many events of the kind there have
-//! been, and of nothing else. So a program that does the same once more meets the same faults.
+//! Decides which events fail. The decision depends only on the rules, the seed and the number of earlier
+//! events of the kind, so a program that repeats its actions gets the same faults.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fault_rules::{Action, Event, Rule, Spec, Trigger};
 
-/// The rules of a process, and what they have counted.
+/// The rules of a process and their counters.
 pub(crate) struct Plan {
     seed: u64,
     rules: Box<[Counted]>,
@@ -19,11 +19,11 @@ struct Counted {
     faults: AtomicU64,
 }
 
-/// A fault that is to be injected.
+/// A fault to inject.
 #[derive(Clone, Copy)]
 pub(crate) struct Fault<'a> {
     rule: &'a Rule,
-    /// How many this rule has injected with it, and how many events of the kind there were.
+    /// The number of faults of this rule, including this one, and the number of the event.
     number: u64,
     event: u64,
 }
@@ -34,13 +34,13 @@ impl Plan {
         Self { seed: spec.seed, rules: spec.rules.into_iter().map(counted).collect() }
     }
 
-    /// Whether there is no rule at all.
+    /// Whether there are no rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// There is one event more of this kind: the fault to be injected, if there is one. Of several rules, the
-    /// first one has its way; all of them have counted the event.
+    /// Counts an event of this kind and returns the fault to inject, if any. If several rules apply, the
+    /// first one wins; all of them count the event.
     pub(crate) fn event(&self, event: Event) -> Option<Fault<'_>> {
         let mut fault = None;
         for (Counted { rule, events, faults }, index) in self.rules.iter().zip(0..) {
@@ -62,7 +62,7 @@ impl Fault<'_> {
         self.rule.action
     }
 
-    /// Logs that it is injected now, and into what.
+    /// Logs the fault and the operation into which it is injected.
     pub(crate) fn log(&self, what: fmt::Arguments<'_>) {
         log::warn!("SOFTVERBS_FAULTS: {self}: {what}");
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Fault<'_> {
     }
 }
 
-/// Whether the rule with this place among the rules has something to do at its `count`-th event.
+/// Whether the rule with this index fires at its `count`-th event.
 fn fires(trigger: Trigger, seed: u64, index: u64, count: u64) -> bool {
     match trigger {
         Trigger::Chance(p) => chance(seed, index, count) < p,
@@ -83,14 +83,14 @@ fn fires(trigger: Trigger, seed: u64, index: u64, count: u64) -> bool {
     }
 }
 
-/// A number from 0 to just below 1 that has nothing to do with those of other seeds, rules and counts.
+/// A pseudorandom number in [0, 1), independent for each seed, rule and count.
 fn chance(seed: u64, index: u64, count: u64) -> f64 {
     let bits = scrambled(seed ^ scrambled(index ^ scrambled(count)));
     // As many bits as a double has.
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A bijection that leaves no bit where it was: a step of SplitMix64.
+/// The mixing step of SplitMix64, a bijection.
 fn scrambled(x: u64) -> u64 {
     let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -107,7 +107,7 @@ mod tests {
         Plan::new(parse(text).unwrap())
     }
 
-    /// The faults of so many events of a kind.
+    /// The faults of `count` events of a kind.
     fn faults(plan: &Plan, event: Event, count: u64) -> Vec<String> {
         (0..count).filter_map(|_| plan.event(event)).map(|fault| fault.to_string()).collect()
     }
@@ -132,7 +132,7 @@ mod tests {
         let (a, b) = (plan(text), plan(text));
         let mut of_b = Vec::new();
         for i in 0..1000 {
-            // Other events count elsewhere.
+            // Events of other kinds are counted separately.
             for _ in 0..i % 3 {
                 b.event(Event::Connect);
                 b.event(Event::Read);
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(of_a, of_b);
         let other = plan(&text.replace("seed=7", "seed=8"));
         assert_ne!(of_a, faults(&other, Event::Write, 1000));
-        // Two rules with one probability are no copies of one another.
+        // Two rules with the same probability fire independently.
         let of_rule = |delay: &str| of_a.iter().filter(|line| line.contains(delay)).count();
         assert!(of_rule("delay=1ms") > 50 && of_rule("delay=2ms") > 50, "{of_a:?}");
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_rules_has_its_way_and_both_have_counted() {
+    fn the_first_of_two_rules_wins_and_both_count() {
         let plan = plan("read:delay=1ms@n=2; read:delay=2ms@every=2");
         let all = faults(&plan, Event::Read, 4);
         assert_eq!(

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Grant, EXPORTED, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
+use super::{EXPORTED, Grant, MOVING, Region, SEALED, Slot, TABLE, VALID, WITHDRAWN, WRITES_LOST};
 use crate::limits::REVOKE_WAIT;
 use crate::sys::Errno;
 use transport::access::{Access, Denied};

@@ -319,7 +319,11 @@ fn threads_access_a_region_while_it_is_replaced() {
             let access = region().access | if new == 1 { REMOTE_READ } else { 0 };
             replace(stag, Region { addr: MEMORY[new], access, ..region() }, IOVA);
             for _ in 0..10 {
-                assert_eq!(held[1 - new].load(Ordering::SeqCst), 0, "an access to the old memory is still in progress");
+                assert_eq!(
+                    held[1 - new].load(Ordering::SeqCst),
+                    0,
+                    "an access to the old memory is still in progress"
+                );
             }
         }
         // Both must have been seen, however few processors there are.

@@ -363,7 +363,11 @@ fn threads_access_a_window_while_it_is_rebound() {
             let addr = [0x1010, 0x5010][which];
             let access = REMOTE_WRITE | ZERO_BASED;
             bind_window(Bind { rkey, region: new, addr, len: 0x20, access }, QP).unwrap();
-            assert_eq!(held[1 - which].load(Ordering::SeqCst), 0, "an access to the old memory is still in progress");
+            assert_eq!(
+                held[1 - which].load(Ordering::SeqCst),
+                0,
+                "an access to the old memory is still in progress"
+            );
             if let Some(last) = last.replace(new) {
                 deregister(last);
             }
