@@ -21,16 +21,17 @@ const OPS_ATOMIC: u64 = 1 << 5 | 1 << 6;
 
 fn atomic(opcode: u32, mr: *mut ibv_mr, at: u64, compare_add: u64, swap: u64) -> ibv_send_wr {
     let mut wr = request(opcode, 1, SIGNALED);
-    // SAFETY: the region lives.
+    // SAFETY: the region is still registered.
     let (addr, rkey) = unsafe { ((*mr).addr as u64, (*mr).rkey) };
     wr.wr.atomic =
         ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr: addr + at, compare_add, swap, rkey };
     wr
 }
 
-/// Memory that is aligned as a word is.
+/// The bytes of words, so that they are aligned.
 fn bytes(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: these are the same bytes.
+    // SAFETY: the result covers exactly the bytes of `words`, which it borrows exclusively; any bytes are
+    // valid.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
 }
 
@@ -48,7 +49,7 @@ fn both_operations() {
         let wc = client.poll();
         let kind = if opcode == ADD { FETCH_ADD } else { COMP_SWAP };
         assert_eq!((wc.status, wc.opcode, wc.byte_len), (0, kind, 8));
-        // SAFETY: the second word of `near`, which lives.
+        // SAFETY: this is the second word of `near`; the read is volatile since the kernel has written to it.
         unsafe { near.as_ptr().add(1).read_volatile() }
     };
     assert_eq!(run(ADD, 8, 5, 99), 100);
@@ -65,11 +66,11 @@ fn both_operations() {
 }
 
 #[test]
-fn operations_of_two_connections_and_of_the_processor_all_count() {
+fn operations_of_two_connections_and_the_processor_are_atomic() {
     const EACH: u64 = 300;
     let word = AtomicU64::new(0);
-    // SAFETY: the bytes of the word, which is only changed by atomic operations; no reference to them is
-    // used.
+    // SAFETY: these are the bytes of the word, which is only changed by atomic operations; the slice is used
+    // only for its address.
     let memory = unsafe { std::slice::from_raw_parts_mut(word.as_ptr().cast::<u8>(), 8) };
     let ends = [pair(c"127.0.0.1", 16), pair(c"::1", 16)];
     let targets: Vec<_> = ends.iter().map(|(_, server)| server.register(memory, ATOMIC)).collect();
@@ -103,7 +104,8 @@ fn operations_of_two_connections_and_of_the_processor_all_count() {
     }
 }
 
-/// Posts one operation on a connection of its own; gives its status. Nothing may have changed unless it is 0.
+/// Posts one operation on a new connection and returns its status. Unless that is 0, nothing may have
+/// changed.
 fn one(rights: i32, at: u64, change: impl FnOnce(&mut ibv_send_wr, &mut ibv_sge)) -> u32 {
     let (client, server) = pair(c"127.0.0.1", 16);
     let (mut near, mut far) = (vec![7u64; 2], vec![1u64; 3]);
@@ -115,7 +117,7 @@ fn one(rights: i32, at: u64, change: impl FnOnce(&mut ibv_send_wr, &mut ibv_sge)
     assert_eq!(client.post(&mut wr, Some(&mut entry)), 0);
     let status = client.poll().status;
     if status != 0 {
-        // The connection is over, and so is whatever is posted on it.
+        // The connection has ended, so further requests are flushed.
         assert_eq!(client.post(&mut atomic(ADD, target, 0, 1, 0), Some(&mut sge(sink, 0, 8))), 0);
         assert_eq!(client.poll().status, FLUSH_ERR);
     }
@@ -133,7 +135,7 @@ fn one(rights: i32, at: u64, change: impl FnOnce(&mut ibv_send_wr, &mut ibv_sge)
 }
 
 #[test]
-fn what_fails_says_why_and_changes_nothing() {
+fn a_failure_has_its_status_and_changes_nothing() {
     let nothing = |_: &mut ibv_send_wr, _: &mut ibv_sge| ();
     assert_eq!(one(ATOMIC, 0, nothing), 0);
     for at in 1..8 {
@@ -146,9 +148,9 @@ fn what_fails_says_why_and_changes_nothing() {
     assert_eq!(one(ATOMIC, 0, |_, sge| sge.lkey = 2), LOC_PROT_ERR);
 }
 
-/// What must be aligned is the word in memory, wherever its region says that it begins.
+/// The word in memory must be aligned, not the offset in its region.
 #[test]
-fn an_offset_counts_from_where_the_region_begins() {
+fn alignment_is_that_of_the_memory_not_of_the_offset() {
     let (client, server) = pair(c"127.0.0.1", 16);
     let (mut near, mut far) = (vec![0u64; 1], vec![1u64; 4]);
     let sink = client.register(bytes(&mut near), LOCAL_WRITE);
@@ -170,7 +172,7 @@ fn an_offset_counts_from_where_the_region_begins() {
 }
 
 #[test]
-fn memory_that_is_gone_ends_the_connection_and_not_the_process() {
+fn unmapped_memory_ends_the_connection_and_not_the_process() {
     let (client, server) = pair(c"127.0.0.1", 16);
     let mut near = vec![0u64; 1];
     let sink = client.register(bytes(&mut near), LOCAL_WRITE);
@@ -193,7 +195,7 @@ fn memory_that_is_gone_ends_the_connection_and_not_the_process() {
 }
 
 #[test]
-fn requests_that_cannot_be_are_not_posted() {
+fn invalid_requests_are_not_posted() {
     let (client, server) = pair(c"127.0.0.1", 16);
     let mut near = vec![0u64; 4];
     let sink = client.register(bytes(&mut near), LOCAL_WRITE);
@@ -212,10 +214,10 @@ fn requests_that_cannot_be_are_not_posted() {
     server.destroy();
 }
 
-/// The connection was set up without outstanding reads, among which atomic operations count.
+/// The connection was negotiated without outstanding reads and atomic operations.
 #[test]
-fn without_outstanding_reads_there_are_none() {
-    // SAFETY: the listener and its channel are destroyed once.
+fn no_atomic_operations_with_an_ord_of_0() {
+    // SAFETY: the listener and its channel are destroyed exactly once.
     let (client, server) = unsafe {
         let events = softverbs::rdma::rdma_create_event_channel();
         let (listener, port) = listen(events, c"127.0.0.1");
@@ -262,7 +264,7 @@ fn an_extended_queue_pair_posts_both() {
         assert_eq!((*qp).wr_complete.unwrap()(qp), 0);
         let done = [client.poll(), client.poll()].map(|wc| (wc.wr_id, wc.status, wc.opcode));
         assert_eq!(done, [(1, 0, FETCH_ADD), (2, 0, COMP_SWAP)]);
-        // Without an entry it is not posted.
+        // Without an SGE it is not posted.
         (*qp).wr_start.unwrap()(qp);
         (*qp).wr_atomic_fetch_add.unwrap()(qp, rkey, addr, 5);
         assert_eq!((*qp).wr_complete.unwrap()(qp), libc::EINVAL);
@@ -275,8 +277,8 @@ fn an_extended_queue_pair_posts_both() {
 }
 
 #[test]
-fn the_device_says_so() {
-    // SAFETY: the context lives, and the attributes are written as a whole.
+fn the_device_reports_them() {
+    // SAFETY: the context is never closed, and the attributes are written as a whole.
     unsafe {
         let mut attr: ibv_device_attr = std::mem::zeroed();
         assert_eq!(verbs::ibv_query_device(softverbs::context(), &mut attr), 0);

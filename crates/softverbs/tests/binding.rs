@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which local addresses identifiers can be bound to at the same time, and what an active identifier does
-//! with its address.
+//! The local addresses to which identifiers can be bound at the same time, and the address of an active
+//! identifier.
 
 mod common;
 use common::ids::*;
@@ -10,10 +10,10 @@ use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, c_int};
 use softverbs::rdma as cm;
 use std::ptr::null_mut;
 
-/// Binds an identifier; the errno of a failure.
+/// Binds an identifier; returns the errno of a failure.
 fn try_bind(id: Id, host: &str, port: u16) -> Result<(), c_int> {
     let mut local = address(host, port);
-    // SAFETY: the identifier lives, and the address outlives the call.
+    // SAFETY: the identifier is not destroyed yet, and the address outlives the call.
     match unsafe { cm::rdma_bind_addr(id, (&raw mut local).cast()) } {
         0 => Ok(()),
         _ => Err(errno()),
@@ -32,7 +32,7 @@ fn another(host: &str, port: u16) -> [Result<(), c_int>; 2] {
 }
 
 fn listen(id: Id) -> Result<(), c_int> {
-    // SAFETY: the identifier lives.
+    // SAFETY: the identifier is not destroyed yet.
     match unsafe { cm::rdma_listen(id, 0) } {
         0 => Ok(()),
         _ => Err(errno()),
@@ -98,17 +98,17 @@ fn identifiers_that_permit_it_share_an_address_until_one_listens() {
     let port = free_port();
     assert_eq!(set(first, ID, REUSEADDR, 1 as c_int), 0);
     assert_eq!(try_bind(first, "127.0.0.1", port), Ok(()));
-    assert_eq!(another("127.0.0.1", port), [Ok(()), Err(EADDRINUSE)], "both have to permit it");
+    assert_eq!(another("127.0.0.1", port), [Ok(()), Err(EADDRINUSE)], "both must permit it");
     assert_eq!(another("0.0.0.0", port), [Ok(()), Err(EADDRNOTAVAIL)]);
     assert_eq!(set(second, ID, REUSEADDR, 1 as c_int), 0);
     assert_eq!(try_bind(second, "127.0.0.1", port), Ok(()));
-    assert_eq!(listen(first), Err(EADDRINUSE), "a listener has its address alone");
+    assert_eq!(listen(first), Err(EADDRINUSE), "a listener does not share its address");
     destroy(second);
     assert_eq!(listen(first), Ok(()));
     assert_eq!(another("127.0.0.1", port), [Err(EADDRINUSE); 2]);
     destroy(first);
 
-    // It can be permitted after the identifier is bound.
+    // The option can be set after the identifier is bound.
     let id = new_id();
     bind(id, "127.0.0.1");
     let port = src_port(id);
@@ -121,7 +121,7 @@ fn identifiers_that_permit_it_share_an_address_until_one_listens() {
 /// Whether a TCP socket without SO_REUSEADDR can be bound to this address.
 fn is_free_for_tcp(host: &str, port: u16) -> bool {
     let local = address(host, port);
-    // SAFETY: the address outlives the call, and the descriptor is closed once.
+    // SAFETY: the address outlives the call, and the descriptor is closed exactly once.
     unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
         let len = size_of::<libc::sockaddr_in>() as u32;
@@ -131,15 +131,15 @@ fn is_free_for_tcp(host: &str, port: u16) -> bool {
     }
 }
 
-/// A server that is started again while connections of the one before it are established or in TIME_WAIT.
+/// A server is restarted while connections of its predecessor are established or in TIME_WAIT.
 #[test]
-fn what_is_left_of_a_server_does_not_keep_its_address() {
+fn old_connections_of_a_server_do_not_block_its_address() {
     let (client, server) = pair(c"127.0.0.1", 4);
     let port = src_port(server.id);
     for host in ["127.0.0.1", "0.0.0.0"] {
         assert_eq!(another(host, port), [Ok(()); 2], "established");
     }
-    // SAFETY: the identifier lives.
+    // SAFETY: the identifier is not destroyed yet.
     assert_eq!(unsafe { cm::rdma_disconnect(server.id) }, 0);
     server.destroy();
     client.destroy();
@@ -164,7 +164,7 @@ fn the_address_of_a_bound_identifier_stays_when_it_is_resolved() {
         let id = new_id();
         bind(id, "127.0.0.2");
         let port = src_port(id);
-        // SAFETY: the identifier lives, and the addresses outlive the calls.
+        // SAFETY: the identifier is not destroyed yet, and the addresses outlive the calls.
         unsafe {
             fails(cm::rdma_resolve_addr(id, from, to_ipv6, 1000), EINVAL);
             assert_eq!(cm::rdma_resolve_addr(id, from, to, 1000), 0);
@@ -174,16 +174,16 @@ fn the_address_of_a_bound_identifier_stays_when_it_is_resolved() {
         assert_eq!(src_port(id), port);
         destroy(id);
     }
-    // The address of an identifier that is not bound.
+    // The address of an unbound identifier.
     let id = new_id();
-    // SAFETY: as above.
+    // SAFETY: the identifier is not destroyed yet, and the addresses outlive the call.
     assert_eq!(unsafe { cm::rdma_resolve_addr(id, other, to, 1000) }, 0);
     assert_eq!(another("127.0.0.9", src_port(id)), [Err(EADDRINUSE); 2]);
     destroy(id);
     let id = new_id();
     bind(id, "127.0.0.1");
     assert_eq!(listen(id), Ok(()));
-    // SAFETY: as above.
+    // SAFETY: the identifier is not destroyed yet, and the destination outlives the call.
     fails(unsafe { cm::rdma_resolve_addr(id, null_mut(), to, 1000) }, EINVAL);
     destroy(id);
 }

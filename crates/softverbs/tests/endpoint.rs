@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Synchronous identifiers: rdma_create_ep(3), rdma_get_request(3) and calls that wait, as the programs use
-//! them that need no event channel.
+//! Synchronous identifiers: rdma_create_ep(3), rdma_get_request(3) and blocking calls, for programs without
+//! an event channel.
 
 mod common;
 use common::verbs_h::*;
@@ -43,7 +43,7 @@ impl Info {
     fn endpoint(&self, attr: Option<&mut ibv_qp_init_attr>) -> Id {
         let mut id = null_mut();
         let attr = attr.map_or(null_mut(), |attr| attr);
-        // SAFETY: the result lives, the attributes are NULL or outlive the call.
+        // SAFETY: the result is not freed yet, the attributes are NULL or outlive the call.
         assert_eq!(unsafe { cm::rdma_create_ep(&mut id, self.0, null_mut(), attr) }, 0);
         id
     }
@@ -51,12 +51,12 @@ impl Info {
 
 impl Drop for Info {
     fn drop(&mut self) {
-        // SAFETY: freed once.
+        // SAFETY: freed exactly once.
         unsafe { cm::rdma_freeaddrinfo(self.0) };
     }
 }
 
-/// Attributes as the examples of librdmacm leave them: without queues and without a type.
+/// Attributes like those of the examples of librdmacm: without queues and without a type.
 fn attributes() -> ibv_qp_init_attr {
     let mut attr = bare_attributes(4);
     attr.qp_type = 0;
@@ -66,7 +66,7 @@ fn attributes() -> ibv_qp_init_attr {
 /// A listening endpoint and its port.
 fn listener(host: &CStr, attr: Option<&mut ibv_qp_init_attr>) -> (Id, u16) {
     let id = Info::get(host, 0, PASSIVE).endpoint(attr);
-    // SAFETY: the endpoint lives and is bound.
+    // SAFETY: the endpoint is bound and not destroyed yet.
     unsafe {
         assert_eq!(cm::rdma_listen(id, 0), 0);
         (id, u16::from_be((*id).route.addr.__bindgen_anon_1.src_sin.sin_port))
@@ -75,7 +75,7 @@ fn listener(host: &CStr, attr: Option<&mut ibv_qp_init_attr>) -> (Id, u16) {
 
 /// The last event of an identifier: kind, status, private data.
 fn last(id: Id) -> (u32, i32, Vec<u8>) {
-    // SAFETY: the identifier lives, and its event until the next call for it.
+    // SAFETY: the identifier is not destroyed yet, nor its event until the next call for it.
     unsafe {
         let event = (*id).event.read();
         assert_eq!(event.id, id);
@@ -86,14 +86,14 @@ fn last(id: Id) -> (u32, i32, Vec<u8>) {
     }
 }
 
-/// Takes a request of a listening endpoint, and does `answer` with it, in another thread.
+/// Fetches a request of a listening endpoint and calls `answer` with it, in another thread.
 fn serve(host: &'static CStr, answer: impl FnOnce(Id) + Send + 'static) -> (u16, thread::JoinHandle<()>) {
     let (tell, port) = mpsc::channel();
     let server = thread::spawn(move || {
         let (listen, port) = listener(host, Some(&mut attributes()));
         tell.send(port).unwrap();
         let mut id = null_mut();
-        // SAFETY: both endpoints are destroyed once.
+        // SAFETY: both endpoints are destroyed exactly once.
         unsafe {
             assert_eq!(cm::rdma_get_request(listen, &mut id), 0);
             assert_eq!((*(*id).event).listen_id, listen);
@@ -124,7 +124,7 @@ fn echo(host: &'static CStr) {
             assert_eq!(get_send_comp(id).1, 0);
             assert_eq!(cm::rdma_disconnect(id), 0);
             assert_eq!(last(id).0, DISCONNECTED);
-            assert_eq!(cm::rdma_disconnect(id), 0, "it is over");
+            assert_eq!(cm::rdma_disconnect(id), 0, "the connection has ended");
             dereg(target);
             dereg(source);
         });
@@ -156,7 +156,7 @@ fn two_endpoints_without_an_event_channel_exchange_messages() {
 
 #[test]
 fn resolving_needs_no_channel() {
-    // SAFETY: the identifier is destroyed once.
+    // SAFETY: the identifier is destroyed exactly once.
     unsafe {
         let (info, mut id) = (Info::get(c"127.0.0.1", 7204, 0), null_mut());
         assert_eq!(cm::rdma_create_id(null_mut(), &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
@@ -171,14 +171,14 @@ fn resolving_needs_no_channel() {
         fails(cm::rdma_accept(id, null_mut()), libc::EINVAL);
         fails(cm::rdma_listen(id, 0), libc::EINVAL);
         fails(cm::rdma_disconnect(id), libc::EINVAL);
-        assert!((*id).channel.is_null(), "what is refused needs none");
+        assert!((*id).channel.is_null(), "a refused call creates none");
         assert_eq!(cm::rdma_destroy_id(id), 0);
     }
 }
 
 #[test]
-fn a_connection_that_does_not_come_about_is_the_error_of_the_call() {
-    // SAFETY: the endpoints are destroyed once.
+fn a_failed_connection_is_the_error_of_the_call() {
+    // SAFETY: the endpoints are destroyed exactly once.
     unsafe {
         let (port, server) = serve(c"127.0.0.1", |id| {
             let text = b"not you";
@@ -190,7 +190,7 @@ fn a_connection_that_does_not_come_about_is_the_error_of_the_call() {
         server.join().unwrap();
         cm::rdma_destroy_ep(id);
 
-        // Nobody listens there any more.
+        // The listener is closed.
         let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
         fails(cm::rdma_connect(id, null_mut()), libc::ECONNREFUSED);
         assert_eq!(last(id).0, REJECTED);
@@ -199,8 +199,8 @@ fn a_connection_that_does_not_come_about_is_the_error_of_the_call() {
 }
 
 #[test]
-fn a_listener_that_opens_a_moment_later_is_reached() {
-    // On a busy machine the moment may be longer than anybody waits; then it is another round.
+fn a_listener_that_opens_a_little_later_is_reached() {
+    // On a busy machine that may take longer than the retries; then repeat.
     let reached = (0..10).any(|_| {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let (begin, begun) = mpsc::channel();
@@ -208,7 +208,7 @@ fn a_listener_that_opens_a_moment_later_is_reached() {
         let server = thread::spawn(move || {
             begun.recv().unwrap();
             thread::sleep(std::time::Duration::from_millis(5));
-            // SAFETY: the endpoints are destroyed once.
+            // SAFETY: the endpoints are destroyed exactly once.
             unsafe {
                 let listen = Info::get(c"127.0.0.1", port, PASSIVE).endpoint(Some(&mut attributes()));
                 assert_eq!(cm::rdma_listen(listen, 1), 0);
@@ -216,11 +216,11 @@ fn a_listener_that_opens_a_moment_later_is_reached() {
                 cm::rdma_destroy_ep(listen);
             }
         });
-        // SAFETY: the endpoint is destroyed once.
+        // SAFETY: the endpoint is destroyed exactly once.
         let reached = unsafe {
             let id = Info::get(c"127.0.0.1", port, 0).endpoint(Some(&mut attributes()));
             begin.send(()).unwrap();
-            // Nobody fetches the request: who is reached sends it and waits.
+            // Nobody fetches the request: an initiator that reaches the listener sends it and waits.
             let (tell, told) = mpsc::channel();
             let address = id as usize;
             let client =
@@ -239,7 +239,7 @@ fn a_listener_that_opens_a_moment_later_is_reached() {
 
 #[test]
 fn a_request_without_a_possible_queue_pair_is_rejected() {
-    // SAFETY: the endpoints are destroyed once.
+    // SAFETY: the endpoints are destroyed exactly once.
     unsafe {
         let mut too_many = attributes();
         too_many.cap.max_send_wr = u32::MAX;
@@ -257,11 +257,10 @@ fn a_request_without_a_possible_queue_pair_is_rejected() {
     }
 }
 
-/// The peer ends the connection first; the end is there to be fetched, and then the call does not wait for
-/// another one.
+/// The peer ends the connection first; the call takes that event and does not wait for another.
 #[test]
 fn a_connection_that_the_peer_has_ended_is_disconnected_at_once() {
-    // SAFETY: the endpoints are destroyed once.
+    // SAFETY: the endpoints are destroyed exactly once.
     unsafe {
         let (port, server) = serve(c"127.0.0.1", |id| {
             assert_eq!((cm::rdma_accept(id, null_mut()), cm::rdma_disconnect(id)), (0, 0));
@@ -277,10 +276,10 @@ fn a_connection_that_the_peer_has_ended_is_disconnected_at_once() {
     }
 }
 
-/// Without its queue pair a connection is gone and nothing reports its end: nobody waits for that.
+/// A connection ends with its queue pair, without an event: the call must not wait for one.
 #[test]
 fn a_connection_without_its_queue_pair_is_disconnected_at_once() {
-    // SAFETY: the endpoints are destroyed once.
+    // SAFETY: the endpoints are destroyed exactly once.
     unsafe {
         let (port, server) = serve(c"127.0.0.1", |id| {
             assert_eq!(cm::rdma_accept(id, null_mut()), 0);
@@ -304,7 +303,7 @@ fn an_identifier_becomes_asynchronous_and_synchronous_again() {
             assert!((*id).event.is_null() && (*id).channel == events);
             assert_eq!(cm::rdma_accept(id, null_mut()), 0);
             assert_eq!(next_event(events).0, ESTABLISHED);
-            // The end of a connection has to be kept for whoever asks for it.
+            // The disconnect event must be kept for a later call.
             assert_eq!(cm::rdma_migrate_id(id, null_mut()), 0);
             assert!(!(*id).channel.is_null() && (*id).channel != events);
             cm::rdma_destroy_event_channel(events);
@@ -324,13 +323,13 @@ fn an_identifier_becomes_asynchronous_and_synchronous_again() {
     }
 }
 
-/// A queue pair that the program makes and brings up itself, as rdma_init_qp_attr(3) says, known by address
-/// or by number.
+/// A queue pair that the program creates and modifies itself with rdma_init_qp_attr(3), passed by address or
+/// by number.
 #[test]
 fn a_queue_pair_of_the_program_is_connected() {
     /// Creates a queue pair with one completion queue.
     unsafe fn create(pd: *mut ibv_pd) -> (*mut ibv_qp, *mut ibv_cq) {
-        // SAFETY: the domain lives.
+        // SAFETY: the protection domain is not deallocated yet.
         unsafe {
             let cq = verbs::ibv_create_cq((*pd).context, 16, null_mut(), null_mut(), 0);
             let mut attr = bare_attributes(4);
@@ -344,7 +343,7 @@ fn a_queue_pair_of_the_program_is_connected() {
     unsafe fn modify(id: Id, qp: *mut ibv_qp) {
         use ibv_qp_state::{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
         for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
-            // SAFETY: all-zero attributes are valid; the identifier and the queue pair live.
+            // SAFETY: all-zero attributes are valid; the identifier and the queue pair are not destroyed yet.
             unsafe {
                 let (mut attr, mut mask): (ibv_qp_attr, i32) = (std::mem::zeroed(), 0);
                 attr.qp_state = state;
@@ -382,7 +381,7 @@ fn a_queue_pair_of_the_program_is_connected() {
             let (listen, port) = listener(c"127.0.0.1", None);
             tell.send(port).unwrap();
             let mut id = null_mut();
-            // SAFETY: both endpoints are destroyed once.
+            // SAFETY: both endpoints are destroyed exactly once.
             unsafe {
                 assert_eq!(cm::rdma_get_request(listen, &mut id), 0);
                 accepts(id, cm::rdma_accept);
@@ -393,16 +392,16 @@ fn a_queue_pair_of_the_program_is_connected() {
         let port = port.recv().unwrap();
         let id = Info::get(c"127.0.0.1", port, 0).endpoint(None);
         use_own(id, cm::rdma_connect);
-        // SAFETY: destroyed once.
+        // SAFETY: destroyed exactly once.
         unsafe { cm::rdma_destroy_ep(id) };
         server.join().unwrap();
     }
 }
 
-/// A number that no queue pair has any more is not one.
+/// The number of a destroyed queue pair is invalid.
 #[test]
-fn a_queue_pair_that_is_destroyed_has_no_number() {
-    // SAFETY: each object is destroyed once.
+fn the_number_of_a_destroyed_queue_pair_is_refused() {
+    // SAFETY: each object is destroyed exactly once.
     unsafe {
         let id = Info::get(c"127.0.0.1", 7204, 0).endpoint(None);
         let cq = verbs::ibv_create_cq((*id).verbs, 16, null_mut(), null_mut(), 0);
@@ -425,8 +424,9 @@ fn a_queue_pair_that_is_destroyed_has_no_number() {
 }
 
 #[test]
-fn an_endpoint_that_cannot_be_is_refused_and_nothing_is_stored() {
-    // SAFETY: the results of rdma_getaddrinfo live; the foreign domain is only looked at.
+fn invalid_arguments_of_an_endpoint_are_refused_and_nothing_is_stored() {
+    // SAFETY: the results of rdma_getaddrinfo are not freed yet; the calls only compare the foreign
+    // protection domain.
     unsafe {
         let active = Info::get(c"127.0.0.1", 7204, 0);
         let passive = Info::get(c"127.0.0.1", 0, PASSIVE);
@@ -475,7 +475,7 @@ fn addresses_are_resolved_for_either_side() {
         assert_eq!(passive.ai_qp_type, ibv_qp_type::IBV_QPT_RC as i32);
         assert_eq!(passive.ai_port_space, rdma_port_space::RDMA_PS_TCP as i32);
 
-        // The source that a program asks for goes with every destination.
+        // Every destination gets the source address of the program.
         let source = Info::get(c"127.0.0.1", 0, PASSIVE);
         let mut hints: rdma_addrinfo = std::mem::zeroed();
         hints.ai_src_len = (*source.0).ai_src_len;
@@ -511,7 +511,7 @@ fn addresses_are_resolved_for_either_side() {
         assert_eq!(ask(&|hints| family(hints, libc::AF_INET), v4), 0);
         assert_ne!(ask(&|hints| family(hints, libc::AF_INET6), v4), 0);
         assert_eq!(ask(&|hints| family(hints, libc::AF_IB), v4), libc::EAI_FAMILY);
-        assert_eq!(ask(&|hints| hints.ai_family = libc::AF_INET6, v4), 0, "not asked for by the flag");
+        assert_eq!(ask(&|hints| hints.ai_family = libc::AF_INET6, v4), 0, "the flag does not request it");
         let udp = rdma_port_space::RDMA_PS_UDP as i32;
         let both = |hints: &mut rdma_addrinfo| {
             hints.ai_qp_type = ibv_qp_type::IBV_QPT_RC as i32;

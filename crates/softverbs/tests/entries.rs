@@ -20,14 +20,14 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 fn aim(wr: &mut ibv_send_wr, mr: *mut ibv_mr, offset: usize) {
-    // SAFETY: the region lives in every test.
+    // SAFETY: the caller keeps the region registered.
     unsafe {
         wr.wr.rdma.remote_addr = (*mr).addr as u64 + offset as u64;
         wr.wr.rdma.rkey = (*mr).rkey;
     }
 }
 
-/// Entries of these lengths, one behind the other with a gap of `gap` bytes, the last one first.
+/// Entries of these lengths, with `gap` bytes between them, the last one first in memory.
 fn list(mr: *mut ibv_mr, lens: &[usize], gap: usize) -> Vec<ibv_sge> {
     let mut at = lens.iter().map(|len| len + gap).sum();
     lens.iter()
@@ -39,13 +39,13 @@ fn list(mr: *mut ibv_mr, lens: &[usize], gap: usize) -> Vec<ibv_sge> {
 }
 
 fn bytes_of(memory: &[u8], base: *mut ibv_mr, list: &[ibv_sge]) -> Vec<u8> {
-    // SAFETY: the region lives.
+    // SAFETY: the region is still registered.
     let base = unsafe { (*base).addr as u64 };
     let part = |entry: &ibv_sge| memory[(entry.addr - base) as usize..][..entry.length as usize].to_vec();
     list.iter().flat_map(part).collect()
 }
 
-/// A Send and a Write of these lengths, received in those.
+/// Exchanges a Send and a Write with entries of lengths `lens`, received in entries of lengths `room`.
 fn exchange(lens: &[usize], room: &[usize]) {
     let len: usize = lens.iter().sum();
     let size = 2 * (len + room.iter().sum::<usize>()) + 4096;
@@ -93,7 +93,7 @@ fn entries_arrive_in_the_order_of_the_lists() {
     }
 }
 
-/// The memory that a read fills has no remote rights, and the peer is told none of its keys.
+/// The memory that a read fills has no remote rights, and the peer gets none of its keys.
 #[test]
 fn a_read_fills_its_entries_in_order() {
     for room in [&[100usize][..], &[1, 99], &[0, 50, 0, 50], &[9000, 70_000, 3], &[10; SGE as usize]] {
@@ -119,7 +119,7 @@ fn a_read_fills_its_entries_in_order() {
     }
 }
 
-/// What is wrong is our own memory, not the answer.
+/// The local memory is invalid, not the response.
 #[test]
 fn a_read_into_memory_that_may_not_be_written_fails() {
     for second in [0, 1] {
@@ -145,11 +145,14 @@ fn a_read_into_memory_that_may_not_be_written_fails() {
 #[test]
 fn a_shared_receive_queue_scatters_too() {
     let (client, server) = pair(c"127.0.0.1", 4);
-    // SAFETY: the calls are made with objects that live, and each is destroyed once.
+    // SAFETY: the arguments are objects that are not destroyed yet, and each is destroyed exactly once.
     unsafe {
         let mut attr: ibv_srq_init_attr = std::mem::zeroed();
         (attr.attr.max_wr, attr.attr.max_sge) = (4, 17);
-        assert!(verbs::ibv_create_srq(server.pd, &mut attr).is_null(), "more entries than the device takes");
+        assert!(
+            verbs::ibv_create_srq(server.pd, &mut attr).is_null(),
+            "more entries than the device supports"
+        );
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
         attr.attr.max_sge = 3;
         let srq = verbs::ibv_create_srq(server.pd, &mut attr);
@@ -171,7 +174,7 @@ fn a_shared_receive_queue_scatters_too() {
 }
 
 #[test]
-fn inline_data_is_taken_when_it_is_posted() {
+fn inline_data_is_copied_when_it_is_posted() {
     let (client, server) = pair(c"127.0.0.1", 16);
     let mut to = vec![0u8; 4096];
     let target = server.register(&mut to, LOCAL_WRITE | REMOTE_WRITE);
@@ -201,7 +204,7 @@ fn inline_data_is_taken_when_it_is_posted() {
 }
 
 #[test]
-fn lists_that_are_wrong_are_refused_and_change_nothing() {
+fn invalid_lists_are_refused_without_effect() {
     let (client, server) = pair(c"127.0.0.1", 16);
     let (mut from, mut to) = (pattern(4096, 1), vec![0u8; 4096]);
     let source = client.register(&mut from, LOCAL_WRITE);
@@ -229,7 +232,7 @@ fn lists_that_are_wrong_are_refused_and_change_nothing() {
     assert_eq!(server.post_recv_entries(1, &mut entries), libc::EINVAL);
     assert_eq!(client.try_poll(), None, "nothing was posted");
     assert!(to.iter().all(|byte| *byte == 0));
-    // A wrong key is found when the bytes move.
+    // A wrong key is detected when the bytes move.
     let mut wrong = [sge(source, 0, 8), ibv_sge { lkey: 0xbad, ..sge(source, 8, 8) }];
     assert_eq!(server.post_recv(5, Some(&mut sge(target, 0, 1024))), 0);
     assert_eq!(client.post_entries(&mut request(SEND, 7, SIGNALED), &mut wrong), 0);
@@ -242,7 +245,7 @@ fn lists_that_are_wrong_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn the_device_says_how_many() {
+fn the_device_reports_its_limits() {
     // SAFETY: the context lives as long as the process, and the attributes are writable.
     let attr = unsafe {
         let mut attr: ibv_device_attr_ex = std::mem::zeroed();

@@ -16,9 +16,9 @@ use transport::iwarp::wire::mpa::{self, Enhanced, Frame, Kind};
 
 type Channel = *mut rdma_event_channel;
 
-/// An identifier on a channel (NULL: synchronous) with a route to `port` of this host and a queue pair.
+/// An identifier on a channel (NULL: synchronous) with a queue pair and a route to `port` of this host.
 fn ready(events: Channel, port: u16, timeout_ms: i32) -> *mut rdma_cm_id {
-    // SAFETY: the calls are made with objects that were just made.
+    // SAFETY: the arguments are objects that were just created.
     unsafe {
         let mut id = null_mut();
         assert_eq!(cm::rdma_create_id(events, &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
@@ -34,15 +34,15 @@ fn ready(events: Channel, port: u16, timeout_ms: i32) -> *mut rdma_cm_id {
 }
 
 fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: each identifier is destroyed once.
+    // SAFETY: each identifier is destroyed exactly once.
     unsafe { cm::rdma_destroy_ep(id) };
 }
 
-/// A listening socket that completes no more connections than it has now: what comes then is not answered.
+/// A listening socket with a full backlog: it does not respond to further connections.
 fn deaf() -> (OwnedFd, Vec<TcpStream>, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // SAFETY: the descriptor is the listener's, which is taken out of it and closed once.
+    // SAFETY: the descriptor is the listener's, which is taken out of it and closed exactly once.
     let fd = unsafe {
         assert_eq!(libc::listen(listener.as_raw_fd(), 0), 0);
         OwnedFd::from_raw_fd(libc::dup(listener.as_raw_fd()))
@@ -56,7 +56,7 @@ fn deaf() -> (OwnedFd, Vec<TcpStream>, u16) {
 
 #[test]
 fn each_step_of_an_identifier_has_its_event() {
-    // SAFETY: the channel lives longer than the identifiers.
+    // SAFETY: the channel outlives the identifiers.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let (listening, port) = listen(events, c"127.0.0.1");
@@ -74,7 +74,7 @@ fn each_step_of_an_identifier_has_its_event() {
         assert_eq!(
             (conn.responder_resources, conn.initiator_depth),
             (128, 128),
-            "what the device can, of 255"
+            "255, limited to the maximum of the device"
         );
         assert_eq!(conn.private_data_len, 7);
         assert_eq!(cm::rdma_ack_cm_event(event), 0);
@@ -109,10 +109,10 @@ fn each_step_of_an_identifier_has_its_event() {
 }
 
 #[test]
-fn a_host_that_does_not_answer_is_unreachable() {
+fn a_host_that_does_not_respond_is_unreachable() {
     let (_listening, filled, port) = deaf();
     assert!(filled.len() < 4, "the queue of the listener is full");
-    // SAFETY: the channel lives longer than the identifier.
+    // SAFETY: the channel outlives the identifier.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let id = ready(events, port, 200);
@@ -130,10 +130,10 @@ fn a_host_that_does_not_answer_is_unreachable() {
     }
 }
 
-/// An initiator that announces its first message, and goes instead.
+/// An initiator that announces its first message but closes instead.
 #[test]
-fn an_accepted_connection_that_does_not_come_about_is_an_error() {
-    // SAFETY: each is destroyed once.
+fn an_accepted_connection_that_is_never_established_is_an_error() {
+    // SAFETY: each object is destroyed exactly once.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let (listening, port) = listen(events, c"127.0.0.1");
@@ -175,7 +175,8 @@ fn an_accepted_connection_that_does_not_come_about_is_an_error() {
     }
 }
 
-/// rdma_destroy_id does not wait for that, unlike librdmacm; the event and its private data stay.
+/// rdma_destroy_id does not wait for the acknowledgement, unlike librdmacm; the event and its private data
+/// stay valid.
 #[test]
 fn an_event_outlives_its_identifier_until_it_is_acknowledged() {
     // SAFETY: the event is acknowledged once, after its last use.
@@ -200,8 +201,8 @@ fn an_event_outlives_its_identifier_until_it_is_acknowledged() {
 }
 
 #[test]
-fn an_event_that_is_not_there_is_refused() {
-    // SAFETY: the channel is destroyed once.
+fn a_null_event_is_refused() {
+    // SAFETY: the channel is destroyed exactly once.
     unsafe {
         let mut event = null_mut();
         fails(cm::rdma_get_cm_event(null_mut(), &mut event), libc::EINVAL);

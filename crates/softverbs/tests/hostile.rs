@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A peer that is no friend: raw TCP against a listening queue pair. Whatever it sends, memory outside of
-//! what it may write stays as it is, its connection ends, and the connection of another peer goes on.
+//! A hostile peer: raw TCP against a listening queue pair. Whatever it sends, memory that it may not write
+//! stays unchanged, its connection ends, and the connection of another peer continues.
 
 mod common;
 use common::*;
@@ -17,7 +17,7 @@ use transport::iwarp::wire::stream::{self, MAX_CONTROL_FPDU};
 const DISCONNECTED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 const ESTABLISHED: u32 = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
 
-/// Numbers that look random and are the same in every run (xorshift).
+/// Pseudorandom numbers, the same in every run (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -33,7 +33,7 @@ impl Numbers {
     }
 }
 
-/// A listening end with memory that peers may write in its middle third only.
+/// A listening end with memory of which peers may write only the middle third.
 struct Target {
     events: *mut rdma_event_channel,
     id: *mut rdma_cm_id,
@@ -50,7 +50,7 @@ impl Target {
         Self { events, id, port }
     }
 
-    /// Connects by hand and accepts: the raw stream, and the accepted end.
+    /// Connects a raw stream and accepts it. Returns the stream and the accepted end.
     fn raw(&self) -> (TcpStream, End) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -82,7 +82,7 @@ impl Target {
     }
 
     fn close(self) {
-        // SAFETY: each is destroyed once.
+        // SAFETY: each object is destroyed exactly once.
         unsafe {
             assert_eq!(cm::rdma_destroy_id(self.id), 0);
             cm::rdma_destroy_event_channel(self.events);
@@ -101,9 +101,9 @@ fn fpdu(header: &Header, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Sends `bytes` and reads to the end of the stream, which must come.
+/// Sends `bytes` and requires the end of the stream.
 fn send_and_see_the_end(stream: &mut TcpStream, bytes: &[u8]) {
-    // The other side may have closed before it has read everything.
+    // The other end may close before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut rest = Vec::new();
@@ -128,7 +128,7 @@ fn mutated_messages_end_their_connection_and_nothing_else() {
     for round in 0..200 {
         let (mut stream, end) = target.raw();
         let mr = end.register(middle(&mut memory), LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ);
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         let (stag, base) = unsafe { ((*mr).rkey, (*mr).addr as u64) };
         let mut bytes = Vec::new();
         for _ in 0..4 {
@@ -155,7 +155,7 @@ fn mutated_messages_end_their_connection_and_nothing_else() {
         assert!(memory[2 * THIRD..].iter().all(|&b| b == 7), "round {round}");
         memory.fill(7);
     }
-    // The other connection has not noticed.
+    // The other connection is not affected.
     assert_eq!(friends_end.post_recv(1, None), 0);
     assert_eq!(friend.post(&mut request(ibv_wr_opcode::IBV_WR_SEND, 2, SIGNALED), None), 0);
     assert_eq!((friends_end.poll().wr_id, friend.poll().wr_id), (1, 2));
@@ -165,7 +165,7 @@ fn mutated_messages_end_their_connection_and_nothing_else() {
 }
 
 #[test]
-fn noise_instead_of_a_request_is_closed_and_listening_goes_on() {
+fn noise_instead_of_a_request_closes_the_connection_and_listening_continues() {
     let mut numbers = Numbers(42);
     let target = Target::new();
     for round in 0..100 {
@@ -194,7 +194,7 @@ fn a_peer_cannot_have_more_reads_open_than_was_agreed() {
     let mr = end.register(middle(&mut memory), LOCAL_WRITE | REMOTE_READ);
     let mut bytes = Vec::new();
     for msn in 1..=5000u32 {
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         let request = unsafe {
             ReadRequest {
                 sink_stag: 99,
@@ -208,7 +208,7 @@ fn a_peer_cannot_have_more_reads_open_than_was_agreed() {
             Header::Untagged { opcode: Opcode::ReadRequest, last: true, inv_stag: 0, qn: 1, msn, mo: 0 };
         bytes.extend(fpdu(&header, &request.encode()));
     }
-    // Nothing is read meanwhile, so the answers cannot leave.
+    // Nothing is read here, so the responses cannot be sent.
     let _ = stream.write_all(&bytes);
     assert_eq!(next_event(end.events).0, DISCONNECTED);
     dereg(mr);
@@ -216,8 +216,7 @@ fn a_peer_cannot_have_more_reads_open_than_was_agreed() {
     target.close();
 }
 
-/// Sends one access and reads to the end of the stream, which must come: what the Terminate message says,
-/// without what it quotes.
+/// Sends one access and requires the end of the stream. Returns the control bytes of the Terminate message.
 fn refusal(stream: &mut TcpStream, access: &[u8]) -> [u8; 4] {
     const BODY: usize = 2 + 18;
     stream.write_all(access).unwrap();
@@ -237,7 +236,7 @@ fn read_of(stag: u32, to: u64) -> Vec<u8> {
     fpdu(&header, &request.encode())
 }
 
-/// The refusals of writes and of reads differ, as their layers do.
+/// Writes and reads are refused by different layers, with different codes.
 #[derive(Default)]
 struct Refusals {
     seen: [std::collections::HashMap<[u8; 4], u32>; 2],
@@ -253,12 +252,12 @@ impl Refusals {
     fn add_on(&mut self, stream: &mut TcpStream, end: &End, stag: u32, to: u64, reads: bool) {
         let access = if reads { read_of(stag, to) } else { write_of(stag, to) };
         *self.seen[usize::from(reads)].entry(refusal(stream, &access)).or_default() += 1;
-        assert_eq!(next_event(end.events).0, DISCONNECTED, "the connection goes on");
+        assert_eq!(next_event(end.events).0, DISCONNECTED, "the connection continues");
     }
 }
 
 #[test]
-fn a_stranger_learns_nothing_by_guessing_stags() {
+fn a_peer_without_keys_learns_nothing_by_guessing_stags() {
     const REGIONS: usize = 1000;
     const GUESSES: u32 = 2000;
     let target = Target::new();
@@ -271,7 +270,8 @@ fn a_stranger_learns_nothing_by_guessing_stags() {
     let mut refusals = Refusals::default();
     let mut numbers = Numbers(7);
     for i in 0..GUESSES {
-        // Low numbers, and what a table has that counts: an index in the upper bits and a small key.
+        // Low numbers, and the STags of a table that assigns them in sequence: an index in the upper bits and
+        // a small key.
         let stag = match i % 4 {
             0 => i / 4,
             1 | 2 => (1 + i / 4) << 8 | (1 + numbers.below(64) as u32),
@@ -279,13 +279,13 @@ fn a_stranger_learns_nothing_by_guessing_stags() {
         };
         refusals.add(&target, stag, memory.as_ptr() as u64);
     }
-    // Whoever knew STags and guessed the rest would learn no more.
+    // A peer that knows STags and guesses the rest learns no more.
     for (round, other) in regions.iter().take(40).enumerate() {
         let (mut stream, end) = target.raw();
         let rights = if round % 2 == 0 { LOCAL_WRITE } else { LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ };
         let mut own = [7u8; 64];
         let mr = end.register(&mut own, rights);
-        // SAFETY: the regions live.
+        // SAFETY: the regions are still registered.
         let (stag, addr, foreign) = unsafe { ((*mr).rkey, (*mr).addr as u64, (**other).rkey) };
         let (stag, to) = match round / 2 % 4 {
             0 if rights == LOCAL_WRITE => (stag, addr),

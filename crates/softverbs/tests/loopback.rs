@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Two queue pairs of one process, connected over the loopback address: what the operations do, and how
-//! connections end.
+//! Two queue pairs of one process, connected over the loopback address: the operations, and the end of
+//! connections.
 
 mod common;
 use common::*;
@@ -21,7 +21,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 fn aim(wr: &mut ibv_send_wr, mr: *mut ibv_mr, offset: usize) {
-    // SAFETY: the region lives in every test.
+    // SAFETY: the caller keeps the region registered.
     unsafe {
         wr.wr.rdma.remote_addr = (*mr).addr as u64 + offset as u64;
         wr.wr.rdma.rkey = (*mr).rkey;
@@ -59,10 +59,10 @@ fn a_read_returns_what_was_written() {
     write_then_read(c"::1", 100_000);
 }
 
-/// A small write of a program that polls may wait for what follows it. If it then cannot be sent, that is
-/// told although the program has gone to sleep.
+/// A small write of a polling program may be deferred until the next request. If it then fails, the
+/// completion wakes the program although it has gone to sleep.
 #[test]
-fn a_deferred_write_that_fails_wakes_who_sleeps() {
+fn a_deferred_write_that_fails_wakes_a_sleeping_program() {
     let (client, server) = pair(c"127.0.0.1", 16);
     let (mut near, mut far) = (vec![0u8; 8], vec![0u8; 8]);
     let local = client.register(&mut near, LOCAL_WRITE);
@@ -78,7 +78,7 @@ fn a_deferred_write_that_fails_wakes_who_sleeps() {
     let mut unknown = sge(local, 0, 8);
     unknown.lkey ^= 1;
     assert_eq!(client.post(&mut wr, Some(&mut unknown)), 0);
-    // SAFETY: the queue and its channel live.
+    // SAFETY: the queue and its channel are not destroyed yet.
     let woken = unsafe {
         assert_eq!((*(*client.cq).context).ops.req_notify_cq.unwrap()(client.cq, 0), 0);
         let mut channel = libc::pollfd { fd: (*client.comp).fd, events: libc::POLLIN, revents: 0 };
@@ -153,7 +153,7 @@ fn the_end_completes_every_request_once() {
     for wr_id in 0..5 {
         assert_eq!(client.post_recv(wr_id, Some(&mut sge(target, 0, 64))), 0);
     }
-    // SAFETY: the id lives.
+    // SAFETY: the identifier is not destroyed yet.
     assert_eq!(unsafe { cm::rdma_disconnect(server.id) }, 0);
     assert_eq!(next_event(client.events).0, DISCONNECTED);
     assert_eq!(next_event(server.events).0, DISCONNECTED);
@@ -163,9 +163,9 @@ fn the_end_completes_every_request_once() {
     }
     assert_eq!(client.post(&mut request(SEND, 9, 0), Some(&mut sge(target, 0, 1))), 0);
     let wc = client.poll();
-    assert_eq!((wc.wr_id, wc.status), (9, FLUSH_ERR), "unsignalled, too, when it failed");
+    assert_eq!((wc.wr_id, wc.status), (9, FLUSH_ERR), "an unsignalled request that fails completes, too");
     assert_eq!(client.try_poll(), None);
-    // SAFETY: the id lives. A second disconnect does nothing.
+    // SAFETY: the identifier is not destroyed yet. A second disconnect does nothing.
     assert_eq!(unsafe { cm::rdma_disconnect(client.id) }, 0);
     dereg(target);
     client.destroy();
@@ -173,7 +173,7 @@ fn the_end_completes_every_request_once() {
 }
 
 #[test]
-fn a_wrong_access_ends_its_connection_and_touches_nothing() {
+fn a_denied_access_ends_its_connection_and_changes_nothing() {
     let mut memory = vec![7u8; 4096];
     for case in 0..6 {
         let (client, server) = pair(c"127.0.0.1", 16);
@@ -199,9 +199,10 @@ fn a_wrong_access_ends_its_connection_and_touches_nothing() {
         assert_eq!(next_event(client.events).0, DISCONNECTED, "case {case}");
         assert_eq!(next_event(server.events).0, DISCONNECTED, "case {case}");
         let wc = client.poll();
-        // A write is over when TCP has it, whatever the target says to it; a refused read names the reason.
+        // A write completes when TCP has accepted it, even if the target refuses it; a refused read has the
+        // reason.
         assert_eq!((wc.wr_id, wc.status), (1, if opcode == WRITE { 0 } else { 10 }), "case {case}");
-        // The other connection goes on.
+        // The other connection continues.
         let mut wr = request(READ, 2, SIGNALED);
         aim(&mut wr, foreign, 0);
         let mut back = vec![0u8; 16];
@@ -239,8 +240,8 @@ fn a_wrong_local_key_fails_its_request() {
 }
 
 #[test]
-fn nobody_listening_is_a_rejection() {
-    // SAFETY: the listener is destroyed before its port is asked for.
+fn a_port_without_a_listener_rejects() {
+    // SAFETY: the listener is destroyed once, before the connection to its port.
     let port = unsafe {
         let events = cm::rdma_create_event_channel();
         let (id, port) = listen(events, c"127.0.0.1");
@@ -255,7 +256,7 @@ fn nobody_listening_is_a_rejection() {
 
 #[test]
 fn a_request_can_be_rejected_with_a_reason() {
-    // SAFETY: each object is destroyed once.
+    // SAFETY: each object is destroyed exactly once.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let (listen_id, port) = listen(events, c"::1");
@@ -279,7 +280,7 @@ fn a_waiting_program_is_woken() {
     let mut to = vec![0u8; 8];
     let target = server.register(&mut to, LOCAL_WRITE);
     assert_eq!(server.post_recv(1, Some(&mut sge(target, 0, 8))), 0);
-    // SAFETY: the queue lives; its event is acknowledged once.
+    // SAFETY: the completion queue is not destroyed yet; its event is acknowledged exactly once.
     unsafe {
         assert_eq!((*(*server.cq).context).ops.req_notify_cq.unwrap()(server.cq, 0), 0);
         assert_eq!(client.post(&mut request(SEND, 1, SIGNALED), None), 0);

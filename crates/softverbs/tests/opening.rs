@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The first moments of a connection with a peer that keeps the standard loosely, as kernels do: raw TCP in
-//! the peer's place.
+//! The opening phase of a connection with a peer that follows the standard loosely, like kernels: a raw TCP
+//! peer.
 
 mod common;
 use common::*;
@@ -20,7 +20,7 @@ const SEND: u32 = ibv_wr_opcode::IBV_WR_SEND;
 const WRITE: u32 = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
 const EMPTY_WRITE: Header = Header::Tagged { opcode: Opcode::Write, last: true, stag: 1, to: 0 };
 
-/// What the peer at the other end of the raw stream sends.
+/// The raw stream, with the segments that the end under test sends.
 struct Peer {
     stream: TcpStream,
     input: Vec<u8>,
@@ -33,7 +33,7 @@ impl Peer {
         Self { stream, input: Vec::new(), receiver: Receiver::new(false) }
     }
 
-    /// Takes more bytes; false when none came in this time.
+    /// Receives more bytes; false if none arrive in this time.
     fn more(&mut self, wait: Duration) -> bool {
         self.stream.set_read_timeout(Some(wait)).unwrap();
         let mut chunk = [0; 65536];
@@ -55,7 +55,7 @@ impl Peer {
         }
     }
 
-    /// The next segment, its payload thrown away.
+    /// The next segment, without its payload.
     fn segment(&mut self, wait: Duration) -> Option<(Header, usize)> {
         let deadline = Instant::now() + wait;
         let mut segment = None;
@@ -98,8 +98,8 @@ impl Peer {
     }
 }
 
-/// Connects to a raw responder, which has replied: it agrees to the announced first message or (`announce`
-/// false) does not want it.
+/// Connects to a raw responder, which has replied and agrees to the announced first message or (`announce`
+/// false) declines it.
 fn initiate(announce: bool) -> (End, Peer) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let end = connect(c"127.0.0.1", listener.local_addr().unwrap().port(), 16, b"");
@@ -111,9 +111,10 @@ fn initiate(announce: bool) -> (End, Peer) {
     (end, peer)
 }
 
-/// Accepts a raw initiator, which announces its first message or not. The established event is not taken.
+/// Accepts a raw initiator, which announces its first message or does not. The established event stays in the
+/// queue.
 fn respond(announce: bool) -> (End, Peer) {
-    // SAFETY: each is destroyed once.
+    // SAFETY: each object is destroyed exactly once.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let (listen_id, port) = listen(events, c"127.0.0.1");
@@ -134,9 +135,9 @@ fn finish(end: End, peer: Peer) {
     end.destroy();
 }
 
-/// The kernel's responder may lose the first message until another one comes.
+/// The kernel's responder may not see the first message until another one arrives.
 #[test]
-fn an_initiator_that_hears_nothing_knocks_until_it_does() {
+fn an_initiator_that_receives_nothing_sends_probes() {
     for announce in [true, false] {
         let (end, mut peer) = initiate(announce);
         for round in 0..4 {
@@ -144,16 +145,16 @@ fn an_initiator_that_hears_nothing_knocks_until_it_does() {
             assert_eq!(got, Some((EMPTY_WRITE, 0)), "round {round}, announced: {announce}");
         }
         peer.send(&EMPTY_WRITE, b"");
-        // One may be on its way; then there is silence, for longer than up to the next one but one.
+        // One may be on its way; then nothing arrives for longer than two intervals.
         peer.segment(Duration::from_millis(400));
         assert_eq!(peer.segment(Duration::from_millis(400)), None);
         finish(end, peer);
     }
 }
 
-/// A peer that does not read leaves room for a knock, and then gets everything, in order.
+/// A peer that does not read still gets a probe, and then everything, in order.
 #[test]
-fn before_it_was_heard_an_initiator_sends_less_than_a_window() {
+fn an_initiator_sends_less_than_a_window_before_it_receives_something() {
     const LEN: usize = 1 << 20;
     let (end, mut peer) = initiate(true);
     let mut bytes = vec![5; LEN];
@@ -170,7 +171,7 @@ fn before_it_was_heard_an_initiator_sends_less_than_a_window() {
         let to = 0x1000 + at as u64;
         at += len;
         let expected = Header::Tagged { opcode: Opcode::Write, last: at == LEN, stag: 0x77, to };
-        assert_eq!(header, expected, "nothing may come between the segments");
+        assert_eq!(header, expected, "no message may come between the segments");
         first = if first == 0 { len } else { first };
     }
     assert!(first <= 32 * 1024, "{first} bytes in the first segment");
@@ -179,9 +180,9 @@ fn before_it_was_heard_an_initiator_sends_less_than_a_window() {
     finish(end, peer);
 }
 
-/// The kernel's initiator takes what follows the reply at once for a part of it.
+/// The kernel's initiator treats bytes directly after the reply as a part of it.
 #[test]
-fn a_responder_lets_a_moment_pass_before_it_speaks_first() {
+fn a_responder_pauses_before_it_sends_first() {
     let (end, mut peer) = respond(false);
     let begin = Instant::now();
     assert_eq!(next_event(end.events).0, ESTABLISHED);
@@ -193,18 +194,18 @@ fn a_responder_lets_a_moment_pass_before_it_speaks_first() {
     finish(end, peer);
 }
 
-/// An initiator that did not announce a message may be done, and gone, before the responder's program is back
-/// from accepting.
+/// An initiator that did not announce a message may have finished and closed before the accept call of the
+/// responder's program returns.
 #[test]
-fn a_connection_that_is_over_at_once_was_established_first() {
-    // SAFETY: each is destroyed once.
+fn a_connection_that_ends_at_once_is_established_first() {
+    // SAFETY: each object is destroyed exactly once.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let (listen_id, port) = listen(events, c"127.0.0.1");
         for round in 0..300 {
             let mut peer = Peer::new(TcpStream::connect(("127.0.0.1", port)).unwrap());
             peer.mpa(Kind::Request, Enhanced { ird: 8, ord: 8, ..Enhanced::default() });
-            // One that has gone before its request is fetched has withdrawn it.
+            // An initiator that closes before its request is fetched withdraws it.
             let (id, _) = take_request(events);
             peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
             let end = accept(id, 16, b"");
@@ -218,9 +219,9 @@ fn a_connection_that_is_over_at_once_was_established_first() {
 }
 
 #[test]
-fn a_responder_speaks_at_once_when_it_was_spoken_to() {
+fn a_responder_sends_at_once_after_the_announced_message() {
     for announce in [true, false] {
-        // A busy machine may be slow for once.
+        // A busy machine may be slow sometimes.
         let fast = (0..5).any(|_| {
             let (end, mut peer) = respond(announce);
             peer.frame(Kind::Reply);

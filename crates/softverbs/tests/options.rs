@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_set_option(3), and the calls of rdma_cm for which iWARP has little or nothing to do.
+//! rdma_set_option(3), and calls of rdma_cm with little or no effect over iWARP.
 
 mod common;
 use common::ids::*;
@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 
 /// An identifier with a route to `port` and a queue pair.
 fn ready(id: Id, host: &str, port: u16) {
-    // SAFETY: as above.
+    // SAFETY: the identifier is not destroyed yet, and the addresses outlive the call.
     unsafe {
         let mut to = address(host, port);
         assert_eq!(cm::rdma_resolve_addr(id, null_mut(), (&raw mut to).cast(), 1000), 0);
@@ -23,18 +23,18 @@ fn ready(id: Id, host: &str, port: u16) {
 }
 
 fn dst_port(id: Id) -> u16 {
-    // SAFETY: the identifier lives.
+    // SAFETY: the identifier is not destroyed yet.
     u16::from_be(unsafe { cm::rdma_get_dst_port(id) })
 }
 
-/// An option of the socket of this process that has this local port and, unless it is 0, this remote one.
+/// An option of the socket of this process with this local port and, unless it is 0, this remote port.
 fn option_of(local: u16, remote: u16, level: c_int, name: c_int) -> c_int {
     let port = |fd, call: unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut u32) -> c_int| {
-        // SAFETY: the address is as long as the length says.
+        // SAFETY: `storage` is writable for `len` bytes, and both families have their port within it.
         unsafe {
             let (mut storage, mut len) = (address("::", 0), size_of::<libc::sockaddr_storage>() as u32);
             match call(fd, (&raw mut storage).cast(), &mut len) {
-                // Both families have the port in the same place.
+                // Both families have the port at the same offset.
                 0 => u16::from_be((*(&raw const storage).cast::<libc::sockaddr_in>()).sin_port),
                 _ => 0,
             }
@@ -44,13 +44,13 @@ fn option_of(local: u16, remote: u16, level: c_int, name: c_int) -> c_int {
         .find(|fd| port(*fd, libc::getsockname) == local && port(*fd, libc::getpeername) == remote)
         .expect("a socket with this port");
     let (mut value, mut len) = (0, size_of::<c_int>() as u32);
-    // SAFETY: the value is as long as the length says.
+    // SAFETY: `value` is writable for `len` bytes.
     assert_eq!(unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) }, 0);
     value
 }
 
 #[test]
-fn a_type_of_service_is_that_of_the_socket() {
+fn a_type_of_service_is_set_on_the_socket() {
     for (host, level, name) in
         [("127.0.0.1", libc::IPPROTO_IP, libc::IP_TOS), ("::1", libc::IPPROTO_IPV6, libc::IPV6_TCLASS)]
     {
@@ -62,7 +62,7 @@ fn a_type_of_service_is_that_of_the_socket() {
         assert_eq!(option_of(port, 0, level, name), 0x20);
         assert_eq!(set(listener, ID, TOS, 0x40u8), 0);
         assert_eq!(option_of(port, 0, level, name), 0x40);
-        // SAFETY: the identifier lives.
+        // SAFETY: the identifier is not destroyed yet.
         assert_eq!(unsafe { cm::rdma_listen(listener, 0) }, 0);
         assert_eq!(set(listener, ID, TOS, 0x60u8), 0);
         assert_eq!(option_of(port, 0, level, name), 0x60);
@@ -72,7 +72,7 @@ fn a_type_of_service_is_that_of_the_socket() {
         let peer = TcpListener::bind((host, 0)).unwrap();
         let to = peer.local_addr().unwrap().port();
         let id = new_id();
-        // SAFETY: the channel lives longer than the identifier.
+        // SAFETY: the channel outlives the identifier.
         unsafe {
             let events = cm::rdma_create_event_channel();
             assert_eq!(set(id, ID, TOS, 0x80u8), 0);
@@ -90,13 +90,13 @@ fn a_type_of_service_is_that_of_the_socket() {
 }
 
 #[test]
-fn a_listener_takes_one_family_or_both() {
+fn a_listener_accepts_one_family_or_both() {
     for (only, reachable) in [(1, false), (0, true)] {
         let id = new_id();
         assert_eq!(set(id, ID, AFONLY, only as c_int), 0);
         bind(id, "::");
         fails(set(id, ID, AFONLY, only as c_int), libc::EINVAL);
-        // SAFETY: the identifier lives.
+        // SAFETY: the identifier is not destroyed yet.
         assert_eq!(unsafe { cm::rdma_listen(id, 0) }, 0);
         let port = src_port(id);
         assert!(TcpStream::connect(("::1", port)).is_ok());
@@ -106,7 +106,7 @@ fn a_listener_takes_one_family_or_both() {
 }
 
 #[test]
-fn an_option_that_is_not_there_is_refused() {
+fn an_unknown_option_is_refused() {
     let id = new_id();
     // The sizes of the values.
     fails(set(id, ID, TOS, 0u16), libc::EINVAL);
@@ -138,10 +138,10 @@ fn an_option_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn what_iwarp_does_not_have_is_said() {
+fn calls_that_iwarp_lacks_fail() {
     let id = new_id();
     let mut attr = rdma_cm_join_mc_attr_ex { comp_mask: 1, join_flags: 0, addr: null_mut() };
-    // SAFETY: the identifier lives, the structures outlive the calls.
+    // SAFETY: the identifier is not destroyed yet, the structures outlive the calls.
     unsafe {
         let mut group = address("224.0.0.1", 0);
         let group = (&raw mut group).cast();
@@ -168,7 +168,7 @@ fn what_iwarp_does_not_have_is_said() {
 
 #[test]
 fn the_device_is_listed() {
-    // SAFETY: the list ends with NULL and is freed once.
+    // SAFETY: the list ends with NULL and is freed exactly once.
     unsafe {
         let mut count = 77;
         let list = cm::rdma_get_devices(&mut count);
@@ -181,7 +181,7 @@ fn the_device_is_listed() {
     }
 }
 
-/// What rdma_init_qp_attr gives for a state: the state, rights and port, and which of them.
+/// The result of rdma_init_qp_attr for a state: the state, rights, port, and the mask.
 fn init(id: Id, state: ibv_qp_state::Type) -> Result<(u32, u32, u8, c_int), c_int> {
     // SAFETY: all-zero attributes are valid; both outlive the call.
     unsafe {
@@ -195,7 +195,7 @@ fn init(id: Id, state: ibv_qp_state::Type) -> Result<(u32, u32, u8, c_int), c_in
 }
 
 #[test]
-fn a_program_that_modifies_its_queue_pair_is_told_how() {
+fn a_program_that_modifies_its_queue_pair_gets_the_attributes() {
     use ibv_qp_state::*;
     const ALL: c_int = 1 | RIGHTS_AND_PORT;
     const RIGHTS_AND_PORT: c_int = 1 << 3 | 1 << 5;
@@ -204,7 +204,7 @@ fn a_program_that_modifies_its_queue_pair_is_told_how() {
     bind(id, "127.0.0.1");
     assert_eq!(init(id, IBV_QPS_INIT), Ok((IBV_QPS_INIT, 0b110, 1, ALL)));
     for state in [IBV_QPS_RTR, IBV_QPS_RTS] {
-        assert_eq!(init(id, state), Ok((state, 0b110, 1, RIGHTS_AND_PORT)), "made by the connection");
+        assert_eq!(init(id, state), Ok((state, 0b110, 1, RIGHTS_AND_PORT)), "the connection sets it");
     }
     for state in [IBV_QPS_RESET, IBV_QPS_SQD, IBV_QPS_ERR, 77] {
         assert_eq!(init(id, state), Err(libc::EINVAL));
@@ -219,7 +219,7 @@ fn a_program_that_modifies_its_queue_pair_is_told_how() {
 
 #[test]
 fn an_iwarp_connection_is_established_without_the_program() {
-    // SAFETY: the identifiers live until they are destroyed.
+    // SAFETY: the identifiers are not destroyed yet.
     unsafe {
         let id = new_id();
         fails(cm::rdma_establish(id), libc::EINVAL);
@@ -240,8 +240,8 @@ fn an_iwarp_connection_is_established_without_the_program() {
 }
 
 #[test]
-fn a_rejection_for_its_establishment_is_a_rejection() {
-    // SAFETY: each is destroyed once.
+fn rdma_reject_ece_rejects() {
+    // SAFETY: each object is destroyed exactly once.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let (listen_id, port) = listen(events, c"127.0.0.1");

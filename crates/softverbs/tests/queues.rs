@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! rdma_create_qp(3) and rdma_create_srq(3): what rdma_cm makes when the program gives less, and gives back.
+//! rdma_create_qp(3) and rdma_create_srq(3): the objects that rdma_cm creates if the program passes none, and
+//! their destruction.
 
 mod common;
 use common::verbs_h::*;
@@ -16,7 +17,7 @@ type Channel = *mut rdma_event_channel;
 
 /// An identifier that has a route to `port` of this host.
 fn resolved(events: Channel, port: u16) -> *mut rdma_cm_id {
-    // SAFETY: the calls are made with objects that were just made.
+    // SAFETY: the arguments are objects that were just created.
     unsafe {
         let mut id = null_mut();
         assert_eq!(cm::rdma_create_id(events, &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
@@ -32,10 +33,10 @@ fn resolved(events: Channel, port: u16) -> *mut rdma_cm_id {
     }
 }
 
-/// Two identifiers with routes and requests, not yet connected, and the channel of both; `prepare` gives each
-/// its queue pair.
+/// Two identifiers that are not connected yet, one with a route and one of a request, and their channel.
+/// `prepare` creates the queue pair of each.
 fn connected(prepare: impl Fn(*mut rdma_cm_id)) -> (Channel, *mut rdma_cm_id, *mut rdma_cm_id) {
-    // SAFETY: as above; the listener is destroyed once.
+    // SAFETY: the arguments are objects that were just created; the listener is destroyed exactly once.
     unsafe {
         let (events, listening) = (cm::rdma_create_event_channel(), cm::rdma_create_event_channel());
         let (listener, port) = listen(listening, c"127.0.0.1");
@@ -75,8 +76,8 @@ fn destroy(id: *mut rdma_cm_id) {
 }
 
 #[test]
-fn a_queue_pair_gets_what_the_program_does_not_give() {
-    // SAFETY: the identifiers live until they are destroyed, the channel longer.
+fn a_queue_pair_gets_the_objects_that_the_program_does_not_pass() {
+    // SAFETY: the identifiers are not destroyed yet, and the channel outlives them.
     unsafe {
         let (events, client, server) = connected(|id| {
             let mut attr = bare_attributes(4);
@@ -88,7 +89,7 @@ fn a_queue_pair_gets_what_the_program_does_not_give() {
             assert!((*c.send_cq).cq_context == id.cast() && (*c.recv_cq).cq_context == id.cast());
             assert!(attr.cap.max_inline_data >= 16 && attr.cap.max_send_wr == 4);
         });
-        assert_eq!((*client).pd, (*server).pd, "one domain for the device");
+        assert_eq!((*client).pd, (*server).pd, "one protection domain for the device");
         say(client, server, b"asked");
         say(server, client, b"answered");
         cm::rdma_destroy_qp(client);
@@ -102,10 +103,11 @@ fn a_queue_pair_gets_what_the_program_does_not_give() {
     }
 }
 
-/// What the program gives is used, and left to it.
+/// Objects of the program are used, and not destroyed.
 #[test]
 fn a_queue_of_the_program_is_not_replaced() {
-    // SAFETY: as above; the queue and the domain are destroyed when nothing uses them.
+    // SAFETY: the identifier is not destroyed yet; the queue and the protection domain are destroyed when
+    // nothing uses them.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let id = resolved(events, 1);
@@ -131,15 +133,15 @@ fn a_queue_of_the_program_is_not_replaced() {
         assert_eq!(
             (verbs::ibv_destroy_cq(cq), verbs::ibv_dealloc_pd(pd)),
             (0, 0),
-            "nothing uses them any more"
+            "they are not in use any more"
         );
         cm::rdma_destroy_event_channel(events);
     }
 }
 
 #[test]
-fn a_queue_pair_that_cannot_be_is_refused_and_nothing_changes() {
-    // SAFETY: as above. The foreign domain is only looked at.
+fn invalid_attributes_of_a_queue_pair_are_refused_without_effect() {
+    // SAFETY: the identifier is not destroyed yet; the calls only compare the foreign protection domain.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let mut unbound = null_mut();
@@ -192,7 +194,7 @@ fn srq_attributes(max_wr: u32) -> ibv_srq_init_attr {
 
 #[test]
 fn a_shared_receive_queue_of_the_identifier_feeds_its_queue_pair() {
-    // SAFETY: as above.
+    // SAFETY: the identifiers are destroyed once, after their queues; the channel outlives them.
     unsafe {
         let (events, client, server) = connected(|id| {
             assert_eq!(cm::rdma_create_srq(id, null_mut(), &mut srq_attributes(8)), 0);
@@ -217,8 +219,8 @@ fn a_shared_receive_queue_of_the_identifier_feeds_its_queue_pair() {
 }
 
 #[test]
-fn a_shared_receive_queue_that_cannot_be_is_refused() {
-    // SAFETY: as above.
+fn invalid_attributes_of_a_shared_receive_queue_are_refused() {
+    // SAFETY: the identifiers are destroyed once; the calls only read the attributes.
     unsafe {
         let events = cm::rdma_create_event_channel();
         let mut unbound = null_mut();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a connection reaches through a memory region: addresses that are not those of the memory.
+//! Memory regions of a connection, also with addresses that differ from those of the memory.
 
 mod common;
 use common::*;
@@ -16,7 +16,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 }
 
 fn key(mr: *mut ibv_mr) -> u32 {
-    // SAFETY: the region lives in every test.
+    // SAFETY: the caller keeps the region registered.
     unsafe { (*mr).lkey }
 }
 
@@ -31,8 +31,8 @@ fn aimed(opcode: u32, wr_id: u64, mr: *mut ibv_mr, addr: u64) -> ibv_send_wr {
     wr
 }
 
-/// Every address that a work request holds, on both sides, counts from the beginning of its region, or from
-/// an address of the program's choice. Small and large payloads take different ways to and from memory.
+/// Every address in a work request, on both sides, is an offset in its region or relative to an address that
+/// the program has chosen. Small and large payloads take different code paths.
 #[test]
 fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
     for (near_iova, far_iova) in [(0, 0), (0x1000_0000_0003, 5)] {
@@ -64,7 +64,7 @@ fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
             }
             assert_eq!((server.poll().wr_id, server.try_poll()), (9, None));
             assert!(far[..8] == [0; 8] && far[8..] == near[..] && back == near && received == near, "{len}");
-            // The address of the memory means nothing.
+            // The address of the memory itself is not valid.
             let addr = far.as_ptr() as u64;
             assert_eq!(
                 client.post(&mut aimed(WRITE, 4, target, addr), Some(&mut entry(source, near_iova, 1))),
@@ -82,14 +82,14 @@ fn every_operation_takes_the_addresses_that_the_region_was_registered_with() {
     }
 }
 
-/// A region of all memory, on both sides: what was allocated after its registration is reached; where nothing
-/// is mapped the operation ends.
+/// A region of the whole address space, on both sides: memory that is allocated after the registration is
+/// accessible; an operation on unmapped memory fails.
 #[test]
-fn one_region_is_enough_for_all_memory() {
+fn one_region_covers_all_memory() {
     const ON_DEMAND: i32 = 1 << 6;
     let (client, server) = pair(c"127.0.0.1", 16);
     let all = |end: &End| {
-        // SAFETY: the peers of the test access only what they are told.
+        // SAFETY: the requests of the test access only `memory` and unmapped addresses.
         let mr = unsafe { verbs::ibv_reg_mr(end.pd, std::ptr::null_mut(), usize::MAX, ALL | ON_DEMAND) };
         assert!(!mr.is_null());
         mr
@@ -115,8 +115,8 @@ fn one_region_is_enough_for_all_memory() {
     server.destroy();
 }
 
-/// A region goes back and forth between two memories while the peer writes and reads: nothing fails, and what
-/// a read returns comes from them.
+/// A region alternates between two buffers while the peer writes and reads: nothing fails, and a read returns
+/// bytes of one of them.
 #[test]
 fn a_region_is_re_registered_under_traffic() {
     const LEN: usize = 40_000;
@@ -142,7 +142,7 @@ fn a_region_is_re_registered_under_traffic() {
                 let flags = verbs::IBV_REREG_MR_CHANGE_TRANSLATION | verbs::IBV_REREG_MR_CHANGE_ACCESS;
                 let addr = memories[changes % 2] as *mut libc::c_void;
                 let access = ALL | zero_based;
-                // SAFETY: the region lives until the thread has ended, and so do both memories.
+                // SAFETY: the region and both buffers outlive the thread.
                 let result = unsafe {
                     verbs::ibv_rereg_mr(region as *mut ibv_mr, flags, std::ptr::null_mut(), addr, LEN, access)
                 };
@@ -157,7 +157,7 @@ fn a_region_is_re_registered_under_traffic() {
             for opcode in [READ, WRITE] {
                 let mut wr = request(opcode, rounds, SIGNALED);
                 wr.wr.rdma.rkey = remote_key;
-                // The first byte says which memory it is and stays; the others are written.
+                // The first byte identifies the buffer and is not written; the others are.
                 let (mr, from, len) = if opcode == READ { (sink, 0, LEN) } else { (source, 1, LEN - 1) };
                 wr.wr.rdma.remote_addr = from as u64;
                 assert_eq!(client.post(&mut wr, Some(&mut sge(mr, from, len))), 0);
@@ -169,14 +169,15 @@ fn a_region_is_re_registered_under_traffic() {
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    assert!(seen[1] > 0 && seen[2] > 0, "both memories were read");
+    assert!(seen[1] > 0 && seen[2] > 0, "both buffers were read");
     assert_eq!(seen[1] + seen[2], seen.iter().sum::<u32>(), "and nothing else");
     [source, sink, target].into_iter().for_each(dereg);
     client.destroy();
     server.destroy();
 }
 
-/// A peer cannot use a region once it is that of another protection domain, and can again when it comes back.
+/// A peer cannot use a region that has moved to another protection domain, and can again after it has moved
+/// back.
 #[test]
 fn a_region_changes_its_protection_domain_under_a_connection() {
     for comes_back in [true, false] {
@@ -187,14 +188,14 @@ fn a_region_changes_its_protection_domain_under_a_connection() {
         let sink = client.register(&mut near, LOCAL_WRITE);
         let target = server.register(&mut far, ALL);
         let to = |pd| {
-            // SAFETY: the region and the protection domains live.
+            // SAFETY: the region and the protection domains still exist.
             let result = unsafe {
                 verbs::ibv_rereg_mr(target, verbs::IBV_REREG_MR_CHANGE_PD, pd, std::ptr::null_mut(), 0, 0)
             };
             assert_eq!(result, 0);
         };
         to(other);
-        // SAFETY: the domain has a user, so it is not deallocated.
+        // SAFETY: the protection domain is in use, so the call does not deallocate it.
         assert_eq!(unsafe { verbs::ibv_dealloc_pd(other) }, libc::EBUSY);
         if comes_back {
             to(server.pd);
@@ -205,15 +206,15 @@ fn a_region_changes_its_protection_domain_under_a_connection() {
         assert_eq!((wc.wr_id, wc.status == 0, near == far), (1, comes_back, comes_back));
         dereg(sink);
         dereg(target);
-        // SAFETY: nothing uses it any more.
+        // SAFETY: no object uses it any more.
         assert_eq!(unsafe { verbs::ibv_dealloc_pd(other) }, 0);
         client.destroy();
         server.destroy();
     }
 }
 
-/// After a fork the child has its own copy of the memory, and what a peer writes is in the parent's,
-/// whichever of the two has touched a page first: memory need not be kept from a child (ibv_fork_init(3)).
+/// After a fork the child has a separate copy of the memory, and a peer writes to the parent's, whichever
+/// process touches a page first: ibv_fork_init(3) is not necessary.
 #[test]
 fn a_fork_separates_no_region_from_its_memory() {
     const LEN: usize = 16 * 4096;
@@ -230,7 +231,7 @@ fn a_fork_separates_no_region_from_its_memory() {
         match libc::fork() {
             0 => {
                 let mut byte = 0u8;
-                // Some pages are the child's before the peer writes, the others later.
+                // Some pages are copied by the child before the peer writes, the others later.
                 memory.add(4096).write_volatile(9);
                 libc::close(pipe[1]);
                 libc::read(pipe[0], (&raw mut byte).cast(), 1);
@@ -241,7 +242,7 @@ fn a_fork_separates_no_region_from_its_memory() {
         }
     };
     assert!(child > 0);
-    // SAFETY: nothing accesses this byte now; then the parent has its own copy of the page before the peer
+    // SAFETY: nothing else accesses this byte now. The write makes the parent copy the page before the peer
     // writes.
     unsafe { memory.add(8192).write_volatile(3) };
     let mut wr = aimed(WRITE, 1, target, memory as u64);

@@ -16,7 +16,7 @@ const MW_BIND: i32 = 1 << 4;
 const ZERO_BASED: u32 = 1 << 5;
 const RIGHTS: u32 = (REMOTE_WRITE | REMOTE_READ) as u32;
 
-/// The server has a region of 4096 bytes, the client one to write from and to read to.
+/// The server has a region of 4096 bytes, the client one for the source of writes and the result of reads.
 struct Ends {
     client: End,
     server: End,
@@ -36,7 +36,7 @@ impl Ends {
     }
 
     fn alloc(&self, kind: u32) -> *mut ibv_mw {
-        // SAFETY: the protection domain lives.
+        // SAFETY: the protection domain is not deallocated yet.
         let mw = unsafe { (*(*self.server.pd).context).ops.alloc_mw.unwrap()(self.server.pd, kind) };
         assert!(!mw.is_null());
         mw
@@ -49,7 +49,7 @@ impl Ends {
 
     fn bind(&self, mw: *mut ibv_mw, wr_id: u64, info: ibv_mw_bind_info) -> i32 {
         let mut bind = ibv_mw_bind { wr_id, send_flags: SIGNALED, bind_info: info };
-        // SAFETY: the queue pair and the window live.
+        // SAFETY: the queue pair and the window still exist.
         unsafe { (*(*mw).context).ops.bind_mw.unwrap()(self.server.qp, mw, &mut bind) }
     }
 
@@ -62,7 +62,7 @@ impl Ends {
         self.client.poll().status
     }
 
-    /// Whether the peer may read there now; the connection ends if not.
+    /// Whether the peer may read there now; if not, the connection ends.
     fn may_read(&self, addr: u64, rkey: u32) -> bool {
         self.access(READ, addr, rkey) == 0
     }
@@ -91,12 +91,12 @@ impl Ends {
 }
 
 fn rkey(mw: *mut ibv_mw) -> u32 {
-    // SAFETY: the window lives.
+    // SAFETY: the window is not deallocated yet.
     unsafe { (*mw).rkey }
 }
 
 fn dealloc(mw: *mut ibv_mw) {
-    // SAFETY: each window is deallocated once.
+    // SAFETY: each window is deallocated exactly once.
     assert_eq!(unsafe { (*(*mw).context).ops.dealloc_mw.unwrap()(mw) }, 0);
 }
 
@@ -107,7 +107,7 @@ fn invalidation(rkey: u32) -> ibv_send_wr {
 }
 
 #[test]
-fn a_window_of_type_1_opens_a_part_of_a_region() {
+fn a_window_of_type_1_permits_access_to_a_part_of_a_region() {
     let ends = Ends::new();
     let mw = ends.alloc(1);
     let before = rkey(mw);
@@ -115,18 +115,18 @@ fn a_window_of_type_1_opens_a_part_of_a_region() {
     let wc = ends.server.poll();
     assert_eq!((wc.wr_id, wc.status, wc.opcode, wc.byte_len), (3, 0, 5, 0), "IBV_WC_BIND_MW");
     assert_ne!(rkey(mw), before);
-    // SAFETY: the region lives.
+    // SAFETY: the region is still registered.
     assert_eq!(unsafe { verbs::ibv_dereg_mr(ends.region) }, libc::EBUSY);
-    // SAFETY: the region lives.
+    // SAFETY: the region is still registered.
     let result = unsafe { verbs::ibv_rereg_mr(ends.region, 1 << 2, null_mut(), null_mut(), 0, 1) };
     assert_eq!(result, verbs::IBV_REREG_MR_ERR_INPUT);
     assert_eq!(ends.access(WRITE, ends.addr(1024 + 56), rkey(mw)), 0);
     assert_eq!(ends.access(READ, ends.addr(1024 + 56), rkey(mw)), 0);
     assert!(ends.far[1080..1088] == [7; 8] && ends.far.iter().filter(|byte| **byte != 0).count() == 8);
-    // Offsets, and another key; then not at all.
+    // Zero-based, with another key; then unbound.
     assert_eq!(ends.bind(mw, 4, ends.info(2048, 64, RIGHTS | ZERO_BASED)), 0);
     assert_eq!((ends.server.poll().wr_id, ends.access(WRITE, 56, rkey(mw))), (4, 0));
-    assert_eq!(ends.access(READ, 0, rkey(mw)), 0, "behind the write");
+    assert_eq!(ends.access(READ, 0, rkey(mw)), 0, "after the write");
     assert_eq!(ends.far[2048 + 56..2048 + 64], [7; 8]);
     let nothing = ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
     assert_eq!((ends.bind(mw, 5, nothing), ends.server.poll().wr_id), (0, 5));
@@ -136,10 +136,10 @@ fn a_window_of_type_1_opens_a_part_of_a_region() {
     ends.destroy();
 }
 
-/// What a key does not open ends the connection: beyond the window, an old key, the region's own key, a right
-/// that the window lacks.
+/// A denied access ends the connection: beyond the window, an old key, the key of the region, a right that
+/// the window lacks.
 #[test]
-fn a_window_opens_nothing_else() {
+fn a_window_permits_nothing_else() {
     for case in 0..5 {
         let ends = Ends::new();
         let mw = ends.alloc(1);
@@ -150,14 +150,14 @@ fn a_window_opens_nothing_else() {
             (0, 0)
         );
         assert!(ends.may_read(ends.addr(0), rkey(mw)));
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         let of_region = unsafe { (*ends.region).rkey };
         match case {
             0 => assert!(!ends.may_read(ends.addr(57), rkey(mw))),
             1 => assert!(!ends.may_read(ends.addr(0), old)),
             2 => assert!(!ends.may_read(ends.addr(0), of_region)),
             3 => {
-                // A write that is refused has completed already; the read behind it has not.
+                // A refused write has completed already; the read after it has not.
                 ends.access(WRITE, ends.addr(0), rkey(mw));
                 assert!(!ends.may_read(ends.addr(0), rkey(mw)));
             }
@@ -176,9 +176,9 @@ fn a_window_opens_nothing_else() {
     }
 }
 
-/// A bind that is wrong completes with IBV_WC_MW_BIND_ERR, and the connection ends.
+/// An invalid bind completes with IBV_WC_MW_BIND_ERR, and the connection ends.
 #[test]
-fn a_wrong_bind_is_told_by_its_completion() {
+fn an_invalid_bind_fails_in_its_completion() {
     for case in 0..4 {
         let ends = Ends::new();
         let mw = ends.alloc(1);
@@ -202,7 +202,7 @@ fn a_wrong_bind_is_told_by_its_completion() {
 }
 
 #[test]
-fn what_cannot_be_bound_is_not_posted() {
+fn binds_with_invalid_arguments_are_not_posted() {
     let ends = Ends::new();
     // SAFETY: the context is that of the software device; the memory outlives the region.
     let (pd, foreign) = unsafe {
@@ -210,7 +210,7 @@ fn what_cannot_be_bound_is_not_posted() {
         let foreign = verbs::ibv_reg_mr(pd, ends.far.as_ptr() as *mut _, 64, LOCAL_WRITE | MW_BIND);
         (pd, foreign)
     };
-    // SAFETY: the protection domain lives.
+    // SAFETY: the protection domain is not deallocated yet.
     let none = unsafe { (*(*pd).context).ops.alloc_mw.unwrap()(pd, 3) };
     assert!(none.is_null(), "no such type");
     let [one, two] = [1, 2].map(|kind| ends.alloc(kind));
@@ -232,11 +232,11 @@ fn what_cannot_be_bound_is_not_posted() {
     assert_eq!(refused(two, key, ibv_mw_bind_info { mr: null_mut(), ..good }), libc::EINVAL);
     assert_eq!(refused(two, key, ibv_mw_bind_info { mr: foreign, ..good }), libc::EPERM);
     assert_eq!(ends.server.try_poll(), None);
-    assert_eq!(ends.post(&mut ends.post_bind(two, key, good)), (5, 0, 5), "the queue pair is as it was");
+    assert_eq!(ends.post(&mut ends.post_bind(two, key, good)), (5, 0, 5), "the queue pair is unchanged");
     [one, two].into_iter().for_each(dealloc);
     dereg(foreign);
     dereg(ends.region);
-    // SAFETY: nothing uses it any more.
+    // SAFETY: no object uses it any more.
     assert_eq!(unsafe { verbs::ibv_dealloc_pd(pd) }, 0);
     ends.destroy();
 }
@@ -262,7 +262,7 @@ fn a_window_of_type_2_is_bound_and_invalidated_by_work_requests() {
         assert_eq!(ends.access(WRITE, ends.addr(64 * round), key), 0);
         assert_eq!(ends.access(READ, ends.addr(64 * round), key), 0);
         assert_eq!(ends.far[64 * round as usize..][..8], [7; 8]);
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         assert_eq!(unsafe { verbs::ibv_dereg_mr(ends.region) }, libc::EBUSY);
         assert_eq!(ends.post(&mut invalidation(key)), (6, 0, 6), "IBV_WC_LOCAL_INV");
     }
@@ -275,7 +275,7 @@ fn a_window_of_type_2_is_bound_and_invalidated_by_work_requests() {
 }
 
 #[test]
-fn what_is_not_bound_cannot_be_invalidated_and_what_is_bound_not_bound_again() {
+fn an_unbound_window_cannot_be_invalidated_nor_a_bound_one_bound_again() {
     for case in 0..3 {
         let ends = Ends::new();
         let mw = ends.alloc(2);
@@ -286,7 +286,7 @@ fn what_is_not_bound_cannot_be_invalidated_and_what_is_bound_not_bound_again() {
                 assert_eq!(ends.post(&mut bind).1, 0);
                 ends.post(&mut bind)
             }
-            // SAFETY: the region lives.
+            // SAFETY: the region is still registered.
             _ => ends.post(&mut invalidation(unsafe { (*ends.region).rkey })),
         };
         assert_eq!(wrong.1, 6, "IBV_WC_MW_BIND_ERR");
@@ -308,7 +308,8 @@ fn an_extended_queue_pair_binds_and_invalidates() {
     let ends = Ends::new();
     OPERATIONS.set(0);
     let mw = ends.alloc(2);
-    // SAFETY: the queue pair is an extended one, and lives; its calls are made between start and complete.
+    // SAFETY: the queue pair is an extended one and not destroyed yet; its calls are made between start and
+    // complete.
     let invalidation = unsafe {
         let qp = verbs::ibv_qp_to_qp_ex(ends.server.qp);
         assert!(!qp.is_null());
@@ -325,7 +326,7 @@ fn an_extended_queue_pair_binds_and_invalidates() {
         assert_eq!((*qp).wr_complete.unwrap()(qp), 0);
         assert_eq!((ends.server.poll(), ends.server.poll().wr_id), (wc(1, 5), 2));
         assert!(ends.may_read(ends.addr(0), rkey(mw)));
-        // A list with a wrong request is not posted at all.
+        // A list with an invalid request is not posted at all.
         (*qp).wr_start.unwrap()(qp);
         begin(3);
         (*qp).wr_local_inv.unwrap()(qp, rkey(mw));
@@ -364,7 +365,8 @@ fn send_invalidating(ends: &Ends, rkey: u32) -> u32 {
 /// The next completion: id, status, and the rkey that the message has invalidated.
 fn received_by(end: &End) -> (u64, u32, Option<u32>) {
     const WITH_INV: u32 = 1 << 3;
-    // SAFETY: the queue lives; all-zero is a valid completion, and the member of the union is an integer.
+    // SAFETY: the completion queue is not destroyed yet; all-zero is a valid completion, and the member of
+    // the union is an integer.
     unsafe {
         let poll = (*(*end.cq).context).ops.poll_cq.unwrap();
         let mut wc: ibv_wc = std::mem::zeroed();
@@ -375,7 +377,7 @@ fn received_by(end: &End) -> (u64, u32, Option<u32>) {
 }
 
 #[test]
-fn the_peer_gives_a_window_back_with_a_send() {
+fn the_peer_invalidates_a_window_with_a_send() {
     let ends = Ends::new();
     let mut received = vec![0u8; 64];
     let inbox = ends.server.register(&mut received, LOCAL_WRITE);
@@ -390,7 +392,7 @@ fn the_peer_gives_a_window_back_with_a_send() {
         assert_eq!((&received[..8], &ends.far[..8]), (&[7; 8][..], &[7; 8][..]));
     }
     assert!(!ends.may_read(ends.addr(0), rkey(mw) & !0xff | (rkey(mw) + 19) & 0xff));
-    // The window is not bound any more.
+    // The window is no longer bound.
     dereg(ends.region);
     dereg(inbox);
     dealloc(mw);
@@ -398,7 +400,7 @@ fn the_peer_gives_a_window_back_with_a_send() {
 }
 
 #[test]
-fn a_peer_that_invalidates_what_is_not_its_own_is_cut_off() {
+fn a_peer_that_invalidates_other_keys_is_disconnected() {
     for case in 0..4 {
         let (ends, others) = (Ends::new(), Ends::new());
         let mut received = vec![0u8; 64];
@@ -409,14 +411,14 @@ fn a_peer_that_invalidates_what_is_not_its_own_is_cut_off() {
             0
         );
         assert_eq!(ends.server.post_recv(9, Some(&mut sge(inbox, 0, 64))), 0);
-        // SAFETY: the regions live.
+        // SAFETY: the regions are still registered.
         let (region, unbound) = unsafe { ((*ends.region).rkey, rkey(mw)) };
         send_invalidating(&ends, [region, unbound, rkey(foreign), 0xdead_be00][case]);
         assert_eq!(received_by(&ends.server), (9, FLUSH_ERR, None));
         assert_eq!(
             others.access(READ, others.addr(0), rkey(foreign)),
             0,
-            "the other connection does not notice"
+            "the other connection is not affected"
         );
         dealloc(foreign);
         dereg(others.region);

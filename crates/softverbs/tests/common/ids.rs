@@ -25,13 +25,13 @@ pub(crate) fn new_id() -> Id {
 }
 
 pub(crate) fn destroy(id: Id) {
-    // SAFETY: each identifier is destroyed once.
+    // SAFETY: each identifier is destroyed exactly once.
     unsafe { cm::rdma_destroy_ep(id) };
 }
 
-/// Sets an option of as many bytes as the value has.
+/// Sets an option to the bytes of a value.
 pub(crate) fn set<T>(id: Id, level: c_int, name: c_int, mut value: T) -> c_int {
-    // SAFETY: the identifier lives, and the value outlives the call.
+    // SAFETY: the identifier is not destroyed yet, and the value outlives the call.
     unsafe { cm::rdma_set_option(id, level, name, (&raw mut value).cast::<c_void>(), size_of::<T>()) }
 }
 
@@ -59,11 +59,11 @@ pub(crate) fn address(host: &str, port: u16) -> libc::sockaddr_storage {
 
 pub(crate) fn bind(id: Id, host: &str) {
     let mut local = address(host, 0);
-    // SAFETY: the identifier lives, and the address outlives the call.
+    // SAFETY: the identifier is not destroyed yet, and the address outlives the call.
     assert_eq!(unsafe { cm::rdma_bind_addr(id, (&raw mut local).cast()) }, 0);
 }
 
 pub(crate) fn src_port(id: Id) -> u16 {
-    // SAFETY: the identifier lives.
+    // SAFETY: the identifier is not destroyed yet.
     u16::from_be(unsafe { cm::rdma_get_src_port(id) })
 }

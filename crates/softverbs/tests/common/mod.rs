@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Two connected ends in one process, made with the calls a program makes.
+//! Two connected ends in one process, created with the calls that a program makes.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod ids;
@@ -18,7 +18,7 @@ pub(crate) const SIGNALED: u32 = 2;
 /// Scatter/gather entries of a request.
 pub(crate) const SGE: u32 = 10;
 
-/// One end of a connection, with a completion queue that has a channel.
+/// One end of a connection, with a completion queue and its channel.
 pub(crate) struct End {
     pub pd: *mut ibv_pd,
     pub comp: *mut ibv_comp_channel,
@@ -28,7 +28,7 @@ pub(crate) struct End {
     pub qp: *mut ibv_qp,
 }
 
-/// What a completion said.
+/// The fields of a completion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Wc {
     pub wr_id: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Wc {
 }
 
 thread_local! {
-    /// The operations of the extended queue pairs that this thread makes (`enum
+    /// The operations of the extended queue pairs that this thread creates (`enum
     /// ibv_qp_create_send_ops_flags`); 0: they are not extended.
     pub static OPERATIONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
@@ -80,7 +80,7 @@ pub(crate) fn param(private_data: &[u8]) -> rdma_conn_param {
 
 /// Takes the next event of a channel: kind, status, private data.
 pub(crate) fn next_event(events: *mut rdma_event_channel) -> (u32, i32, Vec<u8>) {
-    // SAFETY: the channel lives; the event is given back once.
+    // SAFETY: the channel is not destroyed yet; the event is acknowledged exactly once.
     unsafe {
         let mut event = null_mut();
         assert_eq!(cm::rdma_get_cm_event(events, &mut event), 0);
@@ -95,7 +95,7 @@ pub(crate) fn next_event(events: *mut rdma_event_channel) -> (u32, i32, Vec<u8>)
 
 impl End {
     pub(crate) fn new(depth: u32) -> (Self, ibv_qp_init_attr_ex) {
-        // SAFETY: the calls are made with objects that were just made.
+        // SAFETY: the arguments are objects that were just created.
         unsafe {
             let context = softverbs::context();
             let pd = verbs::ibv_alloc_pd(context);
@@ -119,7 +119,7 @@ impl End {
     }
 
     pub(crate) fn try_poll(&self) -> Option<Wc> {
-        // SAFETY: the queue lives; the entry is read only if the poll says that there is one.
+        // SAFETY: the queue is not destroyed yet; the entry is read only if the poll has returned one.
         unsafe {
             let poll = (*(*self.cq).context).ops.poll_cq.unwrap();
             let mut wc: ibv_wc = std::mem::zeroed();
@@ -150,7 +150,7 @@ impl End {
             wr.num_sge = 1;
         }
         let mut bad = null_mut();
-        // SAFETY: the queue pair lives, the request and its entry are valid for the call.
+        // SAFETY: the queue pair is not destroyed yet, the request and its entry are valid for the call.
         unsafe { (*(*self.qp).context).ops.post_send.unwrap()(self.qp, wr, &mut bad) }
     }
 
@@ -170,7 +170,7 @@ impl End {
         let sg_list = if list.is_empty() { null_mut() } else { list.as_mut_ptr() };
         let mut wr = ibv_recv_wr { wr_id, next: null_mut(), num_sge: list.len() as c_int, sg_list };
         let mut bad = null_mut();
-        // SAFETY: as above.
+        // SAFETY: the queue pair is not destroyed yet, the request and its entries are valid for the call.
         unsafe { (*(*self.qp).context).ops.post_recv.unwrap()(self.qp, &mut wr, &mut bad) }
     }
 
@@ -183,9 +183,9 @@ impl End {
         self.destroy_unconnected();
     }
 
-    /// The end of one that never had a queue pair.
+    /// Destroys an end whose queue pair was never connected.
     pub(crate) fn destroy_unconnected(self) {
-        // SAFETY: each object is destroyed once, in the order that their uses ask for.
+        // SAFETY: each object is destroyed once, and after the objects that use it.
         unsafe {
             assert_eq!(verbs::ibv_destroy_cq(self.cq), 0);
             assert_eq!(verbs::ibv_destroy_comp_channel(self.comp), 0);
@@ -205,13 +205,13 @@ pub(crate) fn request(opcode: u32, wr_id: u64, flags: u32) -> ibv_send_wr {
 }
 
 pub(crate) fn sge(mr: *mut ibv_mr, offset: usize, length: usize) -> ibv_sge {
-    // SAFETY: the region lives in every test.
+    // SAFETY: the caller keeps the region registered.
     unsafe { ibv_sge { addr: (*mr).addr as u64 + offset as u64, length: length as u32, lkey: (*mr).lkey } }
 }
 
 /// A listening id on a free port of the loopback address, and that port.
 pub(crate) fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> (*mut rdma_cm_id, u16) {
-    // SAFETY: the calls are made with objects that were just made; a bound id has an address.
+    // SAFETY: the arguments are objects that were just created; a bound id has an address.
     unsafe {
         let mut id = null_mut();
         assert_eq!(cm::rdma_create_id(events, &mut id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
@@ -227,7 +227,7 @@ pub(crate) fn listen(events: *mut rdma_event_channel, host: &std::ffi::CStr) -> 
     }
 }
 
-/// Resolves and asks for a connection. The end that may become one, without waiting for it.
+/// Resolves the address and requests a connection. Returns the end without waiting for the connection.
 pub(crate) fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data: &[u8]) -> End {
     connect_with(host, port, depth, &mut param(private_data))
 }
@@ -235,7 +235,7 @@ pub(crate) fn connect(host: &std::ffi::CStr, port: u16, depth: u32, private_data
 /// As [`connect`], with parameters.
 pub(crate) fn connect_with(host: &std::ffi::CStr, port: u16, depth: u32, param: &mut rdma_conn_param) -> End {
     let (mut end, mut attr) = End::new(depth);
-    // SAFETY: as above.
+    // SAFETY: the arguments are objects that were just created.
     unsafe {
         assert_eq!(cm::rdma_create_id(null_mut(), &mut end.id, null_mut(), rdma_port_space::RDMA_PS_TCP), 0);
         let service = std::ffi::CString::new(port.to_string()).unwrap();
@@ -252,9 +252,9 @@ pub(crate) fn connect_with(host: &std::ffi::CStr, port: u16, depth: u32, param: 
     end
 }
 
-/// Takes a connect request and its private data.
+/// Takes a connection request and its private data.
 pub(crate) fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma_cm_id, Vec<u8>) {
-    // SAFETY: the channel lives; the event is given back once.
+    // SAFETY: the channel is not destroyed yet; the event is acknowledged exactly once.
     unsafe {
         let mut event = null_mut();
         assert_eq!(cm::rdma_get_cm_event(listen_events, &mut event), 0);
@@ -268,7 +268,7 @@ pub(crate) fn take_request(listen_events: *mut rdma_event_channel) -> (*mut rdma
     }
 }
 
-/// Accepts a request. The end, without waiting for it to be established.
+/// Accepts a request. Returns the end without waiting until it is established.
 pub(crate) fn accept(id: *mut rdma_cm_id, depth: u32, private_data: &[u8]) -> End {
     accept_with(id, depth, &mut param(private_data))
 }
@@ -276,7 +276,7 @@ pub(crate) fn accept(id: *mut rdma_cm_id, depth: u32, private_data: &[u8]) -> En
 /// As [`accept`], with parameters.
 pub(crate) fn accept_with(id: *mut rdma_cm_id, depth: u32, param: &mut rdma_conn_param) -> End {
     let (mut end, mut attr) = End::new(depth);
-    // SAFETY: as above.
+    // SAFETY: the caller passes the identifier of a request; the attributes outlive the calls.
     unsafe {
         end.id = id;
         assert_eq!(cm::rdma_create_qp_ex(id, &mut attr), 0);
@@ -289,7 +289,7 @@ pub(crate) fn accept_with(id: *mut rdma_cm_id, depth: u32, param: &mut rdma_conn
 
 /// Two established ends: the connecting one, and the accepting one.
 pub(crate) fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
-    // SAFETY: the listener is destroyed once.
+    // SAFETY: the listener is destroyed exactly once.
     unsafe {
         let listen_events = cm::rdma_create_event_channel();
         let (listen_id, port) = listen(listen_events, host);
@@ -307,6 +307,6 @@ pub(crate) fn pair(host: &std::ffi::CStr, depth: u32) -> (End, End) {
 }
 
 pub(crate) fn dereg(mr: *mut ibv_mr) {
-    // SAFETY: each region is deregistered once.
+    // SAFETY: each region is deregistered exactly once.
     assert_eq!(unsafe { verbs::ibv_dereg_mr(mr) }, 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the inline functions of `rdma_verbs.h` do, with the objects of an identifier.
+//! The inline functions of `rdma_verbs.h`, for the objects of an identifier.
 
 use libc::c_int;
 use rdma_sys::*;
@@ -8,13 +8,13 @@ use std::ptr::null_mut;
 
 /// `rdma_reg_msgs`.
 pub(crate) fn reg_msgs(id: *mut rdma_cm_id, memory: &mut [u8]) -> *mut ibv_mr {
-    // SAFETY: the identifier lives, and the memory outlives the region in every test.
+    // SAFETY: the identifier is not destroyed yet, and the memory outlives the region in every test.
     let mr = unsafe { verbs::ibv_reg_mr((*id).pd, memory.as_mut_ptr().cast(), memory.len(), 1) };
     assert!(!mr.is_null());
     mr
 }
 
-/// `rdma_post_recv`: the result of the function behind it.
+/// `rdma_post_recv`: returns the result of post_recv.
 pub(crate) fn post_recv(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr) -> c_int {
     // SAFETY: the identifier, its queues and the region live; the request and its entry are valid for the
     // call.
@@ -31,9 +31,10 @@ pub(crate) fn post_recv(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr) -> c_i
     }
 }
 
-/// `rdma_post_send`, signalled: the result of the function behind it.
+/// `rdma_post_send`, signalled: returns the result of post_send.
 pub(crate) fn post_send(id: *mut rdma_cm_id, wr_id: u64, mr: *mut ibv_mr, length: usize) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the identifier, its queues and the region exist; the request and its entry are valid for the
+    // call.
     unsafe {
         let mut sge = ibv_sge { addr: (*mr).addr as u64, length: length as u32, lkey: (*mr).lkey };
         let mut wr: ibv_send_wr = std::mem::zeroed();
@@ -66,7 +67,7 @@ fn get_comp(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_channel
                 continue;
             }
             let mut fd = libc::pollfd { fd: (*channel).fd, events: libc::POLLIN, revents: 0 };
-            // The call that waits is also the one that moves bytes; poll(2) is only there for the time limit.
+            // ibv_get_cq_event moves the bytes while it waits; poll(2) only adds the time limit.
             assert_eq!(libc::poll(&mut fd, 1, 60_000), 1, "no completion");
             let (mut from, mut context) = (null_mut(), null_mut());
             assert_eq!(verbs::ibv_get_cq_event(channel, &mut from, &mut context), 0);
@@ -79,17 +80,17 @@ fn get_comp(id: *mut rdma_cm_id, cq: *mut ibv_cq, channel: *mut ibv_comp_channel
 
 /// `rdma_get_send_comp`.
 pub(crate) fn get_send_comp(id: *mut rdma_cm_id) -> (u64, u32, u32) {
-    // SAFETY: the identifier lives.
+    // SAFETY: the identifier is not destroyed yet.
     unsafe { get_comp(id, (*id).send_cq, (*id).send_cq_channel) }
 }
 
 /// `rdma_get_recv_comp`.
 pub(crate) fn get_recv_comp(id: *mut rdma_cm_id) -> (u64, u32, u32) {
-    // SAFETY: the identifier lives.
+    // SAFETY: the identifier is not destroyed yet.
     unsafe { get_comp(id, (*id).recv_cq, (*id).recv_cq_channel) }
 }
 
-/// Attributes that leave the queues to rdma_cm.
+/// Attributes without queues, which rdma_cm then creates.
 pub(crate) fn bare_attributes(depth: u32) -> ibv_qp_init_attr {
     // SAFETY: all-zero attributes are valid.
     let mut attr: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
@@ -108,7 +109,7 @@ pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// Asserts that a function of rdma_cm failed, and how.
+/// Asserts that a function of rdma_cm failed with this errno.
 #[track_caller]
 pub(crate) fn fails(ret: c_int, errno_expected: c_int) {
     assert_eq!((ret, errno()), (-1, errno_expected));

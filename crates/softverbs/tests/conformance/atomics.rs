@@ -5,27 +5,27 @@ use super::common::*;
 use super::peer::*;
 use rdma_sys::*;
 
-/// What the 52 bytes of a request say: operation, data and its mask, comparand and its mask.
+/// The fields of a request of 52 bytes: operation, data and its mask, comparand and its mask.
 type Asked = (u8, [u64; 4]);
 
 fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// The answer of the provider.
+/// The response of the provider.
 fn response(msn: u32, request_id: u32, original: u64) -> Vec<u8> {
     untagged([0x41, 0x4b], 0, [3, msn, 0], &[&request_id.to_be_bytes()[..], &original.to_be_bytes()].concat())
 }
 
 #[test]
-fn requests_of_a_peer_change_words_and_are_answered_with_what_they_were() {
+fn requests_of_a_peer_change_words_and_return_the_previous_values() {
     const ALL: u64 = u64::MAX;
-    // Request, what the word is before, and after.
+    // Request, the word before it, and after it.
     let rows: [(&str, Asked, u64, u64); 9] = [
         ("add", (0, [5, 0, 0, ALL]), 7, 12),
         ("add past the end", (0, [2, 0, 0, ALL]), ALL, 1),
         ("add in two halves", (0, [0x1_0000_0001, 1 << 31, 0, ALL]), 0x2_ffff_ffff, 0x3_0000_0000),
-        ("add: the comparand has no meaning", (0, [1, 0, 99, 0]), 1, 2),
+        ("add: the comparand is ignored", (0, [1, 0, 99, 0]), 1, 2),
         ("swap", (2, [0x1122_3344_5566_7788, ALL, 7, ALL]), 7, 0x1122_3344_5566_7788),
         ("no swap", (2, [99, ALL, 8, ALL]), 7, 7),
         ("swap some bits", (2, [ALL, 0xff00, 7, ALL]), 7, 0xff07),
@@ -37,18 +37,18 @@ fn requests_of_a_peer_change_words_and_are_answered_with_what_they_were() {
         let (mut wire, end) = listening.establish(crc, &mut terms(20, 12, true, b""));
         let mut memory = words(&[0; 4]);
         let mr = end.register(&mut memory, LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC);
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         let (stag, addr) = unsafe { ((*mr).rkey, (*mr).addr as u64) };
         for (i, (name, (operation, fields), before, after)) in rows.into_iter().enumerate() {
             let msn = i as u32 + 1;
             wire.send_ulpdu(&tagged([0xc1, 0x40], stag, addr + 8, &before.to_ne_bytes()), pieces);
             wire.send_ulpdu(&atomic_request(msn, operation, stag, addr + 8, fields), pieces);
             assert_eq!(wire.ulpdu(), Some(response(msn, !msn, before)), "{name}");
-            // SAFETY: the memory lives; nobody changes it any more.
+            // SAFETY: the eight bytes are within `memory`, and nothing changes it any more.
             let now = unsafe { (memory.as_ptr().add(8) as *const u64).read_unaligned() };
             assert_eq!(now, after, "{name}");
         }
-        // Answers come in the order of the questions, whatever they are.
+        // Responses have the order of the requests, whatever their kind.
         let next = rows.len() as u32 + 1;
         wire.send_ulpdu(&read_request(next, 0, 0, 0), pieces);
         wire.send_ulpdu(&atomic_request(next + 1, 0, stag, addr, [1, 0, 0, ALL]), pieces);
@@ -67,7 +67,7 @@ fn requests_of_a_peer_change_words_and_are_answered_with_what_they_were() {
 }
 
 #[test]
-fn work_requests_become_atomic_requests_and_store_the_answer() {
+fn work_requests_become_atomic_requests_and_store_the_response() {
     let (to, rkey) = (0x0102_0304_0506_0708u64, 0x1122_3344u32);
     let listening = Listening::new();
     for crc in [false, true] {
@@ -85,7 +85,7 @@ fn work_requests_become_atomic_requests_and_store_the_answer() {
                 swap: 0x5566,
                 rkey,
             };
-            // The second result is not aligned.
+            // The destination of the second result is not aligned.
             assert_eq!(end.post(&mut wr, Some(&mut sge(mr, 16 * i + i % 2, 8))), 0);
             let msn = i as u32 + 1;
             let ulpdu = wire.ulpdu().unwrap();
@@ -94,7 +94,7 @@ fn work_requests_become_atomic_requests_and_store_the_answer() {
                 false => (2, [0x5566, u64::MAX, 0xaabb_ccdd, u64::MAX]),
             };
             let mut expected = atomic_request(msn, operation, rkey, to, fields);
-            // The number of a request is its own choice.
+            // The requester chooses the request identifier.
             let id: [u8; 4] = ulpdu[22..26].try_into().unwrap();
             expected[22..26].copy_from_slice(&id);
             assert_eq!(ulpdu, expected);
@@ -114,9 +114,9 @@ fn work_requests_become_atomic_requests_and_store_the_answer() {
     }
 }
 
-/// A peer that knows nothing of RFC 7306 refuses the opcode: in the format of the standard, or in siw's.
+/// A peer without RFC 7306 refuses the opcode, in the format of the standard or in siw's.
 #[test]
-fn a_peer_without_atomic_operations_ends_the_connection_and_the_request_says_why() {
+fn a_peer_without_atomic_operations_ends_the_connection_and_the_completion_has_the_reason() {
     const REM_INV_REQ_ERR: u32 = 9;
     for control in [[0x02, 6, 0, 0], [0x20, 6, 0, 0]] {
         let listening = Listening::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The connection of somebody else, which must not notice what the peers of a table do.
+//! A connection that the peers of a table must not affect.
 
 use super::common::*;
 use rdma_sys::*;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 6000;
 
-/// Two ends that write, read back and compare, on a thread of their own, until dropped.
+/// Two ends that write, read back and compare on a separate thread, until dropped.
 pub(crate) struct Bystander {
     rounds: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
@@ -28,10 +28,10 @@ impl Bystander {
         this
     }
 
-    /// A whole round of checked data has passed since the last call.
+    /// Asserts that a whole round of checked data has passed since the last call.
     pub(crate) fn goes_on(&mut self, row: &str) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        // One round may have been under way before.
+        // One round may have been in progress before.
         while self.rounds.load(Ordering::Acquire) < self.seen + 2 {
             let runs = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
             assert!(runs && Instant::now() < deadline, "{row}: disturbs another connection");
@@ -74,7 +74,7 @@ fn run(rounds: &AtomicU64, over: &AtomicBool) {
             request(ibv_wr_opcode::IBV_WR_SEND, 2, SIGNALED),
             request(ibv_wr_opcode::IBV_WR_RDMA_READ, 3, SIGNALED),
         ];
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         let (addr, rkey) = unsafe { ((*target).addr as u64, (*target).rkey) };
         for at in [0, 2] {
             requests[at].wr.rdma.remote_addr = addr;

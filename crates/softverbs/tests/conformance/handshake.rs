@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The responder: how requests may arrive, what must not be with them, and the replies of programs that
-//! accept or reject.
+//! The responder: requests split in any way, bytes that must not accompany them, and the replies of programs
+//! that accept or reject.
 
 use super::bystander::Bystander;
 use super::common::*;
@@ -9,7 +9,7 @@ use super::requests::{After, DEPTHS_8, IRD, ORD, accept, empty_write, end_of, re
 use softverbs::rdma as cm;
 use std::time::Duration;
 
-/// A wrong key is refused with its first wrong byte: nobody waits for the rest.
+/// A wrong key is refused at its first wrong byte, without waiting for the rest.
 #[test]
 fn a_malformed_key_ends_the_connection() {
     let mut bystander = Bystander::start();
@@ -54,9 +54,9 @@ fn a_request_may_be_split_at_every_byte() {
     bystander.goes_on("split requests");
 }
 
-/// An initiator sends nothing behind its request before it has the reply.
+/// An initiator must not send anything after its request before it has the reply.
 #[test]
-fn what_follows_a_request_at_once_ends_the_connection() {
+fn bytes_directly_after_a_request_end_the_connection() {
     let mut bystander = Bystander::start();
     let listening = Listening::new();
     let request = hex("'MPA ID Req Frame' 10 02 0004 8008 8008");
@@ -68,9 +68,9 @@ fn what_follows_a_request_at_once_ends_the_connection() {
     bystander.goes_on("early data");
 }
 
-/// In a segment of its own it cannot be told from what follows the reply.
+/// In a separate segment they cannot be distinguished from bytes sent after the reply.
 #[test]
-fn what_comes_before_the_program_accepts_is_taken_then() {
+fn bytes_that_arrive_before_the_program_accepts_are_received_then() {
     let listening = Listening::new();
     let mut wire = listening.wire();
     wire.send(&hex("'MPA ID Req Frame' 10 02 0004 8008 8008"), Pieces::Whole);
@@ -99,7 +99,7 @@ fn private_data_of_any_length_go_into_a_reply() {
     }
 }
 
-/// A program rejects: revision, CRC and the enhanced block are those of the request, the depths are 0.
+/// A rejection has the revision, the CRC flag and the enhanced block of the request, with depths of 0.
 #[test]
 fn a_rejection_has_the_form_of_the_request() {
     let mut bystander = Bystander::start();
@@ -117,7 +117,7 @@ fn a_rejection_has_the_form_of_the_request() {
             wire.send(&hex(&format!("'MPA ID Req Frame' {request}")), Pieces::Whole);
             let (id, _) = take_told(&listening);
             let reason = "r".repeat(len);
-            // SAFETY: the identifier is rejected and destroyed once.
+            // SAFETY: the identifier is rejected and destroyed exactly once.
             unsafe {
                 assert_eq!(cm::rdma_reject(id, reason.as_ptr().cast(), len as u8), 0);
                 assert_eq!(cm::rdma_destroy_id(id), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What a peer may send: messages of each opcode and of every length, however TCP cuts them.
+//! Messages that a peer may send: each opcode, every length, in arbitrary TCP segments.
 
 use super::bystander::Bystander;
 use super::common::*;
@@ -9,24 +9,24 @@ pub(crate) const LEN: usize = 1 << 18;
 const RECV: u32 = 128;
 const RECV_RDMA_WITH_IMM: u32 = 129;
 pub(crate) const IMM: [u8; 8] = *b"abcd\0\0\0\0";
-/// The same as a program gets it.
+/// The same value in a completion.
 const VALUE: Option<u32> = Some(0x6162_6364);
 
 pub(crate) fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251 + 1) as u8).collect()
 }
 
-/// What a peer sends, and what must come of it.
+/// The ULPDUs of a peer, and their expected effects.
 struct Row {
     name: String,
     ulpdus: Vec<Vec<u8>>,
-    /// Each is posted for as many bytes; how many it gets, by which opcode, with which immediate data.
+    /// Receives: posted length, received length, opcode and immediate data.
     receives: Vec<(usize, usize, u32, Option<u32>)>,
-    /// What is in the receives, from the first one's start.
+    /// The expected bytes of the receive buffers.
     inbox: Vec<u8>,
-    /// What is in the region, from its start.
+    /// The expected bytes at the beginning of the region.
     memory: Vec<u8>,
-    /// Reads that the peer has sent, and the bytes of their responses.
+    /// The expected payloads of the Read Responses.
     answers: Vec<Vec<u8>>,
 }
 
@@ -35,8 +35,8 @@ fn row(name: impl Into<String>, ulpdus: Vec<Vec<u8>>) -> Row {
     Row { name, ulpdus, receives: Vec::new(), inbox: Vec::new(), memory: Vec::new(), answers: Vec::new() }
 }
 
-/// A message in segments with so much payload each, as `segment` makes them of its payload, its offset, and
-/// whether it is the last.
+/// Divides a message into segments with `at_a_time` bytes of payload. `segment` encodes one, given its
+/// payload, its offset, and whether it is the last.
 fn cut(body: &[u8], at_a_time: usize, segment: impl Fn(&[u8], usize, bool) -> Vec<u8>) -> Vec<Vec<u8>> {
     let parts = body.chunks(at_a_time).enumerate();
     parts.map(|(i, part)| segment(part, i * at_a_time, i * at_a_time + part.len() == body.len())).collect()
@@ -142,7 +142,7 @@ fn lengths(stag: u32, addr: u64) -> Vec<Row> {
     rows
 }
 
-/// Each of these ULPDUs is as long as there may be.
+/// Messages in ULPDUs of the maximum length.
 fn longest(stag: u32, addr: u64) -> Vec<Row> {
     let (write, send) = (MAX_ULPDU - 14, MAX_ULPDU - 18);
     let mut rows = Vec::new();
@@ -171,7 +171,7 @@ fn longest(stag: u32, addr: u64) -> Vec<Row> {
     rows
 }
 
-/// What a receiver has to ignore.
+/// Fields that a receiver must ignore.
 fn ignored(stag: u32, addr: u64) -> Vec<Row> {
     vec![
         Row {
@@ -200,7 +200,7 @@ fn check(
     let (mut memory, mut inbox) = (vec![0u8; LEN], vec![0u8; LEN]);
     let region = end.register(&mut memory, LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ);
     let receives = end.register(&mut inbox, LOCAL_WRITE);
-    // SAFETY: the region lives.
+    // SAFETY: the region is still registered.
     let row = unsafe { rows((*region).rkey, (*region).addr as u64) }.swap_remove(at);
     let name = format!("{}, CRC {crc}, {pieces:?}", row.name);
     for (i, (len, ..)) in row.receives.iter().enumerate() {
@@ -274,12 +274,11 @@ fn the_longest_ulpdus() {
 }
 
 #[test]
-fn what_is_reserved_is_ignored() {
+fn reserved_fields_are_ignored() {
     check_all(ignored);
 }
 
-/// Without CRCs neither the field nor the pad means anything; with them the pad may be anything that the CRC
-/// covers.
+/// Without CRCs the field and the pad are ignored; with CRCs the pad may have any value.
 #[test]
 fn pads_and_unused_crcs_are_ignored() {
     let listening = Listening::new();
@@ -287,7 +286,7 @@ fn pads_and_unused_crcs_are_ignored() {
         let (mut wire, end) = listening.establish(crc, &mut terms(20, 12, true, b""));
         let mut memory = vec![0u8; 64];
         let region = end.register(&mut memory, LOCAL_WRITE | REMOTE_WRITE);
-        // SAFETY: the region lives.
+        // SAFETY: the region is still registered.
         let (stag, addr) = unsafe { ((*region).rkey, (*region).addr as u64) };
         for (i, len) in (1..=4).enumerate() {
             let mut bytes = fpdu(&tagged([0xc1, 0x40], stag, addr + 8 * i as u64, &vec![b'x'; len]), false);
@@ -311,7 +310,7 @@ fn pads_and_unused_crcs_are_ignored() {
 
 /// MSNs count messages, and each queue has its own.
 #[test]
-fn messages_of_both_queues_are_counted_apart() {
+fn messages_of_both_queues_are_counted_separately() {
     let listening = Listening::new();
     for crc in [false, true] {
         let (mut wire, end) = listening.establish(crc, &mut terms(20, 12, true, b""));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What the provider sends: work requests and their messages, byte by byte.
+//! The messages of work requests, byte by byte.
 
 use super::bystander::Bystander;
 use super::common::*;
@@ -11,7 +11,7 @@ use rdma_sys::*;
 type Posted<'a> = (&'a str, u32, u32, usize, Vec<Vec<u8>>);
 
 #[test]
-fn work_requests_become_these_messages() {
+fn work_requests_become_messages() {
     const ZERO: usize = 0;
     let mut bystander = Bystander::start();
     let listening = Listening::new();
@@ -28,8 +28,8 @@ fn work_requests_become_these_messages() {
         let solicited = 4;
         let queue = |control: u8, msn| untagged([0x41, control], 0, [0, msn, 0], b"");
         let with = |header: Vec<u8>, body: &[u8]| [&header[..], body].concat();
-        // The sink is neither the region nor its address: it has an STag for this read alone, and begins
-        // at 0.
+        // The sink STag is not that of the region: it is valid for this read only, and its offsets begin at
+        // 0.
         let reads = |msn, stag: u32, size: u32, rkey: u32| {
             let fields = [
                 &stag.to_be_bytes()[..],
@@ -40,7 +40,7 @@ fn work_requests_become_these_messages() {
             ];
             untagged([0x41, 0x41], 0, [1, msn, 0], &fields.concat())
         };
-        // The immediate data of a Send precede it, and say so in what adapters leave zero.
+        // The immediate data of a Send precede it, and are marked in the bytes that adapters leave zero.
         let rows: [Posted; 13] = [
             ("Write of nothing", write, 0, ZERO, vec![tagged([0xc1, 0x40], 1, to, b"")]),
             ("Write", write, 0, 5, vec![tagged([0xc1, 0x40], rkey, to, &source[..5])]),
@@ -105,7 +105,7 @@ fn work_requests_become_these_messages() {
     }
 }
 
-/// Messages that need more than one ULPDU: headers count on, only the last one is marked.
+/// Messages of more than one ULPDU: offsets increase, and only the last segment has the flag.
 #[test]
 fn long_work_requests_become_segments() {
     let listening = Listening::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A raw TCP peer that knows FPDUs, and the ends under test that it talks to. Nothing here comes from the
-//! crate `iwarp`.
+//! A raw TCP peer with a separate FPDU encoder, and the ends under test. It uses no code of the crate
+//! `transport`.
 
 use super::common::*;
 use rdma_sys::*;
@@ -41,7 +41,7 @@ fn pad(ulpdu_len: usize) -> usize {
     (4 - (2 + ulpdu_len) % 4) % 4
 }
 
-/// The FPDU of a ULPDU. Without CRC the field has a value that means nothing.
+/// The FPDU of a ULPDU. Without CRC the field has an arbitrary value.
 pub(crate) fn fpdu(ulpdu: &[u8], crc: bool) -> Vec<u8> {
     let mut bytes = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend_from_slice(ulpdu);
@@ -62,7 +62,7 @@ pub(crate) fn untagged(control: [u8; 2], stag: u32, [qn, msn, mo]: [u32; 3], pay
     [&control[..], &words, payload].concat()
 }
 
-/// Where the peer of these tables lets its reads go.
+/// The sink of the peer's reads.
 pub(crate) const SINK: (u32, u64) = (0xabcd_ef01, 0x1122_3344_5566_7788);
 
 /// A Read Request of `size` bytes.
@@ -90,11 +90,11 @@ pub(crate) fn atomic_request(msn: u32, operation: u8, stag: u32, to: u64, fields
     untagged([0x41, 0x4a], 0, [1, msn, 0], &body.concat())
 }
 
-/// How bytes go to TCP.
+/// How bytes are divided into TCP segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pieces {
     Whole,
-    /// A TCP segment for each byte.
+    /// One byte a segment.
     Bytes,
 }
 
@@ -112,7 +112,7 @@ impl Wire {
         Self { stream, crc: false, input: Vec::new() }
     }
 
-    /// Sends bytes. The other side may have closed before it has read everything.
+    /// Sends bytes. The other end may close before it has read everything.
     pub(crate) fn send(&mut self, bytes: &[u8], pieces: Pieces) {
         let step = if pieces == Pieces::Whole { bytes.len().max(1) } else { 1 };
         for piece in bytes.chunks(step) {
@@ -127,7 +127,7 @@ impl Wire {
         self.send(&bytes, pieces);
     }
 
-    /// Takes more bytes; false at the end of the stream.
+    /// Receives more bytes; false at the end of the stream.
     fn more(&mut self) -> bool {
         let mut chunk = vec![0; 1 << 16];
         match self.stream.read(&mut chunk) {
@@ -140,7 +140,7 @@ impl Wire {
         }
     }
 
-    /// The next bytes, exactly so many.
+    /// The next `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         while self.input.len() < len {
             assert!(self.more(), "the stream ended after {:02x?}, {len} bytes were expected", self.input);
@@ -148,7 +148,7 @@ impl Wire {
         self.input.drain(..len).collect()
     }
 
-    /// What comes until the end of the stream.
+    /// All bytes up to the end of the stream.
     pub(crate) fn take_rest(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.input)
@@ -171,8 +171,8 @@ impl Wire {
         Some(covered[2..2 + len].to_vec())
     }
 
-    /// Everything that was sent before has been carried out: a Read without payload says so. It is read
-    /// number `msn`.
+    /// Waits until everything sent before has been processed, with a Read without payload, which has this
+    /// MSN.
     pub(crate) fn barrier(&mut self, msn: u32) {
         self.send_ulpdu(&read_request(msn, 0, 0xffff_ffff, u64::MAX), Pieces::Whole);
         assert_eq!(
@@ -183,7 +183,8 @@ impl Wire {
     }
 }
 
-/// The connection parameters of a program: IRD, ORD, and whether messages wait for receives.
+/// The connection parameters of a program: IRD, ORD, and whether messages wait for receives (RNR retry
+/// count).
 pub(crate) fn terms(ird: u8, ord: u8, waits: bool, private_data: &[u8]) -> rdma_conn_param {
     let rnr_retry_count = if waits { 7 } else { 0 };
     rdma_conn_param { responder_resources: ird, initiator_depth: ord, rnr_retry_count, ..param(private_data) }
@@ -209,8 +210,7 @@ impl Listening {
         Wire::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap())
     }
 
-    /// An established connection, on which the peer has not announced anything: the wire, and the accepted
-    /// end.
+    /// An established connection without an announced first message: the wire and the accepted end.
     pub(crate) fn establish(&self, crc: bool, terms: &mut rdma_conn_param) -> (Wire, End) {
         let mut wire = self.wire();
         wire.crc = crc;
@@ -227,7 +227,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // SAFETY: each is destroyed once.
+        // SAFETY: each object is destroyed exactly once.
         unsafe {
             cm::rdma_destroy_id(self.id);
             cm::rdma_destroy_event_channel(self.events);
@@ -236,8 +236,8 @@ impl Drop for Listening {
 }
 
 #[test]
-fn the_encoder_of_the_peer_is_right() {
-    // RFC 3720 B.4, and a frame computed apart from any of our code.
+fn the_encoder_of_the_peer_is_correct() {
+    // RFC 3720 B.4, and a frame computed independently of our code.
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     let write = tagged([0xc1, 0x40], 0x1234_5601, 0x1000_2000, b"hello, iwarp!");
     let expected = "001b c140 12345601 0000000010002000 'hello, iwarp!' 000000 f534f21c";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Violations end the connection with their Terminate message, and nothing behind them is carried out.
+//! Violations end the connection with their Terminate message, and nothing after them is carried out.
 
 use super::bystander::Bystander;
 use super::common::*;
@@ -10,7 +10,7 @@ use std::net::Shutdown;
 
 const LEN: usize = 4096;
 
-/// An end with the memory that the tables talk of, all of it 7.
+/// An end with the memory of the tables, filled with 7.
 struct Ground {
     bytes: Vec<u8>,
     regions: [*mut ibv_mr; 3],
@@ -27,7 +27,7 @@ impl Ground {
         let mut part = |end: &End, access| end.register(parts.next().unwrap(), access);
         let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
         let regions = [part(end, all), part(end, LOCAL_WRITE), part(&stranger, all)];
-        // SAFETY: the regions live.
+        // SAFETY: the regions are still registered.
         let place = |mr: *mut ibv_mr| unsafe { ((*mr).rkey, (*mr).addr as u64) };
         let ((stag, addr), bare, foreign) = (place(regions[0]), place(regions[1]), place(regions[2]));
         Self { bytes, regions, stranger, memory: Memory { stag, addr, len: LEN as u64, bare, foreign } }
@@ -41,7 +41,7 @@ impl Ground {
     }
 }
 
-/// How a row is run.
+/// The variants in which each row is run.
 #[derive(Clone, Copy, Debug)]
 struct Variant {
     crc: bool,
@@ -79,7 +79,7 @@ fn check(listening: &Listening, rows: fn(&Memory) -> Vec<Row>, at: usize, varian
     for _ in 0..answers {
         assert_eq!(wire.ulpdu(), Some(tagged([0xc1, 0x42], SINK.0, SINK.1, b"")), "{name}");
     }
-    // Nothing behind the bad segment may have an effect.
+    // Nothing after the bad segment may have an effect.
     let behind = tagged([0xc1, 0x40], stag, addr, b"too late");
     let both = [fpdu(&row.bad, variant.crc), fpdu(&behind, variant.crc)].concat();
     wire.send(&both, variant.pieces);
@@ -129,7 +129,7 @@ fn messages_out_of_order_or_without_a_buffer() {
 }
 
 #[test]
-fn headers_that_no_standard_knows() {
+fn undefined_headers() {
     check_all(violations::headers);
 }
 
@@ -149,7 +149,7 @@ fn a_wrong_crc() {
             assert_eq!(bytes.len(), count);
             bytes[at] ^= 4;
             wire.send(&bytes, pieces);
-            // A length that has grown is complete with what follows.
+            // If the length has grown, the next FPDU completes it.
             wire.send(&fpdu(&tagged([0xc1, 0x40], stag, addr, b"too late"), true), pieces);
             let name = format!("byte {at} of the FPDU is wrong, {pieces:?}");
             assert_eq!(wire.ulpdu(), Some(untagged([0x41, 0x47], 0, [2, 1, 0], &[0x20, 2, 0, 0])), "{name}");
@@ -163,7 +163,7 @@ fn a_wrong_crc() {
 
 /// Responses that do not match the Read of the end under test.
 #[test]
-fn read_responses_that_nobody_asked_for() {
+fn read_responses_without_a_matching_read() {
     const READ: u32 = 64;
     const WR_FLUSH_ERR: u32 = 5;
     type Response = fn(u32, u64) -> Vec<Vec<u8>>;
@@ -252,7 +252,7 @@ fn read_responses_that_nobody_asked_for() {
     }
 }
 
-/// Nothing answers a Terminate message, however it is formed: the connection ends.
+/// A Terminate message ends the connection and is not answered, whatever its form.
 #[test]
 fn terminate_messages_are_not_answered() {
     let bodies: [(&str, Vec<u8>); 9] = [
@@ -284,9 +284,9 @@ fn terminate_messages_are_not_answered() {
     }
 }
 
-/// Answers cannot leave while the peer does not read; the first Read beyond what we take ends the connection.
+/// While the peer does not read, responses cannot be sent; the first Read beyond the IRD ends the connection.
 #[test]
-fn more_reads_than_are_taken() {
+fn more_reads_than_the_ird() {
     const SIZE: usize = 1 << 20;
     const READS: u32 = 400;
     let mut bystander = Bystander::start();
@@ -294,7 +294,7 @@ fn more_reads_than_are_taken() {
     let (mut wire, end) = listening.establish(false, &mut terms(20, 12, true, b""));
     let mut bytes = vec![7u8; SIZE];
     let mr = end.register(&mut bytes, LOCAL_WRITE | REMOTE_READ);
-    // SAFETY: the region lives.
+    // SAFETY: the region is still registered.
     let (stag, addr) = unsafe { ((*mr).rkey, (*mr).addr as u64) };
     let reads: Vec<u8> =
         (1..=READS).flat_map(|msn| fpdu(&read_request(msn, SIZE as u32, stag, addr), false)).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The initiator: the MPA Request that it sends, and what it makes of replies.
+//! The initiator: its MPA Request, and its reaction to replies.
 
 use super::bystander::Bystander;
 use super::common::*;
@@ -8,7 +8,7 @@ use rdma_sys::rdma_cm_event_type::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_RE
 use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
-/// What the program is told of a reply, and what the peer receives behind the request.
+/// A reply, its event, and the bytes that the peer receives after the request.
 struct Row {
     name: &'static str,
     reply: Vec<u8>,
@@ -18,7 +18,7 @@ struct Row {
 }
 
 enum After {
-    /// An FPDU: the announced one, or one that asks whether anybody is there.
+    /// An FPDU: the announced one, or a probe.
     EmptyWrite,
     /// A Terminate message with this code, then the end of the stream.
     Terminate([u8; 2]),
@@ -45,25 +45,21 @@ fn rows() -> Vec<Row> {
     let long = "p".repeat(508);
     let mut rows = vec![
         established("enhanced, with what was announced", "10 02 0004 8008 8008", b""),
-        established("with CRCs, which nobody asked for", "50 02 0004 8008 8008", b""),
-        established("nothing is to be sent at once", "10 02 0004 0008 0008", b""),
-        established("without announcement the other flags mean nothing", "10 02 0004 4008 4008", b""),
-        established("another first message would do, too", "10 02 0004 c008 c008", b""),
+        established("with CRCs, which were not requested", "50 02 0004 8008 8008", b""),
+        established("no first message", "10 02 0004 0008 0008", b""),
+        established("without announcement the other flags are ignored", "10 02 0004 4008 4008", b""),
+        established("another first message is permitted, too", "10 02 0004 c008 c008", b""),
         established("depths 0", "10 02 0004 8000 8000", b""),
         established("depths of the request", "10 02 0004 800c 8014", b""),
-        established("as many reads as we ever take", "10 02 0004 8080 8080", b""),
+        established("the maximum number of reads", "10 02 0004 8080 8080", b""),
         established("depths are left to the programs", "10 02 0004 bfff bfff", b""),
         established("reserved flags", "1f 02 0004 8008 8008", b""),
         established("revision 1", "00 01 0003 'abc'", b"abc"),
         established("revision 1 with CRCs", "40 01 0000", b""),
-        established("revision 1 does not know the enhanced flag", "10 01 0004 'abcd'", b"abcd"),
+        established("revision 1 has no enhanced flag", "10 01 0004 'abcd'", b"abcd"),
         established("revision 2, nothing enhanced", "00 02 0001 'x'", b"x"),
         established("one byte of private data", "10 02 0005 8008 8008 'p'", b"p"),
-        established(
-            "as much private data as there may be",
-            &format!("10 02 0200 8008 8008 '{long}'"),
-            &[b'p'; 255],
-        ),
+        established("the maximum of private data", &format!("10 02 0200 8008 8008 '{long}'"), &[b'p'; 255]),
         failed("rejected", "30 02 0004 0000 0000", b"", RDMA_CM_EVENT_REJECTED),
         failed("rejected with a reason", "30 02 0006 0000 0000 'no'", b"no", RDMA_CM_EVENT_REJECTED),
         failed("rejected by revision 1", "20 01 0002 'no'", b"no", RDMA_CM_EVENT_REJECTED),
@@ -78,9 +74,9 @@ fn rows() -> Vec<Row> {
         terminated("first message by Send only", "10 02 0004 c008 0008", [0x20, 7]),
         terminated("first message by Read only", "10 02 0004 8008 4008", [0x20, 7]),
         terminated("first message by nothing", "10 02 0004 8008 0008", [0x20, 7]),
-        terminated("more reads than we take", "10 02 0004 8008 8081", [0x20, 6]),
-        terminated("more reads than we take, announcing nothing", "10 02 0004 0008 3ffe", [0x20, 6]),
-        terminated("more reads than we take, with CRCs", "50 02 0004 8008 8081", [0x20, 6]),
+        terminated("more reads than our IRD", "10 02 0004 8008 8081", [0x20, 6]),
+        terminated("more reads than our IRD, without announcement", "10 02 0004 0008 3ffe", [0x20, 6]),
+        terminated("more reads than our IRD, with CRCs", "50 02 0004 8008 8081", [0x20, 6]),
     ];
     for (name, wrong) in [
         ("the key of a request", hex("'MPA ID Req Frame' 10 02 0004 8008 8008")),
@@ -128,7 +124,7 @@ fn check(listener: &TcpListener, row: &Row, pieces: Pieces) {
 }
 
 #[test]
-fn replies_are_taken_as_their_revision_and_flags_ask_for() {
+fn replies_are_processed_according_to_revision_and_flags() {
     let mut bystander = Bystander::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let rows = rows();
@@ -168,9 +164,9 @@ fn a_reply_may_be_split_at_every_byte() {
     }
 }
 
-/// A responder whose program speaks first may send right behind its reply, in the same segment even.
+/// A responder whose program sends first may send directly after its reply, even in the same segment.
 #[test]
-fn what_follows_a_reply_at_once_is_received() {
+fn bytes_directly_after_a_reply_are_received() {
     let mut bystander = Bystander::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let reply = hex("'MPA ID Rep Frame' 10 02 0004 0008 0008");
@@ -199,7 +195,7 @@ fn what_follows_a_reply_at_once_is_received() {
 
 /// The stream ends instead of a reply, or within it.
 #[test]
-fn a_responder_that_closes_has_rejected() {
+fn a_responder_that_closes_rejects() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let reply = hex("'MPA ID Rep Frame' 10 02 0004 8008 8008");
     for len in [0, 1, 16, 20, 23] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The responder: MPA Requests, and what they are answered.
+//! The responder: MPA Requests and the replies to them.
 
 use super::bystander::Bystander;
 use super::common::*;
@@ -9,20 +9,19 @@ use softverbs::rdma as cm;
 /// Depths that the accepting program offers.
 pub(crate) const IRD: u8 = 20;
 pub(crate) const ORD: u8 = 12;
-/// As the depths stand in a reply to a peer that takes 8 reads at a time, and to one that does not say or
-/// takes more than ORD.
+/// The depths in a reply to a peer with an IRD of 8, and to one without an IRD or with more than our ORD.
 pub(crate) const DEPTHS_8: &str = "0014 0008";
 const DEPTHS: &str = "0014 000c";
 
-/// What a request is answered when the program accepts it with the private data `ok`.
+/// The reaction to a request that the program would accept with the private data `ok`.
 pub(crate) enum Answer {
-    /// This reply, and the connection is there.
+    /// This reply, and the connection is established.
     Established(String),
-    /// This reply; the connection is there when this FPDU was sent.
+    /// This reply; the connection is established once this FPDU has been sent.
     After(String, Vec<u8>),
-    /// The program is not asked: this reply, then the end of the stream.
+    /// This reply, then the end of the stream, without an event for the program.
     Rejected(String),
-    /// The program is not asked: the end of the stream.
+    /// The end of the stream, without an event for the program.
     Closed,
 }
 pub(crate) use Answer::{After, Closed, Established, Rejected};
@@ -31,8 +30,7 @@ pub(crate) struct Row {
     name: String,
     pub request: Vec<u8>,
     answer: Answer,
-    /// What the program is told: private data, responder_resources (the peer's ORD), initiator_depth (its
-    /// IRD).
+    /// The event's private data, responder_resources (the peer's ORD) and initiator_depth (its IRD).
     told: (Vec<u8>, u8, u8),
 }
 
@@ -69,7 +67,7 @@ fn frames() -> Vec<Row> {
         ));
     }
     rows.push(row(
-        "revision 1 does not know the enhanced flag: these are private data",
+        "revision 1 has no enhanced flag: these are private data",
         "10 01 0004 'abcd'",
         Established(reply("00 01 0002 'ok'")),
         (b"abcd", 0, 0),
@@ -80,7 +78,7 @@ fn frames() -> Vec<Row> {
         Established(reply(format!("10 02 0006 {DEPTHS_8} 'ok'"))),
         (b"", 9, 8),
     ));
-    // Markers are asked for: the provider cannot insert them.
+    // The peer requires markers, which the provider cannot insert.
     for (flags, answered) in [("80", "20"), ("c0", "60")] {
         let name = format!("markers, flags {flags}");
         rows.push(row(
@@ -116,7 +114,7 @@ fn frames() -> Vec<Row> {
     rows
 }
 
-/// Private data of each length that matters; rdma_cm tells a program up to 255 bytes of them.
+/// Private data of each relevant length; rdma_cm passes up to 255 bytes to a program.
 fn private_data() -> Vec<Row> {
     let mut rows = Vec::new();
     let told = |len: usize| vec![b'p'; len.min(255)];
@@ -143,9 +141,9 @@ fn private_data() -> Vec<Row> {
     rows
 }
 
-/// Each set of first messages, answered by one of them, with each kind of depth.
+/// Each set of first messages, of which the reply chooses one, with each kind of depth.
 fn first_messages() -> Vec<Row> {
-    // IRD and ORD of the peer; what the program is told of them; ours in the reply.
+    // IRD and ORD of the peer; the values in the event; ours in the reply.
     let depths: [(u16, u16, (u8, u8), &str); 5] = [
         (8, 9, (9, 8), DEPTHS_8),
         (0, 0, (0, 0), "0014 0000"),
@@ -162,8 +160,8 @@ fn first_messages() -> Vec<Row> {
             let flags = |a: bool, b: bool| u16::from(a) << 15 | u16::from(b) << 14;
             let request =
                 format!("10 02 0004 {:04x} {:04x}", ird | flags(announced, send), ord | flags(write, read));
-            // A Write if the peer can, else a Read, else a Send. Somebody who can do nothing is told to
-            // write: a reply must name something.
+            // A Write if the peer supports it, else a Read, else a Send. If the peer supports none, a Write:
+            // a reply must name one.
             let (by_write, by_read) = (write || !(read || send), read && !write);
             let by_send = send && !write && !read;
             let bits = hex(answered).iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte));
@@ -187,16 +185,16 @@ fn first_messages() -> Vec<Row> {
     rows
 }
 
-/// Accepts the request that was just sent, and checks what the program is told of it.
+/// Accepts the request that was just sent, and checks its event.
 pub(crate) fn accept(listening: &Listening, row: &Row) -> End {
     let (id, told) = take_told(listening);
-    assert_eq!(told, row.told, "{}: what the program is told", row.name);
+    assert_eq!(told, row.told, "{}: the event of the program", row.name);
     accept_with(id, 16, &mut terms(IRD, ORD, true, b"ok"))
 }
 
-/// The request that a program gets: the identifier, and private data with the peer's depths.
+/// The request event: the identifier, private data and the peer's depths.
 pub(crate) fn take_told(listening: &Listening) -> (*mut rdma_sys::rdma_cm_id, (Vec<u8>, u8, u8)) {
-    // SAFETY: the channel lives; the event is given back once.
+    // SAFETY: the channel is not destroyed yet; the event is acknowledged exactly once.
     unsafe {
         let mut event = std::ptr::null_mut();
         assert_eq!(cm::rdma_get_cm_event(listening.events, &mut event), 0);
@@ -241,7 +239,7 @@ fn check(listening: &Listening, row: &Row, pieces: Pieces) {
             }
             wire.send_ulpdu(first, pieces);
             assert_eq!(next_event(end.events).0, ESTABLISHED, "{name}");
-            // It says that it is there, and answers a Read.
+            // It sends an empty Write, and answers a Read.
             assert_eq!(wire.ulpdu(), Some(empty_write()), "{name}");
             let is_read = first[1] == 0x41;
             if is_read {
@@ -274,7 +272,7 @@ fn check_all(rows: &[Row], all_pieces: &[Pieces]) {
 }
 
 #[test]
-fn requests_are_answered_as_their_revision_and_flags_ask_for() {
+fn requests_are_answered_according_to_revision_and_flags() {
     check_all(&frames(), &[Pieces::Whole, Pieces::Bytes]);
 }
 
@@ -284,6 +282,6 @@ fn private_data_of_any_length_reach_the_program() {
 }
 
 #[test]
-fn one_of_the_first_messages_that_the_initiator_offers_is_chosen() {
+fn one_of_the_offered_first_messages_is_chosen() {
     check_all(&first_messages(), &[Pieces::Whole]);
 }

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The table of what a peer may not send, and the Terminate message that each row is answered with.
+//! The table of ULPDUs that a peer must not send, with the Terminate message for each.
 
 use super::peer::*;
 
-/// What a row is written with: memory of the end under test.
+/// Memory of the end under test, which the rows access.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Memory {
     /// [`Memory::len`] bytes that a peer may read, write and change by atomic operations.
     pub stag: u32,
     pub addr: u64,
     pub len: u64,
-    /// Memory that no peer may touch.
+    /// Memory without remote rights.
     pub bare: (u32, u64),
     /// Memory of another protection domain.
     pub foreign: (u32, u64),
 }
 
-/// What a Terminate message carries besides its code.
+/// The parts of a Terminate message besides its code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quote {
     Nothing,
     /// The length and the DDP header of the segment.
     Ddp,
-    /// The Read Request as well.
+    /// The Read Request, too.
     Read,
 }
 
 pub(crate) struct Row {
     pub name: &'static str,
-    /// ULPDUs that are in order.
+    /// Valid ULPDUs.
     pub before: Vec<Vec<u8>>,
-    /// The ULPDU that is not.
+    /// The invalid ULPDU after them.
     pub bad: Vec<u8>,
     /// Layer and error type, error code.
     pub code: [u8; 2],
-    /// The same for a peer that has not yet made a permitted access; it is not told what is behind an STag.
+    /// The same for a peer that has not made a permitted access yet: it learns nothing about an STag.
     pub stranger: [u8; 2],
     pub quote: Quote,
     /// Receives are posted with these lengths; their completions then have these statuses.
@@ -50,7 +50,7 @@ impl Row {
         Self { name, before: Vec::new(), bad, code, stranger: code, quote, receives: Vec::new() }
     }
 
-    /// As the code says until an access was permitted.
+    /// Sets the code that is sent until an access was permitted.
     fn stranger(mut self, code: [u8; 2]) -> Self {
         self.stranger = code;
         self
@@ -147,7 +147,7 @@ pub(crate) fn accesses(memory: &Memory) -> Vec<Row> {
         .receives(&[(64, FLUSH_ERR)]),
         ddp("Send with SE and Invalidate", untagged([0x41, 0x46], foreign.0, [0, 1, 0], b"x"), [0x01, 9])
             .receives(&[(64, FLUSH_ERR)]),
-        // The lower layer looks first.
+        // The lower layer checks first.
         ddp("Send with Invalidate without receive", untagged([0x41, 0x44], stag, [0, 1, 0], b"x"), [0x12, 2]),
     ]
 }
