@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The rules of fault injection and their syntax: `softverbs` injects the faults, `rpma run --faults`
-//! looks at the rules before it starts a program.
+//! The rules of fault injection and their syntax: `softverbs` injects the faults, `rpma run --faults` checks
+//! the rules before it starts a program.
 //!
 //! ```text
 //! rules   = [item] *( ";" [item] )
 //! item    = "seed=" NUMBER  |  event ":" action "@" trigger
-//! action  = "reject"  |  "delay=" NUMBER ("us" | "ms" | "s")  |  "RETRY_EXC"  |  ...      as the event takes it
+//! action  = "reject"  |  "delay=" NUMBER ("us" | "ms" | "s")  |  "RETRY_EXC"  |  ...      depends on the event
 //! trigger = "p=" FRACTION  |  "op=" NUMBER  |  "n=" NUMBER  |  "every=" NUMBER
 //! ```
 #![forbid(unsafe_code)]
@@ -18,20 +18,20 @@ use winnow::combinator::{eof, opt, separated};
 use winnow::error::{ErrMode, ModalResult, ParserError};
 use winnow::token::{literal, take_while};
 
-/// What can be made to fail. Each rule counts the events of one kind.
+/// The kinds of event that can fail. Each rule counts the events of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// This process requests a connection.
     Connect,
-    /// A connect request arrives at a listener of this process.
+    /// A connection request arrives at a listener of this process.
     Accept,
     /// A write is posted to a send queue.
     Write,
-    /// A read is.
+    /// A read is posted to a send queue.
     Read,
-    /// A send is.
+    /// A send is posted to a send queue.
     Send,
-    /// An atomic operation is.
+    /// An atomic operation is posted to a send queue.
     Atomic,
     /// Any work request is posted to a send queue.
     Peer,
@@ -41,18 +41,18 @@ pub enum Event {
     Msync,
 }
 
-/// What becomes of it.
+/// The fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The connection is rejected.
     Reject,
-    /// The peer does not answer.
+    /// The peer does not respond.
     Timeout,
     /// No route leads to the peer.
     Unreachable,
-    /// It begins later by so much.
+    /// The operation is delayed by this time.
     Delay(Duration),
-    /// The connection is cut.
+    /// The connection is reset.
     Kill,
     /// The work request fails with this value of `enum ibv_wc_status`.
     Status(u32),
@@ -60,51 +60,51 @@ pub enum Action {
     Errno(i32),
 }
 
-/// At which events.
+/// The events at which a rule fires.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trigger {
-    /// Each, with this probability.
+    /// Each event, with this probability.
     Chance(f64),
-    /// This one, counted from 1.
+    /// The event with this number, counted from 1.
     At(u64),
-    /// This one and each after as many more.
+    /// Each event whose number is a multiple of this.
     Every(u64),
 }
 
-/// One fault.
+/// A rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// What it counts.
+    /// The kind of event that it counts.
     pub event: Event,
-    /// What becomes of an event that it is for.
+    /// The fault to inject when it fires.
     pub action: Action,
-    /// Which events it is for.
+    /// The events at which it fires.
     pub trigger: Trigger,
-    /// As it was written.
+    /// The text of the rule.
     pub text: String,
 }
 
-/// All of them.
+/// All rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
-    /// What decides which events a probability selects.
+    /// The seed of the random numbers for probabilities.
     pub seed: u64,
-    /// In the order in which they were written.
+    /// The rules in the order of the text.
     pub rules: Vec<Rule>,
 }
 
-/// What is wrong with a text.
+/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// Which character, counted from 1.
+pub struct ParseError {
+    /// The character, counted from 1.
     at: usize,
     /// The word that begins there; empty at the end.
     part: String,
-    /// What belongs there.
+    /// What was expected there.
     expected: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, part, expected } = self;
         if part.is_empty() {
@@ -115,7 +115,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Where a parser has stopped, by what was left then, and why.
+/// The rest of the text at which a parser stopped, and what it expected there.
 #[derive(Debug)]
 struct Stop {
     left: usize,
@@ -148,8 +148,8 @@ const EVENTS: [(&str, Event); 9] = [
     ("msync", Event::Msync),
 ];
 
-/// The names of `enum ibv_wc_status` without their prefix, as far as a request of a reliable connection can
-/// fail so.
+/// The names of `enum ibv_wc_status`, without their prefix, with which a request of a reliable connection can
+/// fail.
 const STATUSES: [(&str, Action); 12] = [
     ("RETRY_EXC", Action::Status(12)),
     ("RNR_RETRY_EXC", Action::Status(13)),
@@ -166,7 +166,7 @@ const STATUSES: [(&str, Action); 12] = [
 ];
 
 impl Event {
-    /// What can become of it, beside a delay.
+    /// The actions of this event besides a delay.
     fn actions(self) -> &'static [(&'static str, Action)] {
         match self {
             Self::Connect => &[
@@ -194,7 +194,7 @@ impl Event {
         EVENTS.iter().find(|(_, event)| *event == self).map_or("", |(name, _)| name)
     }
 
-    /// What belongs behind the colon.
+    /// The expectation after the colon, for error messages.
     fn expects(self) -> String {
         let delay = self.can_be_delayed().then_some("delay=TIME");
         let mut names: Vec<&str> = self.actions().iter().map(|(name, _)| *name).collect();
@@ -203,20 +203,20 @@ impl Event {
     }
 }
 
-/// The rules that a text has.
-pub fn parse(text: &str) -> Result<Spec, Wrong> {
+/// Parses a text into rules.
+pub fn parse(text: &str) -> Result<Spec, ParseError> {
     spec.parse(text).map_err(|e| {
         let Stop { left, expected } = e.into_inner();
         let rest = &text[text.len() - left..];
         let is_end = |c: char| matches!(c, ';' | ':' | '@' | '=') || c.is_whitespace();
-        // A sign that does not belong there is shown as well.
+        // If the text begins with an unexpected delimiter, show that, too.
         let len = rest.char_indices().skip(1).find(|(_, c)| is_end(*c)).map_or(rest.len(), |(at, _)| at);
         let at = 1 + text[..text.len() - left].chars().count();
-        Wrong { at, part: rest[..len].to_owned(), expected }
+        ParseError { at, part: rest[..len].to_owned(), expected }
     })
 }
 
-/// The parser stops where `at` begins.
+/// An error at the beginning of `at`.
 fn stop<T>(at: &str, expected: impl Into<String>) -> Parsed<T> {
     Err(ErrMode::Cut(Stop { left: at.len(), expected: expected.into() }))
 }
@@ -291,7 +291,7 @@ fn event(input: &mut &str) -> Parsed<Event> {
     if name == "flush" {
         return stop(
             before,
-            "an event of its own: a flush is an RDMA Read (read), and one to persistence a msync at the target",
+            "a separate event: a flush is an RDMA Read (read), and one to persistence a msync at the target",
         );
     }
     let names: Vec<&str> = EVENTS.iter().map(|(name, _)| *name).collect();
@@ -305,7 +305,7 @@ fn action(input: &mut &str, event: Event) -> Parsed<Action> {
         sign(input, '=', "= and a time, for example 2ms")?;
         return duration(input).map(Action::Delay);
     }
-    // As enum ibv_wc_status has it, or as its messages do.
+    // The name of enum ibv_wc_status, with or without prefix.
     let short = match event {
         Event::Wc => {
             let name = name.strip_prefix("IBV_WC_").unwrap_or(name);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_takes_each_of_its_actions() {
+    fn each_event_accepts_each_of_its_actions() {
         for (name, event) in EVENTS {
             for (word, action) in event.actions() {
                 assert_eq!(rules(&format!("{name}:{word}@n=1")), [(event, *action, Trigger::At(1))]);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_and_empty_items_mean_nothing() {
+    fn spaces_and_empty_items_are_ignored() {
         for nothing in ["", " ", ";", " ; ;", "seed=0"] {
             assert_eq!(parse(nothing), Ok(Spec::default()), "{nothing:?}");
         }
@@ -433,14 +433,14 @@ mod tests {
             let expected = [(Event::Wc, Action::Status(10), Trigger::Chance(0.5))];
             assert_eq!(rules(&format!("wc:{name}@p=.5")), expected);
         }
-        // Neither is what a request fails with first.
+        // No request fails with these on its own.
         for name in ["SUCCESS", "WR_FLUSH_ERR", "IBV_WC_", ""] {
             assert!(wrong(&format!("wc:{name}@n=1")).contains("an action of wc (RETRY_EXC, "), "{name}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place_and_what_belongs_there() {
+    fn an_error_has_its_position_and_what_was_expected() {
         const EVENT: &str = "one of seed=NUMBER, connect, accept, write, read, send, atomic, peer, wc, msync";
         for (text, expected) in [
             ("wirte:delay=2ms@p=1", format!("\"wirte\" at character 1 is not {EVENT}")),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_one_mistake_has_its_place_or_is_right() {
+    fn a_text_with_one_mistake_is_valid_or_the_error_has_its_position() {
         let text =
             "seed=7; connect:reject@p=0.1; write:delay=2ms@p=0.01; wc:RETRY_EXC@op=50; msync:EIO@every=3";
         let (mut wrong, mut right) = (0, 0);
@@ -518,13 +518,13 @@ mod tests {
                     let changed = format!("{}{put}{}", &text[..at], &text[at + len..]);
                     match parse(&changed) {
                         Ok(spec) => right += usize::from(!spec.rules.is_empty()),
-                        Err(Wrong { at: place, part, expected }) => {
+                        Err(ParseError { at: place, part, expected }) => {
                             let rest: String = changed.chars().skip(place - 1).collect();
                             assert!(
                                 rest.starts_with(&part) && part.is_empty() == rest.is_empty(),
                                 "{changed}"
                             );
-                            // Nothing before the mistake is blamed but the word that it is a part of.
+                            // The error is at the mistake or at the word that contains it.
                             assert!(
                                 place > at.saturating_sub(13) && !expected.is_empty(),
                                 "{changed}: {place} {part}"

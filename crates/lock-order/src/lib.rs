@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! std with locks that check the order in which they are taken.
+//! A replacement of std whose locks check the lock order.
 //!
-//! ThreadSanitizer reports races, but no inverted lock order: the locks of std are futexes, in which it
-//! cannot recognize a mutex. With `--cfg lock_order`, `rpma`, `rpma-metrics` and `softverbs` use this crate
-//! under the name `std`. A thread that takes a lock in an order that contradicts an earlier one, of any
-//! thread, then panics, whether the threads meet or not. See tools/check-threads.
+//! ThreadSanitizer reports races but not lock-order inversions: the locks of std are futexes, which it does
+//! not recognize as mutexes. With `--cfg lock_order`, `rpma`, `rpma-metrics` and `softverbs` use this crate
+//! under the name `std`. Then a thread panics when it takes locks in an order that contradicts an earlier one
+//! of any thread, even without a deadlock. See tools/check-threads.
 #![forbid(unsafe_code)]
 
 pub use std::*;

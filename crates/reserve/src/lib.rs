@@ -1,44 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! An allocator that has something left when the system has not.
+//! An allocator with an emergency reserve.
 //!
 //! `Box`, `Arc`, `format!` and the growth of a small collection cannot report a failure: they abort the
-//! process. In a library that is somebody else's process. So what is large, or of a size that a program or a
-//! peer chooses, is allocated with functions that do report it; for the rest there is [`Reserve`], which is
-//! the system's allocator until that has nothing more, and then takes small blocks from memory that was set
-//! aside before.
+//! process, which a library must not do. So large allocations, and those of a size that a program or a peer
+//! chooses, use functions that report a failure. All others use [`Reserve`]: the system's allocator and, once
+//! that fails, small blocks of memory that was allocated before.
 //!
-//! The reserve is for what has begun. Whoever begins something asks [`ready`] first, which fails when the
-//! system gives no memory, or when the reserve is half empty and cannot be enlarged. What has begun then
-//! needs far less than the half that is left. It is exhausted only when the system stays out of memory while
-//! work that nobody can refuse needs more than that, such as messages for thousands of connections at a time;
-//! then the process is aborted, as without it.
+//! The reserve is for operations in progress. A new operation first calls [`ready`], which fails if the
+//! system is out of memory, or if the reserve is half empty and cannot be enlarged. Operations in progress
+//! then need far less than the remaining half. The reserve is exhausted only if the system stays out of
+//! memory while work that cannot be refused needs more than that, such as messages for thousands of
+//! connections at a time; then the process aborts, as it would without a reserve.
 //!
 //! # How it works
 //!
-//! The reserve consists of up to [`SETS`] sets, mapped one by one where there is need. A set has blocks of
-//! five sizes, and a bit for each block says whether it is in use. To allocate is to set a bit, to free is to
-//! clear it: no lock that a fork could leave behind, no list that could be damaged. All sets lie in one range
-//! of addresses, so one comparison tells such a block from one of the system's. Nothing is mapped before the
-//! first [`ready`].
+//! The reserve consists of up to [`SETS`] sets, mapped one by one as needed. A set has blocks of five sizes,
+//! and a bit for each block that is set while the block is in use. Allocation sets a bit and freeing clears
+//! it: there is no lock that could stay locked after a fork, and no list that could be corrupted. All sets
+//! are in one range of addresses, so one comparison distinguishes their blocks from those of the system.
+//! Nothing is mapped before the first [`ready`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Sizes of blocks, and of each the number in a set.
+/// The sizes of blocks, and the number of each in a set.
 const CLASSES: [(usize, usize); 5] = [(64, 2048), (256, 512), (1024, 128), (4096, 32), (16384, 8)];
-/// Bytes that the blocks of one size take in a set: the same for all, so that an address leads to its class
-/// by a division.
+/// Bytes of the blocks of one size in a set: the same for all sizes, so that a division of an address yields
+/// its class.
 const CLASS_BYTES: usize = 128 * 1024;
 const SET_BYTES: usize = CLASS_BYTES * CLASSES.len();
-/// Sets at most. Another one is needed only when what lives long has come from the reserve. Their addresses
-/// are taken at once, which counts where a process may have a limited number of them.
+/// The maximum number of sets. More than one is needed only if long-lived objects are in the reserve. The
+/// address range of all is mapped at once, which counts towards RLIMIT_AS.
 pub const SETS: usize = 4;
 const PAGE: usize = 4096;
-/// The end of the address space, where no block is: as the address of the first set, it makes every block one
-/// of the system's.
+/// The end of the address space, where no block is. As the address of the first set it makes every block one
+/// of the system.
 const NOWHERE: usize = usize::MAX - SETS * SET_BYTES;
-/// The size of the block that [`ready`] asks the system for, and gives back.
+/// The size of the block that [`ready`] allocates from the system and frees.
 const PROBE: usize = 16 * 1024;
 
 const fn words(class: usize) -> usize {
@@ -60,19 +59,19 @@ const _: () = {
     }
 };
 
-/// The bits of a word that stand for blocks.
+/// The bits of a word that correspond to blocks.
 const fn valid(class: usize) -> u64 {
     if CLASSES[class].1 >= 64 { u64::MAX } else { (1 << CLASSES[class].1) - 1 }
 }
 
 struct Pool {
-    /// The address of the first set; [`NOWHERE`] before there is one.
+    /// The address of the first set; [`NOWHERE`] if there is none.
     base: AtomicUsize,
-    /// A bit for each set that may be used.
+    /// A bit for each set that is mapped.
     open: AtomicU64,
-    /// A bit for each block: it is in use.
+    /// A bit for each block, set while it is in use.
     used: [[AtomicU64; WORDS]; SETS],
-    /// At least as many as there are blocks in use: counted before the bit is set, and until after it is
+    /// At least the number of blocks in use: incremented before the bit is set, decremented after it is
     /// cleared.
     in_use: AtomicUsize,
 }
@@ -93,7 +92,7 @@ impl Pool {
         (block as usize).wrapping_sub(self.base.load(Ordering::Relaxed)) < SETS * SET_BYTES
     }
 
-    /// A block of at least this size and alignment, or NULL. Its content is what was there before.
+    /// A block of at least this size and alignment, or NULL. It is not cleared.
     #[cold]
     fn allocate(&self, layout: Layout) -> *mut u8 {
         let open = self.open.load(Ordering::Acquire);
@@ -123,7 +122,7 @@ impl Pool {
                     break;
                 }
                 let bit = free.trailing_zeros() as usize;
-                // Whoever freed it has finished with it.
+                // Acquire: the thread that freed it has finished its accesses.
                 if word.fetch_or(1 << bit, Ordering::Acquire) & (1 << bit) == 0 {
                     let at = set * SET_BYTES + class * CLASS_BYTES + (i * 64 + bit) * CLASSES[class].0;
                     let base = std::ptr::with_exposed_provenance_mut::<u8>(self.base.load(Ordering::Relaxed));
@@ -153,8 +152,8 @@ impl Pool {
         CLASSES[self.place(block).1].0
     }
 
-    /// Whether there is a set, and no block of any is in use. It is nearly always so, and then there is
-    /// nothing to count.
+    /// Whether a set is mapped and no block is in use. That is nearly always true, and then nothing need be
+    /// counted.
     #[inline]
     fn is_untouched(&self) -> bool {
         self.in_use.load(Ordering::Acquire) == 0 && self.open.load(Ordering::Acquire) != 0
@@ -178,8 +177,8 @@ impl Pool {
         })
     }
 
-    /// Maps what is missing until there are enough free blocks; false when that cannot be had. Several
-    /// threads may do so at a time.
+    /// Maps sets until there are enough free blocks; false if that is not possible. Several threads may do so
+    /// at a time.
     #[cold]
     fn fill(&self) -> bool {
         while !self.is_filled() {
@@ -194,7 +193,7 @@ impl Pool {
         true
     }
 
-    /// The address of the first set. The range is only kept free at first: it takes no memory.
+    /// The address of the first set. The range is reserved at first and takes no memory.
     fn base(&self) -> Option<usize> {
         let known = self.base.load(Ordering::Acquire);
         if known != NOWHERE {
@@ -210,7 +209,7 @@ impl Pool {
         match self.base.compare_exchange(NOWHERE, new_base, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Some(new_base),
             Err(other) => {
-                // SAFETY: the mapping was made above, and nobody else knows of it.
+                // SAFETY: the mapping was made above, and no pointer into it was given out.
                 unsafe { libc::munmap(new, SETS * SET_BYTES) };
                 Some(other)
             }
@@ -218,32 +217,32 @@ impl Pool {
     }
 }
 
-/// Gives a set its memory: not on first use, when there may be none left.
+/// Allocates the memory of a set now: at its first use there may be none left.
 fn commit(set: usize) -> bool {
     let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(set);
-    // SAFETY: the set is part of the range that `Pool::base` has mapped for nothing else. A thread that has
-    // found the set open already may use its blocks meanwhile: neither call changes what is in them.
+    // SAFETY: the set is part of the range that `Pool::base` has mapped for the reserve. Threads that already
+    // use blocks of the set are not affected: neither call changes their contents.
     unsafe {
         if libc::mprotect(at, SET_BYTES, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return false;
         }
-        // Kernels before 5.14 do not know this, and provide the pages on first use.
-        // One that a signal has interrupted has provided some; the others come on first use.
+        // Kernels before 5.14 lack this, and allocate the pages on first use. If a signal interrupts it, the
+        // remaining pages are allocated on first use.
         libc::madvise(at, SET_BYTES, libc::MADV_POPULATE_WRITE) == 0
             || matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL | libc::EINTR))
     }
 }
 
-/// There is no memory for something new.
+/// There is no memory for a new operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Asks whether something may begin that allocates: the system still gives memory, and the reserve is full
-/// enough for what cannot be refused later.
+/// Checks whether an operation that allocates may begin: the system still has memory, and the reserve is full
+/// enough for allocations that cannot fail later.
 #[inline]
 pub fn ready() -> Result<(), NoMemory> {
     let Ok(layout) = Layout::from_size_align(PROBE, 16) else { return Err(NoMemory) };
-    // The optimiser may leave out a malloc() whose block is only freed, and take it for one that succeeds.
+    // The optimiser may remove a malloc() whose block is only freed, and assume that it succeeds.
     let block = std::hint::black_box(try_allocate(layout));
     if block.is_null() {
         return Err(NoMemory);
@@ -253,15 +252,15 @@ pub fn ready() -> Result<(), NoMemory> {
     if POOL.is_untouched() || POOL.fill() { Ok(()) } else { Err(NoMemory) }
 }
 
-/// Allocates from the system, never from the reserve: for whoever can report a failure. NULL when there is no
-/// memory. The layout must have a size. The block may be freed by [`Reserve`].
+/// Allocates from the system, never from the reserve, for callers that can report a failure. NULL if there is
+/// no memory. The size of the layout must not be 0. The block may be freed by [`Reserve`].
 pub fn try_allocate(layout: Layout) -> *mut u8 {
     assert!(layout.size() != 0);
-    // SAFETY: the layout has a size, as asserted.
+    // SAFETY: the size of the layout is not 0, as asserted.
     unsafe { System.alloc(layout) }
 }
 
-/// Gives back what [`try_allocate`] has given.
+/// Frees a block of [`try_allocate`].
 ///
 /// # Safety
 /// The block must be from [`try_allocate`], with this layout, and not be used afterwards.
@@ -271,7 +270,7 @@ pub unsafe fn free(block: *mut u8, layout: Layout) {
     unsafe { System.dealloc(block, layout) };
 }
 
-/// A slice of `len` values; `None` when there is no memory. For sizes that a program or a peer chooses.
+/// A slice of `len` values; `None` if there is no memory. For sizes that a program or a peer chooses.
 pub fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Option<Box<[T]>> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).ok()?;
@@ -279,51 +278,51 @@ pub fn try_filled<T>(len: usize, value: impl FnMut() -> T) -> Option<Box<[T]>> {
     Some(values.into_boxed_slice())
 }
 
-/// `len` bytes, all zero, from the system; `None` when there is no memory. Long ones take memory only where
-/// they are used.
+/// `len` zero bytes from the system; `None` if there is no memory. Pages of long slices are allocated on
+/// first use.
 pub fn try_zeroed(len: usize) -> Option<Box<[u8]>> {
     if len == 0 {
         return Some(Box::default());
     }
     let layout = Layout::array::<u8>(len).ok()?;
-    // SAFETY: the layout has a size.
+    // SAFETY: `len` is not 0, so neither is the size of the layout.
     #[cfg(not(miri))]
     let bytes = unsafe { System.alloc_zeroed(layout) };
-    // SAFETY: the layout has a size. Miri tells its default allocator, which a Box gives back to, from the
-    // system's.
+    // SAFETY: the size of the layout is not 0. Miri distinguishes its default allocator, to which a Box
+    // returns its memory, from the system's.
     #[cfg(miri)]
     let bytes = unsafe { std::alloc::alloc_zeroed(layout) };
     if bytes.is_null() {
         return None;
     }
-    // SAFETY: `len` initialised bytes with the layout of the slice, from the system: `Reserve`, or the
-    // default allocator, gives them back to it.
+    // SAFETY: these are `len` initialised bytes with the layout of the slice, from the system, to which
+    // `Reserve` or the default allocator returns them.
     Some(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes, len)) })
 }
 
-/// The system's allocator, and the reserve behind it.
+/// The system's allocator with the reserve as fallback.
 pub struct Reserve;
 
-// SAFETY: a block is the system's, or one of the reserve whose bit was clear and is set now: nobody else has
-// it until it is freed. Each is given back to where it came from, which its address tells.
+// SAFETY: a block is from the system, or from the reserve with its bit changed from clear to set, so nothing
+// else has it until it is freed. Each is returned to its origin, which its address determines.
 unsafe impl GlobalAlloc for Reserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's layout has a size (GlobalAlloc::alloc).
+        // SAFETY: the caller guarantees a layout whose size is not 0 (GlobalAlloc::alloc).
         let block = unsafe { System.alloc(layout) };
         if block.is_null() { POOL.allocate(layout) } else { block }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's layout has a size (GlobalAlloc::alloc_zeroed).
+        // SAFETY: the caller guarantees a layout whose size is not 0 (GlobalAlloc::alloc_zeroed).
         let block = unsafe { System.alloc_zeroed(layout) };
         if !block.is_null() {
             return block;
         }
         let block = POOL.allocate(layout);
         if !block.is_null() {
-            // SAFETY: a block of the reserve is writable and at least as long as the layout says.
+            // SAFETY: a block of the reserve is writable and at least as long as the layout.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -383,7 +382,7 @@ mod tests {
     #[test]
     fn blocks_are_aligned_writable_and_each_is_given_out_once() {
         let pool = Pool::new();
-        assert!(pool.allocate(layout(1, 1)).is_null(), "nothing before it is filled");
+        assert!(pool.allocate(layout(1, 1)).is_null(), "there are no blocks before it is filled");
         assert!(pool.fill() && pool.is_filled());
         for (size, align) in [(1, 1), (64, 64), (65, 8), (500, 512), (4000, 4096), (16384, 16)] {
             let blocks = all(&pool, layout(size, align));
@@ -392,27 +391,27 @@ mod tests {
             for &block in &blocks {
                 assert!(pool.owns(block) && block as usize % align == 0 && pool.size(block) >= size);
                 assert!(seen.insert(block as usize));
-                // SAFETY: the block is as long as it was asked for, and this test's.
+                // SAFETY: the block has at least `size` bytes, and only this test uses it.
                 unsafe { block.write_bytes(0x5a, size) };
             }
             assert!(!pool.is_filled());
             blocks.iter().for_each(|&block| pool.free(block));
-            assert_eq!(all(&pool, layout(size, align)).len(), blocks.len(), "all come back");
+            assert_eq!(all(&pool, layout(size, align)).len(), blocks.len(), "all are available again");
             blocks.iter().for_each(|&block| pool.free(block));
         }
         assert!(pool.used.iter().flatten().all(|word| word.load(Ordering::Relaxed) == 0));
         assert!(pool.is_untouched());
         assert!(pool.allocate(layout(16385, 1)).is_null(), "too large");
-        assert!(pool.allocate(layout(1, 8192)).is_null(), "aligned too much");
+        assert!(pool.allocate(layout(1, 8192)).is_null(), "too large an alignment");
         assert!(pool.is_untouched());
         let block = pool.allocate(layout(1, 1));
-        assert!(!pool.is_untouched() && pool.is_filled(), "one is in use");
+        assert!(!pool.is_untouched() && pool.is_filled(), "one block is in use");
         pool.free(block);
         assert!(pool.is_untouched());
     }
 
     #[test]
-    fn it_grows_while_blocks_are_kept_and_ends() {
+    fn it_grows_while_blocks_are_in_use_up_to_a_limit() {
         let pool = Pool::new();
         let mut kept = Vec::new();
         for set in 0..SETS {
@@ -436,11 +435,13 @@ mod tests {
                     for _ in 0..2_000 {
                         let blocks = [60, 200, 1000].map(|size| (pool.allocate(layout(size, 8)), size));
                         for (block, size) in blocks {
-                            // SAFETY: the block is this thread's, if the pool is right.
+                            // SAFETY: the block has at least `size` bytes and, if the pool is correct,
+                            // belongs to this thread.
                             unsafe { block.write_bytes(mark, size) };
                         }
                         for (block, size) in blocks {
-                            // SAFETY: as above; it was written, so it is initialised.
+                            // SAFETY: the block belongs to this thread, and its `size` bytes were written
+                            // above.
                             let bytes = unsafe { std::slice::from_raw_parts(block, size) };
                             assert!(bytes.iter().all(|&byte| byte == mark));
                             pool.free(block);
@@ -457,8 +458,8 @@ mod tests {
     fn a_block_of_the_reserve_moves_to_the_system_when_it_grows() {
         assert_eq!(ready(), Ok(()));
         let block = POOL.allocate(layout(60, 8));
-        // SAFETY: the block has 60 bytes, then as many as `realloc` was asked for, and is freed once with its
-        // last layout.
+        // SAFETY: the block has 60 bytes, then the size passed to `realloc`, and is freed once with its last
+        // layout.
         unsafe {
             block.write_bytes(7, 60);
             assert_eq!(Reserve.realloc(block, layout(60, 8), 64), block);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What is counted. A connection has counters of its own, so that threads with different connections write
-//! different memory; they are summed on request, and added to those of earlier connections when the
+//! The counters. Each connection has separate counters, so that threads with different connections write to
+//! different memory. They are summed on request, and added to those of earlier connections when the
 //! connection is deleted.
 
 use std::collections::VecDeque;
@@ -33,11 +33,11 @@ pub enum Kind {
 /// An event of a connection, as reported to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is established.
+    /// The connection is established.
     Established,
-    /// A side has closed it.
+    /// One side has closed the connection.
     Closed,
-    /// It has failed.
+    /// The connection has failed.
     Lost,
     /// The peer has rejected the request.
     Rejected,
@@ -45,11 +45,11 @@ pub enum Event {
     Unreachable,
 }
 
-/// The kinds as they are shown.
+/// The names of the kinds in the text.
 pub(super) const KINDS: [&str; 8] =
     ["write", "read", "send", "recv", "atomic_write", "flush_visibility", "flush_persistent", "atomic"];
 
-/// `enum ibv_wc_status` as it is shown, and at the end whatever else a provider says.
+/// The names of `enum ibv_wc_status` in the text; the last one is for any other value of a provider.
 pub(super) const STATUSES: [&str; 25] = [
     "success",
     "loc_len_err",
@@ -78,10 +78,10 @@ pub(super) const STATUSES: [&str; 25] = [
     "other",
 ];
 
-/// How a connection has ended, as it is shown.
+/// The reasons for the end of a connection, as in the text.
 pub(super) const REASONS: [&str; 5] = ["closed", "lost", "rejected", "unreachable", "deleted"];
 
-/// Upper limits of the latencies, in nanoseconds; the last one has none.
+/// The upper limits of the latency buckets, in nanoseconds; the last bucket has none.
 pub(super) const BOUNDS: [u64; 43] = bounds();
 
 const fn bounds() -> [u64; 43] {
@@ -110,7 +110,7 @@ struct Latencies {
     nanos: AtomicU64,
 }
 
-/// Counters that are written.
+/// Live counters.
 pub struct Counts {
     operations: [AtomicU64; KINDS.len()],
     bytes: [AtomicU64; KINDS.len()],
@@ -138,7 +138,7 @@ impl Counts {
         self.bytes[kind as usize].fetch_add(bytes, Relaxed);
     }
 
-    /// A completion was taken.
+    /// A completion was polled.
     pub fn completed(&self, status: u32) {
         let at = usize::try_from(status).unwrap_or(usize::MAX).min(STATUSES.len() - 1);
         self.statuses[at].fetch_add(1, Relaxed);
@@ -186,12 +186,11 @@ impl Sums {
     }
 }
 
-/// Requests that will have a completion if they succeed, in the order of the send queue, in which they
-/// complete.
+/// The outstanding signalled requests, in posting order, which is also the order of their completions.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(u64, Option<Kind>)>,
-    /// A request has failed, or there is no memory: what completes next is not known any more.
+    /// A request has failed, or there was no memory: the queue no longer matches the completions.
     is_lost: bool,
 }
 
@@ -208,13 +207,13 @@ pub struct Connection {
     /// Its counters.
     pub counts: Counts,
     phase: AtomicU8,
-    /// Where the reads go by which it flushes.
+    /// The local address of the reads with which librpma flushes.
     flush_target: AtomicU64,
     queue: Mutex<Queue>,
 }
 
 impl Connection {
-    /// The remote peer, once it is known.
+    /// Sets the address of the remote peer.
     pub fn set_peer(&self, peer: SocketAddr) {
         let _ = self.peer.set(peer);
     }
@@ -227,7 +226,7 @@ impl Connection {
         self.phase.load(Relaxed) == OPEN
     }
 
-    /// librpma flushes by reads to this address.
+    /// Sets the local address of the reads with which librpma flushes.
     pub fn flushes_by(&self, target: u64) {
         self.flush_target.store(target, Relaxed);
     }
@@ -246,8 +245,8 @@ impl Connection {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts a request by `post`; one without a kind is not counted. Two that have completions are posted one
-    /// after the other, so that they are in the order of the send queue: the provider does the same.
+    /// Posts a request with `post`; one without a kind is not counted. Posts of signalled requests are
+    /// serialized, so that the queue has the order of the send queue: the provider serializes them anyway.
     pub fn post<E>(
         &self,
         kind: Option<Kind>,
@@ -278,7 +277,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The completion of a request of the send queue that has succeeded.
+    /// A request of the send queue has completed successfully.
     pub fn succeeded(&self) {
         let oldest = self.queue().waiting.pop_front();
         if let Some((began, Some(kind))) = oldest {
@@ -286,7 +285,7 @@ impl Connection {
         }
     }
 
-    /// A completion of a request that has failed, whether it asked for one or not.
+    /// A request of the send queue, signalled or not, has failed.
     pub fn failed(&self) {
         *self.queue() = Queue { waiting: VecDeque::new(), is_lost: true };
     }
@@ -295,13 +294,13 @@ impl Connection {
 /// CLOCK_MONOTONIC in nanoseconds.
 fn now() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable. The clock is always there (clock_gettime(2)).
+    // SAFETY: `now` is writable. Linux always has this clock (clock_gettime(2)).
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 struct Connections {
-    /// Those that are not deleted.
+    /// The connections that are not deleted.
     present: Vec<Arc<Connection>>,
     past: Sums,
     created: u64,
@@ -312,7 +311,7 @@ struct Connections {
 /// The counters of a process.
 pub struct Counters {
     connections: Mutex<Connections>,
-    /// What belongs to no connection alone: shared receive queues.
+    /// Counters of shared receive queues, which belong to no single connection.
     pub shared: Counts,
     regions: AtomicU64,
     region_bytes: AtomicU64,
@@ -327,7 +326,7 @@ pub struct Snapshot {
     pub ended: [u64; REASONS.len()],
     pub regions: u64,
     pub region_bytes: u64,
-    /// The open connections, those first that exist longest, not more than were asked for.
+    /// The open connections, oldest first, up to the requested number.
     pub connections: Vec<(Arc<Connection>, Sums)>,
 }
 
@@ -351,7 +350,7 @@ impl Counters {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A queue pair was created, for a connection that is to be or that a peer has requested.
+    /// A queue pair was created, for a connection to be requested or one that a peer has requested.
     pub fn connection(&self, peer: Option<SocketAddr>, qp_num: u32) -> Arc<Connection> {
         let mut connections = self.connections();
         connections.created += 1;
@@ -368,7 +367,7 @@ impl Counters {
         connection
     }
 
-    /// The program was told of an event of the connection.
+    /// An event of the connection was reported to the program.
     pub fn event(&self, connection: &Connection, event: Event) {
         let reason = match event {
             Event::Established => {
@@ -390,7 +389,7 @@ impl Counters {
     /// The connection, or the request for it, is deleted.
     pub fn deleted(&self, connection: &Arc<Connection>) {
         let mut connections = self.connections();
-        // A child of fork(2) has no connections of its parent.
+        // In a child of fork(2) the parent's connections are not listed.
         let Some(at) = connections.present.iter().position(|other| Arc::ptr_eq(other, connection)) else {
             return;
         };
@@ -411,7 +410,7 @@ impl Counters {
         self.region_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    /// With at most this many connections listed one by one.
+    /// Takes a snapshot with at most this many connections listed separately.
     pub fn snapshot(&self, connections: usize) -> Snapshot {
         let all = self.connections();
         let mut sums = all.past.clone();
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_has_done_stays_when_it_is_deleted() {
+    fn the_counts_of_a_deleted_connection_stay() {
         let counters = Counters::new();
         let connection = counters.connection(None, 7);
         assert_eq!((counters.snapshot(9).requested, counters.snapshot(9).open), (1, 0));
@@ -510,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_latencies_are_not_guessed() {
+    fn no_latencies_are_recorded_after_a_failure() {
         let connection = Counters::new().connection(None, 0);
         for _ in 0..3 {
             connection.post(Some(Kind::Send), 1, true, || Ok::<_, i32>(())).unwrap();
@@ -527,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_and_go() {
+    fn regions_are_added_and_removed() {
         let counters = Counters::new();
         counters.registered(10);
         counters.registered(4096);

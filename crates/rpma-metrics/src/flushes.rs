@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Flushes to persistence that software RDMA carries out for remote peers. No call of the program stands for
-//! them, so they are counted where they are done.
+//! Flushes to persistence that software RDMA carries out for remote peers. They do not result from a call of
+//! the program, so they are counted where they are carried out.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ static NANOS: AtomicU64 = AtomicU64::new(0);
 /// Flushes to persistence since [`count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flushes {
-    /// Those after which the range is durable.
+    /// Successful flushes.
     pub done: u64,
-    /// Those after which it may not be.
+    /// Failed flushes: the range may not be durable.
     pub failed: u64,
-    /// Calls of msync(2), one for flushes that meet, or of what stands for it.
+    /// Calls of msync(2) or a replacement; adjoining flushes share one.
     pub syncs: u64,
-    /// The time that they took.
+    /// The total duration of these calls.
     pub time: Duration,
 }
 
-/// From now on flushes are counted.
+/// Starts counting.
 pub fn count() {
     IS_COUNTED.store(true, Relaxed);
 }
 
-/// Begins from zero.
+/// Resets the counters.
 pub(super) fn reset() {
     for counter in [&DONE, &FAILED, &SYNCS, &NANOS] {
         counter.store(0, Relaxed);
@@ -46,7 +46,7 @@ pub(super) fn counted() -> Option<Flushes> {
     })
 }
 
-/// Makes a range durable by `sync`.
+/// Makes a range durable with `sync`, which is counted.
 pub fn synced<T>(sync: impl FnOnce() -> T) -> T {
     if !IS_COUNTED.load(Relaxed) {
         return sync();

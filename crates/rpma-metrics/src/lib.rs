@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Counters of what a process does with RDMA, for `RPMA_METRICS`: connections, operations, completions,
+//! Counters of a process's RDMA operations, for `RPMA_METRICS`: connections, operations, completions,
 //! latencies, regions; and the thread that serves them.
 //!
-//! Software RDMA counts in its instruments of a queue pair, whether its program uses librpma or verbs;
-//! librpma counts what a device does in a provider of its own. A process that does not count has no
+//! Software RDMA counts in the instruments of a queue pair, whether the program uses librpma or verbs;
+//! librpma counts the operations of a device in a wrapper of its provider. A process without metrics has no
 //! [`Process`].
 //!
-//! The first call of [`process`] that finds the variable starts the thread. A child of fork(2) has counters
-//! of its own, from zero on, and a thread of its own from its first call on.
+//! The first call of [`process`] that finds the variable starts the thread. A child of fork(2) has separate
+//! counters, which start at zero, and starts another thread at its first call.
 
 // Locks that check their order.
 #[cfg(lock_order)]
@@ -36,22 +36,22 @@ pub use counters::{Connection, Event, Kind};
 /// Logs a warning.
 pub type Warn = fn(fmt::Arguments<'_>);
 
-/// The counters of a process, and where they are served.
+/// The counters of a process and the setting for serving them.
 pub struct Process {
     pid: u32,
-    /// What it has counted.
+    /// The counters.
     pub counters: Counters,
     warn: Warn,
     setting: Setting,
-    /// Where it listens.
+    /// The path of the socket.
     socket: OnceBox<PathBuf>,
 }
 
-/// Points to a box that is never freed, or is null. That of the parent in a child of fork(2), until it
-/// creates a peer.
+/// Points to a box that is never freed, or is null. In a child of fork(2) it is the parent's until the child
+/// creates a queue pair or peer.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
-/// The process if it counts, whatever its peers are.
+/// The value of `PROCESS`, which may be the parent's, if metrics are enabled.
 fn present() -> Option<&'static Process> {
     // SAFETY: a pointer in `PROCESS` comes from `Box::into_raw` in `process` and is never freed once it is
     // there.
@@ -59,17 +59,16 @@ fn present() -> Option<&'static Process> {
     process.filter(|process| process.pid == std::process::id())
 }
 
-/// Whether the variable is not set, or not as it should be: then it is not looked at again.
+/// Whether the variable is unset or invalid, so that it need not be read again.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 
-/// The process if it is to count. The first call that finds it so starts serving; `warn` is then called for
-/// what goes wrong.
+/// The process if metrics are enabled. The first call starts serving; failures are reported with `warn`.
 #[inline]
 pub fn process(warn: Warn) -> Option<&'static Process> {
     if IS_OFF.load(Ordering::Relaxed) { None } else { present().or_else(|| begin(warn)) }
 }
 
-/// The process if it counts.
+/// The process if it has started to count.
 #[inline]
 pub fn counting() -> Option<&'static Process> {
     if IS_OFF.load(Ordering::Relaxed) { None } else { present() }
@@ -100,13 +99,13 @@ fn begin(warn: Warn) -> Option<&'static Process> {
     }));
     match PROCESS.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            // SAFETY: `new` is in `PROCESS`, where nothing is freed.
+            // SAFETY: `new` comes from `Box::into_raw` and is in `PROCESS` now, whose values are never freed.
             let process: &'static Process = unsafe { &*new };
             serve::start(process);
             Some(process)
         }
         Err(_) => {
-            // SAFETY: `new` comes from `Box::into_raw` and was not shared.
+            // SAFETY: `new` comes from `Box::into_raw`, and no other thread has seen it: the exchange failed.
             drop(unsafe { Box::from_raw(new) });
             present()
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Serving the counters: a file that is replaced again and again, or a socket. Nothing that fails here is an
-//! error of the program: it is one warning, and another one only after it has worked again.
+//! Serves the counters in a file that is replaced periodically, or on a socket. A failure here is not an
+//! error of the program: it causes one warning, and another only after a success in between.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,19 +12,20 @@ use std::time::Duration;
 use super::setting::Setting;
 use super::{Process, flushes, socket, text, thread};
 
-/// How often, and after how long, the end of the process looks whether the thread has finished writing.
+/// The number of checks, and the pause between them, with which the exiting process waits until the thread
+/// has finished writing.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The file is being written.
 static WRITING: AtomicBool = AtomicBool::new(false);
-/// Writing has failed, and this was said.
+/// Writing has failed and was reported.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Starts serving.
 pub(super) fn start(process: &'static Process) {
     flushes::reset();
-    // A thread of the parent, which this process does not have, may have set it.
+    // A thread of the parent, which does not exist in this process, may have set it.
     WRITING.store(false, Ordering::Relaxed);
     let run: Box<dyn FnOnce() + Send> = match &process.setting {
         Setting::File(path, every) => Box::new(move || {
@@ -34,14 +35,14 @@ pub(super) fn start(process: &'static Process) {
             }
         }),
         Setting::Unix(path) => {
-            let path = path.clone().unwrap_or_else(|| found_by_itself(process.pid));
+            let path = path.clone().unwrap_or_else(|| default_socket(process.pid));
             let parent = path.parent().filter(|parent| {
                 matches!(process.setting, Setting::Unix(None)) && !parent.as_os_str().is_empty()
             });
             let listener = match parent.map_or(Ok(()), socket::prepare).and_then(|()| socket::listen(&path)) {
                 Ok(listener) => listener,
-                // librpma and the device soft0 may both be in this process, with counters each: the first one
-                // serves.
+                // librpma and a separate library with soft0 may both have counters in this process: the first
+                // one serves.
                 Err(why) if parent.is_some() && why.kind() == io::ErrorKind::AddrInUse => return,
                 Err(why) => {
                     let path = path.display();
@@ -51,14 +52,14 @@ pub(super) fn start(process: &'static Process) {
                     return;
                 }
             };
-            // Nobody else sets it in this process.
+            // Only this thread sets it in this process.
             let _ = process.socket.set(Box::new(path));
             Box::new(move || {
                 loop {
                     match listener.accept() {
-                        // A client that goes away, or does not read, has lost its answer only.
+                        // If a client disconnects or does not read, only its response is lost.
                         Ok((stream, _)) => drop(socket::answer(stream, || text::of(process))),
-                        // No descriptors, or no memory: there may be some later.
+                        // Out of descriptors or memory: try again later.
                         Err(_) => sleep(PAUSE * TRIES),
                     }
                 }
@@ -72,33 +73,34 @@ pub(super) fn start(process: &'static Process) {
     }
 }
 
-/// The process exits: what was counted until now is what remains.
+/// The process exits: writes the final counters.
 pub(super) fn finish(process: &'static Process) {
     match &process.setting {
-        // The limit for the size of a file sends a signal that would end the process otherwise.
+        // RLIMIT_FSIZE would otherwise end the process with a signal.
         Setting::File(path, _) => thread::without_signals(|| replace(process, path)),
         Setting::Unix(_) => {
             if let Some(path) = process.socket.get() {
-                // A failure cannot be reported any more.
+                // It is too late to report a failure.
                 let _ = fs::remove_file(path);
             }
         }
     }
 }
 
-/// The socket that `rpma top` finds by itself.
-fn found_by_itself(pid: u32) -> PathBuf {
+/// The default socket, which `rpma top` finds.
+fn default_socket(pid: u32) -> PathBuf {
     socket::directory().join(format!("{pid}.sock"))
 }
 
 fn sleep(time: Duration) {
     let seconds = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
     let left = libc::timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
-    // SAFETY: the time is ours. No signal handler interrupts it, since the thread has all signals blocked.
+    // SAFETY: `left` outlives the call. No signal handler interrupts it, since the thread has all signals
+    // blocked.
     unsafe { libc::nanosleep(&left, std::ptr::null_mut()) };
 }
 
-/// Replaces the file, unless another thread of the process is at it for long.
+/// Replaces the file, unless another thread of the process is still writing after a while.
 fn replace(process: &'static Process, path: &Path) {
     for _ in 0..TRIES {
         if !WRITING.swap(true, Ordering::Acquire) {
@@ -124,7 +126,7 @@ fn say(process: &Process, path: &Path, result: io::Result<()>) {
     }
 }
 
-/// A reader of the file sees the old text or the new one.
+/// Replaces the file atomically: a reader sees the old text or the new one.
 fn write(path: &Path, pid: u32, text: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{pid}.tmp"));
@@ -139,7 +141,7 @@ fn write(path: &Path, pid: u32, text: &[u8]) -> io::Result<()> {
     };
     let file = match create() {
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
-            // Of a process with this number that was killed.
+            // Left by a killed process with this PID.
             fs::remove_file(beside)?;
             create()
         }
@@ -147,7 +149,7 @@ fn write(path: &Path, pid: u32, text: &[u8]) -> io::Result<()> {
     };
     let written = file?.write_all(text).and_then(|()| fs::rename(beside, path));
     if written.is_err() {
-        // The first failure is reported.
+        // The caller reports the first failure.
         let _ = fs::remove_file(beside);
     }
     written
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_and_nothing_is_left_beside_it() {
+    fn a_file_is_replaced_atomically_without_leftovers() {
         let directory = std::env::temp_dir().join(format!("rpma-metrics-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("counters");

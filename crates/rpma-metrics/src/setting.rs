@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What `RPMA_METRICS` says: `unix:PATH`, or `file:PATH,SECONDS`. `rpma doctor` uses it, too.
+//! The value of `RPMA_METRICS`: `unix:PATH`, or `file:PATH,SECONDS`. `rpma doctor` uses this parser, too.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::fmt::Display;
@@ -7,19 +7,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is expected, for messages.
+/// The valid values, for messages.
 pub const EXPECTED: &str =
     "unix:PATH, unix: alone, or file:PATH,SECONDS with a number of seconds from 0.1 to 86400";
 
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 86400.0;
 
-/// Where the counters are served.
+/// How the counters are served.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// On this socket; None: the one that `rpma top` finds by itself.
+    /// On this socket; None: on the default one, which `rpma top` finds.
     Unix(Option<PathBuf>),
-    /// The file is replaced whenever the time has passed.
+    /// In this file, which is replaced at this interval.
     File(PathBuf, Duration),
 }
 
@@ -28,12 +28,11 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// The value of a variable. A program with more rights than who started it ignores it: it would write any
-/// file for them.
+/// The value of a variable. A program with more privileges than its caller ignores it: the caller could make
+/// it write any file.
 pub fn variable(name: &CStr) -> Option<OsString> {
-    // SAFETY: the name is a C string. The value, a C string too, stays as it is until someone changes the
-    // environment, which a program with several threads must not do while this library looks at it
-    // (environ(7)).
+    // SAFETY: the name is a C string. The value is a C string, too, which stays valid until the environment
+    // changes; a program with several threads must not change it while others read it (environ(7)).
     let value = unsafe {
         let value = secure_getenv(name.as_ptr());
         if value.is_null() {
@@ -44,7 +43,7 @@ pub fn variable(name: &CStr) -> Option<OsString> {
     (!value.is_empty()).then(|| OsStr::from_bytes(value).to_owned())
 }
 
-/// None: the value is none of what is expected. `%p` in a path is the process id.
+/// Parses a value; None if it is invalid. `%p` in a path becomes the process ID.
 pub fn parse(value: &OsStr, pid: impl Display) -> Option<Setting> {
     let (value, pid) = (value.as_bytes(), pid.to_string());
     let path = |bytes: &[u8]| {
@@ -62,7 +61,7 @@ pub fn parse(value: &OsStr, pid: impl Display) -> Option<Setting> {
         return Some(Setting::Unix((!name.is_empty()).then(|| path(name))));
     }
     let rest = value.strip_prefix(b"file:")?;
-    // The path may have commas.
+    // The path may contain commas.
     let comma = rest.iter().rposition(|byte| *byte == b',')?;
     let seconds: f64 = std::str::from_utf8(&rest[comma + 1..]).ok()?.parse().ok()?;
     let is_possible = comma > 0 && (SHORTEST..=LONGEST).contains(&seconds);

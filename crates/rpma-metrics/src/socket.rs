@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The socket: a client that connects gets the counters, as an HTTP response if its request is one.
+//! The socket: a client that connects gets the counters, as an HTTP response if it sends an HTTP request.
 
 use std::ffi::c_int;
 use std::fs::{self, DirBuilder};
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 
 use super::setting;
 
-/// How long a client may take to begin its request; one that says nothing is given the text alone.
+/// How long a client may take to begin its request; one that sends nothing gets the plain text.
 const REQUEST: Duration = Duration::from_millis(100);
-/// How long it may take for the whole request, and for each part of the answer.
+/// How long it may take for the whole request, and for each part of the response.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest request that is looked at.
+/// The maximum length of a request.
 const REQUEST_SIZE: usize = 8192;
-/// What the text is (OpenMetrics 1.0, which Prometheus reads).
+/// The type of the text: OpenMetrics 1.0, which Prometheus reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const BACKLOG: c_int = 16;
 
-/// The descriptor that a child of fork(2) must not keep open: it would listen for a parent that is gone.
+/// The descriptor that a child of fork(2) must close: it would keep listening after the parent has ended.
 static LISTENER: AtomicI32 = AtomicI32::new(-1);
 
 type Handler = Option<unsafe extern "C" fn()>;
@@ -38,14 +38,13 @@ unsafe extern "C" {
 extern "C" fn in_child() {
     let fd = LISTENER.swap(-1, Ordering::Relaxed);
     if fd >= 0 {
-        // SAFETY: the descriptor is this process's copy of the parent's, which nothing in this process uses.
-        // Not by close(3), which is a cancellation point.
+        // SAFETY: the descriptor is the inherited copy of the parent's, which nothing in this process uses.
+        // Not with close(3), which is a cancellation point.
         unsafe { libc::syscall(libc::SYS_close, fd) };
     }
 }
 
-/// Where the sockets are that `rpma top` finds by itself: `rpma` in `XDG_RUNTIME_DIR`, or a directory of the
-/// user in `/tmp`.
+/// The directory of the default sockets: `rpma` in `XDG_RUNTIME_DIR`, or a directory of the user in `/tmp`.
 pub(super) fn directory() -> PathBuf {
     match setting::variable(c"XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
         Some(path) => path.join("rpma"),
@@ -54,7 +53,7 @@ pub(super) fn directory() -> PathBuf {
     }
 }
 
-/// Creates that directory, or refuses one in which others may have put something.
+/// Creates that directory, or refuses an existing one to which others can write.
 pub(super) fn prepare(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
@@ -75,7 +74,7 @@ fn check(ret: c_int) -> io::Result<c_int> {
 }
 
 fn address(path: &Path) -> io::Result<libc::sockaddr_un> {
-    // SAFETY: all zero is a value of that type.
+    // SAFETY: all-zero is a valid sockaddr_un.
     let mut address = unsafe { MaybeUninit::<libc::sockaddr_un>::zeroed().assume_init() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let name = path.as_os_str().as_bytes();
@@ -93,7 +92,7 @@ fn address(path: &Path) -> io::Result<libc::sockaddr_un> {
 const ADDRESS_SIZE: libc::socklen_t = size_of::<libc::sockaddr_un>() as libc::socklen_t;
 
 fn socket(flags: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the descriptor is new and nobody else's.
+    // SAFETY: socket takes no pointers; the new descriptor has no other owner.
     unsafe {
         let fd = check(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -102,8 +101,9 @@ fn socket(flags: c_int) -> io::Result<OwnedFd> {
 
 fn bind(address: &libc::sockaddr_un) -> io::Result<UnixListener> {
     let fd = socket(0)?;
-    // SAFETY: the descriptor is ours, and the address as long as it says. The mode of the socket becomes that
-    // of the file, as far as the umask lets it (unix(7)): nobody else can connect in between.
+    // SAFETY: the descriptor is owned here, and `ADDRESS_SIZE` is the length of the address. The mode of the
+    // socket becomes that of the file, restricted by the umask (unix(7)), so that no other user can connect
+    // in between.
     unsafe {
         check(libc::fchmod(fd.as_raw_fd(), 0o600))?;
         check(libc::bind(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE))?;
@@ -112,19 +112,19 @@ fn bind(address: &libc::sockaddr_un) -> io::Result<UnixListener> {
     Ok(UnixListener::from(fd))
 }
 
-/// Whether it is a socket at which nobody listens.
+/// Whether the path is a socket without a listener.
 fn is_stale(path: &Path, address: &libc::sockaddr_un) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
     }
-    // If the queue of who listens is full, it does not wait.
+    // Non-blocking, in case the backlog of a listener is full.
     let fd = socket(libc::SOCK_NONBLOCK)?;
-    // SAFETY: the descriptor is ours, and the address as long as it says.
+    // SAFETY: the descriptor is owned here, and `ADDRESS_SIZE` is the length of the address.
     let ret = unsafe { libc::connect(fd.as_raw_fd(), std::ptr::from_ref(address).cast(), ADDRESS_SIZE) };
     Ok(check(ret).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused))
 }
 
-/// Listens at `path`, in place of a process that is gone.
+/// Listens at `path`, and replaces the socket of a process that has ended.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let address = address(path)?;
     let listener = match bind(&address) {
@@ -143,33 +143,33 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What a client wants.
+/// The kind of a client's request.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
-    /// It has not asked, or not by HTTP.
+enum Request {
+    /// No request, or not HTTP.
     Text,
     Get,
     Head,
-    /// HTTP, but nothing that is there.
+    /// HTTP with another method.
     Other,
 }
 
-fn wish(request: &[u8]) -> Wish {
+fn parse(request: &[u8]) -> Request {
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
     match (words.next(), words.nth(1)) {
         (Some(method), Some(version)) if version.starts_with(b"HTTP/") => match method {
-            b"GET" => Wish::Get,
-            b"HEAD" => Wish::Head,
-            _ => Wish::Other,
+            b"GET" => Request::Get,
+            b"HEAD" => Request::Head,
+            _ => Request::Other,
         },
-        _ => Wish::Text,
+        _ => Request::Text,
     }
 }
 
-/// Reads to the end of the request's head: a client that finds unread bytes behind it sees a connection that
-/// was reset, and no answer.
-fn request(stream: &mut UnixStream) -> io::Result<Wish> {
+/// Reads to the end of the request's head: closing a socket with unread bytes would reset the connection, and
+/// the client would lose the response.
+fn request(stream: &mut UnixStream) -> io::Result<Request> {
     let until = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let mut part = [0; 1024];
@@ -185,29 +185,29 @@ fn request(stream: &mut UnixStream) -> io::Result<Wish> {
             break;
         }
     }
-    Ok(wish(&request))
+    Ok(parse(&request))
 }
 
-/// Answers one client. The text is made when the request has arrived.
+/// Serves one client. Generates the text when the request has arrived.
 pub(super) fn answer(mut stream: UnixStream, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let wish = request(&mut stream)?;
-    let (status, text) = match (&wish, text()) {
-        (Wish::Other, _) => ("405 Method Not Allowed", String::new()),
+    let wanted = request(&mut stream)?;
+    let (status, text) = match (&wanted, text()) {
+        (Request::Other, _) => ("405 Method Not Allowed", String::new()),
         (_, Some(text)) => ("200 OK", text),
         (_, None) => ("503 Service Unavailable", String::new()),
     };
-    if wish != Wish::Text {
+    if wanted != Request::Text {
         let len = text.len();
         let head = format!(
             "HTTP/1.0 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes())?;
     }
-    if wish != Wish::Head {
+    if wanted != Request::Head {
         stream.write_all(text.as_bytes())?;
     }
-    // Also if a child of fork(2) has a copy of the descriptor.
+    // shutdown(2) ends the stream even if a child of fork(2) has a copy of the descriptor.
     stream.shutdown(Shutdown::Both)
 }
 
@@ -219,17 +219,17 @@ mod tests {
     #[test]
     fn requests() {
         for (request, expected) in [
-            (&b""[..], Wish::Text),
-            (b"\n", Wish::Text),
-            (b"hello there", Wish::Text),
-            (b"GET /metrics", Wish::Text),
-            (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", Wish::Get),
-            (b"GET / HTTP/1.0\r\n\r\n", Wish::Get),
-            (b"HEAD / HTTP/1.1\r\n\r\n", Wish::Head),
-            (b"POST / HTTP/1.1\r\n\r\n", Wish::Other),
-            (&[0xff; 100], Wish::Text),
+            (&b""[..], Request::Text),
+            (b"\n", Request::Text),
+            (b"hello there", Request::Text),
+            (b"GET /metrics", Request::Text),
+            (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", Request::Get),
+            (b"GET / HTTP/1.0\r\n\r\n", Request::Get),
+            (b"HEAD / HTTP/1.1\r\n\r\n", Request::Head),
+            (b"POST / HTTP/1.1\r\n\r\n", Request::Other),
+            (&[0xff; 100], Request::Text),
         ] {
-            assert_eq!(wish(request), expected, "{request:?}");
+            assert_eq!(parse(request), expected, "{request:?}");
         }
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_alone_or_behind_a_head() {
+    fn the_text_without_or_with_a_head() {
         assert_eq!(answered(b""), "rpma_regions 1\n");
         let got = answered(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_listens_at_is_replaced_and_nothing_else() {
+    fn only_a_socket_without_a_listener_is_replaced() {
         let directory = std::env::temp_dir().join(format!("rpma-socket-{}", std::process::id()));
         prepare(&directory).unwrap();
         prepare(&directory).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The counters as text that Prometheus reads. librpma_providers(7) lists the names.
+//! The counters as text for Prometheus. librpma_providers(7) lists the names.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use prometheus_client::registry::Registry;
 use super::counters::{BOUNDS, KINDS, Kind, REASONS, STATUSES, Snapshot};
 use super::{Process, flushes};
 
-/// Connections that have counters of their own in the text; the sums are those of all.
+/// The maximum number of connections with separate counters in the text; the sums cover all.
 const CONNECTIONS: usize = 256;
 
-/// The text; None if there is no memory for it.
+/// Generates the text; None if there is no memory for it.
 pub(super) fn of(process: &'static Process) -> Option<String> {
     reserve::ready().ok()?;
     let mut registry = Registry::default();
@@ -141,7 +141,7 @@ fn each_connection(to: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// What only software RDMA does by itself: making the memory of others durable.
+/// Counters of software RDMA alone: flushes for remote peers.
 fn durable(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let Some(now) = flushes::counted() else { return Ok(()) };
     let help = "Flushes to persistence that were carried out for remote peers, by result";
@@ -149,10 +149,10 @@ fn durable(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (result, count) in [("ok", now.done), ("failed", now.failed)] {
         counter(family.encode_family(&[("result", result)])?, count)?;
     }
-    let help = "Calls of msync, or of what stands for it, for these flushes";
+    let help = "Calls of msync, or a replacement, for these flushes";
     let syncs = to.encode_descriptor("rpma_msyncs", help, None, MetricType::Counter)?;
     counter(syncs, now.syncs)?;
-    let help = "Seconds that these calls took";
+    let help = "Total duration of these calls in seconds";
     let mut seconds = to.encode_descriptor("rpma_msync_seconds", help, None, MetricType::Counter)?;
     seconds.encode_counter::<NoLabelSet, f64, u64>(&now.time.as_secs_f64(), None)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The thread that serves.
+//! The thread that serves the counters.
 
 use std::ffi::c_void;
 use std::io;
@@ -8,13 +8,13 @@ use std::ptr;
 
 const STACK: usize = 256 * 1024;
 
-/// Starts a detached thread. It runs no signal handler of the program.
+/// Starts a detached thread with all signals blocked.
 ///
-/// Not `std::thread`, which keeps values with destructors on the side of its creator, too: glibc aborts the
-/// process when it has no memory to note one.
+/// Not `std::thread`, which uses thread-locals with destructors, in the creator, too: glibc aborts the
+/// process if it has no memory to register one.
 pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     extern "C" fn start(arg: *mut c_void) -> *mut c_void {
-        // SAFETY: `arg` is the box that `spawn` has given to this thread alone. The name is a C string of
+        // SAFETY: `arg` is the box that `spawn` has passed to this thread only. The name is a C string of
         // less than 16 bytes.
         let body = unsafe {
             libc::prctl(libc::PR_SET_NAME, c"rpma-metrics".as_ptr());
@@ -27,8 +27,8 @@ pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     let failed = without_signals(|| {
         let mut attr = MaybeUninit::uninit();
         let mut thread = MaybeUninit::uninit();
-        // SAFETY: the attributes are used between their initialisation and their end only. `start` takes over
-        // `arg`, unless no thread was created.
+        // SAFETY: the attributes are used only between pthread_attr_init and pthread_attr_destroy. `start`
+        // becomes the owner of `arg`, unless no thread was created.
         unsafe {
             let mut failed = libc::pthread_attr_init(attr.as_mut_ptr());
             if failed == 0 {
@@ -43,12 +43,12 @@ pub(super) fn spawn(body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     if failed == 0 {
         return Ok(());
     }
-    // SAFETY: no thread was created, so the box is still this function's.
+    // SAFETY: no thread was created, so this function still owns the box.
     drop(unsafe { Box::from_raw(arg) });
     Err(io::Error::from_raw_os_error(failed))
 }
 
-/// Runs `body` with all signals blocked, and without one of a file that is too large pending afterwards.
+/// Runs `body` with all signals blocked, and consumes a SIGXFSZ that it caused.
 pub(super) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
@@ -59,7 +59,7 @@ pub(super) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
     }
     let result = body();
-    // SAFETY: `before` was written above; the time and the set are ours.
+    // SAFETY: `before` was initialised above; the set and the timeout outlive the calls.
     unsafe {
         if libc::sigismember(before.as_ptr(), libc::SIGXFSZ) == 0 {
             let mut one = MaybeUninit::uninit();
