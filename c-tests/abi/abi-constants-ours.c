@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The constants and the struct that went with the completion calls of 0.9.0 to 0.11.0. */
+/* The constants and the struct of the completion calls of 0.9.0 to 0.11.0. */
 
 #include <setjmp.h>
 #include <stdarg.h>

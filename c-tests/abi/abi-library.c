@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The files themselves: what the library exports and needs, what pkg-config says, and
- * that the header stands alone in C and C++. nm, readelf and the compilers are asked.
+ * The installed files: exported and required symbols of the library, the output of pkg-config, and that the
+ * header compiles alone in C and C++. Uses nm, readelf and the compilers.
  */
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The prototypes of the functions that the last releases do not have; see abi-prototypes.c. */
+/* The prototypes of the functions that the latest releases lack; see abi-prototypes.c. */
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Every prototype once more: a difference from the header does not compile. That
- * each function can be taken the address of shows that it is in the library.
+ * A copy of every prototype: a difference from the header does not compile. Taking the address of each
+ * function shows that it is in the library.
  */
 
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 
 /*
  * The version nodes: programs that were linked to any release find their symbols. Releases 0.10 to 0.14 have
- * a node each; 0.9.0 and all of 1.x share LIBRPMA_1.0. LIBRPMA_1.4 has what is new.
+ * one node each; 0.9.0 and all of 1.x share LIBRPMA_1.0. LIBRPMA_1.4 has the new symbols.
  */
 
 #include <dlfcn.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Every function with every combination of good, NULL, zero and out-of-range arguments: one scenario a
- * function, one observation a combination, each in a child of its own that starts from the same objects.
+ * Every function with every combination of valid, NULL, zero and out-of-range arguments: one scenario a
+ * function, one observation a combination, each in a separate child that starts from the same objects.
  *
  * The functions are called through one type that takes nine words. The calling conventions of x86-64 and
- * aarch64 pass every integer and pointer argument in a register or a slot of eight bytes, so that is what the
- * callee expects.
+ * aarch64 pass every integer and pointer argument in a register or a slot of eight bytes, as the callee
+ * expects.
  */
 
 #include "names.h"

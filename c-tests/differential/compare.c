@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * compare TABLE ORIGINAL OURS: two transcripts must agree except where the table says so, and there they must
- * differ as it says. A row of the table has four fields with a tab between them:
+ * compare TABLE ORIGINAL OURS: two transcripts must agree except for the differences in the table, each of
+ * which must occur. A row of the table has four fields, separated by tabs:
  *
  *     names of observations    the original's answer    our answer    why
  *
- * In names and in the original's answer, * stands for any text. In ours, the n-th * is the text that the
- * n-th * of the original's answer stood for, and so is {n} wherever it stands; a * more than the original's
- * answer has stands for any text. (none) is the answer of the side that made no such observation. A row is
- * about the observations whose name and original's answer fit; where two rows are about the same one, either
- * may be right. Where our answer begins with ?, the original's may be ours as well: for what depends on
- * values that are neither in the name nor in the answer.
+ * In names and in the original's answer, * matches any text. In our answer, the n-th * is the text that the
+ * n-th * of the original's answer matched, as is {n} anywhere; further *s match any text. (none) is the
+ * answer of a side without this observation. A row applies to the observations whose name and original's
+ * answer match; if two rows apply, either may hold. If our answer begins with ?, the original's answer is
+ * permitted, too: for answers that depend on values which are neither in the name nor in the answer.
  */
 
 #include <ctype.h>

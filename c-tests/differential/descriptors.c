@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What goes over the wire to the other side, and what is made of what comes. */
+/* Descriptors: their encoding, and the decoding of valid and invalid ones. */
 
 #include "observe.h"
 

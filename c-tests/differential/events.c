@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Events of connections and endpoints: every number, private data of every length, errors while they are
- * fetched.
+ * Events of connections and endpoints: every number, private data of every length, errors of the calls that
+ * fetch them.
  */
 
 #include "observe.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Logging: levels that pass the thresholds, to a function, to stderr and to syslog. Texts are in each
- * library's own words and are not compared; the tags of the levels are.
+ * Logging: levels that pass the thresholds, to a function, to stderr and to syslog. The texts of the two
+ * libraries differ and are not compared; the tags of the levels are.
  */
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Children, observations, and the failures of one call after the other. */
+/* Child processes, observations, and the failure of each call in turn. */
 
 #include <inttypes.h>
 #include <signal.h>

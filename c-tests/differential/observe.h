@@ -2,7 +2,7 @@
 
 /*
  * The transcript. Each observation is one line, "NAME<tab>ANSWER". A name is SCENARIO/WHAT; a scenario is a
- * child process, so that a crash is an answer as well and nothing carries over from one scenario to the next.
+ * child process, so that a crash is an answer, too, and no state carries over from one scenario to the next.
  */
 #ifndef OBSERVE_H
 #define OBSERVE_H

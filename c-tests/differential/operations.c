@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Operations that move data: the fields of the work request, as far as its opcode reads them. */
+/* Data path operations: the fields of the work request that its opcode uses. */
 
 #include <inttypes.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Whole lives of objects, with every call to the provider that can fail failing in turn. A body goes on as an
- * application would: what could not be made is not used, everything else is cleaned up.
+ * Complete object lifetimes, with every provider call that can fail failing in turn. A body continues as an
+ * application would: it does not use objects that could not be created, and cleans up the others.
  */
 
 #include "observe.h"

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * loading.c -- loads the library while it runs, as a plugin does, and uses it.
+ * loading.c -- loads the library at run time, like a plugin, and uses it.
  *
  * usage: loading unload LIBRARY [namespace]
  *        loading settings LIBRARY
  *
- * unload: loads LIBRARY (librpma.so.0 or libsoftverbs.so), in a namespace of its own (dlmopen) if the last
- * argument is there; opens a listener and, with librpma, a connection; closes the library while they are
- * open; sends bytes to the listener, which the thread of the library receives; and does all of it a second
- * time.
+ * unload: loads LIBRARY (librpma.so.0 or libsoftverbs.so), in a separate namespace (dlmopen) if the last
+ * argument is given; opens a listener and, with librpma, a connection; closes the library while they are
+ * open; sends bytes to the listener, which the thread of the library receives; and repeats all of it once.
  *
  * settings: connects to itself with librpma and prints the connection's event.
  *
- * Exits with 0, or with 1 and a line that says what is wrong.
+ * Exits with 0, or with 1 and a line with the error.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fail.h -- what the program and the library ask libc and the kernel for, and which of it fails.
+ * fail.h -- intercepts the allocations and system calls of the program and the library, and makes some of
+ * them fail.
  *
- * This program's malloc() and its relatives, and the calls below that need memory of the kernel, come before
- * libc's, so those of the library pass through here.
+ * This program's malloc() and its relatives, and the calls below that need kernel memory, override libc's, so
+ * the library calls them.
  */
 #ifndef MEMORY_FAIL_H
 #define MEMORY_FAIL_H 1

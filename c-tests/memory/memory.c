@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c -- a program goes through the library from the first call to the last while an allocation, or a
- * call of the kernel that needs memory or a descriptor, fails: each in turn, in a process of its own; all
- * that one call of the library makes; all from some call on; all while other programs connect; and what the
- * kernel refuses in a limited address space.
+ * memory.c -- a program calls the library from the first function to the last while an allocation, or a
+ * system call that needs memory or a descriptor, fails: each in turn, in a separate process; all those of one
+ * call of the library; all from some call on; all while other programs connect; and those that the kernel
+ * refuses in a limited address space.
  *
  * Each process runs the scenario once with the failure and then once more without. It passes when it ends
  * without a signal, the calls of the scenario returned 0 or an error that their documentation lists,
- * connections were established or ended by an event, everything could be deleted, the second run succeeded,
- * and no more blocks and descriptors are left than without a failure.
+ * connections were established or ended with an event, all objects could be deleted, the second run
+ * succeeded, and no more blocks and descriptors are left than without a failure.
  */
 #include "fail.h"
 

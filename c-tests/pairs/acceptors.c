@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * acceptors.c -- a server with several threads: one takes connection requests from the endpoint, others
- * accept them. What happens to an accepted connection must reach the connection's own event channel, never
- * the endpoint's.
+ * accept them. Events of an accepted connection must be reported on its own event channel, never on the
+ * endpoint's.
  */
 #include "link.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * access.c -- accesses that must be rejected. Each ends the connection that attempted it, no byte is
- * transferred, and another connection between the same processes is not affected; the target process survives
- * in every case.
+ * access.c -- accesses that must be denied. Each ends its connection, no byte is transferred, and another
+ * connection between the same processes is not affected; the target process survives in every case.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * alive.c -- which peers are given up: not one that is slow, or stopped; but one whose process has ended,
- * whoever holds its sockets, and one whose host no longer answers.
+ * alive.c -- peer liveness: a slow or stopped peer keeps its connection; one whose process has ended, even if
+ * another process holds its sockets, or whose host no longer responds loses it.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * batch.c -- small writes that the target's provider places many at a time, when the memory of one of them is
- * gone: those in front of it are placed, none behind it is, its connection ends, and another one goes on.
+ * batch.c -- small writes that the target's provider places in batches, when the memory of one of them is
+ * unmapped: earlier ones are placed, later ones are not, the connection ends, and another one continues.
  */
 #include "link.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * calls.c -- what the provider asks of the kernel for the work it does, counted in calls.
+ * calls.c -- the number of system calls of the provider.
  *
- * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv(), timerfd_settime() and getpid() come
- * before libc's, so the provider's calls pass through here. A count does not depend on how fast the machine
- * is; what others on it do changes it a little, so each limit is several times what is needed, and a fraction
- * of what a provider makes that works request by request.
+ * This program's epoll_wait(), syscall(), sendmsg(), process_vm_readv(), timerfd_settime() and getpid()
+ * override libc's, so the provider calls them. A count does not depend on the speed of the machine; other
+ * load changes it a little, so each limit is several times the necessary number, and a fraction of that of a
+ * provider that processes each request separately.
  */
 #include "link.h"
 

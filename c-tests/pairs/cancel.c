@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cancel.c -- signals and cancellation from the program: no call is cut short by them, except one that waits,
- * and none leaves anything behind. And no SIGPIPE.
+ * cancel.c -- signals and thread cancellation: they interrupt no call except one that waits, and leave no
+ * lock or memory behind. And no SIGPIPE.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * deliver.c -- what the completion of a send stands for: the message arrives whatever its sender does next,
- * and no answer comes first.
+ * deliver.c -- the meaning of a send completion: the message arrives whatever its sender does next, and the
+ * completion precedes any reply.
  */
 #include "link.h"
 

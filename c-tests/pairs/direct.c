@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * direct.c -- one-sided operations between two processes of a host, which the initiator carries out by itself
- * where the kernel permits that: without the target, in order with everything else, and never to memory that
- * was withdrawn.
+ * direct.c -- direct copies: one-sided operations between two processes of a host that the initiator carries
+ * out itself, if the kernel permits it: without the target, in order with all other operations, and never to
+ * deregistered memory.
  */
 #include "link.h"
 

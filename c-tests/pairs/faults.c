@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * faults.c -- SOFTVERBS_FAULTS: what a rule names happens to the operation that it counts and to no other
- * one, each completion comes once and in order, and the log has a line for each fault.
+ * faults.c -- SOFTVERBS_FAULTS: a rule injects its fault into the counted operation and into no other, each
+ * request completes once and in order, and the log has a line for each fault.
  */
 #include "link.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * forks.c -- a child that is forked while other threads of its parent are in the library can create objects
- * of its own.
+ * forks.c -- a child that is forked while other threads of its parent are in the library can create objects.
  */
 #include "link.h"
 

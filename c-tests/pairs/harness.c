@@ -30,7 +30,7 @@ struct process {
 
 static volatile pid_t *pids;
 
-/* A port that nobody uses now, below the range from which the system takes ports for itself. */
+/* A free port below the range of ephemeral ports. */
 static uint16_t
 free_port(void)
 {
@@ -55,7 +55,7 @@ free_port(void)
 	}
 }
 
-/* How a setting in the environment, or its default, reads. */
+/* The value of a setting in the environment, or its default. */
 static const char *
 setting(const char *name, const char *otherwise)
 {
@@ -64,7 +64,7 @@ setting(const char *name, const char *otherwise)
 	return value != NULL && value[0] != '\0' ? value : otherwise;
 }
 
-/* The tests know three addresses of this host; on an RDMA device they are others. */
+/* The tests use three addresses of this host; on an RDMA device these are mapped to others. */
 static const char *
 address_of(const struct test *test)
 {
@@ -103,9 +103,8 @@ left_out(const char *name, char *reason, size_t size)
 }
 
 /*
- * The settings of one side: the provider, which the tests ask for with on_device(), and the file of the
- * network namespace that it is to be in. By default both sides have the provider PAIRS_PROVIDER and the
- * namespace of this process.
+ * The settings of one side: the provider, which on_device() returns, and the file of its network namespace.
+ * By default both sides have the provider PAIRS_PROVIDER and the namespace of this process.
  */
 static void
 take_side(bool is_target)
@@ -137,7 +136,7 @@ start(struct process *process, const struct test *test, int sync, int other, boo
 		perror("tmpfile");
 		exit(2);
 	}
-	/* whatever else the process forks writes behind, not over, what is there */
+	/* children of the process must append to the file */
 	fcntl(fileno(process->output), F_SETFL, O_APPEND);
 	fflush(NULL);
 	process->pid = fork();
@@ -172,7 +171,7 @@ look_at(struct process *process)
 		process->ended = true;
 }
 
-/* By the file's size: the file position is shared with the process that writes. */
+/* Uses the file's size, since the file position is shared with the writer. */
 static bool
 has_printed(const struct process *process)
 {
@@ -244,7 +243,7 @@ run(const struct test *test, bool is_last)
 		sleep_ms(2);
 	}
 
-	/* nothing of the test may be left, whatever it has forked itself */
+	/* kill all processes of the test, also those that it has forked */
 	for (int i = 0; i < 2; i++) {
 		kill(-p[i].pid, SIGKILL);
 		if (!p[i].ended)
@@ -261,7 +260,7 @@ run(const struct test *test, bool is_last)
 	return good;
 }
 
-/* Asked in a process of its own: the answer may need calls that cannot be taken back. */
+/* Runs in a separate process: the check may make calls that cannot be undone. */
 static bool
 is_missing(const struct test *test, char *reason, size_t size)
 {
@@ -293,7 +292,7 @@ main(int argc, char *argv[])
 	unsigned passed = 0;
 	unsigned failed = 0;
 	unsigned skipped = 0;
-	/* a device whose driver itself fails at times is given a second chance */
+	/* retry on a device whose driver sometimes fails */
 	int runs = atoi(setting("PAIRS_RUNS", "1"));
 
 	pids = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -301,7 +300,7 @@ main(int argc, char *argv[])
 		perror("mmap");
 		return 2;
 	}
-	/* a say() to a process that has ended is to fail there, not to kill */
+	/* a say() to a process that has ended must fail, not kill this one */
 	signal(SIGPIPE, SIG_IGN);
 
 	for (size_t t = 0; tables[t] != NULL; t++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * harness.h -- tests of two processes. A test is a pair of functions; the harness forks a process for each
- * before anything has called the library, so both start as a program does. A pair passes when both processes
- * end as the test expects, in time, and neither printed anything: the library writes nothing to stderr.
+ * harness.h -- tests with two processes. A test is a pair of functions; the harness forks a process for each
+ * before any call of the library, so both start like a program. A pair passes if both processes end in time
+ * as the test expects, and neither prints anything: the library writes nothing to stderr.
  */
 #ifndef PAIRS_HARNESS_H
 #define PAIRS_HARNESS_H 1
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What one of the two processes knows. */
+/* The data of one of the two processes. */
 struct side {
 	const char *addr;
 	char port[8]; /* free when the test started */
@@ -27,24 +27,24 @@ struct test {
 	void (*initiator)(struct side *side);
 	const char *addr; /* NULL: 127.0.0.1 */
 	unsigned seconds; /* 0: 20 */
-	int target_ends_by; /* the signal that is to end the target, 0: it exits */
-	const char *needs; /* runs only where this variable is set: the test is then part of something else */
+	int target_ends_by; /* the signal that must end the target; 0: it exits */
+	const char *needs; /* runs only if this variable is set, as a part of another test */
 	bool raw_env; /* leave RPMA_PROVIDER as it was given to the harness */
-	/* why this machine cannot run it; NULL, or returns NULL: it can; "": no part of this run */
+	/* returns why this machine cannot run it; NULL: it can; "": not part of this run */
 	const char *(*missing)(void);
 };
 
 /* The tables of tests, up to NULL; each ends with an entry that has no name. */
 extern const struct test *const tables[];
 
-/* Ends this process, and so fails the test, unless the condition holds; a printf format may follow. */
+/* Ends this process and fails the test unless the condition holds; a printf format may follow. */
 #define EXPECT(condition, ...)                                                                     \
 	do {                                                                                       \
 		if (!(condition))                                                                  \
 			fail(__FILE__, __LINE__, #condition, "" __VA_ARGS__);                      \
 	} while (0)
 
-/* The same for a call that is to return 0, or a certain error. */
+/* The same for a call that must return 0, or a certain error. */
 #define OK(call) expect_ret((call), 0, #call, __FILE__, __LINE__)
 #define RETURNS(expected, call) expect_ret((call), (expected), #call, __FILE__, __LINE__)
 
@@ -56,7 +56,7 @@ void expect_ret(int ret, int expected, const char *call, const char *file, int l
 void say(struct side *side, char point);
 void hear(struct side *side, char point);
 
-/* Memory for one page and more: zeroed, starting on a page boundary. */
+/* Zeroed memory of at least one page, aligned to a page. */
 void *pages(size_t size);
 
 /* Bytes that depend on seed and position. */
@@ -73,14 +73,14 @@ unsigned count_sockets(void);
 unsigned count_threads(void);
 
 /*
- * Mappings of this process that it shares with the peer of a connection: none where all connections use TCP.
+ * Mappings of this process that it shares with the peer of a connection: none if all connections use TCP.
  */
 unsigned count_shared(void);
 
-/* A sandbox: a system call of this process fails from now on, with an error number that containers use. */
+/* A sandbox: from now on a system call of this process fails with an errno that containers use. */
 void forbid_call(long number);
 
-/* Stops a process, and waits until it has really stopped: a signal sent is not a signal that has arrived. */
+/* Stops a process, and waits until it has stopped: the signal takes effect after kill(2) has returned. */
 void stop_process(pid_t pid);
 
 #endif /* PAIRS_HARNESS_H */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * held.c -- a process that is held in the middle of a copy which it makes itself to the memory of its peer.
- * Its memory is handled by userfaultfd(2), so the copy stands still at a page that is missing until the test
- * provides it. The peer must neither wait for that where others would wait with it, nor have its memory back
- * before.
+ * held.c -- a process that blocks in the middle of a direct copy to the memory of its peer. Its memory is
+ * handled by userfaultfd(2), so the copy blocks at a missing page until the test provides it. The peer must
+ * not wait for that on the engine thread, nor deregister the memory before.
  */
 #include "link.h"
 

@@ -18,7 +18,7 @@ expect_ret(int ret, int expected, const char *call, const char *file, int line)
 bool
 on_device(void)
 {
-	/* not RPMA_PROVIDER, which a test may take away */
+	/* not RPMA_PROVIDER, which a test may unset */
 	const char *provider = getenv("PAIRS_PROVIDER");
 
 	return provider != NULL && strcmp(provider, "rdma-core") == 0;
@@ -169,8 +169,8 @@ start_link(struct link *link, struct rpma_conn_req **req, const struct region *o
 }
 
 /*
- * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, zeroed where
- * nothing was given, and do not say how many were; software RDMA does.
+ * The other side sent no private data. InfiniBand and RoCE carry a fixed number of bytes, padded with zeros,
+ * without their original number; software RDMA carries the number.
  */
 static bool
 is_nothing(const struct rpma_conn_private_data *pdata)

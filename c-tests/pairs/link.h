@@ -9,13 +9,13 @@
 
 #define DESCRIPTOR_SIZE 21
 
-/* every usage that a region may have */
+/* all usages of a region */
 #define USAGE_ALL                                                                                  \
 	(RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_WRITE_SRC |               \
 		RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY |                    \
 		RPMA_MR_USAGE_FLUSH_TYPE_PERSISTENT | RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV)
 
-/* A process's end: a peer and, at the target, an endpoint. */
+/* The objects of one process: a peer and, at the target, an endpoint. */
 struct node {
 	struct side *side;
 	struct rpma_peer *peer;
@@ -31,21 +31,21 @@ struct region {
 struct link {
 	struct rpma_conn *conn;
 	struct rpma_cq *cq;
-	struct rpma_mr_remote *remote; /* what the other side offers, NULL if nothing */
+	struct rpma_mr_remote *remote; /* the region that the other side offers, or NULL */
 	size_t remote_size;
 	char descriptor[DESCRIPTOR_SIZE]; /* its descriptor */
 };
 
-/* The target listens and lets the other process know; the initiator waits for that. */
+/* The target listens and notifies the other process, which waits for that. */
 void open_target(struct node *node, struct side *side);
 void open_initiator(struct node *node, struct side *side);
-/* A peer alone, without waiting for anybody. */
+/* Opens only a peer, without waiting. */
 void open_peer(struct node *node, struct side *side);
 void close_node(struct node *node);
 
-/* Whether the provider is rdma_core: then the kernel does or detects some things, and others not at all. */
+/* Whether the provider is rdma_core, whose behaviour differs in some cases. */
 bool on_device(void);
-/* For .missing: "" where a device takes part in this run. */
+/* For .missing: "" if a device takes part in this run. */
 const char *not_soft(void);
 
 /* New zeroed memory, registered; freed with region_free(). Existing memory is registered in place. */
@@ -57,16 +57,15 @@ void region_free(struct region *region);
 struct rpma_conn_cfg *sizes(uint32_t cq, uint32_t sq, uint32_t rq, uint32_t rcq);
 
 /*
- * Accept and connect in steps, so that receives can be posted in between. `offer` is described to the other
- * side in the private data, together with a peer configuration that allows direct writes to pmem; it may be
- * NULL.
+ * Accept and connect in steps, so that receives can be posted in between. The private data have the
+ * descriptor of `offer`, which may be NULL, and a peer configuration that allows direct writes to pmem.
  */
 struct rpma_conn_req *next_req(struct node *node, const struct rpma_conn_cfg *cfg);
 struct rpma_conn_req *new_req(struct node *node, const struct rpma_conn_cfg *cfg);
-/* The code of rpma_conn_req_connect(): the peer of a request may have gone. */
+/* Returns the result of rpma_conn_req_connect(), which fails if the peer of a request has disconnected. */
 int try_link(struct link *link, struct rpma_conn_req **req, const struct region *offer);
 void start_link(struct link *link, struct rpma_conn_req **req, const struct region *offer);
-/* Waits for ESTABLISHED and takes the other side's offer and peer configuration. */
+/* Waits for ESTABLISHED and reads the other side's offer and peer configuration. */
 void finish_link(struct link *link);
 
 /* All steps at once. */
@@ -76,8 +75,8 @@ void connect_link(struct node *node, struct link *link, const struct rpma_conn_c
 	const struct region *offer);
 
 /*
- * A node with a new region and one connection: the target offers the region, the initiator's is its own. What
- * ends both is close_with_region(), once the connection has ended.
+ * A node with a new region and one connection; only the target offers its region. After the connection has
+ * ended, close_with_region() closes both.
  */
 void accept_with_region(struct node *node, struct link *link, struct region *region, struct side *side, size_t size,
 	int usage, const struct rpma_conn_cfg *cfg);
@@ -86,32 +85,32 @@ void connect_with_region(struct node *node, struct link *link, struct region *re
 void close_with_region(struct node *node, struct region *region);
 
 void expect_event(struct link *link, enum rpma_conn_event expected);
-/* CLOSED or LOST: what the end of a broken connection may be called. */
+/* Expects CLOSED or LOST: a broken connection may end with either. */
 void expect_broken(struct link *link);
 /*
- * The same at the side that has seen an operation fail: on a device the connection stands until that side
- * ends it.
+ * The same at the side with the failed operation: on a device the connection stays open until that side ends
+ * it.
  */
 void end_broken(struct link *link);
 /* Deletes the connection and the remote region. */
 void delete_link(struct link *link);
-/* Ends the connection from this side, or sees the other side end it; then deletes it. */
+/* Ends the connection from this side, or waits until the other side ends it; then deletes it. */
 void end_link(struct link *link);
 void await_end(struct link *link);
 
-/* The next completion, waited for; and the same with all that matters of it checked. */
+/* Waits for the next completion; expect_wc() also checks its fields. */
 void next_wc(struct rpma_cq *cq, struct ibv_wc *wc);
 void expect_wc(struct rpma_cq *cq, uint64_t wr_id, enum ibv_wc_opcode opcode);
-/* Checks that no completion is there, nor comes within a while. */
+/* Checks that there is no completion, and that none arrives within a while. */
 void expect_no_wc(struct rpma_cq *cq);
 
-/* One operation from start to end, of all bytes of both regions or of a part. */
+/* One operation including its completion, on a part of both regions. */
 void read_part(struct link *link, struct region *dst, size_t dst_offset, size_t src_offset, size_t len);
 void write_part(struct link *link, size_t dst_offset, struct region *src, size_t src_offset, size_t len);
 
-/* A target that offers a region to one connection, without a call of its own until that has ended. */
+/* A target that offers a region to one connection and makes no call until that has ended. */
 void serve(struct side *side, size_t size, uint32_t seed_before, uint32_t seed_after);
-/* The same, of 4096 bytes with all rights and whatever becomes of them. */
+/* The same with 4096 bytes and all rights, without a check of the contents. */
 void serve_anything(struct side *side);
 
 #endif /* PAIRS_LINK_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * local.c -- two processes of one host: which connections use memory that both share, and that each that must
- * not, or cannot, uses TCP, works as any other, and says why at level NOTICE.
+ * local.c -- two processes of one host: which connections use shared memory. A connection that must not or
+ * cannot use it uses TCP, works like any other, and logs the reason at level NOTICE.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * reasons.c -- rpma_err_last after a completion or an event that failed: the operation, its length and place,
- * wr_id, the peer's address and the status by name.
+ * reasons.c -- rpma_err_last after a failed completion or event: the operation, its length and addresses,
+ * wr_id, the peer's address and the name of the status.
  */
 #include "link.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * remote.c -- operations that the remote region does not permit, as its descriptor says: one warning in every
- * mode; in strict mode the request completes with IBV_WC_REM_ACCESS_ERR, those before it as ever, those
- * behind it with IBV_WC_WR_FLUSH_ERR, each once.
+ * remote.c -- operations that the remote region's descriptor does not permit: one warning in every mode; in
+ * strict mode the request completes with IBV_WC_REM_ACCESS_ERR, earlier ones as usual, later ones with
+ * IBV_WC_WR_FLUSH_ERR, each once.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * signals.c -- signals that arrive while the program waits in a call: whether it goes on waiting is for the
- * signal's handler to say.
+ * signals.c -- signals that arrive while the program waits in a call: SA_RESTART of the handler decides
+ * whether the wait continues.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * stacks.c -- threads with the smallest stack that the manual permits: sysconf(_SC_THREAD_STACK_MIN) and 8
- * KiB. All calls of both processes are made by such a thread.
+ * KiB. Such a thread makes all calls of both processes.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * strangers.c -- whoever reaches the port: silent, gone, or many, they neither keep others out nor take what
- * the program needs.
+ * strangers.c -- connections to the port from outside: silent, closed, or many, they neither block other
+ * peers nor exhaust the resources of the program.
  */
 #include "link.h"
 

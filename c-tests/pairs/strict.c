@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * strict.c -- SOFTVERBS_STRICT: what software RDMA permits and an adapter does not is refused with "adapter"
- * and goes on with "warn"; either way the log says once a place which call mends it.
+ * strict.c -- SOFTVERBS_STRICT: requests that software RDMA permits and an adapter does not are refused with
+ * "adapter" and succeed with "warn"; either way the log has the remedy, once for each object.
  */
 #include "link.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * words.c -- aligned writes of 8 bytes, whose memory goes at any moment: the store is the provider's, so this
- * must end the connection and not the process.
+ * words.c -- aligned writes of 8 bytes to memory that may be unmapped at any time: the provider does the
+ * store, so this must end the connection and not the process.
  */
 #include "link.h"
 

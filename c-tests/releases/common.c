@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the target and the initiator have in common. */
+/* The common part of target and initiator. */
 
 #include <stdarg.h>
 #include <stdlib.h>

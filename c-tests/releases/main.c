@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The program of a release: says what it is bound to, or is one end of a connection. */
+/* The program of a release: prints the symbols to which it is bound, or is one end of a connection. */
 
 #include <dlfcn.h>
 #include <limits.h>

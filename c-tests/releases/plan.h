@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * plan.h -- what the initiator does to the target, which checks it
+ * plan.h -- the operations of the initiator, whose effects the target checks
  *
- * The target's region is one page and a bit: DATA is written, ATOMIC and OLD_ATOMIC are written atomically as
- * far as the initiator's release can, IMM is written with immediate data, SOURCE is read. All else stays
- * zero. Then come two messages: the first with immediate data where the release can; for the second, a
- * release that can write with immediate data does that. The target answers with a message of its own.
+ * The target's region is a little more than one page: DATA is written, ATOMIC and OLD_ATOMIC are written
+ * atomically if the initiator's release supports it, IMM is written with immediate data, SOURCE is read. All
+ * other bytes stay zero. Two messages follow: the first with immediate data if the release supports it; for
+ * the second, a release that supports it writes with immediate data. The target replies with a message.
  */
 #ifndef RELEASES_PLAN_H
 #define RELEASES_PLAN_H 1

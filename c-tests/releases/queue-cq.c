@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Completions from two queues, in the release's own form (0.10 and 0.11) or in that of libibverbs (from 0.11
- * on).
+ * Completions from two queues, in the format of the release (0.10 and 0.11) or in that of libibverbs (from
+ * 0.11 on).
  */
 
 #include "queue.h"

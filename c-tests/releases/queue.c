@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is the same for every way of having completions. */
+/* The common part of all ways to get completions. */
 
 #include <poll.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* queue.h -- the ways in which releases let a program have its completions */
+/* queue.h -- the ways in which a program of a release gets completions */
 #ifndef RELEASES_QUEUE_H
 #define RELEASES_QUEUE_H 1
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The side that is written to: it listens, receives two messages, and looks at its memory. */
+/* The target: it listens, receives two messages, and checks its memory. */
 
 #include <arpa/inet.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * disk.c -- a medium that fails or is full under a flush to persistence. The kernel reports that written
- * pages were lost once, and to whoever asks first. So a flush that fails makes its region one that is not
- * persistent any more: each later flush fails, too, until the program registers the memory anew.
+ * disk.c -- a medium that fails or is full during a flush to persistence. The kernel reports lost pages only
+ * once, to the first caller. So after a failed flush all later flushes of the region fail, too, until the
+ * program registers the memory anew.
  */
 #include "failing.h"
 #include "stress.h"

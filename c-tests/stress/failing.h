@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * failing.h -- a C library that fails: this program's functions come before libc's, count the calls that
- * librpma.so makes, and let one of them fail. Calls from elsewhere pass through.
+ * failing.h -- a failing C library: this program's functions override libc's, count the calls from
+ * librpma.so, and make one of them fail. Calls from elsewhere pass through.
  */
 #ifndef STRESS_FAILING_H
 #define STRESS_FAILING_H 1

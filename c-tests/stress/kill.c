@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kill.c -- one side is killed in the middle of its work, again and again. The other one is told, each of its
- * requests completes once, what completed with success is right, and nothing of the connection stays behind.
+ * kill.c -- one side is killed in the middle of its work, repeatedly. The other one gets an event, each of
+ * its requests completes once, the effects of successful ones are correct, and no resource of the connection
+ * leaks.
  */
 #include "stress.h"
 

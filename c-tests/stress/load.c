@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * load.c -- a lot of everything: connections one after another and at once, memory regions, messages for a
- * slow reader.
+ * load.c -- large numbers of connections, one after another and at once, of memory regions, and of messages
+ * for a slow reader.
  */
 #include "stress.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mixed.c -- operations of all kinds, in a random order, over several connections that come and go, for a set
- * time. What each has to find is known from a copy of the remote memory.
+ * mixed.c -- operations of all kinds, in random order, over several short-lived connections, for a set time.
+ * A copy of the remote memory has the expected results.
  */
 #include "stress.h"
 

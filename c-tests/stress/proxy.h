@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * proxy.h -- a TCP proxy that spoils what it forwards: its Nth connection in the way that seed and N
- * determine.
+ * proxy.h -- a TCP proxy that damages the streams that it forwards; seed and N determine how for its Nth
+ * connection.
  */
 #ifndef STRESS_PROXY_H
 #define STRESS_PROXY_H 1

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * spoil.c -- connections through a proxy that cuts, delays, truncates and splits the stream and, with CRC on,
- * changes bytes of it.
+ * spoil.c -- connections through a proxy that resets, delays, truncates and splits the stream and, with CRC
+ * on, changes bytes of it.
  *
- * Each connection has a region of its own. Whatever happens to the stream, each byte of it is either what it
- * was before or what the initiator wrote there, the memory around it stays as it is, each request completes
- * once, what a flush has confirmed is there, and messages arrive unchanged and in order. Another connection,
- * past the proxy, moves checked data all the while.
+ * Each connection has a separate region. Whatever happens to the stream, each byte of the region has its old
+ * value or that written by the initiator, the memory around it stays unchanged, each request completes once,
+ * flushed data is there, and messages arrive unchanged and in order. At the same time another connection,
+ * without the proxy, moves and checks data.
  */
 #include "proxy.h"
 #include "stress.h"

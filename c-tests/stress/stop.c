@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stop.c -- one process is stopped for longer than each timeout, then continued. A connection whose peer's
- * host answers goes on; an attempt to connect ends after the time set for it.
+ * stop.c -- one process is stopped for longer than each timeout, then continued. A connection continues if
+ * the peer's host responds; a connection attempt ends after its timeout.
  */
 #include "stress.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * stress.h -- what the stress tests share besides the harness of the pairs: amounts, seeds, figures, and what
- * a process holds of the system's resources.
+ * stress.h -- the common part of the stress tests besides the harness of the pairs: amounts, seeds,
+ * statistics, and the system resources of a process.
  */
 #ifndef STRESS_H
 #define STRESS_H 1

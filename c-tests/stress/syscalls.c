@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * syscalls.c -- every system call that the library makes fails once, at each of its occurrences, each in a
- * process of its own.
+ * syscalls.c -- every system call of the library fails once, at each of its occurrences, each in a separate
+ * process.
  *
  * The process is initiator and target at once. Whatever fails, each function returns 0 or an error that
- * librpma.h lists, each request completes once, what completed with success is right, nothing hangs or
- * crashes. After that the same is done again without a failure, which has to succeed, and the process has as
- * many descriptors and threads as one in which nothing has failed.
+ * librpma.h lists, each request completes once, the effects of successful ones are correct, nothing hangs or
+ * crashes. Then the same runs again without a failure and must succeed, and the process must have as many
+ * descriptors and threads as one without any failure.
  */
 #include "failing.h"
 #include "stress.h"

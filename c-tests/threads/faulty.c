@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * faulty.c -- what a tool must report; a tool that does not has no teeth. The argument selects the fault:
- * race, relaxed, overflow, leak, uninitialised. With "release" or "none" there is nothing to report, and the
- * exit status is 0.
+ * faulty.c -- faults that a tool must report, to prove that it works. The argument selects the fault: race,
+ * relaxed, overflow, leak, uninitialised. "release" and "none" are free of faults: the exit status is 0.
  */
 #include <pthread.h>
 #include <sched.h>

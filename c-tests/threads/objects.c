@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* objects.c -- devices, peers, regions, configurations and the log; each row makes what it shares. */
+/*
+ * objects.c -- devices, peers, regions, configurations and the log; each row creates the objects that it
+ * shares.
+ */
 #include "rows.h"
 
 static struct rpma_peer_cfg *pcfg;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rows.h -- what THREAD_SAFETY.md lets threads do at the same time, in one process over software RDMA. The
- * program itself has no race, also for tools that know the functions of libpthread only: it uses no atomics.
+ * rows.h -- the concurrent calls that THREAD_SAFETY.md permits, in one process over software RDMA. The
+ * program itself has no race, also for tools that support only the functions of libpthread: it uses no
+ * atomics.
  */
 #ifndef ROWS_H
 #define ROWS_H 1

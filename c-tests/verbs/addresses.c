@@ -3,7 +3,7 @@
 #include "ends.h"
 
 /*
- * Binds an identifier of its own to this address and the port of the test, and destroys it: 0 or the errno.
+ * Binds a new identifier to this address and the port of the test, and destroys it. Returns 0 or the errno.
  */
 static int
 bind_once(struct side *side, const char *addr, bool reuse)

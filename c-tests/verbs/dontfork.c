@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dontfork.c -- after ibv_fork_init() the memory of regions is kept from children, and madvise() may fail:
- * the results of ibv_rereg_mr() that say so. Where the kernel copies such pages at a fork
- * (IBV_FORK_UNNEEDED), nothing is marked and nothing can fail.
+ * dontfork.c -- after ibv_fork_init() children do not inherit the memory of regions, and madvise() may fail:
+ * the results of ibv_rereg_mr() that report that. If the kernel copies such pages at a fork
+ * (IBV_FORK_UNNEEDED), there is no madvise() that could fail.
  */
 #include "ends.h"
 

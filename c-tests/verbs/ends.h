@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ends.h -- two connected ends for tests on libibverbs and librdmacm: what programs of verbs write before
- * anything interesting happens.
+ * ends.h -- two connected ends for tests on libibverbs and librdmacm: the usual set-up code of verbs
+ * programs.
  */
 #ifndef VERBS_ENDS_H
 #define VERBS_ENDS_H 1

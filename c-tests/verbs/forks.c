@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * forks.c -- programs that fork: a child leaves the objects of its parent alone, and nothing of the parent
- * breaks
+ * forks.c -- programs that fork: a child does not use the objects of its parent, and the parent is not
+ * affected
  */
 #include "ends.h"
 

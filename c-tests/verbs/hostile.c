@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hostile.c -- arguments that a program must not give: the errno of the manual page, a failed completion, and
- * nothing else happens
+ * hostile.c -- invalid arguments: the errno of the manual page or a failed completion, without other effects
  */
 #include "ends.h"
 

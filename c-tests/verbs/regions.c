@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* regions.c -- what ibv_reg_mr(3) and ibv_dereg_mr(3) say */
+/* regions.c -- ibv_reg_mr(3) and ibv_dereg_mr(3) */
 #include "ends.h"
 
 #include <stdlib.h>

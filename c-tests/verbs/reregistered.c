@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reregistered.c -- what ibv_rereg_mr(3) says */
+/* reregistered.c -- ibv_rereg_mr(3) */
 #include "ends.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Arguments that are NULL, zero or out of range: the functions that the last releases do not have. */
+/* Arguments that are NULL, zero or out of range: the functions that the latest releases lack. */
 
 #include "arguments.h"
 

@@ -43,7 +43,7 @@ static void make_objects(void)
 	fx_forget();
 }
 
-/* The original never destroys the id of an incoming request, so only rows that are about one have it. */
+/* The original never destroys the id of an incoming request, so only rows about a request have one. */
 static void make_incoming(const struct row *row)
 {
 	for (const struct argument *a = row->arguments; a->kind != LAST; a++) {

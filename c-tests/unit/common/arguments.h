@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * For unit/arguments: tables of calls with an argument that is NULL, zero or out of range. A table is walked
- * function by function, from the list of functions in names.h; a function without a row fails, so none can be
- * left out.
+ * For unit/arguments: tables of calls with an argument that is NULL, zero or out of range. Each function in
+ * the list of names.h must have rows, so none can be left out.
  *
- * A row says what the call returns, RPMA_E_INVAL for most. Whatever it returns, it must have written no
- * output, logged nothing, changed no log threshold, and called nothing of the provider that the row does not
- * name.
+ * A row has the expected return value, RPMA_E_INVAL for most. The call must not write any output, log, change
+ * a log threshold, or call functions of the provider that the row does not list.
  */
 #ifndef ARGUMENTS_H
 #define ARGUMENTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A connection with a local and a remote region, for the operations that move data. */
+/* A connection with a local and a remote region, for data path operations. */
 #ifndef DATA_H
 #define DATA_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Objects that many tests start from. Each function leaves both logs empty. */
+/* Common objects of many tests. Each function leaves both logs empty. */
 #ifndef FIXTURE_H
 #define FIXTURE_H
 

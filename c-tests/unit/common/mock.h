@@ -4,13 +4,12 @@
  * The observed device. A test program is linked to librpma.so.0 and defines the
  * ibv_* and rdma_* functions that librpma calls, so the dynamic linker binds the
  * library to the definitions in this directory. Each of them
- *   - appends one line to the call log, with every argument that matters;
- *   - fails when the test asked for it (mock_fail);
- *   - hands out objects that have short names ("pd0", "cq1") in the log, and
- *     notes misuse: dead or unknown handles, wrong destruction order, events
- *     acknowledged twice or never, objects destroyed twice or never.
- * A line reads `function(arguments)`, then ` = object` when it made one, then
- * ` ! ERRNO` when it was told to fail.
+ *   - appends one line to the call log, with every relevant argument;
+ *   - fails if the test has requested it (mock_fail);
+ *   - returns objects with short names ("pd0", "cq1") for the log, and records misuse: destroyed or unknown
+ *     handles, wrong destruction order, events acknowledged twice or never, objects destroyed twice or never.
+ * A line is `function(arguments)`, then ` = object` if it created one, then ` ! ERRNO` if it failed on
+ * request.
  */
 #ifndef MOCK_H
 #define MOCK_H

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Memory of the library under test: blocks that it allocates between
- * mock_setup and mock_teardown are counted, and one of them can be made to fail.
- * The C library's own names for its allocator are the way past our definitions.
+ * Memory of the library under test: counts the blocks that it allocates between mock_setup and mock_teardown,
+ * and can make one allocation fail. These definitions call the C library's allocator by its internal names.
  */
 
 #include <malloc.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the files of the mock layer share. Tests include mock.h only. */
+/* Internal declarations of the mock layer. Tests include mock.h only. */
 #ifndef MOCK_IMPL_H
 #define MOCK_IMPL_H
 

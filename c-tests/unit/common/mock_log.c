@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the library says to a log function of the application. */
+/* The messages that the library passes to a log function of the application. */
 
 #include "mock_impl.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Every object that the observed device made, by address and by short name. */
+/* All objects that the observed device has created, by address and by short name. */
 
 #include <inttypes.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The five operations of a context that carry data: posting, polling, arming. */
+/* The five data path operations of a context: posting, polling, arming. */
 
 #include <inttypes.h>
 

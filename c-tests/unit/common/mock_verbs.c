@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The functions of libibverbs that make and destroy objects. */
+/* The functions of libibverbs that create and destroy objects. */
 
 #include "mock_impl.h"
 

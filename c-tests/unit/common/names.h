@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Every function of the interface, by name: what is not in here is not tested by the tables. */
+/* The names of all functions of the interface: the tables test only these. */
 #ifndef NAMES_H
 #define NAMES_H
 

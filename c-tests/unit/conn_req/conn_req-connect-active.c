@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_conn_req_connect on the side that asked for the connection */
+/* rpma_conn_req_connect on the side that requests the connection */
 
 #include "fixture.h"
 

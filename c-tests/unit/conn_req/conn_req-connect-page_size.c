@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_conn_req_connect on a system that does not tell its page size */
+/* rpma_conn_req_connect if the page size is not available */
 
 #include <sys/syscall.h>
 #include <unistd.h>

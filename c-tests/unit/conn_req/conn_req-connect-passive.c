@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_conn_req_connect on the side that the request came to */
+/* rpma_conn_req_connect on the side that has received the request */
 
 #include "fixture.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The completion calls of 0.9.0 to 0.11.0, which later releases do not have:
- * rpma_conn_completion_get in its two forms (union C1, C3), rpma_cq_get_completion,
- * rpma_conn_completion_wait, rpma_conn_get_completion_fd.
+ * The completion calls of 0.9.0 to 0.11.0, which later releases lack: rpma_conn_completion_get in its two
+ * forms (union C1, C3), rpma_cq_get_completion, rpma_conn_completion_wait, rpma_conn_get_completion_fd.
  */
 
 #include <arpa/inet.h>

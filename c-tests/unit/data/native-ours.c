@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Native atomic write and native flush: only where RPMA_NATIVE asks for them (union C11, C12) and where the
- * device, the provider and the queue pair have them. Regions are targets of both kinds of flush wherever the
- * device is (union C10).
+ * Native atomic write and native flush: only if RPMA_NATIVE requests them (union C11, C12) and device,
+ * provider and queue pair support them. Regions are targets of both kinds of flush if the device is (union
+ * C10).
  */
 
 #include "data.h"

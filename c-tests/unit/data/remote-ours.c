@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * An access that the remote memory region does not permit goes out to the device as any other, with one
+ * An access that the remote memory region does not permit is posted to the device like any other, with one
  * warning.
  */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_ep_next_conn_req: everything that can go wrong */
+/* rpma_ep_next_conn_req: all failures */
 
 #include "fixture.h"
 

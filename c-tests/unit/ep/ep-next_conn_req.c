@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_ep_next_conn_req: what arrives, and what is made of it */
+/* rpma_ep_next_conn_req: events and the resulting requests */
 
 #include "fixture.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The built-in log function, as rpma_log_set_function(NULL) installs it: syslog, and
- * stderr for what passes the auxiliary threshold. The functions of syslog are ours
- * here; what goes to stderr is caught in a file.
+ * The default log function, which rpma_log_set_function(NULL) installs: syslog, and stderr for messages that
+ * pass the auxiliary threshold. This program overrides the functions of syslog and redirects stderr to a
+ * file.
  */
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * RPMA_LOG, which is read when the library is loaded: this program starts itself again with a value of it,
- * does something that is logged, and looks at what came out on stderr or in a file.
+ * RPMA_LOG, which is read when the library is loaded: this program executes itself with a value of it, makes
+ * calls that log, and checks the output on stderr or in a file.
  */
 
 #include <fcntl.h>

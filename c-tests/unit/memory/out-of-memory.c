@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Every allocation of every constructor fails in turn: RPMA_E_NOMEM, and nothing is
- * left behind. Nothing is logged meanwhile, so that only the objects allocate.
+ * Every allocation of every constructor fails in turn: RPMA_E_NOMEM, without leaks. Logging is off, so that
+ * only the objects allocate.
  */
 
 #include "fixture.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * rpma_mr_remote_from_descriptor: a descriptor whose end lies past the end of the
- * address space. The original takes it (it validates nothing but the usage); ours
- * refuses content that no registration can have produced.
+ * rpma_mr_remote_from_descriptor: a descriptor whose range exceeds the address space. The original accepts it
+ * (it validates only the usage); ours refuses values that no registration can produce.
  */
 
 #include "fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Threads post on one connection, poll one queue, and each use connections of their own. */
+/* Threads post on one connection, poll one queue, and use separate connections. */
 
 #include "mt.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Threads log, change the log function and its thresholds, and ask for texts at the same time. */
+/* Threads log, change the log function and its thresholds, and call rpma_err_2str at the same time. */
 
 #include <fcntl.h>
 #include <sys/mman.h>

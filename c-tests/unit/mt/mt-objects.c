@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Threads make and delete peers, regions and configurations at the same time. */
+/* Threads create and delete peers, regions and configurations at the same time. */
 
 #include "mt.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Threads that start together and report to the test what went wrong. */
+/* Threads that start together and report failures to the test. */
 #ifndef MT_H
 #define MT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_peer_cfg_*: one bool, and the one byte that it travels in */
+/* rpma_peer_cfg_*: one bool and its one-byte encoding */
 
 #include "fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_utils_get_ibv_context, asking librdmacm */
+/* rpma_utils_get_ibv_context with librdmacm */
 
 #include "fixture.h"
 

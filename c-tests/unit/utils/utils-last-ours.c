@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* rpma_err_last: which call failed last in this thread, and why; rpma_version and LIBRPMA_VERSION. */
+/*
+ * rpma_err_last: the last call of this thread that failed, and the reason; rpma_version and LIBRPMA_VERSION.
+ */
 
 #include <pthread.h>
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * rpma_utils_get_ibv_context: the choice of RPMA_PROVIDER. Software RDMA is served
- * without one call of libibverbs or librdmacm, which would complain on stderr where
- * there is no device.
+ * rpma_utils_get_ibv_context: the choice of RPMA_PROVIDER. Software RDMA does not call libibverbs or
+ * librdmacm, which print errors on stderr if there is no device.
  */
 
 #include <dirent.h>

@@ -5,8 +5,8 @@
  *
  * usage: loader [ADDR]
  *
- * Prints what it found, the last line being "soft0 works", and exits with 0; or with 1 and a line that says
- * what is wrong. Exits with 2 when it sees no soft0, as with `rpma run --dlsym=off`.
+ * Prints the functions found and, as the last line, "soft0 works", and exits with 0; or with 1 and a line
+ * with the error. Exits with 2 if there is no soft0, as with `rpma run --dlsym=off`.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>

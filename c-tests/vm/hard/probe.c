@@ -4,8 +4,8 @@
  * stderr.
  *
  *     probe context ADDR local|remote   the provider of the context that serves the address, or the error
- *     probe listen ADDR PORT            says "listening", then accepts what comes and waits for its end
- *     probe connect ADDR PORT           the event that the connection request ends with, or the error
+ *     probe listen ADDR PORT prints "listening", then accepts a connection and waits for its end probe
+ *     connect ADDR PORT the event that ends the connection request, or the error
  */
 #include <inttypes.h>
 #include <stdbool.h>

@@ -9,9 +9,8 @@
  *   native server ADDR PORT KINDS      a region for these kinds of flush, for one client; checks what was written
  *   native client ADDR PORT KIND       writes, flushes, writes 8 bytes atomically; prints how each completed
  *
- * KINDS are the letters v (visibility) and p (persistent), and r where the region may be read, too. What is
- * registered is ordinary memory, or the beginning of the file or device that NATIVE_MEMORY names, for regions
- * for flush.
+ * KINDS are the letters v (visibility) and p (persistent), and r if the region may be read, too. Regions are
+ * in ordinary memory; those for flush are at the beginning of the file or device NATIVE_MEMORY, if set.
  */
 
 #include <fcntl.h>

@@ -5,10 +5,10 @@
  *
  *   registration [-k] ADDR LIMIT BYTES...
  *
- * Sets the limit of locked memory to LIMIT bytes, gives up CAP_IPC_LOCK unless -k says to keep it, and
- * registers regions of these sizes, one after another, until one is refused. For each it prints what the
- * library logged, without the region's address, or that it was registered; for the last one that was, what
- * advice on it gives, and what is said of on-demand paging.
+ * Sets the limit of locked memory to LIMIT bytes, drops CAP_IPC_LOCK unless -k is given, and registers
+ * regions of these sizes, one after another, until one is refused. For each it prints the log messages,
+ * without the region's address, or that it was registered; for the last registered one also the result of
+ * rpma_mr_advise, and the support of on-demand paging.
  */
 
 #include <librpma.h>
