@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Comments that have lines of their own: their marks are taken off, their text is filled, and the marks are
-//! put back.
+//! Comments on separate lines: removes their marks, fills the text, and puts the marks back.
 
 use crate::Kind;
 use crate::lexer::comments;
 use crate::paragraph::{columns, fence_of, fill, may_be_long};
 
-/// A run of lines that is one text.
+/// Consecutive lines with one text.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     /// The first line, and how many there are.
@@ -165,7 +164,7 @@ fn wrapped(lines: &[&str], style: &Style, width: usize) -> Vec<String> {
     }
 }
 
-/// The text behind a mark, without the blank that separates them.
+/// The text after a mark, without the blank between them.
 fn text_of(rest: &str) -> &str {
     rest.strip_prefix(' ').unwrap_or(rest).trim_end()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Where the comments of Rust and C source are: what looks like one in a string is none.
+//! Finds the comments of Rust and C source, not those in strings.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Finds and wraps the long lines of comments in Rust and C (110 columns), and of Markdown (150).
 //!
-//! rustfmt leaves the width of comments alone, and nothing else looks at it. A paragraph that has a long line
-//! is filled anew; all others stay as they are, and so does what is aligned by hand: code, tables, headings,
-//! diagrams. What cannot be wrapped, such as a comment behind code, is only found.
+//! rustfmt does not check the width of comments. A paragraph with a long line is refilled; all others stay
+//! unchanged, as does text that is aligned by hand: code, tables, headings, diagrams. Lines that cannot be
+//! wrapped, such as a comment after code, are only reported.
 
 mod comment;
 mod lexer;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether no line is too long, afterwards.
+/// Returns whether no line is too long afterwards.
 fn run(paths: &[String], check: bool) -> io::Result<bool> {
     let (mut passed, mut failed) = (0, 0);
     for path in tracked(paths)? {

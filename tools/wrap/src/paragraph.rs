@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Paragraphs of text without what marks a comment: which lines belong together, and how they are filled.
+//! Paragraphs of text without comment marks: their extent, and how they are filled.
 
 /// Fills the paragraphs that have a line of more than `width` columns. The lines are returned as they are
 /// where nothing changes.
@@ -34,7 +34,7 @@ pub(crate) fn columns(text: &str) -> usize {
     text.chars().fold(0, |at, c| if c == '\t' { (at / 8 + 1) * 8 } else { at + 1 })
 }
 
-/// Whether a line may be as long as it is: it cannot be wrapped without a change of what it shows.
+/// Whether a line may be too long because wrapping would change its meaning.
 pub(crate) fn may_be_long(line: &str) -> bool {
     stands_alone(line) || line.split_whitespace().filter(|word| marker(word).is_none()).count() <= 1
 }
@@ -44,7 +44,7 @@ pub(crate) fn fence_of(line: &str) -> Option<char> {
     ['`', '~'].into_iter().find(|&c| line.trim_start().chars().take_while(|&d| d == c).count() >= 3)
 }
 
-/// Headings, rows of tables, code that is indented, what is aligned with several blanks, and links by name.
+/// Headings, rows of tables, indented code, text aligned with several blanks, and link definitions.
 fn stands_alone(line: &str) -> bool {
     let text = line.trim();
     let is_word_of = |set: &str| !text.is_empty() && text.chars().all(|c| set.contains(c));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_aligned_stays() {
+    fn aligned_text_stays() {
         for text in [
             "```text\none two three four\n```",
             "| one | two | three | four |",
