@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench.h -- what the measurements share. A measurement is two processes, the initiator and the target,
- * forked by main() before either has touched the library. A control socket between them carries the port
- * number and barriers, never anything that is measured.
+ * bench.h -- the common part of the measurements. A measurement is two processes, the initiator and the
+ * target, forked by main() before either has called the library. A control socket between them carries the
+ * port number and barriers, never measured data.
  */
 #ifndef BENCH_H
 #define BENCH_H 1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.c -- setting up connections: how long until the first byte is there, and how many a second. */
+/* connect.c -- connection set-up: the time until the first byte arrives, and connections a second. */
 #include "bench.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * flood.c -- messages on one connection while the initiator floods the others with aligned 8-byte writes,
- * which take the target longest.
+ * flood.c -- messages on one connection while the initiator floods the others with aligned 8-byte writes, the
+ * most expensive ones for the target.
  */
 #include "bench.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * host.c -- the references on one host: what the kernel and the memory give two processes that know each
- * other, without a library in between.
+ * host.c -- the references on one host: the performance of the kernel and the memory between two processes,
+ * without a library.
  */
 #include "bench.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* latency.c -- one write or message of 8 bytes at a time, seen or answered by the target's program. */
+/* latency.c -- one write or message of 8 bytes at a time, which the target's program polls for or answers. */
 #include "bench.h"
 
 #define LEN 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What benches/run asks the machine: which CPUs, who uses them, and how many system calls a process makes."""
+"""The queries of benches/run about the machine: CPUs, their load, and the system calls of a process."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What benches/run starts that is not ours: the C librpma and perftest, both on libsoftverbs."""
+"""Third-party programs that benches/run starts: the C librpma and perftest, both on libsoftverbs."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws what benches/run has measured: the ratio of each row to its reference beside its target. The same numbers give the same bytes."""
+"""Draws the results of benches/run: the ratio of each row to its reference beside its target. The output is reproducible."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 WIDTH, LINE, NAMES, NUMBERS, ABOVE, BELOW = 1000, 17, 170, 150, 64, 52
 RIGHT = WIDTH - NUMBERS
 TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-# Blue and orange can be told apart by everybody.
+# Blue and orange are distinguishable for everybody.
 HELD, NOT_HELD, NO_TARGET, BLACK = "#0072B2", "#D55E00", "#6E6E6E", "#000000"
 DISTURBED = 0.10  # from this share on benches/run marks a row
 

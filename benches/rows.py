@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of the table: what is measured, beside which reference, and the target."""
+"""The rows of the table: the measurement, its reference, and the target."""
 
 import others
 import peers

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* start.c -- what a preloaded library costs a program that does not use it. */
+/* start.c -- the cost of a preloaded library for a program that does not use it. */
 #include "bench.h"
 
 #include <spawn.h>

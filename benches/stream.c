@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stream.c -- many operations at once: rates, bandwidths, and what they cost a sleeping target. */
+/* stream.c -- many operations at once: rates, bandwidths, and their cost for a sleeping target. */
 #include "bench.h"
 
 #include <errno.h>

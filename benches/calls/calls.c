@@ -2,8 +2,8 @@
 
 /*
  * Makes each call of librpma many times, for callgrind to count its instructions: a dump for each row of the
- * table below, with the row's name. usage: calls COUNT. Started by benches/calls/run. Everything below the
- * library is fake.c.
+ * table below, with the row's name. usage: calls COUNT. benches/calls/run starts it. fake.c replaces
+ * everything below the library.
  */
 
 #include <librpma.h>

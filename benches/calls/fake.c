@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * libibverbs and librdmacm as far as librpma calls them, with nothing behind: every call succeeds at once and
- * does no more than its caller can see. The program exports these names, so that the dynamic linker binds a
- * library of either make to them and what is counted is the library alone. Nothing is allocated: objects are
- * in arrays, taken and given back like a stack, which is enough where those that are made in the middle of a
- * row are all destroyed at its end.
+ * Stubs of the functions of libibverbs and librdmacm that librpma calls: every call succeeds at once, with
+ * only its visible effects. The program exports these names, so that the dynamic linker binds either librpma
+ * to them and only the library is counted. Nothing is allocated: objects are in arrays that are used like
+ * stacks, which suffices since all objects that a row creates are destroyed at its end.
  */
 
 #include <infiniband/verbs.h>

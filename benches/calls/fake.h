@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the device and the connection manager of these programs do next. They do nothing by themselves. */
+/* Controls for the stub device and connection manager, which do nothing by themselves. */
 
 #ifndef FAKE_H
 #define FAKE_H

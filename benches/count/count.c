@@ -2,11 +2,11 @@
 /*
  * count.c -- to be preloaded: counts the system calls that move bytes, wait or wake, and the bytes that they
  * have moved, and prints both at the end of each process: those of its first thread (program), and those of
- * all others (engine). A tracer would slow down who is traced, and a connection whose peer is slow takes
- * other ways.
+ * all others (engine). A tracer would slow down the process, and a connection with a slow peer uses other
+ * code paths.
  *
- * With COUNT_NO_PIDFD set, pidfd_open(2) is answered with an eventfd(2) that never becomes readable, as if
- * the process never ended: valgrind 3.19 does not know that call, and without it nothing goes past the rings.
+ * With COUNT_NO_PIDFD set, pidfd_open(2) returns an eventfd(2) that never becomes readable, as if the process
+ * never ended: valgrind 3.19 lacks that call, and without it there are no direct copies.
  */
 #include <dlfcn.h>
 #include <stdio.h>
