@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What the file of the library is to the loader, compared with include/librpma.symbols.
+# The dynamic symbols, nodes and dependencies of the library, compared with include/librpma.symbols.
 
 FROZEN=$TOP/include/librpma.symbols
 

@@ -2,8 +2,8 @@
 #
 # awk -v release=RELEASE -v what=WHAT -f generate.awk tables/functions.tsv tables/constants.tsv tables/layouts.tsv
 #
-# Writes what a release was, from the tables. RELEASE is 0.9, 0.10 ... 0.14, 1.0, or "all": everything that any of them
-# had, in its last form. WHAT is one of
+# Generates files of a release from the tables. RELEASE is 0.9, 0.10 ... 0.14, 1.0, or "all": everything that
+# any of them had, in its latest form. WHAT is one of
 #
 #   header   its header
 #   names    a C file with the table of its functions, for the program of that release

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The header alone, in C99 and in C++17, against assertions that are made from the tables: each constant's value, each
-# struct's size, alignment and fields, each prototype.
+# The header alone, in C99 and in C++17, against assertions generated from the tables: each constant's value,
+# each struct's size, alignment and fields, each prototype.
 
 declare -A LANGUAGES=([C99]="-x c -std=c99" [C++17]="-x c++ -std=c++17")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What the loader does with the program of each release: on this library, on the others, on the original. All functions
-# are bound at the start, so that a missing one cannot hide.
+# Loading the program of each release with this library, with the others, and with the original. All functions
+# are bound at the start, so that every missing one is detected.
 
 # How many functions a release had.
 declare -A FUNCTIONS=([0.9]=57 [0.10]=71 [0.11]=69 [0.12]=68 [0.13]=69 [0.14]=68 [1.0]=84)

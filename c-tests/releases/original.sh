@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# This library and the original librpma 1.2.0, as distributions have it: nothing of it is missing or changed here, what
-# was built with it runs here, and programs of other releases do not start with it.
+# This library and the original librpma 1.2.0 of distributions: no symbol or type of it is missing or changed
+# here, programs built with it run here, and programs of other releases do not start with it.
 
 ORIGINAL=${ORIGINAL_LIBDIR-}/librpma.so.0
 
-# It could be this library that is installed as the distribution's.
+# The installed library could be this one.
 is_original() {
 	[ -n "$ORIGINAL_LIBDIR" ] && [ -e "$ORIGINAL" ] || return
 	describe "$ORIGINAL" | sed -n 's/^FUNCTION //p' >"$SCRATCH/original"
 	generate 1.0 map | awk '/rpma_/ { sub(";", "", $1); print $1 "@@LIBRPMA_1.0" }' | cmp -s - "$SCRATCH/original"
 }
 
-# No change, but for additions; abidiff has to have looked at every function of the original.
+# Additions only; abidiff must have compared every function of the original.
 abi_is_kept() {
 	abidiff --no-added-syms "$ORIGINAL" "$LIBDIR/librpma.so.0" || die "abidiff ended with status $?"
 	abidiff "$ORIGINAL" "$LIBDIR/librpma.so.0" >report

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Two processes over software RDMA: the program of one release is the target, that of another, or the same, the
-# initiator; each with every way in which its release lets it have completions.
+# initiator; each with every way to get completions in its release.
 
 declare -A QUEUES=([0.9]="conn" [0.10]="conn cq" [0.11]="cq wc" [0.12]="wc" [0.13]="wc" [0.14]="wc" [1.0]="wc channel")
 
