@@ -4,8 +4,8 @@
 
 FROZEN=$TOP/include/librpma.symbols
 
-# describe LIBRARY: its name, what it needs, its nodes in their order, every symbol that it exports. The name of the
-# loader itself, and whether it is needed, depend on the architecture.
+# describe LIBRARY: its soname, dependencies, nodes in order, and exported symbols. The name of the loader,
+# and whether it is a dependency, depend on the architecture.
 describe() {
 	readelf -dW "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]$/SONAME \1/p'
 	readelf -dW "$1" | sed -n -e "s/.*(NEEDED).*\[\(ld-.*\)\]$/NEEDED-$(uname -m) \1/p" \
@@ -18,7 +18,7 @@ describe() {
 		awk '$2 == "A" { next } { print ($2 == "T" ? "FUNCTION" : "OTHER-" $2), $3 }' | sort
 }
 
-# The file, without what is said for other architectures.
+# The file without the lines for other architectures.
 frozen() {
 	grep -v -e '^#' -e '^$' "$FROZEN" | awk -v machine="NEEDED-$(uname -m)" '!/^NEEDED-/ || $1 == machine'
 }
@@ -28,7 +28,8 @@ is_as_frozen() {
 	frozen | diff - is || die "< is in include/librpma.symbols, > in the library"
 }
 
-# The same, but for what is new, from the tables of the releases: 433 definitions, one default for each of 89 names.
+# The same without new symbols, from the tables of the releases: 433 definitions, one default for each of 89
+# names.
 is_what_releases_had() {
 	generate all exports | sort >had
 	frozen | sed -n -e '/@LIBRPMA_1\.4$/d' -e 's/^FUNCTION //p' | diff had - || die "< was in a release, > is in include/librpma.symbols"
@@ -40,7 +41,7 @@ is_what_releases_had() {
 	[ "$(frozen | sed -n 's/^NODE //p' | head -n 1)" = LIBRPMA_1.0 ] || die "LIBRPMA_1.0 is not the first node"
 }
 
-# A release's library with one function less, one more, another name: each is told from the true one.
+# A release's library with one function less, one more, another name: each is distinguished from the real one.
 differences_are_seen() {
 	local change
 	describe "$OUT/1.0/librpma.so.0" >true

@@ -41,7 +41,7 @@ function add_constant(kind, name, value) {
 	if (value < 0) is_signed[kind] = 1
 }
 
-# A later form replaces an earlier one; the tables are in the order of the releases.
+# A later definition replaces an earlier one; the tables are in the order of the releases.
 function add_field(type, name, ctype, at, size) {
 	if (name == "-") {
 		if (!(type in size_of)) struct[++n_struct] = type
@@ -57,7 +57,7 @@ function add_field(type, name, ctype, at, size) {
 
 function spaced(ctype) { return ctype (ctype ~ /\*$/ ? "" : " ") }
 
-# Forward declarations of what the prototypes name and nothing defines.
+# Forward declarations of types that the prototypes use and nothing defines.
 function opaque(  i, rest, s, seen) {
 	for (i = 1; i <= n_fn; i++) {
 		rest = prototype[fn[i]]
@@ -117,7 +117,7 @@ function map(  i) {
 
 function hold(condition) { print "typedef char holds_" ++n_held "[(" condition ") ? 1 : -1];" }
 
-# C99 has neither static assertions nor a way to ask for a type: an array of negative size and a pointer of another type
+# C99 has neither static assertions nor type queries: an array of negative size and a pointer of another type
 # do not compile in either language.
 function asserts(  i, j, s, f, t, p) {
 	print "#include <librpma.h>"

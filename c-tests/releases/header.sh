@@ -20,7 +20,7 @@ holds() { # LANGUAGE RELEASE INCLUDEDIR
 	compiles "$1" asserts.c "$3"
 }
 
-# bites LANGUAGE: with a wrong line in a table, the assertions do not hold.
+# bites LANGUAGE: with a wrong line in a table, the assertions fail.
 bites() {
 	local table change
 	while read -r table change; do

@@ -3,14 +3,15 @@
 # Loading the program of each release with this library, with the others, and with the original. All functions
 # are bound at the start, so that every missing one is detected.
 
-# How many functions a release had.
+# The number of functions of a release.
 declare -A FUNCTIONS=([0.9]=57 [0.10]=71 [0.11]=69 [0.12]=68 [0.13]=69 [0.14]=68 [1.0]=84)
 
 start_with() { # LIBDIR PROGRAM ARGS...
 	LD_LIBRARY_PATH=$1 LD_BIND_NOW=1 RPMA_PROVIDER=soft "${@:2}"
 }
 
-# asks RELEASE: the program needs the soname, one node of it, and from that node exactly the release's functions.
+# asks RELEASE: the program requires the soname, one node of it, and from that node exactly the release's
+# functions.
 asks() {
 	local program=$OUT/$1/program node
 	node=$(generate "$1" node)
@@ -43,7 +44,7 @@ calls_it() {
 	[ $status -eq 134 ] || die "status $status instead of 134, SIGABRT"
 }
 
-# does_not_start RELEASE LIBDIR WHY: the loader refuses, with these words.
+# does_not_start RELEASE LIBDIR WHY: the loader refuses with this message.
 does_not_start() {
 	start_with "$2" "$OUT/$1/program" names "$2/librpma.so.0" >said 2>&1
 	local status=$?

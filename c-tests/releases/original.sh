@@ -20,14 +20,14 @@ abi_is_kept() {
 	! grep -E '^ *\[[DC]\]' report || die "something was removed or changed"
 }
 
-# The same comparison, with what has lost the node of the original.
+# The same comparison with a library without the node of the original must fail.
 abi_change_is_seen() {
 	abidiff --no-added-syms "$ORIGINAL" "$OUT/0.14/librpma.so.0" >report
 	[ $(($? & 8)) -ne 0 ] || die "abidiff saw nothing"
 	grep -q 'summary: 84 Removed' report || die "$(cat report)"
 }
 
-# types_of INCLUDEDIR LIBRARY: what a library built with that header has in its debug information.
+# types_of INCLUDEDIR LIBRARY: the types in the debug information of a library built with that header.
 types_of() {
 	generate 1.0 types >types.c
 	$CC -g -fPIC -shared -I"$1" -o "$2" types.c
@@ -56,7 +56,7 @@ type_changes_are_seen() {
 	END
 }
 
-# Built with the original's header and library, the examples ask for what the original has and nothing else.
+# Built with the original's header and library, the examples require only symbols of the original.
 examples_are_built() {
 	local program
 	rm -rf "$OUT/original-examples"

@@ -5,7 +5,7 @@
 
 declare -A QUEUES=([0.9]="conn" [0.10]="conn cq" [0.11]="cq wc" [0.12]="wc" [0.13]="wc" [0.14]="wc" [1.0]="wc channel")
 
-# connect TARGET QUEUE INITIATOR QUEUE: programs; leaves what they said in target.err and initiator.err.
+# connect TARGET QUEUE INITIATOR QUEUE: programs; their messages are in target.err and initiator.err.
 connect() {
 	local target initiator port
 	export LD_LIBRARY_PATH=$LIBDIR LD_BIND_NOW=1 RPMA_PROVIDER=soft
@@ -27,7 +27,7 @@ connect() {
 	target_status=$?
 }
 
-# Both end well and have verified something, and neither the library nor the loader had anything to say.
+# Both succeed and have verified something, without a message of the library or the loader.
 pair() { # TARGET QUEUE INITIATOR QUEUE: releases
 	local side status=0
 	connect "$1/program" "$2" "$3/program" "$4"
@@ -40,7 +40,8 @@ pair() { # TARGET QUEUE INITIATOR QUEUE: releases
 	[ $status -eq 0 ] || die "target's status $target_status, initiator's $initiator_status"
 }
 
-# The program of 0.9 with its 24-byte struct, bound to the function of 0.10 with its 32 bytes: the program must notice.
+# The program of 0.9 with its 24-byte struct, bound to the function of 0.10 with its 32 bytes: the program
+# must detect that.
 longer_struct() { # INITIATOR QUEUE
 	connect 0.9/relinked conn "$1/program" "$2"
 	[ $target_status -eq 1 ] || die "target's status $target_status instead of 1"
