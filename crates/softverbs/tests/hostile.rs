@@ -279,7 +279,7 @@ fn a_peer_without_keys_learns_nothing_by_guessing_stags() {
         };
         refusals.add(&target, stag, memory.as_ptr() as u64);
     }
-    // A peer that knows STags and guesses the rest learns no more.
+    // A peer with STags that guesses the rest learns no more.
     for (round, other) in regions.iter().take(40).enumerate() {
         let (mut stream, end) = target.raw();
         let rights = if round % 2 == 0 { LOCAL_WRITE } else { LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ };

@@ -2,7 +2,7 @@
 //! Flushes to persistence: the modified pages of a memory region are written back to the mapped file.
 //!
 //! The duration depends on the medium, so a separate thread calls msync(2); a thread that drives connections
-//! calls it only if that one cannot be started. A flush covers the whole region, regardless of who modified
+//! calls it only if that one cannot be started. A flush covers the whole region, regardless of what modified
 //! it: this or another connection, through this or another region of the same mapping, or the program itself.
 //! Flushes that are queued while one is in progress and whose ranges overlap or adjoin share one msync(2).
 //!

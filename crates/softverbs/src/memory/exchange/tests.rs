@@ -89,11 +89,11 @@ fn unmapped_memory_is_an_error() {
         for by_child in [true, false] {
             let map = sys::tests::Vanishing::new(page, way);
             map.vanish();
-            // SAFETY: nobody else uses this mapping.
+            // SAFETY: nothing else uses this mapping.
             let result = unsafe { exchange(map.addr(), &|old| old + 1, by_child) };
             assert_eq!(result, Err(Unchanged::Fault), "{way:?}, by a child: {by_child}");
             map.come_back();
-            // SAFETY: nobody else uses this mapping, which is writable again.
+            // SAFETY: nothing else uses this mapping, which is writable again.
             assert_eq!(unsafe { exchange(map.addr(), &|old| old + 1, by_child) }, Ok(0));
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Windows: the regions to which they may be bound, who may use them, and that a region with one cannot be
-//! deregistered.
+//! Windows: the regions to which they may be bound, the queue pairs that may use them, and that a region with
+//! one cannot be deregistered.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};

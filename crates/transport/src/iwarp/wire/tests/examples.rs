@@ -252,7 +252,7 @@ fn results_of_atomic_operations() {
     assert_eq!(add(0x0000_0001_0000_0001, 1 << 31).apply(0x0000_0002_ffff_ffff), 0x0000_0003_0000_0000);
     assert_eq!(add(0x0102_0304_0506_0708, 0x8080_8080_8080_8080).apply(u64::MAX), 0x0001_0203_0405_0607);
     assert_eq!(add(0x80, 0x80).apply(0x80), 0, "the topmost bit of a field");
-    // Each bit a field of its own.
+    // Each bit is a field.
     assert_eq!(add(0b1100, u64::MAX).apply(0b1010), 0b0110);
     // The sum of a field, bit by bit.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
