@@ -284,9 +284,10 @@ fn terminate_messages_are_not_answered() {
     }
 }
 
-/// While the peer does not read, responses cannot be sent; the first Read beyond the IRD ends the connection.
+/// While the peer does not read, responses cannot be sent; the first Read beyond the maximum IRD ends the
+/// connection.
 #[test]
-fn more_reads_than_the_ird() {
+fn more_reads_than_the_maximum_ird() {
     const SIZE: usize = 1 << 20;
     const READS: u32 = 400;
     let mut bystander = Bystander::start();

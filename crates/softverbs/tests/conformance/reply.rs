@@ -74,9 +74,9 @@ fn rows() -> Vec<Row> {
         terminated("first message by Send only", "10 02 0004 c008 0008", [0x20, 7]),
         terminated("first message by Read only", "10 02 0004 8008 4008", [0x20, 7]),
         terminated("first message by nothing", "10 02 0004 8008 0008", [0x20, 7]),
-        terminated("more reads than our IRD", "10 02 0004 8008 8081", [0x20, 6]),
-        terminated("more reads than our IRD, without announcement", "10 02 0004 0008 3ffe", [0x20, 6]),
-        terminated("more reads than our IRD, with CRCs", "50 02 0004 8008 8081", [0x20, 6]),
+        terminated("more reads than the maximum", "10 02 0004 8008 8081", [0x20, 6]),
+        terminated("more reads than the maximum, without announcement", "10 02 0004 0008 3ffe", [0x20, 6]),
+        terminated("more reads than the maximum, with CRCs", "50 02 0004 8008 8081", [0x20, 6]),
     ];
     for (name, wrong) in [
         ("the key of a request", hex("'MPA ID Req Frame' 10 02 0004 8008 8008")),

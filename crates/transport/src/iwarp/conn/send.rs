@@ -165,13 +165,13 @@ impl SendHalf {
         self.allowance < usize::MAX / 2
     }
 
-    /// Whether the peer may have another request outstanding: fewer than the IRD are.
+    /// Whether the peer may have another request outstanding: fewer than [`MAX_READS`], the largest IRD, are.
     pub(super) fn may_answer(&self) -> bool {
         self.responses.len() < usize::from(MAX_READS)
     }
 
     /// Queues the response to a peer's request, which is not sent before it is released; returns its number.
-    /// `None` if the peer exceeds the IRD.
+    /// `None` if the peer has more than [`MAX_READS`] outstanding.
     pub(super) fn answer(&mut self, answer: Answer) -> Option<u64> {
         if !self.may_answer() {
             return None;
