@@ -23,7 +23,7 @@ use crate::sys::{self, Errno, get_option, to_errno};
 pub(crate) const MOST: usize = 2;
 
 /// A control buffer with the alignment of its headers and room for [`MOST`] descriptors: the kernel passes as
-/// many as there is room for.
+/// many as fit.
 #[repr(align(8))]
 struct Control([MaybeUninit<u8>; CONTROL_LEN]);
 
@@ -86,8 +86,8 @@ pub(crate) fn peer_address(socket: &OwnedFd) -> Option<Vec<u8>> {
     (ret == 0).then(|| path.collect())
 }
 
-/// The process at the other end, as the kernel names it: by 0 if this one cannot see it, for which rustix has
-/// no value.
+/// The credentials of the peer, as the kernel reports them. The PID is 0 if it does not exist in this PID
+/// namespace, a value that rustix cannot represent.
 fn peer(socket: &OwnedFd) -> Option<libc::ucred> {
     get_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED).ok()
 }
@@ -136,8 +136,7 @@ pub(crate) fn receive_with(socket: &OwnedFd, into: &mut [u8]) -> Result<(usize, 
             fds.extend(passed);
         }
     }
-    // Closing it then does not wait for what a socket has not sent yet; what is no socket does not have the
-    // option.
+    // So closing it does not wait for unsent data if it is a socket; other files lack the option.
     for fd in &fds {
         let _ = set_socket_linger(fd, None);
     }

@@ -195,7 +195,7 @@ impl Shared {
     pub(super) fn create() -> Result<Self, Errno> {
         let file = Socket::noted(|| memory_file(c"softverbs", libc::MFD_ALLOW_SEALING))?;
         whole(|| without_sigxfsz(|| to_errno(ftruncate(&file, total_len() as u64))))?;
-        // The page of the words is given memory here, because it is written to directly.
+        // Allocates the page of the words now, because it is accessed directly.
         allocate(&file, 0)?;
         to_errno(fcntl_add_seals(&file, SEALS))?;
         Self::map(file)
