@@ -83,7 +83,7 @@ fn is_lost(heard: Heard, silence: Duration) -> bool {
 }
 
 impl Liveness {
-    /// That of this process.
+    /// The liveness state of this process.
     fn get() -> Arc<Self> {
         lock(LIVENESS.get()).get_or_insert_default().clone()
     }

@@ -16,8 +16,8 @@ pub(crate) trait Source: Send + Sync {
     fn timeout(self: Arc<Self>) {}
 }
 
-/// Something that the engine looks at with each tick.
+/// An object that the engine checks at each tick.
 pub(crate) trait Ticking: Send + Sync {
-    /// A look; says whether there is to be another one.
+    /// Checks the object; returns whether to check it again.
     fn tick(self: Arc<Self>) -> Tick;
 }
