@@ -8,7 +8,9 @@
 //! them. No completion is announced twice.
 //!
 //! A poll that finds no completion drives the connections of the queue in the calling thread. The queue
-//! has them only as [`Driven`], and the watches ([`Watch`]) that hold their sockets.
+//! has them only as [`Driven`], and the watches ([`Watch`]) that hold their sockets. A queue pair adds its
+//! completions as a [`Producer`]. Polling one frees an entry of the send queue; which one's, the index of the
+//! producer says.
 //!
 //! Locks: `connections` is held while a poll drives the connections, so it comes before the session of a
 //! connection. Under `ring` only the channel is locked.
@@ -16,33 +18,53 @@
 
 use once_cell::race::OnceBox;
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::channel::EventQueue;
+use crate::instrument::Instruments;
 use crate::limits::ENDINGS;
 use crate::policy::yielding::Yielding;
 use crate::progress::engine::Engine;
+use crate::progress::ring::Ring;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
-use crate::send_entries::SendEntries;
 use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
 use crate::{config, lock, probes};
 use reserve::try_filled;
 use transport::step::reason;
-use transport::wr::{Completion, status};
+use transport::wr::{Completion, SendWr, status};
 
 /// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll
 /// which ones are ready.
 const POLL_DIRECTLY: usize = 4;
 
-/// A completion in the ring, and the places of the send queue of which it has one until it is polled.
-#[derive(Clone, Default)]
+/// A completion in the ring, and the index of its owner.
+#[derive(Clone, Copy, Default)]
 struct Entry {
     completion: Completion,
-    entries: Option<Arc<SendEntries>>,
+    owner: u32,
+}
+
+/// What a poll of the completions of a [`Producer`] acts on.
+#[derive(Default)]
+struct Owner {
+    /// The send queue of whose entries a completion keeps one until it is polled.
+    sends: Option<Arc<Ring<SendWr>>>,
+    /// Those of the queue pair, which count completions that the program takes.
+    instruments: Option<Arc<Instruments>>,
+    /// Completions still in the ring, once the producer is gone.
+    left: Option<u64>,
+}
+
+/// What follows a poll when the lock of the ring is released.
+enum Unlocked {
+    /// Report what the instruments have found.
+    Tell(Arc<Instruments>),
+    Drop(#[expect(dead_code, reason = "dropped as a whole")] Owner),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +74,7 @@ enum Armed {
     Any,
 }
 
-struct Ring {
+struct Completions {
     entries: Box<[Entry]>,
     /// Total numbers of completions taken and added; modulo the length of the ring they are indices.
     taken: u64,
@@ -60,11 +82,44 @@ struct Ring {
     /// The value of `put` when the last event was generated: no earlier completion needs one.
     announced: u64,
     armed: Armed,
+    /// By index; those that are free for another producer are listed.
+    owners: Vec<Owner>,
+    free_owners: Vec<u32>,
+}
+
+impl Completions {
+    fn new(entries: Box<[Entry]>) -> Self {
+        let (owners, free_owners) = (Vec::new(), Vec::new());
+        Self { entries, taken: 0, put: 0, announced: 0, armed: Armed::No, owners, free_owners }
+    }
+
+    fn index(&self, position: u64) -> usize {
+        position.checked_rem(self.entries.len() as u64).unwrap_or(0) as usize
+    }
+
+    /// A completion of a producer that is gone was polled.
+    #[cold]
+    fn polled_last(&mut self, owner: u32) -> Option<Owner> {
+        let gone = &mut self.owners[owner as usize];
+        gone.left = gone.left.map(|left| left - 1);
+        self.reuse(owner)
+    }
+
+    /// Frees the index of an owner with no completions left, and returns the owner: it is dropped without the
+    /// lock.
+    fn reuse(&mut self, owner: u32) -> Option<Owner> {
+        let gone = self.owners[owner as usize].left == Some(0);
+        gone.then(|| {
+            // There is room for all indices.
+            self.free_owners.push(owner);
+            std::mem::take(&mut self.owners[owner as usize])
+        })
+    }
 }
 
 /// A completion queue.
 pub(crate) struct Cq {
-    ring: Mutex<Ring>,
+    ring: Mutex<Completions>,
     /// The address of the C structure, which an event carries.
     handle: AtomicUsize,
     channel: Option<Arc<EventQueue<usize>>>,
@@ -125,7 +180,7 @@ impl Cq {
     pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Result<Self, Errno> {
         let entries = try_filled(entries as usize, Entry::default).ok_or(libc::ENOMEM)?;
         Ok(Self {
-            ring: Mutex::new(Ring { entries, taken: 0, put: 0, announced: 0, armed: Armed::No }),
+            ring: Mutex::new(Completions::new(entries)),
             handle: AtomicUsize::new(0),
             channel,
             connections: Mutex::default(),
@@ -223,8 +278,7 @@ impl Cq {
             return Err(libc::EINVAL);
         }
         for at in taken..put {
-            let entry = std::mem::take(&mut ring.entries[(at % old) as usize]);
-            fresh[(at % u64::from(entries)) as usize] = entry;
+            fresh[(at % u64::from(entries)) as usize] = ring.entries[(at % old) as usize];
         }
         ring.entries = fresh;
         drop(ring);
@@ -309,18 +363,16 @@ impl Cq {
         lock(&self.watches).iter().all(|watch| known(to, watch) || to.try_push(watch.clone()).is_ok())
     }
 
-    /// Adds a completion; that of a request uses one of the `entries` until it is polled. False if the ring
-    /// is full: the caller keeps the completion and is driven with [`reason::ROOM`] after a poll.
-    pub(crate) fn push(&self, completion: Completion, entries: Option<&Arc<SendEntries>>) -> bool {
+    /// As [`Producer::push`].
+    fn push(&self, completion: Completion, owner: u32) -> bool {
         let mut ring = lock(&self.ring);
-        let capacity = ring.entries.len() as u64;
-        if ring.put - ring.taken == capacity {
+        if ring.put - ring.taken == ring.entries.len() as u64 {
             self.waiting.store(true, Ordering::Release);
             return false;
         }
         probes::complete(&completion);
-        let at = (ring.put % capacity) as usize;
-        ring.entries[at] = Entry { completion, entries: entries.cloned() };
+        let at = ring.index(ring.put);
+        ring.entries[at] = Entry { completion, owner };
         ring.put += 1;
         let wanted = match ring.armed {
             Armed::No => false,
@@ -333,7 +385,7 @@ impl Cq {
         true
     }
 
-    fn announce(&self, ring: &mut Ring) {
+    fn announce(&self, ring: &mut Completions) {
         ring.armed = Armed::No;
         self.armed.store(false, Ordering::Relaxed);
         ring.announced = ring.put;
@@ -376,32 +428,46 @@ impl Cq {
 
     /// Takes completions; also says for what the queue is armed.
     fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> (usize, Armed) {
-        let mut ring = lock(&self.ring);
-        let available = (ring.put - ring.taken) as usize;
+        let mut guard = lock(&self.ring);
+        let ring = &mut *guard;
+        let (available, armed) = ((ring.put - ring.taken) as usize, ring.armed);
         let count = available.min(max);
-        let capacity = ring.entries.len() as u64;
-        let mut telling = Vec::new();
+        self.has_more.store(available > count, Ordering::Relaxed);
+        if count == 0 {
+            return (0, armed);
+        }
+        let mut after = Vec::new();
         let mut failed: Option<Completion> = None;
+        let mut at = ring.index(ring.taken);
         for i in 0..count {
-            let at = (ring.taken % capacity) as usize;
-            let entry = &mut ring.entries[at];
-            out(i, &entry.completion);
-            if entry.completion.status != status::SUCCESS
+            let Entry { completion, owner: index } = ring.entries[at];
+            out(i, &completion);
+            if completion.status != status::SUCCESS
                 && failed.is_none_or(|first| first.status == status::WR_FLUSH_ERR)
             {
-                failed = Some(entry.completion);
+                failed = Some(completion);
             }
-            if let Some(entries) = entry.entries.take() {
-                if entries.taken(&entry.completion) {
-                    telling.push(entries);
+            let owner = &ring.owners[index as usize];
+            if let Some(sends) = &owner.sends {
+                sends.free(1);
+            }
+            if let Some(instruments) = &owner.instruments {
+                if instruments.taken(&completion) {
+                    after.push(Unlocked::Tell(instruments.clone()));
                 }
             }
-            ring.taken += 1;
+            if owner.left.is_some() {
+                after.extend(ring.polled_last(index).map(Unlocked::Drop));
+            }
+            at = if at + 1 == ring.entries.len() { 0 } else { at + 1 };
         }
-        let armed = ring.armed;
-        self.has_more.store(available > count, Ordering::Relaxed);
-        drop(ring);
-        telling.iter().for_each(|entries| entries.tell());
+        ring.taken += count as u64;
+        drop(guard);
+        for after in after {
+            if let Unlocked::Tell(instruments) = after {
+                instruments.tell();
+            }
+        }
         if let Some(failed) = failed {
             self.report_failed(&failed);
         }
@@ -473,7 +539,7 @@ impl Cq {
     }
 
     /// Requests of one of its connections were deferred: a thread that waits for completions sends them
-    /// first. What this does not show to another thread in time is sent by the engine.
+    /// first. The engine sends those of which another thread learns too late.
     pub(crate) fn note_deferred(&self) {
         if !self.deferred.load(Ordering::Relaxed) {
             self.deferred.store(true, Ordering::Relaxed);
@@ -487,6 +553,73 @@ impl Cq {
     }
 }
 
+/// A queue pair as it adds the completions of its requests, or those of its receives.
+pub(crate) struct Producer {
+    cq: Arc<Cq>,
+    owner: u32,
+}
+
+impl Producer {
+    /// Each completion keeps an entry of `sends` in use until it is polled. ENOMEM.
+    pub(crate) fn new(
+        cq: Arc<Cq>,
+        sends: Option<Arc<Ring<SendWr>>>,
+        instruments: Option<Arc<Instruments>>,
+    ) -> Result<Self, Errno> {
+        let new = Owner { sends, instruments, left: None };
+        let mut guard = lock(&cq.ring);
+        let ring = &mut *guard;
+        let owner = match ring.free_owners.pop() {
+            Some(owner) => {
+                ring.owners[owner as usize] = new;
+                owner
+            }
+            None => {
+                let owner = ring.owners.len() as u32;
+                ring.owners.try_reserve(1).map_err(|_| libc::ENOMEM)?;
+                ring.free_owners.try_reserve(ring.owners.len() + 1).map_err(|_| libc::ENOMEM)?;
+                ring.owners.push(new);
+                owner
+            }
+        };
+        drop(guard);
+        Ok(Self { cq, owner })
+    }
+
+    /// Adds a completion. False if the ring is full: the caller keeps the completion and is driven with
+    /// [`reason::ROOM`] after a poll.
+    #[inline]
+    pub(crate) fn push(&self, completion: Completion) -> bool {
+        self.cq.push(completion, self.owner)
+    }
+
+    /// Whether it is the queue at this address.
+    pub(crate) fn is_at(&self, cq: usize) -> bool {
+        Arc::as_ptr(&self.cq).addr() == cq
+    }
+}
+
+impl Deref for Producer {
+    type Target = Cq;
+
+    fn deref(&self) -> &Cq {
+        &self.cq
+    }
+}
+
+impl Drop for Producer {
+    /// What was added stays in the queue, and so does its owner.
+    fn drop(&mut self) {
+        let mut ring = lock(&self.cq.ring);
+        let owns = |at: &u64| ring.entries[ring.index(*at)].owner == self.owner;
+        let left = (ring.taken..ring.put).filter(owns).count() as u64;
+        ring.owners[self.owner as usize].left = Some(left);
+        let gone = ring.reuse(self.owner);
+        drop(ring);
+        drop(gone);
+    }
+}
+
 impl Drop for Cq {
     fn drop(&mut self) {
         if let Some(watch) = lock(&self.home).take() {
@@ -497,6 +630,8 @@ impl Drop for Cq {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use super::*;
 
     fn done(wr_id: u64) -> Completion {
@@ -513,21 +648,61 @@ mod tests {
         channel.withdraw(|_| true).len()
     }
 
+    fn producer(cq: &Arc<Cq>) -> Producer {
+        Producer::new(cq.clone(), None, None).unwrap()
+    }
+
+    fn request() -> SendWr {
+        let local = transport::wr::Local::memory(&[]).unwrap();
+        let op = transport::wr::Op::Write;
+        let (signaled, fence, solicited, imm) = (true, false, false, [0; 4]);
+        SendWr { wr_id: 1, op, signaled, fence, solicited, imm, local, len: 0, remote_addr: 0, rkey: 0 }
+    }
+
+    /// A send queue whose entries are all in use by requests that the connection has taken.
+    fn sends(capacity: u32) -> Arc<Ring<SendWr>> {
+        let sends = Ring::new(capacity).unwrap();
+        (0..capacity).for_each(|_| assert!(sends.push(request()).is_ok() && sends.take().is_some()));
+        Arc::new(sends)
+    }
+
     #[test]
     fn completions_come_out_in_order_and_a_full_queue_refuses() {
-        let cq = Cq::new(2, None).unwrap();
-        let entries = Arc::new(SendEntries::new(1, None));
-        assert!(entries.take());
-        assert!(cq.push(done(1), Some(&entries)));
-        assert!(cq.push(done(2), None));
-        assert!(!cq.push(done(3), Some(&entries)));
-        assert_eq!(entries.room(), 0);
+        let cq = Arc::new(Cq::new(2, None).unwrap());
+        let sends = sends(1);
+        let requests = Producer::new(cq.clone(), Some(sends.clone()), None).unwrap();
+        let receives = producer(&cq);
+        assert!(requests.push(done(1)));
+        assert!(receives.push(done(2)));
+        assert!(!requests.push(done(3)));
+        assert_eq!(sends.room(), 0);
         assert_eq!(poll_one(&cq), Some(1));
-        assert_eq!(entries.room(), 1);
-        assert!(cq.push(done(3), None));
+        assert_eq!(sends.room(), 1);
+        assert!(receives.push(done(3)));
         assert_eq!(poll_one(&cq), Some(2));
         assert_eq!(poll_one(&cq), Some(3));
         assert_eq!(poll_one(&cq), None);
+        assert_eq!(sends.room(), 1, "receives free no entry");
+    }
+
+    #[test]
+    fn completions_outlive_their_producer_and_free_entries_of_no_other_one() {
+        let cq = Arc::new(Cq::new(8, None).unwrap());
+        let (first, second) = (sends(2), sends(2));
+        let gone = Producer::new(cq.clone(), Some(first.clone()), None).unwrap();
+        assert!(gone.push(done(1)) && gone.push(done(2)));
+        drop(gone);
+        let next = Producer::new(cq.clone(), Some(second.clone()), None).unwrap();
+        assert!(next.push(done(3)));
+        assert_eq!((poll_one(&cq), first.room(), Arc::strong_count(&first)), (Some(1), 1, 2));
+        assert_eq!((poll_one(&cq), Arc::strong_count(&first)), (Some(2), 1), "the last one was polled");
+        let again = producer(&cq);
+        assert_eq!((next.owner, again.owner), (1, 0), "the index is used again");
+        assert!(again.push(done(4)));
+        assert_eq!((second.room(), poll_one(&cq), poll_one(&cq)), (0, Some(3), Some(4)));
+        assert_eq!(second.room(), 1);
+        drop((next, again));
+        assert_eq!(Arc::strong_count(&second), 1, "nothing was left to poll");
     }
 
     #[test]
@@ -549,16 +724,17 @@ mod tests {
     #[test]
     fn an_event_is_neither_lost_nor_invented() {
         let channel = Arc::new(EventQueue::new().unwrap());
-        let cq = Cq::new(8, Some(channel.clone())).unwrap();
-        cq.push(done(1), None);
+        let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
+        let receives = producer(&cq);
+        receives.push(done(1));
         assert_eq!(events(&channel), 0, "not armed");
         cq.arm(false);
         assert_eq!(events(&channel), 1, "the completion that nobody was told of");
         cq.arm(false);
         assert_eq!(events(&channel), 0, "told already");
-        cq.push(done(2), None);
+        receives.push(done(2));
         assert_eq!(events(&channel), 1);
-        cq.push(done(3), None);
+        receives.push(done(3));
         assert_eq!(events(&channel), 0, "one event for each arming");
         while poll_one(&cq).is_some() {}
         cq.arm(false);
@@ -568,23 +744,24 @@ mod tests {
     #[test]
     fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
         let channel = Arc::new(EventQueue::new().unwrap());
-        let cq = Cq::new(8, Some(channel.clone())).unwrap();
+        let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
+        let receives = producer(&cq);
         cq.arm(true);
-        cq.push(done(1), None);
+        receives.push(done(1));
         assert_eq!(events(&channel), 0);
-        cq.push(Completion { solicited: true, ..done(2) }, None);
+        receives.push(Completion { solicited: true, ..done(2) });
         assert_eq!(events(&channel), 1);
         cq.arm(true);
-        cq.push(Completion { status: status::WR_FLUSH_ERR, ..done(3) }, None);
+        receives.push(Completion { status: status::WR_FLUSH_ERR, ..done(3) });
         assert_eq!(events(&channel), 1);
     }
 
     /// Completes something each time it is driven.
-    struct Pusher(std::sync::Weak<Cq>);
+    struct Pusher(Weak<Producer>);
 
     impl Driven for Pusher {
         fn drive(&self, _reasons: u32, _by: By) -> bool {
-            self.0.upgrade().is_some_and(|cq| cq.push(done(1), None))
+            self.0.upgrade().is_some_and(|receives| receives.push(done(1)))
         }
 
         fn drive_listed(&self) {}
@@ -598,14 +775,15 @@ mod tests {
     fn threads_that_poll_one_queue_of_many_connections_do_not_stop_one_another() {
         use std::io::Write;
         let cq = Arc::new(Cq::new(1024, None).unwrap());
+        let receives = Arc::new(producer(&cq));
         for _ in 0..=POLL_DIRECTLY {
-            cq.attach(Arc::new(Pusher(Arc::downgrade(&cq)))).unwrap();
+            cq.attach(Arc::new(Pusher(Arc::downgrade(&receives)))).unwrap();
         }
         let watch = cq.home(&Engine::get().unwrap()).unwrap();
         let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         let near = near.into();
-        let token = watch.add(&near, Arc::new(Pusher(Arc::downgrade(&cq)))).unwrap();
+        let token = watch.add(&near, Arc::new(Pusher(Arc::downgrade(&receives)))).unwrap();
         let (ended, ends) = std::sync::mpsc::channel();
         for _ in 0..3 {
             let (cq, ended) = (cq.clone(), ended.clone());

@@ -14,7 +14,6 @@
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
-//!        send_entries           the entries of a send queue that are in use
 //!        instrument             strict mode and fault injection, between a connection and its queue pair
 //!        strict, faults, stuck  their settings and rules; threads that wait for a completion that cannot come
 //! ```
@@ -59,7 +58,6 @@ mod process;
 mod progress;
 mod qp;
 mod rendezvous;
-mod send_entries;
 mod socket;
 mod srq;
 mod strict;

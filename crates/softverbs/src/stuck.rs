@@ -85,6 +85,7 @@ impl Source for Waited {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cq::Producer;
     use crate::progress::{By, Driven};
     use Outstanding::{Nothing, Unsignalled};
     use transport::wr::Completion;
@@ -140,8 +141,8 @@ mod tests {
         assert_eq!(reported(&[cq(&[Unsignalled, Outstanding::Completion])]), None);
         assert_eq!(reported(&[cq(&[Unsignalled]), cq(&[Outstanding::Completion])]), None);
         let full = cq(&[Unsignalled]);
-        assert!(full.push(Completion::default(), None));
-        assert_eq!(reported(std::slice::from_ref(&full)), None, "the completion is in the queue");
+        assert!(Producer::new(full.clone(), None, None).unwrap().push(Completion::default()));
+        assert_eq!(reported(std::slice::from_ref(&full)), None, "it is in the queue");
         full.poll(1, |_, _| ());
         assert_eq!(reported(&[full]), Some(0));
     }

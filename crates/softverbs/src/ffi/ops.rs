@@ -32,14 +32,13 @@ unsafe extern "C" fn post_send(
     // not destroyed during the call.
     let qp = &unsafe { QpObject::own(qp) }.qp;
     let result = (|| {
-        let mut posting = qp.posting()?;
+        let mut posting = qp.posting();
         while !wr.is_null() {
-            // SAFETY: `wr` is not NULL, so it points to a work request of the list that ibv_post_send(3)
-            // requires.
-            let request = unsafe { read_send_wr(wr, qp) }?;
-            posting.post(request)?;
-            // SAFETY: `wr` still points to a work request; its `next` is the next one of the list, or NULL.
-            wr = unsafe { addr_of!((*wr).next).read() };
+            // SAFETY: `wr` is not NULL, so it points to a work request of the list (ibv_post_send(3)), whose
+            // `next` is the next one or NULL.
+            let (request, next) = unsafe { (read_send_wr(wr, qp)?, addr_of!((*wr).next).read()) };
+            posting.post(request, next.is_null())?;
+            wr = next;
         }
         Ok(())
     })();
@@ -60,9 +59,8 @@ pub unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *m
     // not destroyed during the call.
     let qp = &unsafe { QpObject::own(qp) }.qp;
     let result = (|| {
-        let mut posting = qp.posting()?;
-        // SAFETY: the caller guarantees a list of one request, to which `wr` points.
-        posting.post_denied(unsafe { read_send_wr(wr, qp) }?)
+        // SAFETY: `wr` points to a work request (ibv_post_send(3)).
+        qp.posting().post_denied(unsafe { read_send_wr(wr, qp) }?)
     })();
     // SAFETY: `bad_wr` points to a pointer for the result, as the manual page of the verb requires.
     report(result, || unsafe { bad_wr.write(wr) })

@@ -33,9 +33,9 @@ const DELAY_SHARE: u64 = 8;
 const MIN_DELAY_NS: u64 = 10_000;
 const MAX_DELAY_NS: u64 = 100_000;
 /// Maximum number of requests that are combined.
-pub(crate) const BURST: u64 = 64;
+const BURST: u64 = 64;
 /// Bytes of a small message: copying it costs less than sending it on its own.
-pub(crate) const SMALL: u32 = 4096;
+const SMALL: u32 = 4096;
 
 /// Requests of one kind in a row that were followed closely by the next request.
 #[derive(Default)]
@@ -72,13 +72,42 @@ impl Run {
     }
 }
 
-/// The kind of a request.
-#[derive(Clone, Copy)]
+/// The kind of a post, of one request or several.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unsignalled,
+    /// One of the requests is signalled.
     Signalled,
     /// Neither waits nor says anything of others.
     Large,
+}
+
+impl Kind {
+    /// That of the same post with one more request.
+    #[inline]
+    pub(crate) fn followed_by(self, len: u32, is_read: bool, signaled: bool) -> Self {
+        match self {
+            Self::Large => Self::Large,
+            _ if len > SMALL && !is_read => Self::Large,
+            _ if signaled => Self::Signalled,
+            kind => kind,
+        }
+    }
+}
+
+/// A post that is about to be sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Post {
+    pub kind: Kind,
+    /// All earlier requests are complete, and the program has polled their completions.
+    pub alone: bool,
+    /// The program has asked for an event: it may sleep until the requests complete.
+    pub is_armed: bool,
+    /// The program has left completions in its last poll, so it polls again soon, and may post again after
+    /// each of them.
+    pub more: bool,
+    /// How many requests are in the ring.
+    pub queued: u64,
 }
 
 /// How closely small requests have been followed by the next one. Only a prediction depends on it, so it
@@ -101,23 +130,28 @@ impl Coalescer {
         }
     }
 
-    /// A post begins; `over`: all earlier requests, and the program has taken their completions. Gives how
-    /// long it may wait for the next one, and the time.
-    pub(crate) fn begins(
-        &self,
-        kind: Kind,
-        over: bool,
-        more: impl FnOnce() -> bool,
-        clock: impl FnOnce() -> u64,
-    ) -> Option<(Duration, u64)> {
-        if let Some(waits) = self.decisions.prescribed() {
-            // Any request, a large one, too. No prediction has been right before.
-            return waits.then(|| (Duration::from_nanos(MIN_DELAY_NS), clock()));
+    /// A post is about to be sent. Gives how long it may wait for the next one; it has returned then, unless
+    /// the caller says otherwise by [`Coalescer::returns`].
+    #[inline]
+    pub(crate) fn begins(&self, post: Post, clock: impl FnOnce() -> u64) -> Option<Duration> {
+        let (delay, now) = match self.decisions.prescribed() {
+            None => self.predicts(&post, clock)?,
+            // Any post, a large one, too. No prediction has been right before.
+            Some(true) => (Duration::from_nanos(MIN_DELAY_NS), clock()),
+            Some(false) => return None,
+        };
+        if post.queued >= BURST || (post.kind == Kind::Signalled && post.is_armed) {
+            return None;
         }
-        let last = self.last.swap(kind as u8, Ordering::Relaxed);
+        self.returns(now);
+        Some(delay)
+    }
+
+    fn predicts(&self, post: &Post, clock: impl FnOnce() -> u64) -> Option<(Duration, u64)> {
+        let last = self.last.swap(post.kind as u8, Ordering::Relaxed);
         // A program that has its completion has waited for it, however little time that takes.
-        let waited = over && last == Kind::Signalled as u8;
-        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(kind as usize));
+        let waited = post.alone && last == Kind::Signalled as u8;
+        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(post.kind as usize));
         if last.is_none() && this.is_none() {
             return None;
         }
@@ -126,7 +160,7 @@ impl Coalescer {
             let closely = now.saturating_sub(self.returned.load(Ordering::Relaxed)) < CLOSE_NS;
             run.followed(closely && !waited, now);
         }
-        this?.delay(now, more()).map(|delay| (delay, now))
+        this?.delay(now, post.more).map(|delay| (delay, now))
     }
 
     /// The post returns, at this time.
@@ -142,6 +176,10 @@ mod tests {
 
     const US: u64 = 1_000;
 
+    fn small(kind: Kind) -> Post {
+        Post { kind, alone: false, is_armed: false, more: false, queued: 1 }
+    }
+
     /// Posts `count` requests of a kind, each `gap` ns after the one before has returned. Returns the last
     /// delay, and the time.
     fn post(
@@ -154,7 +192,7 @@ mod tests {
         let mut delay = None;
         for _ in 0..count {
             now += gap;
-            delay = coalescer.begins(kind, false, || false, || now).map(|(delay, _)| delay);
+            delay = coalescer.begins(small(kind), || now);
             coalescer.returns(now);
         }
         (delay, now)
@@ -193,7 +231,7 @@ mod tests {
     fn a_program_that_takes_completions_waits_for_the_longest_delay_at_most() {
         let coalescer = Coalescer::new(Mode::Adaptive);
         post(&coalescer, Kind::Signalled, 2, 100, 0);
-        let delay = coalescer.begins(Kind::Signalled, false, || true, || 300).unwrap().0;
+        let delay = coalescer.begins(Post { more: true, ..small(Kind::Signalled) }, || 300).unwrap();
         assert_eq!(delay, Duration::from_nanos(MAX_DELAY_NS));
     }
 
@@ -209,7 +247,7 @@ mod tests {
                 let began = now;
                 for _ in 0..posts {
                     now += 500;
-                    let delay = coalescer.begins(kind, false, || false, || now).map(|(delay, _)| delay);
+                    let delay = coalescer.begins(small(kind), || now);
                     let right = now - began;
                     let longest = (right / DELAY_SHARE).clamp(MIN_DELAY_NS, MAX_DELAY_NS);
                     assert!(delay.is_none_or(|delay| delay <= Duration::from_nanos(longest)), "{mode:?}");
@@ -224,7 +262,11 @@ mod tests {
         for kind in [Kind::Unsignalled, Kind::Signalled, Kind::Large] {
             let waits = |mode| {
                 let coalescer = Coalescer::new(mode);
-                (0..100).filter(|now| coalescer.begins(kind, true, || true, || *now).is_some()).count()
+                (0..100)
+                    .filter(|now| {
+                        coalescer.begins(Post { alone: true, more: true, ..small(kind) }, || *now).is_some()
+                    })
+                    .count()
             };
             assert_eq!((waits(Mode::Never), waits(Mode::Always)), (0, 100));
             assert!((25..75).contains(&waits(Mode::Random(1))));
@@ -235,8 +277,33 @@ mod tests {
     fn a_program_that_waits_for_each_completion_is_never_delayed() {
         let coalescer = Coalescer::new(Mode::Adaptive);
         for now in 0..1_000 {
-            assert!(coalescer.begins(Kind::Signalled, true, || false, || now).is_none());
+            assert!(coalescer.begins(Post { alone: true, ..small(Kind::Signalled) }, || now).is_none());
             coalescer.returns(now);
         }
+    }
+
+    #[test]
+    fn a_full_batch_is_sent_and_so_is_what_a_thread_may_sleep_for() {
+        let coalescer = Coalescer::new(Mode::Always);
+        let waits = |post| coalescer.begins(post, || 0).is_some();
+        let signalled = small(Kind::Signalled);
+        assert!(waits(signalled) && waits(Post { queued: BURST - 1, ..signalled }));
+        assert!(!waits(Post { queued: BURST, ..signalled }));
+        assert!(!waits(Post { is_armed: true, ..signalled }));
+        assert!(waits(Post { is_armed: true, ..small(Kind::Unsignalled) }), "it has no completion");
+    }
+
+    #[test]
+    fn a_post_is_large_or_signalled_if_one_of_its_requests_is() {
+        let kind = |requests: &[(u32, bool, bool)]| {
+            let begin = Kind::Unsignalled;
+            requests
+                .iter()
+                .fold(begin, |kind, &(len, is_read, signaled)| kind.followed_by(len, is_read, signaled))
+        };
+        assert!(kind(&[(SMALL, false, false), (8, false, false)]) == Kind::Unsignalled);
+        assert!(kind(&[(8, false, true), (8, false, false)]) == Kind::Signalled);
+        assert!(kind(&[(SMALL + 1, true, false)]) == Kind::Unsignalled, "of a read only the request is sent");
+        assert!(kind(&[(8, false, true), (SMALL + 1, false, false), (8, false, true)]) == Kind::Large);
     }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A bounded queue from many posters to the one driver of a connection.
+//! A bounded queue from many posters to the one driver of a connection, and its entries in use.
 //!
-//! Each slot has a stamp that determines which side may access it. A poster claims a position, fills the
-//! slot, then publishes the stamp; the driver takes a slot once its stamp is published. A slot that is
-//! claimed but not published looks empty: its poster has yet to leave a reason in the turn, which causes
-//! another step, so the driver never waits for a poster. The lock in a slot is never contended, as the stamp
-//! decides which thread may take it; it only gives safe code access to the value.
+//! A poster claims a position, fills its slot, then publishes the stamp; the driver takes a slot once its
+//! stamp is published. A slot that is claimed but not published looks empty: its poster has yet to leave its
+//! reason in the turn, so the driver steps again, and waits for no poster.
+//!
+//! An entry is in use from its push until it is freed: that of a receive when the driver takes it
+//! ([`Ring::pop`]), that of a request later ([`Ring::take`], [`Ring::free`]). No more are in use than there
+//! are slots. So a claimed slot is empty: there are as many freed entries as positions up to the one that had
+//! the slot before, entries are freed after they were taken, and they are taken in order. The lock in a slot
+//! is never contended; it only gives safe code access to the value.
 
 use crate::sys::Errno;
 use reserve::try_filled;
@@ -13,17 +17,13 @@ use reserve::try_filled;
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 
 struct Slot<T> {
-    /// [`free`] or [`filled`] at a position. The two never coincide, even in a ring with one slot.
+    /// [`filled`] of the last position whose value was put here.
     stamp: AtomicU64,
     value: Mutex<Option<T>>,
 }
 
-fn free(position: u64) -> u64 {
-    2 * position
-}
-
 fn filled(position: u64) -> u64 {
-    2 * position + 1
+    position + 1
 }
 
 pub(crate) struct Ring<T> {
@@ -32,15 +32,16 @@ pub(crate) struct Ring<T> {
     tail: AtomicU64,
     /// The next position to be taken; changed by the driver alone.
     head: AtomicU64,
+    /// How many entries were freed.
+    freed: AtomicU64,
 }
 
 impl<T> Ring<T> {
     /// ENOMEM.
     pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
-        let mut stamps = (0..u64::from(capacity)).map(free);
-        let slot = || Slot { stamp: AtomicU64::new(stamps.next().unwrap_or(0)), value: Mutex::new(None) };
+        let slot = || Slot { stamp: AtomicU64::new(0), value: Mutex::new(None) };
         let slots = try_filled(capacity as usize, slot).ok_or(libc::ENOMEM)?;
-        Ok(Self { slots, tail: AtomicU64::new(0), head: AtomicU64::new(0) })
+        Ok(Self { slots, tail: AtomicU64::new(0), head: AtomicU64::new(0), freed: AtomicU64::new(0) })
     }
 
     fn slot(&self, position: u64) -> Option<&Slot<T>> {
@@ -49,32 +50,35 @@ impl<T> Ring<T> {
         self.slots.get(index as usize)
     }
 
-    /// Adds a value; returns it if the ring is full.
-    pub(crate) fn push(&self, value: T) -> Result<(), T> {
+    /// Adds a value; gives it back when all entries are in use. Returns whether no other one was.
+    #[inline]
+    pub(crate) fn push(&self, value: T) -> Result<bool, T> {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
-            let Some(slot) = self.slot(position) else { return Err(value) };
-            let stamp = slot.stamp.load(Ordering::Acquire);
-            if stamp == free(position) {
-                match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed)
-                {
-                    Ok(_) => {
-                        *lock(&slot.value) = Some(value);
-                        slot.stamp.store(filled(position), Ordering::Release);
-                        return Ok(());
-                    }
-                    Err(now) => position = now,
-                }
-            } else if stamp < free(position) {
-                return Err(value);
-            } else {
+            // The acquisition is for the slot, which its last driver has left.
+            let in_use = position.checked_sub(self.freed.load(Ordering::Acquire));
+            let Some(in_use) = in_use else {
+                // Others have claimed it meanwhile.
                 position = self.tail.load(Ordering::Relaxed);
+                continue;
+            };
+            let Some(slot) = self.slot(position).filter(|_| in_use < self.slots.len() as u64) else {
+                return Err(value);
+            };
+            match self.tail.compare_exchange(position, position + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    *lock(&slot.value) = Some(value);
+                    slot.stamp.store(filled(position), Ordering::Release);
+                    return Ok(in_use == 0);
+                }
+                Err(now) => position = now,
             }
         }
     }
 
-    /// Called by the driver: takes the oldest value.
-    pub(crate) fn pop(&self) -> Option<T> {
+    /// The driver: takes the oldest value. Its entry stays in use until [`Ring::free`].
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
         let position = self.head.load(Ordering::Relaxed);
         let slot = self.slot(position)?;
         if slot.stamp.load(Ordering::Acquire) != filled(position) {
@@ -82,11 +86,23 @@ impl<T> Ring<T> {
         }
         let value = lock(&slot.value).take();
         self.head.store(position + 1, Ordering::Relaxed);
-        slot.stamp.store(free(position + self.slots.len() as u64), Ordering::Release);
         value
     }
 
-    /// Called by the driver: whether there is a value to take.
+    /// The driver: takes the oldest value, and frees all entries that were taken.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let value = self.take()?;
+        self.freed.store(self.head.load(Ordering::Relaxed), Ordering::Release);
+        Some(value)
+    }
+
+    /// Frees so many entries whose values were taken.
+    #[inline]
+    pub(crate) fn free(&self, count: u64) {
+        self.freed.fetch_add(count, Ordering::Release);
+    }
+
+    /// The driver: whether there is a value to take.
     pub(crate) fn has_value(&self) -> bool {
         let position = self.head.load(Ordering::Relaxed);
         self.slot(position).is_some_and(|slot| slot.stamp.load(Ordering::Acquire) == filled(position))
@@ -95,6 +111,14 @@ impl<T> Ring<T> {
     /// The approximate number of values.
     pub(crate) fn len(&self) -> u64 {
         self.tail.load(Ordering::Relaxed).saturating_sub(self.head.load(Ordering::Relaxed))
+    }
+
+    /// How many entries are free.
+    pub(crate) fn room(&self) -> usize {
+        // In this order the difference is not too small: an entry was freed after it was claimed.
+        let freed = self.freed.load(Ordering::Acquire);
+        let in_use = self.tail.load(Ordering::Relaxed).saturating_sub(freed);
+        self.slots.len().saturating_sub(in_use as usize)
     }
 }
 
@@ -107,7 +131,7 @@ mod tests {
         let ring = Ring::new(3).unwrap();
         for lap in 0..5 {
             for i in 0..3 {
-                assert_eq!(ring.push(lap * 10 + i), Ok(()));
+                assert_eq!(ring.push(lap * 10 + i), Ok(i == 0));
             }
             assert_eq!(ring.push(99), Err(99));
             assert_eq!(ring.len(), 3);
@@ -124,7 +148,7 @@ mod tests {
     fn a_ring_of_one_is_full_with_one() {
         let ring = Ring::new(1).unwrap();
         for lap in 0..3 {
-            assert_eq!(ring.push(lap), Ok(()));
+            assert_eq!(ring.push(lap), Ok(true));
             assert_eq!(ring.push(99), Err(99));
             assert_eq!(ring.pop(), Some(lap));
             assert_eq!(ring.pop(), None);
@@ -132,9 +156,24 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_is_in_use_until_it_is_freed() {
+        let ring = Ring::new(4).unwrap();
+        for _ in 0..3 {
+            (0..4).for_each(|i| assert_eq!(ring.push(i), Ok(i == 0)));
+            (0..4).for_each(|i| assert_eq!(ring.take(), Some(i)));
+            assert_eq!((ring.push(4), ring.room(), ring.len()), (Err(4), 0, 0));
+            ring.free(3);
+            assert_eq!((ring.push(5), ring.room()), (Ok(false), 2));
+            assert_eq!(ring.take(), Some(5));
+            ring.free(2);
+            assert_eq!(ring.room(), 4);
+        }
+    }
+
+    #[test]
     fn a_ring_without_room_is_full_and_empty() {
         let ring = Ring::new(0).unwrap();
-        assert_eq!(ring.push(1), Err(1));
+        assert_eq!((ring.push(1), ring.room()), (Err(1), 0));
         assert_eq!(ring.pop(), None);
     }
 

@@ -52,10 +52,10 @@ impl Driven for Qp {
     }
 
     fn outstanding(&self, cq: usize) -> Outstanding {
-        if Arc::as_ptr(&self.recv_cq).addr() == cq && self.may_receive() {
+        if self.recv_cq.is_at(cq) && self.may_receive() {
             return Outstanding::Completion;
         }
-        if Arc::as_ptr(&self.send_cq).addr() != cq {
+        if !self.send_cq.is_at(cq) {
             return Outstanding::Nothing;
         }
         // Without strict mode the requests are not known.
@@ -280,7 +280,7 @@ impl host::Host for Host<'_> {
     }
 
     fn next_send(&mut self) -> Option<SendWr> {
-        self.qp.sends.pop()
+        self.qp.sends.take()
     }
 
     fn next_receive(&mut self) -> Option<RecvWr> {
@@ -294,16 +294,15 @@ impl host::Host for Host<'_> {
     }
 
     fn complete_send(&mut self, completion: Completion) -> bool {
-        self.qp.send_cq.push(completion, Some(&self.qp.entries))
+        self.qp.send_cq.push(completion)
     }
 
     fn complete_receive(&mut self, completion: Completion) -> bool {
-        let instrumented = self.qp.instruments.is_some();
-        self.qp.recv_cq.push(completion, instrumented.then_some(&self.qp.entries))
+        self.qp.recv_cq.push(completion)
     }
 
     fn release_send(&mut self) {
-        self.qp.entries.release();
+        self.qp.sends.free(1);
     }
 
     fn established(&mut self) {

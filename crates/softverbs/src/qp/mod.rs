@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
-use crate::cq::Cq;
+use crate::cq::{Cq, Producer};
 use crate::instrument::{self, Instrumented, Instruments, Settings};
 use crate::limits::RNR_UNLIMITED;
 use crate::link::{Link, Rings};
@@ -35,7 +35,6 @@ use crate::progress::timers::Timer;
 use crate::progress::turn::{REASONS, Turn};
 use crate::progress::watch::{PeerNotify, Watch};
 use crate::progress::{By, Driven};
-use crate::send_entries::SendEntries;
 use crate::socket::Socket;
 use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
@@ -141,19 +140,20 @@ pub(crate) struct Qp {
     /// The remote peer, once there is one.
     peer: OnceLock<SocketAddr>,
     pd: u32,
-    send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
+    send_cq: Producer,
+    recv_cq: Producer,
     pub(crate) srq: Option<SharedSrq>,
     pub(crate) max_send_sge: u32,
     pub(crate) max_recv_sge: u32,
     pub(crate) signal_all: bool,
     state: AtomicU8,
     turn: Turn,
-    sends: Ring<SendWr>,
+    /// The send queue. The entry of an unsignalled request is free when the connection has completed it, that
+    /// of a signalled one when its completion was polled: a program whose completion queue is as long as its
+    /// send queue can never overrun it.
+    sends: Arc<Ring<SendWr>>,
     receives: Ring<RecvWr>,
     instruments: Option<Arc<Instruments>>,
-    /// The entries of the send queue.
-    entries: Arc<SendEntries>,
     coalescer: Coalescer,
     poller: Poller,
     session: Mutex<Session>,
@@ -180,7 +180,7 @@ impl Qp {
         let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
         let Attributes { max_send_sge, max_recv_sge, signal_all, instruments, .. } = attributes;
         let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default())?;
-        let (sends, receives) = (Ring::new(max_send_wr)?, Ring::new(max_recv_wr)?);
+        let (sends, receives) = (Arc::new(Ring::new(max_send_wr)?), Ring::new(max_recv_wr)?);
         let session = Session {
             conn,
             link: None,
@@ -190,6 +190,8 @@ impl Qp {
             instruments: instrument::State::default(),
         };
         let instruments = Instruments::new(num, max_send_wr, instruments);
+        let send_cq = Producer::new(send_cq, Some(sends.clone()), instruments.clone())?;
+        let recv_cq = Producer::new(recv_cq, None, instruments.clone())?;
         let policy = config::get().policy;
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
@@ -206,7 +208,6 @@ impl Qp {
             turn: Turn::new(),
             sends,
             receives,
-            entries: Arc::new(SendEntries::new(max_send_wr, instruments.clone())),
             instruments,
             coalescer: Coalescer::new(policy),
             poller: Poller::new(policy),
@@ -220,7 +221,7 @@ impl Qp {
             ack_timeout: AtomicU8::new(0),
         });
         qp.send_cq.attach(qp.clone())?;
-        if !Arc::ptr_eq(&qp.send_cq, &qp.recv_cq) {
+        if !std::ptr::eq(&*qp.send_cq, &*qp.recv_cq) {
             qp.recv_cq.attach(qp.clone()).inspect_err(|_| qp.send_cq.detach(&*qp))?;
         }
         if let Some(srq) = &qp.srq {

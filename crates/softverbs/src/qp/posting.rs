@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
-use crate::policy::coalesce::{BURST, Kind, SMALL};
+use crate::instrument::Instruments;
+use crate::policy::coalesce::{Kind, Post};
 use crate::probes;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
@@ -29,27 +30,30 @@ fn clock() -> u64 {
     START.get_or_init(|| Box::new(Instant::now())).elapsed().as_nanos() as u64
 }
 
-/// Work requests on their way into the send queue; sent when dropped.
+/// Requests that one call posts to the send queue. They are sent with the last one or, if that is not posted,
+/// when this is dropped.
 pub(crate) struct Posting<'a> {
     qp: &'a Qp,
+    /// Some were posted, and not sent.
     posted: bool,
     kind: Kind,
-    /// Earlier requests are over, and the program has taken their completions.
-    over: bool,
+    /// When the first one was posted, no earlier one was outstanding, nor had a completion to be polled.
+    alone: bool,
     /// The remote range of the last request, if it may be carried out as a direct copy.
     remote: Option<Access>,
 }
 
 impl Qp {
-    /// Begins to post to the send queue; EINVAL before there is a connection.
-    pub(crate) fn posting(&self) -> Result<Posting<'_>, Errno> {
-        match self.state.load(Ordering::Acquire) {
-            CONNECTED => {
-                let over = self.entries.are_free();
-                Ok(Posting { qp: self, posted: false, kind: Kind::Unsignalled, over, remote: None })
-            }
-            _ => Err(libc::EINVAL),
-        }
+    /// EINVAL before there is a connection.
+    #[inline]
+    fn check_connected(&self) -> Result<(), Errno> {
+        if self.state.load(Ordering::Acquire) == CONNECTED { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    /// For the requests of one call.
+    #[inline]
+    pub(crate) fn posting(&self) -> Posting<'_> {
+        Posting { qp: self, posted: false, kind: Kind::Unsignalled, alone: false, remote: None }
     }
 
     /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in strict mode.
@@ -60,25 +64,65 @@ impl Qp {
 
     /// How many requests can be posted.
     fn room(&self) -> usize {
-        let room = self.entries.room();
+        let room = self.sends.room();
         self.instruments.as_ref().map_or(room, |instruments| instruments.room().min(room))
     }
 
-    /// Takes a place in a full queue: requests that were only left in the ring, or that another thread is
-    /// sending now, still have theirs. That they wait was not the program's decision, so it gets no error for
-    /// it: the sending thread may have to wait for a processor itself.
+    /// Waits for a free entry of a full queue: the requests may only wait in the ring, or another thread may
+    /// be sending them now. The program did not decide that, so it gets no error for it: the thread that
+    /// sends may itself wait for a processor.
     #[cold]
-    fn take_place_of_others(&self) -> bool {
+    fn await_entry(&self) -> bool {
         let began = Instant::now();
         loop {
             let stepped = self.drive(reason::POSTED, By::Program);
-            if self.entries.take() {
+            if self.sends.room() > 0 {
                 return true;
             }
             if stepped || began.elapsed() > FULL_WAIT {
                 return false;
             }
             std::thread::yield_now();
+        }
+    }
+
+    /// Posts a request to a queue that was full.
+    #[cold]
+    fn post_late(&self, mut wr: SendWr) -> Result<bool, Errno> {
+        while self.await_entry() {
+            match self.sends.push(wr) {
+                Ok(alone) => return Ok(alone),
+                Err(back) => wr = back,
+            }
+        }
+        Err(libc::ENOMEM)
+    }
+
+    /// Posts a request that the instruments may refuse.
+    #[cold]
+    fn post_with(&self, instruments: &Instruments, mut wr: SendWr, denied: bool) -> Result<bool, Errno> {
+        loop {
+            // The instruments only see requests for which the queue has an entry.
+            if self.sends.room() == 0 && !self.await_entry() {
+                return Err(libc::ENOMEM);
+            }
+            let (mut alone, mut is_full) = (false, false);
+            let push = |wr| match self.sends.push(wr) {
+                Ok(only) => {
+                    alone = only;
+                    Ok(())
+                }
+                Err(back) => {
+                    is_full = true;
+                    Err(back)
+                }
+            };
+            match instruments.post(wr, self.accessor(), denied, push) {
+                Ok(()) => return Ok(alone),
+                // Another thread has taken the entry.
+                Err(back) if is_full => wr = back,
+                Err(_) => return Err(libc::ENOMEM),
+            }
         }
     }
 
@@ -92,96 +136,96 @@ impl Qp {
 }
 
 impl Posting<'_> {
-    /// Adds all of these requests or, if the queue does not have room for all, none: ENOMEM.
+    /// Posts all of these requests or, if the queue does not have room for all, none: ENOMEM. EINVAL before
+    /// there is a connection.
     pub(crate) fn post_all(&mut self, wrs: Vec<SendWr>) -> Result<(), Errno> {
         let qp = self.qp;
+        qp.check_connected()?;
         if qp.room() < wrs.len() {
             qp.drive(reason::POSTED, By::Program);
             if qp.room() < wrs.len() {
-                if let Some(instruments) = qp.instruments.as_ref().filter(|_| qp.entries.room() >= wrs.len())
-                {
+                if let Some(instruments) = qp.instruments.as_ref().filter(|_| qp.sends.room() >= wrs.len()) {
                     instruments.refuse();
                 }
                 return Err(libc::ENOMEM);
             }
         }
-        wrs.into_iter().try_for_each(|wr| self.post(wr))
+        wrs.into_iter().try_for_each(|wr| self.post(wr, false))
     }
 
-    /// Adds one request; ENOMEM when the queue is full.
+    /// Posts a request; `last`: no other one follows. EINVAL before there is a connection, ENOMEM when the
+    /// queue is full.
     #[inline]
-    pub(crate) fn post(&mut self, wr: SendWr) -> Result<(), Errno> {
-        self.add(wr, false)
+    pub(crate) fn post(&mut self, wr: SendWr, last: bool) -> Result<(), Errno> {
+        self.add(wr, false)?;
+        if last {
+            self.send();
+        }
+        Ok(())
     }
 
-    /// Adds one request for an access that the remote memory does not permit, which fails in strict mode.
+    /// Posts the only request, for an access that the remote memory does not permit, which fails in strict
+    /// mode.
     #[cold]
     pub(crate) fn post_denied(&mut self, wr: SendWr) -> Result<(), Errno> {
-        self.add(wr, true)
+        self.add(wr, true)?;
+        self.send();
+        Ok(())
     }
 
     #[inline]
     fn add(&mut self, wr: SendWr, denied: bool) -> Result<(), Errno> {
-        self.kind = match self.kind {
-            Kind::Large => Kind::Large,
-            _ if wr.len > SMALL && wr.op != Op::Read => Kind::Large,
-            _ if wr.signaled => Kind::Signalled,
-            kind => kind,
-        };
         let qp = self.qp;
-        if !qp.entries.take() && !qp.take_place_of_others() {
-            return Err(libc::ENOMEM);
-        }
-        self.posted = true;
+        qp.check_connected()?;
+        self.kind = self.kind.followed_by(wr.len, wr.op == Op::Read, wr.signaled);
         self.remote = wr.transferable().then(|| wr.remote(0));
         probes::post(qp.num, &wr);
-        let push = |wr| qp.sends.push(wr);
-        let pushed = match &qp.instruments {
-            None => push(wr),
-            Some(instruments) => instruments.post(wr, qp.accessor(), denied, push),
+        let alone = match &qp.instruments {
+            None => qp.sends.push(wr).or_else(|wr| qp.post_late(wr))?,
+            Some(instruments) => qp.post_with(instruments, wr, denied)?,
         };
-        pushed.map_err(|_| {
-            qp.entries.untake();
-            libc::ENOMEM
-        })
-    }
-}
-
-impl Drop for Posting<'_> {
-    fn drop(&mut self) {
         if !self.posted {
-            return;
+            (self.posted, self.alone) = (true, alone);
         }
-        let (qp, kind, over) = (self.qp, self.kind, self.over);
-        // A program that has asked for an event may sleep until the request completes.
-        let awaited = matches!(kind, Kind::Signalled) && qp.send_cq.is_armed();
-        let delay = qp
-            .coalescer
-            .begins(kind, over, || qp.send_cq.has_more() || qp.recv_cq.has_more(), clock)
-            .filter(|_| qp.sends.len() < BURST && !awaited);
+        Ok(())
+    }
+
+    /// Sends what was posted, unless the next request is worth waiting for.
+    fn send(&mut self) {
+        self.posted = false;
+        let qp = self.qp;
+        let is_armed = qp.send_cq.is_armed();
+        let more = qp.send_cq.has_more() || qp.recv_cq.has_more();
+        let post = Post { kind: self.kind, alone: self.alone, is_armed, more, queued: qp.sends.len() };
         // While the connection begins there may be no engine yet to leave it to.
-        match (delay, qp.engine.get()) {
-            (Some((delay, now)), Some(engine)) => {
+        match (qp.coalescer.begins(post, clock), qp.engine.get()) {
+            (Some(delay), Some(engine)) => {
                 let list = qp.turn.defer(reason::POSTED);
                 qp.send_cq.note_deferred();
                 qp.recv_cq.note_deferred();
                 // Most requests only go into the ring, which takes less time than a look at the clock.
-                let mut returned = now;
                 if let Some(this) = if list { qp.this.upgrade() } else { None } {
                     engine.list_later(this, delay);
-                    returned = clock();
+                    qp.coalescer.returns(clock());
                 }
-                qp.coalescer.returns(returned);
             }
             _ => {
                 if let Some(remote) = self.remote {
                     qp.await_settled(remote);
                 }
                 qp.drive(reason::POSTED, By::Program);
-                if !matches!(kind, Kind::Large) {
+                if !matches!(self.kind, Kind::Large) {
                     qp.coalescer.returns(clock());
                 }
             }
+        }
+    }
+}
+
+impl Drop for Posting<'_> {
+    fn drop(&mut self) {
+        if self.posted {
+            self.send();
         }
     }
 }

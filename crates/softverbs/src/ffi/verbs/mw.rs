@@ -157,7 +157,7 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
         wr.wr_id = bind.wr_id;
         wr.signaled = qp.signal_all || bind.send_flags & SEND_SIGNALED != 0;
         wr.fence = bind.send_flags & SEND_FENCE != 0;
-        qp.posting()?.post(wr)?;
+        qp.posting().post(wr, true)?;
         Ok(rkey)
     })();
     match posted {

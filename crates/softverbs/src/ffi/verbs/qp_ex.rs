@@ -166,7 +166,6 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 ///
 /// The addresses in the requests must be valid as ibv_wr_post(3) requires.
 unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
-    let mut posting = qp.posting()?;
     let mut ready = Vec::new();
     ready.try_reserve_exact(built.len()).map_err(|_| libc::ENOMEM)?;
     for Built { wr, entries, inline } in built {
@@ -177,7 +176,7 @@ unsafe fn post(qp: &crate::qp::Qp, built: &mut [Built]) -> Result<(), Errno> {
         // outlive the call; the caller guarantees the other addresses.
         ready.push(unsafe { read_send_wr(wr, qp) }?);
     }
-    posting.post_all(ready)
+    qp.posting().post_all(ready)
 }
 
 /// Begins a work request with the `wr_id` and the flags that the program has stored in the structure.

@@ -16,13 +16,21 @@ fn drain(ring: &Ring<(usize, u32)>, next: &mut [u32]) {
     }
 }
 
+/// As [`drain`], for entries that stay in use.
+fn take(ring: &Ring<(usize, u32)>, next: &mut [u32]) {
+    while let Some((poster, number)) = ring.take() {
+        assert_eq!(number, next[poster], "out of order, lost or twice");
+        next[poster] += 1;
+    }
+}
+
 #[test]
 fn two_posters_and_a_driver() {
     check(|| {
         let ring = Arc::new(Ring::new(3).unwrap());
         let posters = [(0, 2), (1, 1)].map(|(poster, count)| {
             let ring = ring.clone();
-            thread::spawn(move || (0..count).for_each(|i| ring.push((poster, i)).unwrap()))
+            thread::spawn(move || (0..count).for_each(|i| assert!(ring.push((poster, i)).is_ok())))
         });
         let mut next = [0; 2];
         drain(&ring, &mut next);
@@ -72,5 +80,33 @@ fn a_slot_is_emptied_before_it_is_free() {
         let pushed = poster.join().unwrap();
         drain(&ring, &mut next);
         assert_eq!(next, [1, pushed]);
+    });
+}
+
+#[test]
+fn an_entry_that_another_thread_frees_is_used_again() {
+    check(|| {
+        let ring = Arc::new(Ring::new(2).unwrap());
+        (0..2).for_each(|i| assert_eq!(ring.push((0, i)), Ok(i == 0)));
+        let mut next = [0; 2];
+        take(&ring, &mut next);
+        // The program polls both completions, then posts; another thread posts at the same time.
+        let polls = thread::spawn({
+            let ring = ring.clone();
+            move || {
+                ring.free(1);
+                ring.free(1);
+                assert!(ring.push((0, 2)).is_ok(), "one entry is free whatever the other thread does");
+            }
+        });
+        let posts = thread::spawn({
+            let ring = ring.clone();
+            move || u32::from(ring.push((1, 0)).is_ok())
+        });
+        take(&ring, &mut next);
+        polls.join().unwrap();
+        let pushed = posts.join().unwrap();
+        take(&ring, &mut next);
+        assert_eq!((next, ring.room()), ([3, pushed], 1 - pushed as usize));
     });
 }

@@ -119,7 +119,7 @@ struct Line {
 impl Line {
     /// A post without budget: it hands over.
     fn post(&self, number: u32) {
-        assert_eq!(self.posted.push(number), Ok(()));
+        assert!(self.posted.push(number).is_ok());
         if !self.turn.enter(1) {
             return;
         }
