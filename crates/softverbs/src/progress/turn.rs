@@ -43,6 +43,18 @@ pub(crate) struct Left {
     pub stalled: bool,
 }
 
+/// What brings a thread to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// These reasons, which it leaves.
+    Reasons(u32),
+    /// The engine has taken the connection off its run list. Reasons that another thread has taken since need
+    /// no second look.
+    Listed,
+    /// The same for the list of those that were deferred.
+    Deferred,
+}
+
 /// The turn of one connection.
 #[derive(Debug)]
 pub(crate) struct Turn(AtomicU32);
@@ -52,8 +64,28 @@ impl Turn {
         Self(AtomicU32::new(0))
     }
 
-    /// Leaves reasons; true if the caller gets the turn and must call [`Turn::drive`].
-    pub(crate) fn enter(&self, reasons: u32) -> bool {
+    /// Takes the turn, and [runs](Turn::run) with it; `None`: another thread has it, or there is nothing left
+    /// to do.
+    #[inline]
+    pub(crate) fn drive(
+        &self,
+        entry: Entry,
+        rounds: u32,
+        later: bool,
+        receive: u32,
+        step: impl FnMut(u32) -> Option<Left>,
+        has_receive: impl Fn() -> bool,
+    ) -> Option<bool> {
+        let entered = match entry {
+            Entry::Reasons(reasons) => self.enter(reasons),
+            Entry::Listed => self.enter_listed(),
+            Entry::Deferred => self.enter_deferred(),
+        };
+        entered.then(|| self.run(rounds, later, receive, step, has_receive))
+    }
+
+    /// Leaves reasons; true when the caller has the turn, and must [`Turn::run`].
+    pub(super) fn enter(&self, reasons: u32) -> bool {
         self.0.fetch_or(RUNNING | reasons, Ordering::AcqRel) & (RUNNING | CLOSED) == 0
     }
 
@@ -61,9 +93,10 @@ impl Turn {
     /// if the caller must put the connection on a list of the engine: its run list or, if `later`, the
     /// deferred list, for a driver that will probably return before.
     ///
-    /// `step` gets the reasons; it returns `None` if the turn was closed before it. `receive` is the reason
-    /// to leave if `has_receive` finds a receive that was posted before STALLED was set.
-    pub(crate) fn drive(
+    /// `step` is given the reasons, and gives `None` when the turn was closed before it. `receive` is the
+    /// reason to give when `has_receive` finds one: one that was posted before the word said that it is
+    /// waited for.
+    pub(super) fn run(
         &self,
         rounds: u32,
         later: bool,
@@ -154,14 +187,13 @@ impl Turn {
         }
     }
 
-    /// Called when the engine has taken the connection off its run list; true if it must drive it now. False
-    /// if another thread has taken all reasons.
-    pub(crate) fn enter_listed(&self) -> bool {
+    /// [`Entry::Listed`]; true when the engine must drive it now.
+    pub(super) fn enter_listed(&self) -> bool {
         self.enter_from(LISTED)
     }
 
-    /// As [`Turn::enter_listed`], for the deferred list.
-    pub(crate) fn enter_deferred(&self) -> bool {
+    /// [`Entry::Deferred`]; true when the engine must drive it now.
+    pub(super) fn enter_deferred(&self) -> bool {
         self.enter_from(LATER)
     }
 

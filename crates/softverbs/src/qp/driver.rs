@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::memory::{self, Batch};
 use crate::policy::poller;
 use crate::progress::source::Source;
-use crate::progress::turn::Left;
+use crate::progress::turn::{Entry, Left};
 use crate::progress::{By, Driven, Outstanding};
 use crate::strict::Strict;
 use crate::sys::Process;
@@ -29,25 +29,19 @@ impl Driven for Qp {
         if by == By::Poller && self.turn.is_at_rest() && self.has_nothing_to_receive() {
             return true;
         }
-        if !self.turn.enter(reasons) {
-            return false;
-        }
-        self.run(by);
-        true
+        self.run(Entry::Reasons(reasons), by)
     }
 
     fn drive_listed(&self) {
-        if self.turn.enter_listed() {
-            self.run(By::Engine);
-        }
+        self.run(Entry::Listed, By::Engine);
     }
 
     fn drive_deferred(&self) {
         if self.turn.has_just(reason::AGAIN) && self.poller.will_return() {
             // It is still on the list, as the turn says, and will be asked for again.
             self.list(true);
-        } else if self.turn.enter_deferred() {
-            self.run(By::Engine);
+        } else {
+            self.run(Entry::Deferred, By::Engine);
         }
     }
 
@@ -83,9 +77,9 @@ impl Qp {
         peer_notify.is_some_and(|peer_notify| peer_notify.is_idle())
     }
 
-    /// Steps the connection until nothing is left to do, or it is others' turn. The caller holds the turn,
-    /// and gives it up.
-    pub(super) fn run(&self, by: By) {
+    /// Steps the connection until nothing is left to do, unless another thread has the turn. Returns whether
+    /// this one had it.
+    fn run(&self, entry: Entry, by: By) -> bool {
         // Of all rounds together.
         let mut quota = match by {
             By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },
@@ -108,7 +102,9 @@ impl Qp {
         // A program that polls will poll again. An engine that took over would compete with it, for the turn
         // and maybe for the processor.
         let later = by == By::Poller;
-        if self.turn.drive(PROGRAM_ROUNDS, later, reason::RECEIVE, step, has_receive) {
+        let driven = self.turn.drive(entry, PROGRAM_ROUNDS, later, reason::RECEIVE, step, has_receive);
+        let Some(left) = driven else { return false };
+        if left {
             self.list(later);
         }
         if by == By::Poller {
@@ -117,6 +113,7 @@ impl Qp {
                 watch.polled();
             }
         }
+        true
     }
 
     /// Puts the connection on the engine's run list, or on that of a moment later; its turn has said that it

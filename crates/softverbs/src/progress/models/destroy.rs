@@ -50,7 +50,7 @@ impl Line {
                 }
             })
         };
-        self.turn.drive(8, false, RECEIVE, step, || false)
+        self.turn.run(8, false, RECEIVE, step, || false)
     }
 
     /// As `Qp::destroy`.

@@ -58,7 +58,7 @@ impl Line {
                 Some(Left { again, stalled: false })
             })
         };
-        if self.turn.drive(self.rounds, polls, RECEIVE, step, || false) {
+        if self.turn.run(self.rounds, polls, RECEIVE, step, || false) {
             if polls { self.later.list() } else { self.list.list() }
         }
         if polls {

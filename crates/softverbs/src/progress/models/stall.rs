@@ -41,7 +41,7 @@ impl Line {
                 Some(Left { again: 0, stalled: delivered < self.arrived })
             })
         };
-        assert!(!self.turn.drive(8, false, RECEIVE, step, || self.receives.has_value()));
+        assert!(!self.turn.run(8, false, RECEIVE, step, || self.receives.has_value()));
     }
 
     /// As `Qp::post_receive`.

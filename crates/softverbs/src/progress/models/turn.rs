@@ -54,7 +54,7 @@ impl Line {
                 Some(NOTHING)
             })
         };
-        if self.turn.drive(self.rounds, false, RECEIVE, step, || false) {
+        if self.turn.run(self.rounds, false, RECEIVE, step, || false) {
             self.list.list();
         }
     }

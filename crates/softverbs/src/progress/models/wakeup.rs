@@ -124,7 +124,7 @@ impl Line {
             return;
         }
         let step = |why| self.held.step(|| Some(Left { again: why, stalled: false }));
-        if self.turn.drive(8, false, RECEIVE, step, || false) {
+        if self.turn.run(8, false, RECEIVE, step, || false) {
             self.list.list();
             if self.wakeup.must_wake() {
                 self.wake.raise();
@@ -145,7 +145,7 @@ impl Line {
                 Some(NOTHING)
             })
         };
-        assert!(!self.turn.drive(8, false, RECEIVE, step, || false));
+        assert!(!self.turn.run(8, false, RECEIVE, step, || false));
     }
 }
 
