@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The host of a connection with its instruments: passes calls on, and acts where a rule or a fault says so.
 
-use super::fault_queue::Due;
+use super::fault_queue::{Due, FaultQueue};
 use super::rnr::Late;
 use super::{Instruments, State};
 use crate::strict::Strict;
@@ -27,38 +27,29 @@ pub(crate) trait Exposed: Host {
     fn cut(&mut self);
 }
 
-/// A host with the instruments of its queue pair, if there are any.
+/// A host with the instruments of its queue pair.
 pub(crate) struct Instrumented<'a, H> {
     host: H,
-    instruments: Option<&'a Instruments>,
+    instruments: &'a Instruments,
     state: &'a mut State,
     /// A completion queue that had no room.
     overrun: Option<Queue>,
 }
 
 impl<'a, H: Exposed> Instrumented<'a, H> {
-    pub(crate) fn new(host: H, instruments: Option<&'a Instruments>, state: &'a mut State) -> Self {
+    pub(crate) fn new(host: H, instruments: &'a Instruments, state: &'a mut State) -> Self {
         Self { host, instruments, state, overrun: None }
-    }
-
-    /// Steps the connection.
-    #[inline]
-    pub(crate) fn step(&mut self, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
-        match self.instruments {
-            None => conn.step(self, why, budget),
-            Some(instruments) => self.step_with(instruments, conn, why, budget),
-        }
     }
 
     /// When a step is due for the instruments.
     pub(crate) fn deadline(&self) -> Option<Micros> {
-        let faults = self.instruments?.faults.as_ref();
-        let delayed = faults.and_then(|faults| faults.deadline());
+        let delayed = self.instruments.faults.as_ref().and_then(FaultQueue::deadline);
         delayed.into_iter().chain(self.state.rnr.deadline()).min()
     }
 
-    #[cold]
-    fn step_with(&mut self, instruments: &Instruments, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
+    /// Steps the connection, then does to it what is due.
+    pub(crate) fn step(&mut self, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
+        let instruments = self.instruments;
         let expired = self.state.rnr.expires(|| self.host.now());
         let mut stepped = conn.step(self, if expired { why | reason::RECEIVE } else { why }, budget);
         if let Some(queue) = self.overrun.take() {
@@ -70,22 +61,16 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
             }
         }
         if instruments.mode != Strict::Off {
-            stepped = self.find_late(instruments, conn, stepped, budget);
+            stepped = self.find_late(conn, stepped, budget);
         }
-        match instruments.faults {
-            Some(_) => self.inject(instruments, conn, stepped, budget),
+        match &instruments.faults {
+            Some(faults) => self.inject(faults, conn, stepped, budget),
             None => stepped,
         }
     }
 
     /// Looks whether a message has found no receive.
-    fn find_late(
-        &mut self,
-        instruments: &Instruments,
-        conn: &mut Conn,
-        stepped: Stepped,
-        budget: Budget,
-    ) -> Stepped {
+    fn find_late(&mut self, conn: &mut Conn, stepped: Stepped, budget: Budget) -> Stepped {
         if conn.is_over() {
             // The receives that were held end with the connection.
             return if self.state.rnr.ends() { conn.step(self, 0, budget) } else { stepped };
@@ -96,7 +81,7 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
             }
             return stepped;
         }
-        match self.state.rnr.late(instruments.num, instruments.mode, || self.host.now()) {
+        match self.state.rnr.late(self.instruments.num, self.instruments.mode, || self.host.now()) {
             Late::Waits => stepped,
             // Until the timer expires a receive changes nothing.
             Late::Repeated => Stepped { awaits: Awaits::Nothing, ..stepped },
@@ -108,16 +93,9 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
     }
 
     /// Does what is due to the request that the fault queue holds.
-    fn inject(
-        &mut self,
-        instruments: &Instruments,
-        conn: &mut Conn,
-        stepped: Stepped,
-        budget: Budget,
-    ) -> Stepped {
-        let Some(faults) = &instruments.faults else { return stepped };
+    fn inject(&mut self, faults: &FaultQueue, conn: &mut Conn, stepped: Stepped, budget: Budget) -> Stepped {
         match faults.due() {
-            // It never had a link to close.
+            // It had no link: closing one releases the requests.
             Due::Nothing if conn.is_over() && faults.release_all() => {}
             Due::Nothing => return stepped,
             Due::Kill => {
@@ -157,7 +135,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
 
     fn close(&mut self, last: Option<&[u8]>) {
         self.host.close(last);
-        if let Some(faults) = self.instruments.and_then(|instruments| instruments.faults.as_ref()) {
+        if let Some(faults) = &self.instruments.faults {
             faults.release_all();
         }
     }
@@ -207,22 +185,21 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     }
 
     fn next_send(&mut self) -> Option<SendWr> {
-        match self.instruments.and_then(|instruments| instruments.faults.as_ref()) {
+        match &self.instruments.faults {
             None => self.host.next_send(),
             Some(faults) => faults.take(&mut self.host, H::now, H::next_send),
         }
     }
 
     fn next_receive(&mut self) -> Option<RecvWr> {
-        if self.instruments.is_some() && self.state.rnr.holds() {
+        if self.state.rnr.holds() {
             return None;
         }
         self.host.next_receive()
     }
 
     fn complete_send(&mut self, completion: Completion) -> bool {
-        let Some(instruments) = self.instruments else { return self.host.complete_send(completion) };
-        let adapter = instruments.adapter.as_ref();
+        let adapter = self.instruments.adapter.as_ref();
         // The program may take it before this returns.
         adapter.inspect(|adapter| adapter.completes());
         let added = self.host.complete_send(completion);
@@ -235,7 +212,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
 
     fn complete_receive(&mut self, completion: Completion) -> bool {
         let added = self.host.complete_receive(completion);
-        if !added && self.instruments.is_some() {
+        if !added {
             self.overrun = Some(Queue::Receive);
         }
         added
@@ -243,7 +220,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
 
     fn release_send(&mut self) {
         self.host.release_send();
-        if let Some(adapter) = self.instruments.and_then(|instruments| instruments.adapter.as_ref()) {
+        if let Some(adapter) = &self.instruments.adapter {
             adapter.released();
         }
     }
@@ -257,9 +234,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     }
 
     fn ended(&mut self, failed: bool) {
-        if let Some(instruments) = self.instruments {
-            instruments.ends();
-        }
+        self.instruments.ends();
         self.host.ended(failed);
     }
 }

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Driving a connection: the loop around its steps, and what a step asks of the world.
+//! Driving a connection: the loop around its steps, the session that a step holds, and the host that the
+//! connection calls. With instruments these calls pass through their host ([`Instrumented`]); without them it
+//! is the connection that calls [`Host`].
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{AsyncEvent, Qp, Session, now};
+use super::{AsyncEvent, Qp, now};
 use crate::cq::Overrun;
-use crate::instrument::{Exposed, Instruments, Queue};
+use crate::instrument::{self, Exposed, Instrumented, Instruments, Queue};
 use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
 use crate::link::Link;
 use crate::memory::{self, Batch};
 use crate::policy::poller;
 use crate::progress::source::Source;
+use crate::progress::timers::Timer;
 use crate::progress::turn::{Entry, Left};
 use crate::progress::{By, Driven, Outstanding};
 use crate::strict::Strict;
-use crate::sys::Process;
+use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{self, Durable, Ending, LinkError, Part};
+use transport::iwarp::conn::Conn;
 use transport::step::{Awaits, Budget, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -129,15 +133,20 @@ impl Qp {
     }
 
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
-        let (conn, mut host) = self.host(session);
-        if why & reason::DURABLE != 0 {
-            let flushed = std::mem::take(&mut *lock(&self.flushed));
-            for (number, durable) in flushed {
-                conn.durable(&mut host, number, durable);
+        let Session { conn, link, batch, process, instruments: state, .. } = &mut *session;
+        let mut host = Host { qp: self, link, batch, process: *process };
+        let (stepped, due) = match self.instruments.as_deref() {
+            None => {
+                self.end_flushes(conn, &mut host, why);
+                (conn.step(&mut host, why, budget), None)
             }
-        }
-        let stepped = host.step(conn, why, budget);
-        let deadline = conn.deadline().into_iter().chain(host.deadline()).min();
+            Some(instruments) => {
+                let mut host = Instrumented::new(host, instruments, state);
+                self.end_flushes(conn, &mut host, why);
+                (host.step(conn, why, budget), host.deadline())
+            }
+        };
+        let deadline = conn.deadline().into_iter().chain(due).min();
         if let Some(deadline) = deadline {
             let time = now();
             let known = session.timer.as_ref().is_some_and(|(at, _)| time < *at && *at <= deadline);
@@ -153,14 +162,65 @@ impl Qp {
         }
         stepped
     }
+
+    /// Passes on the results of flushes to persistence.
+    #[inline]
+    fn end_flushes(&self, conn: &mut Conn, host: &mut impl host::Host, why: u32) {
+        if why & reason::DURABLE != 0 {
+            let flushed = std::mem::take(&mut *lock(&self.flushed));
+            for (number, durable) in flushed {
+                conn.durable(host, number, durable);
+            }
+        }
+    }
+
+    /// Ends the connection outside a step.
+    pub(super) fn end(&self, session: &mut Session, how: End) {
+        let Session { conn, link, batch, process, instruments: state, .. } = session;
+        let mut host = Host { qp: self, link, batch, process: *process };
+        match self.instruments.as_deref() {
+            None => how.carry_out(conn, &mut host),
+            Some(instruments) => {
+                how.carry_out(conn, &mut Instrumented::new(host, instruments, state));
+            }
+        }
+    }
 }
 
-/// What a step of a queue pair's connection acts on.
-pub(super) struct Host<'a> {
-    pub qp: &'a Qp,
-    pub link: &'a mut Option<Link>,
-    pub batch: &'a mut Batch,
+/// What only the holder of the turn touches.
+pub(super) struct Session {
+    pub conn: Conn,
+    pub link: Option<Link>,
+    pub batch: Batch,
     pub process: Process,
+    /// When the engine looks at the time for the connection.
+    pub timer: Option<(Micros, Timer)>,
+    pub instruments: instrument::State,
+}
+
+/// Why a connection ends outside a step.
+pub(super) enum End {
+    /// It has no link.
+    Lost(Errno),
+    /// The queue pair is destroyed.
+    Destroyed,
+}
+
+impl End {
+    fn carry_out(self, conn: &mut Conn, host: &mut impl host::Host) {
+        match self {
+            Self::Lost(errno) => conn.lose(host, errno),
+            Self::Destroyed => conn.abandon(host),
+        }
+    }
+}
+
+/// A queue pair as the host of its connection.
+struct Host<'a> {
+    qp: &'a Qp,
+    link: &'a mut Option<Link>,
+    batch: &'a mut Batch,
+    process: Process,
 }
 
 impl Exposed for Host<'_> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Queue pairs: a connection, its turn, and the rings that the program posts to.
 //!
-//! Everything that happens to a connection is a reason to drive it. The thread that brings one (it posts,
-//! polls, sleeps for completions, or is the engine) tries to take the turn
-//! ([`crate::progress::turn`]) and then steps the connection ([`transport::iwarp::conn`]) until nothing is
-//! left. The lock around the connection is there for safe code: the turn says whose it is.
+//! Everything that happens to a connection is a reason to drive it. A thread with a reason (it posts, polls,
+//! sleeps for completions, or is the engine) tries to take the turn ([`crate::progress::turn`]). With the
+//! turn it steps the connection ([`transport::iwarp::conn`]) until nothing is left to do. The lock of the
+//! session gives safe code access; which thread may take it, the turn decides.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use crate::cq::{Cq, Producer};
-use crate::instrument::{self, Instrumented, Instruments, Settings};
+use crate::instrument::{self, Instruments, Settings};
 use crate::limits::RNR_UNLIMITED;
 use crate::link::{Link, Rings};
 use crate::memory::Batch;
@@ -31,7 +31,6 @@ use crate::policy::poller::Poller;
 use crate::progress::engine::Engine;
 use crate::progress::ring::Ring;
 use crate::progress::source::Source;
-use crate::progress::timers::Timer;
 use crate::progress::turn::{REASONS, Turn};
 use crate::progress::watch::{PeerNotify, Watch};
 use crate::progress::{By, Driven};
@@ -39,7 +38,7 @@ use crate::socket::Socket;
 use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
 use crate::{config, lock, probes};
-use driver::Host;
+use driver::{End, Session};
 use log::Level;
 use transport::access::Accessor;
 use transport::host::Ending;
@@ -121,17 +120,6 @@ pub(crate) struct Stream {
     pub rnr_retry: u8,
     pub peer: SocketAddr,
     pub observer: Weak<dyn ConnObserver>,
-}
-
-/// What only the holder of the turn touches.
-struct Session {
-    conn: Conn,
-    link: Option<Link>,
-    batch: Batch,
-    process: Process,
-    /// When the engine looks at the time for the connection.
-    timer: Option<(Micros, Timer)>,
-    instruments: instrument::State,
 }
 
 pub(crate) struct Qp {
@@ -291,8 +279,8 @@ impl Qp {
                 let framing = Framing {
                     crc: stream.crc,
                     mulpdu: stream::mulpdu(mss),
-                    // A peer that checks CRCs is an adapter, which is faster so, or a kernel that ends a
-                    // connection over a CRC field in two parts.
+                    // A peer that checks CRCs is an adapter, which is faster with whole FPDUs in each
+                    // segment, or a kernel, which ends a connection whose CRC field lies in two segments.
                     segment: stream.crc.then_some(mss),
                     ord: stream.ord,
                 };
@@ -318,13 +306,15 @@ impl Qp {
             }
             Err(e) => Err(e),
         };
-        opened.inspect_err(|&e| {
-            let (conn, mut host) = self.host(session);
-            conn.lose(&mut host, e);
-        })
+        opened.inspect_err(|&e| self.end(session, End::Lost(e)))
     }
 
-    /// Sets what is called with the queue pair's trouble; only once.
+    /// As whom it accesses memory.
+    fn accessor(&self) -> Accessor {
+        Accessor { pd: self.pd, qp: self.num }
+    }
+
+    /// Sets what is called with asynchronous events; only once.
     pub(crate) fn set_on_async_event(&self, raise: OnAsyncEvent) {
         let _ = self.on_async_event.set(raise);
     }
@@ -411,10 +401,7 @@ impl Qp {
         }
         self.turn.close();
         // A step in progress is finished; no other one begins.
-        let mut session = lock(&self.session);
-        let (conn, mut host) = self.host(&mut session);
-        conn.abandon(&mut host);
-        drop(session);
+        self.end(&mut lock(&self.session), End::Destroyed);
         if let Some(srq) = &self.srq {
             srq.add_user(-1);
         }
@@ -433,19 +420,5 @@ impl Source for Qp {
 impl std::fmt::Debug for Qp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Qp").field("num", &self.num).finish_non_exhaustive()
-    }
-}
-
-/// The queue pair as the host of its connection.
-impl Qp {
-    /// As whom it accesses memory.
-    fn accessor(&self) -> Accessor {
-        Accessor { pd: self.pd, qp: self.num }
-    }
-
-    fn host<'a>(&'a self, session: &'a mut Session) -> (&'a mut Conn, Instrumented<'a, Host<'a>>) {
-        let Session { conn, link, batch, process, instruments, .. } = session;
-        let host = Host { qp: self, link, batch, process: *process };
-        (conn, Instrumented::new(host, self.instruments.as_deref(), instruments))
     }
 }
