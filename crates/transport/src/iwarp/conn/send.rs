@@ -376,7 +376,7 @@ impl SendHalf {
         }
         let waits = (wr.fence && reads_open > 0)
             || (answered && reads_open >= ord)
-            || self.waits_to_transfer(host, wr);
+            || (self.transfers && self.waits_to_transfer(host, wr));
         Ok((!waits).then_some(position))
     }
 

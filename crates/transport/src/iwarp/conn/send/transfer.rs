@@ -74,7 +74,7 @@ impl SendHalf {
     /// out. Otherwise each read over the link would force the next one onto the link, too.
     pub(super) fn waits_to_transfer(&self, host: &impl Host, wr: &SendWr) -> bool {
         let begun = self.taken > 0 || self.stage > 0;
-        self.transfers && self.reads_open > 0 && !begun && self.permits(wr) && host.may_transfer(wr.remote(0))
+        self.reads_open > 0 && !begun && self.permits(wr) && host.may_transfer(wr.remote(0))
     }
 
     /// Carries out requests from the `first` one on, whose first `taken` bytes are done. Returns the number
