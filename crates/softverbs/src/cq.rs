@@ -38,8 +38,8 @@ use reserve::try_filled;
 use transport::step::reason;
 use transport::wr::{Completion, SendWr, status};
 
-/// Connections of a completion queue up to which an empty poll reads each socket. With more it asks epoll
-/// which ones are ready.
+/// Up to this many connections an empty poll reads each socket. With more, one epoll_wait(2) finds those that
+/// are ready.
 const POLL_DIRECTLY: usize = 4;
 
 /// A completion in the ring, and the index of its owner.
@@ -129,16 +129,16 @@ pub(crate) struct Cq {
     /// The watches that hold the sockets of all its connections.
     watches: Mutex<Vec<Arc<Watch>>>,
     yielding: Yielding,
-    /// As in `ring`, to be looked at without the lock.
+    /// As in `ring`, readable without the lock.
     armed: AtomicBool,
-    /// The last poll has left completions.
+    /// The last poll left completions in the queue.
     has_more: AtomicBool,
     /// Requests of a connection were deferred.
     deferred: AtomicBool,
-    /// A connection keeps completions because the ring was full.
+    /// The queue was full, and a connection keeps completions.
     waiting: AtomicBool,
     ignores_overruns: AtomicBool,
-    /// The rules of strict mode that were broken here.
+    /// The rules of strict mode that were violated here.
     places: Places,
     /// How connections of this queue have ended, the last ones.
     endings: Mutex<VecDeque<Ending>>,
@@ -150,28 +150,28 @@ pub(crate) struct Ending {
     /// The number of its queue pair.
     num: u32,
     pub text: String,
-    /// Neither side asked for it.
+    /// Neither side has disconnected.
     pub is_failure: bool,
     wr_id: Option<u64>,
 }
 
-/// What is called with the text about a failed completion, in the thread that polls it.
+/// Called with a text about a failed completion, in the thread that polls it.
 static ON_FAILED: OnceBox<fn(&str)> = OnceBox::new();
 
-/// Sets what is called with a text about each poll that has found a failed completion, in the thread that
-/// polls; only once.
+/// Sets the function that is called for each poll that returns a failed completion, with a text about it, in
+/// the thread that polls; only once.
 pub fn on_failed_completion(report: fn(&str)) {
     let _ = ON_FAILED.set(Box::new(report));
 }
 
-/// What strict mode makes of a completion queue without room.
+/// How strict mode treats an overrun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overrun {
-    /// Nothing: the connection keeps the completion until there is room.
+    /// The connection keeps the completion until there is room.
     Permitted,
     /// The queue is in error, and the connection ends.
     First,
-    /// It was in error before, and this connection ends, too.
+    /// The queue was in error already, and this connection ends, too.
     Another,
 }
 
@@ -206,12 +206,12 @@ impl Cq {
         self.handle.load(Ordering::Relaxed)
     }
 
-    /// The program wants no error when the queue is full.
+    /// The program ignores overruns (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).
     pub(crate) fn ignore_overruns(&self) {
         self.ignores_overruns.store(true, Ordering::Relaxed);
     }
 
-    /// There was no room for a completion of this queue pair: reported in strict mode.
+    /// A completion of this queue pair found the queue full: reported in strict mode.
     pub(crate) fn overrun_by(&self, num: u32, mode: Strict) -> Overrun {
         if mode == Strict::Off || self.ignores_overruns.load(Ordering::Relaxed) {
             return Overrun::Permitted;
@@ -243,12 +243,12 @@ impl Cq {
         endings.push_back(Ending { num, text: text.to_owned(), is_failure, wr_id });
     }
 
-    /// How the connection of this queue pair has ended, if it has and is one of the last.
+    /// How the connection of this queue pair has ended, if it is one of the last that have.
     pub(crate) fn ending(&self, num: u32) -> Option<Ending> {
         lock(&self.endings).iter().find(|ending| ending.num == num).cloned()
     }
 
-    /// The program has taken a completion that failed.
+    /// The program has polled a failed completion.
     #[cold]
     fn report_failed(&self, completion: &Completion) {
         let Some(report) = ON_FAILED.get() else { return };
@@ -282,7 +282,7 @@ impl Cq {
         }
         ring.entries = fresh;
         drop(ring);
-        // There may be room now for what a connection keeps.
+        // A connection may keep completions for which there is room now.
         self.give_room();
         Ok(())
     }
@@ -400,7 +400,7 @@ impl Cq {
         let (mut got, armed) = self.take(max, &mut out);
         let mut full = false;
         if armed == Armed::No {
-            // The program has asked for no event: it polls. No two locks are held at a time.
+            // The queue is not armed, so the program polls. No second lock is held here.
             for watch in lock(&self.watches).iter() {
                 watch.polls();
                 full |= watch.awaits_room();
@@ -426,7 +426,7 @@ impl Cq {
         }
     }
 
-    /// Takes completions; also says for what the queue is armed.
+    /// Takes completions, and returns for what the queue is armed.
     fn take(&self, max: usize, out: &mut impl FnMut(usize, &Completion)) -> (usize, Armed) {
         let mut guard = lock(&self.ring);
         let ring = &mut *guard;
@@ -477,7 +477,7 @@ impl Cq {
     /// After a poll: yields the processor to the engine if that may need it ([`crate::policy::yielding`]).
     fn maybe_yield(&self, got: bool, stepped: bool) {
         let is_due = self.yielding.polled(got, stepped);
-        // Only to the engine: another thread that takes the processor may have it for milliseconds.
+        // Only to the engine: another thread may keep the processor for milliseconds.
         if is_due && (!stepped || lock(&self.watches).iter().any(|watch| watch.engine_has_work())) {
             std::thread::yield_now();
         }
@@ -528,12 +528,12 @@ impl Cq {
         self.flush_deferred(&lock(&self.connections));
     }
 
-    /// Whether the program has left completions in its last poll: then it polls again soon.
+    /// Whether the last poll left completions in the queue: then the program polls again soon.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more.load(Ordering::Relaxed)
     }
 
-    /// Whether the program has asked for an event.
+    /// Whether the queue is armed.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
     }
@@ -722,16 +722,16 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_neither_lost_nor_invented() {
+    fn each_arming_generates_one_event() {
         let channel = Arc::new(EventQueue::new().unwrap());
         let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
         let receives = producer(&cq);
         receives.push(done(1));
         assert_eq!(events(&channel), 0, "not armed");
         cq.arm(false);
-        assert_eq!(events(&channel), 1, "the completion that nobody was told of");
+        assert_eq!(events(&channel), 1, "the completion that no event has announced");
         cq.arm(false);
-        assert_eq!(events(&channel), 0, "told already");
+        assert_eq!(events(&channel), 0, "announced already");
         receives.push(done(2));
         assert_eq!(events(&channel), 1);
         receives.push(done(3));
@@ -756,7 +756,7 @@ mod tests {
         assert_eq!(events(&channel), 1);
     }
 
-    /// Completes something each time it is driven.
+    /// Adds a completion each time it is driven.
     struct Pusher(Weak<Producer>);
 
     impl Driven for Pusher {
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_poll_one_queue_of_many_connections_do_not_stop_one_another() {
+    fn threads_that_poll_one_queue_of_many_connections_do_not_block_one_another() {
         use std::io::Write;
         let cq = Arc::new(Cq::new(1024, None).unwrap());
         let receives = Arc::new(producer(&cq));
@@ -796,7 +796,7 @@ mod tests {
         }
         let mut open = 3;
         for _ in 0..600_000 {
-            // An edge; a full socket has had enough of them.
+            // An edge; a full socket needs no more of them.
             let _ = far.write(b"1");
             open -= ends.try_iter().count();
             if open == 0 {
@@ -804,7 +804,7 @@ mod tests {
             }
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
-        assert_eq!(open, 0, "threads that stopped");
+        assert_eq!(open, 0, "threads that were blocked");
         watch.remove(&near, token, false);
         lock(&cq.connections).clear();
     }

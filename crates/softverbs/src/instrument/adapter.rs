@@ -2,8 +2,8 @@
 //! In strict mode: the entries of a send queue as an adapter counts them.
 //!
 //! An adapter frees entries when the program takes a completion: those of all requests up to the one that the
-//! completion is for. Unsignalled requests behind it keep their entries, however long they are complete. In
-//! [`Strict::Adapter`] a queue is full when it is full for an adapter, in [`Strict::Warn`] this is only
+//! completion is for. Unsignalled requests behind it keep their entries, even long after they are complete.
+//! In [`Strict::Adapter`] a queue is full when it is full for an adapter, in [`Strict::Warn`] this is only
 //! reported.
 
 use std::collections::VecDeque;
@@ -18,29 +18,28 @@ use crate::sys::Errno;
 use transport::access::Accessor;
 use transport::wr::SendWr;
 
-/// What an adapter would count for a send queue.
+/// The entries of a send queue as an adapter would count them.
 pub(super) struct Adapter {
     mode: Strict,
     /// The number of the queue pair, for the log.
     num: u32,
-    /// The entries that it has.
+    /// How many entries it has.
     max: u32,
     /// Entries in use; with [`Strict::Warn`] there may be more than the queue has.
     held: AtomicU64,
     done: Mutex<Done>,
     flight: Flight,
-    /// A request whose memory was changed in flight, which is not reported yet.
+    /// A request whose memory was changed in flight, not reported yet.
     changed: Mutex<Option<u64>>,
     places: Places,
 }
 
-/// Requests that are over and have not freed their entries.
+/// Complete requests whose entries are in use.
 #[derive(Default)]
 struct Done {
-    /// Unsignalled ones with no completion behind them.
+    /// Unsignalled requests after the last completion.
     unsignalled: u64,
-    /// For each completion that the program has not taken, the oldest first, how many entries taking it
-    /// frees.
+    /// For each completion that was not polled, the oldest first, how many entries polling it frees.
     completions: VecDeque<u64>,
 }
 
@@ -122,13 +121,13 @@ impl Adapter {
         done.completions.push_back(places);
     }
 
-    /// It was not: the queue has no room.
+    /// It was not added: the queue is full.
     pub(super) fn does_not_complete(&self) {
         let mut done = lock(&self.done);
         done.unsignalled += done.completions.pop_back().unwrap_or(1) - 1;
     }
 
-    /// The program has taken the oldest completion. True if [`Self::tell`] has something to report, when the
+    /// The program has polled the oldest completion. True if [`Self::tell`] has something to report, once the
     /// caller holds no lock.
     pub(super) fn taken(&self) -> bool {
         let places = lock(&self.done).completions.pop_front().unwrap_or(0);
@@ -156,7 +155,7 @@ impl Adapter {
         u64::from(self.max).saturating_sub(self.held.load(Ordering::Acquire)) as usize
     }
 
-    /// A post is refused, or would be by an adapter, for want of entries.
+    /// A post is refused, or an adapter would refuse it: no entry is free.
     pub(super) fn report(&self) {
         let Self { num, max, .. } = self;
         self.places.report(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Metrics: what a queue pair posts and completes, for `RPMA_METRICS`.
+//! Metrics: counts the requests and completions of a queue pair, for `RPMA_METRICS`.
 
 use std::sync::Arc;
 
@@ -35,11 +35,11 @@ impl Counting {
     fn kind(&self, wr: &SendWr) -> (Option<Kind>, u64) {
         let len = u64::from(wr.len);
         match wr.op {
-            // Of those of librpma only atomic writes are fenced.
+            // librpma fences only atomic writes.
             Op::Write if wr.fence && self.connection.is_of_librpma() => (Some(Kind::AtomicWrite), len),
             Op::Write | Op::WriteWithImm => (Some(Kind::Write), len),
             Op::Read => match wr.local.parts(0, wr.len as usize, 0).next() {
-                // The request of a flush has its type where others have immediate data.
+                // In the request of a flush the immediate data are its type.
                 Some(sink) if self.connection.is_flush(sink.addr) => match u32::from_ne_bytes(wr.imm) {
                     0 => (Some(Kind::FlushPersistent), 0),
                     _ => (Some(Kind::FlushVisibility), 0),
@@ -48,7 +48,7 @@ impl Counting {
             },
             Op::CompareSwap | Op::FetchAdd => (Some(Kind::Atomic), len),
             Op::Send | Op::SendWithImm | Op::SendWithInv => (Some(Kind::Send), len),
-            // They concern this side alone.
+            // They are local operations.
             Op::BindMw | Op::LocalInv => (None, 0),
         }
     }
@@ -57,7 +57,7 @@ impl Counting {
         self.connection.counts.posted(Kind::Recv, 0);
     }
 
-    /// The program has taken a completion.
+    /// The program has polled a completion.
     pub(super) fn taken(&self, completion: &Completion) {
         self.connection.counts.completed(completion.status);
         if completion.status != status::SUCCESS {

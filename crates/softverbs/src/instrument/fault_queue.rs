@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests that are delayed or fail: by rules of fault injection, and in strict mode where an adapter would
+//! Requests that are delayed or fail: by rules of fault injection, and in strict mode if an adapter would
 //! fail them.
 //!
-//! What becomes of a request is decided when it is posted, since that is the order of the program, and done
-//! when the connection would take the request. So all requests before it are sent as usual, and all behind it
-//! wait. A connection that has ended takes all requests: each completes once.
+//! The fate of a request is decided when it is posted, in the order of the program, and carried out when the
+//! connection would take the request. So all requests before it are sent as usual, and all behind it wait. A
+//! connection that has ended takes all requests: each completes once.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,17 +15,17 @@ use crate::strict::Strict;
 use transport::units::Micros;
 use transport::wr::{Op, SendWr, status};
 
-/// What is to be done to the request that is taken next.
+/// The action that is due for the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
     /// Cut the connection.
     Kill,
-    /// Fail the request with this status, when those before it are completed.
+    /// Fail the request with this status, once those before it are complete.
     Fail(u32),
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy)]
 enum Fate {
     Fault(Fault<'static>),
@@ -54,16 +54,16 @@ struct State {
     /// How many requests were posted, and how many were taken.
     posted: u64,
     taken: u64,
-    /// What becomes of requests that were not taken, by position, in order.
+    /// The fates of requests that were not taken yet, by position, in order.
     fates: VecDeque<(u64, Fate)>,
-    /// Until when the request that is taken next is delayed.
+    /// Until when the next request is delayed.
     until: Option<Micros>,
-    /// The connection has ended, and nothing is held any more.
+    /// The connection has ended, and no request is held back any more.
     is_open: bool,
 }
 
 impl State {
-    /// What becomes of the request that is taken next.
+    /// The fate of the next request.
     fn front(&self) -> Option<Fate> {
         let (position, fate) = self.fates.front()?;
         (*position == self.taken && !self.is_open).then_some(*fate)
@@ -80,8 +80,8 @@ impl FaultQueue {
         (plan.is_some() || mode == Strict::Adapter).then(|| Self::new(plan, num))
     }
 
-    /// Posts a request with `push`, and decides what becomes of it; `denied`: the remote memory does not
-    /// permit its access.
+    /// Posts a request with `push`, and decides its fate; `denied`: the remote memory does not permit its
+    /// access.
     pub(super) fn post(
         &self,
         wr: SendWr,
@@ -89,7 +89,7 @@ impl FaultQueue {
         push: impl FnOnce(SendWr) -> Result<(), SendWr>,
     ) -> Result<(), SendWr> {
         let events = [event_of(wr.op), Some(Event::Peer), wr.signaled.then_some(Event::Wc)];
-        // The connection looks here before it takes the request.
+        // Held while the request is pushed: the connection takes it only after its fate is known.
         let mut state = lock(&self.state);
         push(wr)?;
         let position = state.posted;
@@ -104,7 +104,7 @@ impl FaultQueue {
         Ok(())
     }
 
-    /// Takes the next request of a host, unless it is held.
+    /// Takes the next request of a host, unless it is held back.
     pub(super) fn take<H>(
         &self,
         host: &mut H,
@@ -133,13 +133,13 @@ impl FaultQueue {
         Some(wr)
     }
 
-    /// When the request that is taken next is delayed no more.
+    /// When the delay of the next request ends.
     pub(super) fn deadline(&self) -> Option<Micros> {
         let state = lock(&self.state);
         state.until.filter(|_| !state.is_open)
     }
 
-    /// After a step: what is to be done now.
+    /// After a step: the action that is due now.
     pub(super) fn due(&self) -> Due {
         let state = lock(&self.state);
         match state.front().map(Fate::action) {
@@ -149,8 +149,8 @@ impl FaultQueue {
         }
     }
 
-    /// What was due is being done: the request that is taken next is held no more, whatever else was to
-    /// become of it.
+    /// The caller carries out what is due: the next request is held back no more, whatever other faults were
+    /// drawn for it.
     pub(super) fn done(&self) {
         let mut state = lock(&self.state);
         if let Some(fate) = state.front() {
@@ -166,9 +166,9 @@ impl FaultQueue {
         !std::mem::replace(&mut lock(&self.state).is_open, true)
     }
 
-    /// Without a lock: what becomes of the line is the program's affair.
+    /// Called without a lock: the program may have set the function that logs.
     fn log(&self, fate: Fate) {
-        // librpma has logged the access that is denied.
+        // librpma has logged the denied access.
         if let Fate::Fault(fault) = fate {
             fault.log(format_args!("queue pair {}", self.num));
         }
@@ -181,7 +181,7 @@ fn event_of(op: Op) -> Option<Event> {
         Op::Read => Some(Event::Read),
         Op::CompareSwap | Op::FetchAdd => Some(Event::Atomic),
         Op::Send | Op::SendWithImm | Op::SendWithInv => Some(Event::Send),
-        // They concern this side alone.
+        // They are local operations.
         Op::BindMw | Op::LocalInv => None,
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_means_goes_through() {
+    fn requests_that_no_rule_selects_are_taken_at_once() {
         let bench = Bench::new("write:delay=5us@n=9; send:delay=5us@n=1; atomic:delay=5us@n=1; wc:FATAL@n=3");
         (1..=3).for_each(|id| bench.post(id, Op::Write, id > 1));
         bench.post(4, Op::Read, false);
@@ -273,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn a_late_request_and_those_behind_it_wait() {
+    fn a_delayed_request_and_those_behind_it_wait() {
         let mut bench = Bench::new("read:delay=20us@every=2");
         (1..=5).for_each(|id| bench.post(id, Op::Read, true));
         assert_eq!((bench.taken(), bench.faults.deadline()), (vec![1], Some(1020)));
         bench.now += 19;
-        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Nothing), "it is late");
+        assert_eq!((bench.taken(), bench.faults.due()), (vec![], Due::Nothing), "it is delayed");
         bench.now += 1;
         assert_eq!((bench.taken(), bench.faults.deadline()), (vec![2, 3], Some(1040)));
         bench.now += 100;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_fails_is_taken_when_the_driver_is_ready() {
+    fn a_request_that_fails_is_taken_after_those_before_it() {
         let bench = Bench::new("wc:RETRY_EXC@n=2; wc:FATAL@n=3");
         bench.post(1, Op::Write, true);
         bench.post(2, Op::Send, false);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_be_late_and_cut_the_connection() {
+    fn a_request_may_be_delayed_and_cut_the_connection() {
         let mut bench = Bench::new("peer:kill@n=2; send:delay=1ms@n=1");
         bench.post(1, Op::Write, true);
         bench.post(2, Op::SendWithInv, true);
@@ -313,7 +313,7 @@ mod tests {
         bench.faults.release_all();
         assert_eq!((bench.taken(), bench.faults.due()), (vec![2, 3], Due::Nothing));
         bench.post(4, Op::Write, true);
-        assert_eq!(bench.taken(), [4], "a connection that is over holds nothing");
+        assert_eq!(bench.taken(), [4], "a connection that has ended holds nothing back");
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_not_posted_is_no_event() {
+    fn a_request_that_is_not_posted_counts_for_no_rule() {
         let bench = Bench::new("peer:kill@n=1");
         assert!(bench.faults.post(request(1, Op::Send, true), false, Err).is_err());
         bench.post(2, Op::Send, true);

@@ -2,9 +2,9 @@
 //! Requests in flight, in strict mode: the memory that belongs to them until a completion says otherwise.
 //!
 //! Software RDMA has often read the memory of a request when the call that posts it returns. An adapter reads
-//! it at any time until the request is over, and once more where it has to repeat a packet; the program knows
-//! that it is over when it has taken a completion of this request or of a later one. What the program does to
-//! the memory meanwhile goes well here and may not there.
+//! it at any time until the request is complete, and again for each retransmission; to the program it is
+//! complete with its completion or that of a later request. A program that changes the memory before that
+//! works here, and may fail there.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -21,20 +21,19 @@ use transport::wr::{Op, SendWr};
 /// A posted request.
 struct Request {
     wr_id: u64,
-    /// It has a completion also if it succeeds.
+    /// Success creates a completion, too.
     signaled: bool,
     memory: Vec<Access>,
     accessor: Accessor,
-    /// Of what it sends, when it was posted; `None`: it sends nothing of this memory, or it could not be
-    /// read.
+    /// The checksum of what it sends, when it was posted; `None`: it sends nothing of this memory, or the
+    /// memory could not be read.
     sum: Option<u64>,
 }
 
-/// The requests of a send queue whose completions the program has not taken, in the order in which they were
-/// posted.
+/// The requests of a send queue that are not complete to the program, in posting order.
 pub(super) struct Flight {
     process: Process,
-    /// The connection has ended: nothing is in flight any more.
+    /// The connection has ended: no request is in flight any more.
     over: AtomicBool,
     requests: Mutex<Requests>,
 }
@@ -42,8 +41,7 @@ pub(super) struct Flight {
 struct Requests {
     known: VecDeque<Request>,
     most: usize,
-    /// The position of the first one that is known, and of the first one that is in flight. Positions count
-    /// up for ever.
+    /// The position of the first request in `known`, and of the first in flight. Positions only count up.
     first: u64,
     flying: u64,
 }
@@ -58,12 +56,12 @@ impl Request {
     }
 
     fn has_changed(&self, process: Process) -> bool {
-        // Memory that is gone now is a matter of its region.
+        // Deregistered memory is reported for its region.
         self.sum.is_some_and(|sum| sum_of(&self.memory, self.accessor, process).is_some_and(|now| now != sum))
     }
 }
 
-/// A sum of the first [`FLIGHT_BYTES`] of these ranges.
+/// A checksum of the first [`FLIGHT_BYTES`] of these ranges.
 fn sum_of(memory: &[Access], accessor: Accessor, process: Process) -> Option<u64> {
     if memory.is_empty() {
         return None;
@@ -103,8 +101,8 @@ impl Flight {
         let request = Request::of(&wr, accessor, self.process);
         push(wr)?;
         if requests.known.len() >= requests.most {
-            // More than the queue has places: the program is only warned of that. The oldest ones are over in
-            // all likelihood.
+            // More than the queue has entries, which is only a warning. The oldest ones are most probably
+            // complete.
             requests.known.pop_front();
             requests.first += 1;
         }
@@ -112,8 +110,8 @@ impl Flight {
         Ok(())
     }
 
-    /// This many requests are complete, and the program has taken the completion. Returns one whose memory
-    /// has changed meanwhile.
+    /// The program has polled the completion of this many requests. Returns one whose memory has changed
+    /// since it was posted.
     pub(super) fn end(&self, count: u64) -> Option<u64> {
         let over = self.over.load(Ordering::Relaxed);
         let mut requests = lock(&self.requests);
@@ -142,7 +140,7 @@ impl Flight {
         lock(&self.requests).known.iter().find(|request| !request.signaled).map(|request| request.wr_id)
     }
 
-    /// A signalled request, or only unsignalled ones, which may be over.
+    /// A signalled request, or only unsignalled ones, which may be complete.
     pub(super) fn outstanding(&self) -> Outstanding {
         let requests = lock(&self.requests);
         if requests.known.iter().any(|request| request.signaled) {
@@ -154,7 +152,7 @@ impl Flight {
         }
     }
 
-    /// A request in flight whose memory is of this region.
+    /// A request in flight that uses this region.
     pub(super) fn uses(&self, stag: u32) -> Option<u64> {
         if self.over.load(Ordering::Relaxed) {
             return None;
@@ -179,14 +177,14 @@ mod tests {
         stag: u32,
     }
 
-    const PARTY: Accessor = Accessor { pd: 77, qp: 1 };
+    const ACCESSOR: Accessor = Accessor { pd: 77, qp: 1 };
     const NEVER_FULL: fn(SendWr) -> Result<(), SendWr> = |_| Ok(());
 
     impl Memory {
         fn new(len: usize) -> Self {
             let bytes: Box<[_]> = (0..len).map(|_| UnsafeCell::new(0)).collect();
             let region =
-                Region { addr: bytes.as_ptr() as u64, len: len as u64, access: LOCAL_WRITE, pd: PARTY.pd };
+                Region { addr: bytes.as_ptr() as u64, len: len as u64, access: LOCAL_WRITE, pd: ACCESSOR.pd };
             let stag = register(region).unwrap();
             Self { bytes, stag }
         }
@@ -222,11 +220,11 @@ mod tests {
     }
 
     fn post(flight: &Flight, wr: SendWr) {
-        flight.begin(wr, PARTY, NEVER_FULL).unwrap();
+        flight.begin(wr, ACCESSOR, NEVER_FULL).unwrap();
     }
 
     #[test]
-    fn a_change_before_the_completion_is_seen() {
+    fn a_change_before_the_completion_is_detected() {
         let mut memory = Memory::new(3 * FLIGHT_STEP);
         for (at, len) in [(0, 1), (5, 100), (0, FLIGHT_STEP + 1), (7, 2 * FLIGHT_STEP)] {
             for place in [at, at + len / 2, at + len - 1] {
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sent_or_is_over_may_change() {
+    fn memory_that_is_not_sent_or_no_longer_in_flight_may_change() {
         let mut memory = Memory::new(64);
         let flight = Flight::new(8);
         post(&flight, request(1, Op::Read, &[memory.sge(0, 8)]));
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_used_until_the_completion() {
+    fn a_region_is_in_use_until_the_completion() {
         let (a, b) = (Memory::new(64), Memory::new(64));
         let flight = Flight::new(2);
         post(&flight, request(1, Op::Read, &[a.sge(0, 8), b.sge(0, 8)]));
@@ -273,7 +271,7 @@ mod tests {
         assert_eq!((flight.uses(a.stag), flight.uses(b.stag)), (Some(2), None));
         post(&flight, request(3, Op::Send, &[b.sge(0, 8)]));
         post(&flight, request(4, Op::Send, &[b.sge(0, 8)]));
-        assert_eq!(flight.uses(a.stag), None, "more than there are places: the oldest is forgotten");
+        assert_eq!(flight.uses(a.stag), None, "more requests than entries: the oldest is dropped");
         flight.end(1);
         assert_eq!(flight.uses(b.stag), Some(3));
         flight.end(2);
@@ -326,7 +324,7 @@ mod tests {
     fn a_request_that_was_not_posted_is_not_in_flight() {
         let memory = Memory::new(64);
         let flight = Flight::new(2);
-        let wr = flight.begin(request(1, Op::Send, &[memory.sge(0, 8)]), PARTY, Err);
+        let wr = flight.begin(request(1, Op::Send, &[memory.sge(0, 8)]), ACCESSOR, Err);
         assert_eq!(wr.map_err(|wr| wr.wr_id), Err(1));
         assert_eq!(flight.uses(memory.stag), None);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The host of a connection with its instruments: passes calls on, and acts where a rule or a fault says so.
+//! The decorator of a connection's host: passes calls on, and applies the rules of strict mode and faults.
 
 use super::fault_queue::{Due, FaultQueue};
 use super::rnr::Late;
@@ -19,9 +19,9 @@ pub(crate) enum Queue {
     Receive,
 }
 
-/// What instruments need of a host beside [`Host`].
+/// What instruments require of a host in addition to [`Host`].
 pub(crate) trait Exposed: Host {
-    /// A completion queue had no room, which `mode` may forbid. True if the connection must end.
+    /// A completion queue was full, which `mode` may forbid. True if the connection must end.
     fn overrun(&mut self, queue: Queue, mode: Strict) -> bool;
     /// Drops the link as if this process had been killed.
     fn cut(&mut self);
@@ -32,7 +32,7 @@ pub(crate) struct Instrumented<'a, H> {
     host: H,
     instruments: &'a Instruments,
     state: &'a mut State,
-    /// A completion queue that had no room.
+    /// A completion queue that was full.
     overrun: Option<Queue>,
 }
 
@@ -41,20 +41,20 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
         Self { host, instruments, state, overrun: None }
     }
 
-    /// When a step is due for the instruments.
+    /// When the instruments need the next step.
     pub(crate) fn deadline(&self) -> Option<Micros> {
         let delayed = self.instruments.faults.as_ref().and_then(FaultQueue::deadline);
         delayed.into_iter().chain(self.state.rnr.deadline()).min()
     }
 
-    /// Steps the connection, then does to it what is due.
+    /// Steps the connection, then applies rules and faults.
     pub(crate) fn step(&mut self, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
         let instruments = self.instruments;
         let expired = self.state.rnr.expires(|| self.host.now());
         let mut stepped = conn.step(self, if expired { why | reason::RECEIVE } else { why }, budget);
         if let Some(queue) = self.overrun.take() {
-            // Completions that find no room after the connection has ended are no overrun: the program has
-            // ended it, or gets the reason.
+            // Flush errors that find no room after the end are no overrun: the program has disconnected, or
+            // gets the reason.
             if !conn.is_over() && self.host.overrun(queue, instruments.mode) {
                 conn.lose(self, libc::ENOBUFS);
                 stepped = conn.step(self, 0, budget);
@@ -69,10 +69,10 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
         }
     }
 
-    /// Looks whether a message has found no receive.
+    /// Checks whether a message waits for a receive.
     fn find_late(&mut self, conn: &mut Conn, stepped: Stepped, budget: Budget) -> Stepped {
         if conn.is_over() {
-            // The receives that were held end with the connection.
+            // The receives that were held back end with the connection.
             return if self.state.rnr.ends() { conn.step(self, 0, budget) } else { stepped };
         }
         if stepped.awaits != Awaits::Receive {
@@ -92,7 +92,7 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
         }
     }
 
-    /// Does what is due to the request that the fault queue holds.
+    /// Applies the fault that is due to the next request.
     fn inject(&mut self, faults: &FaultQueue, conn: &mut Conn, stepped: Stepped, budget: Budget) -> Stepped {
         match faults.due() {
             // It had no link: closing one releases the requests.
@@ -104,7 +104,7 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
                 conn.lose(self, libc::ECONNRESET);
             }
             Due::Fail(status) => {
-                // Before the connection is open, too: a step follows when it is.
+                // Or before the connection is open: a step follows then.
                 if !(conn.is_open() && conn.has_completed_all()) {
                     return stepped;
                 }
@@ -200,7 +200,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
 
     fn complete_send(&mut self, completion: Completion) -> bool {
         let adapter = self.instruments.adapter.as_ref();
-        // The program may take it before this returns.
+        // The program may poll it before this returns.
         adapter.inspect(|adapter| adapter.completes());
         let added = self.host.complete_send(completion);
         if !added {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Instruments of a queue pair: strict mode, fault injection, metrics.
 //!
-//! They stand between a connection and its host, as a host of their own ([`Instrumented`]) that passes calls
-//! on: it holds requests and receives back, counts completions, and after a step does to the connection what
-//! is due. So neither the connection nor the queue pair implements a rule of strict mode or a fault. What
-//! requests are to fail, and what they use of the send queue, is decided when they are posted
-//! ([`Instruments::post`]), in the order of the program. A queue pair without settings has no instruments,
-//! and pays a branch where they would act.
+//! A decorator of the connection's host ([`Instrumented`]) passes calls on, holds back requests and receives,
+//! counts completions, and after a step applies to the connection what is due. So neither the connection nor
+//! the queue pair implements a rule of strict mode or a fault. Which requests fail, and which entries of the
+//! send queue they use, is decided when they are posted ([`Instruments::post`]), in the order of the program.
+//! A queue pair without settings has no instruments: its connection calls the host itself, and a post and a
+//! step take a branch.
 //!
 //! - [`adapter`]: the entries of a send queue as an adapter counts them;
 //! - [`flight`]: the memory of requests in flight;
 //! - [`fault_queue`]: requests that are delayed or fail;
 //! - [`rnr`]: messages that find no receive;
 //! - [`mod@counting`]: counters for metrics;
-//! - [`host`]: the host that applies them.
+//! - [`host`]: the decorator.
 #![forbid(unsafe_code)]
 
 mod adapter;
@@ -47,20 +47,20 @@ pub(crate) use host::{Exposed, Instrumented, Queue};
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub strict: Strict,
-    /// What is made to fail.
+    /// The faults to inject.
     pub faults: Option<&'static Plan>,
-    /// The process, if it counts.
+    /// The counters of the process, if it has metrics.
     pub metrics: Option<&'static Process>,
 }
 
 impl Settings {
-    /// Those of this process.
+    /// The settings of this process.
     pub(crate) fn of_process() -> Self {
         Self { strict: strict::mode(), faults: faults::plan(), metrics: metrics::process() }
     }
 }
 
-/// The instruments of a queue pair that all threads share.
+/// The instruments of a queue pair, shared by all threads.
 pub(crate) struct Instruments {
     mode: Strict,
     /// The number of the queue pair, for the log.
@@ -70,14 +70,14 @@ pub(crate) struct Instruments {
     metrics: Option<Counting>,
 }
 
-/// Those that only the holder of the connection's turn uses.
+/// The state of instruments that only the holder of the turn uses.
 #[derive(Default)]
 pub(crate) struct State {
     rnr: Rnr,
 }
 
 impl State {
-    /// How often the peer repeats a message that finds no receive (`rnr_retry_count` of rdma_connect(3)).
+    /// How often the peer repeats a message without a receive (`rnr_retry_count` of rdma_connect(3)).
     pub(crate) fn set_rnr_retry(&mut self, limit: u8) {
         self.rnr.set_limit(limit);
     }
@@ -86,7 +86,7 @@ impl State {
 /// The instruments in strict mode of this process. A child after fork(2) has none.
 static STRICT: PerProcess<Vec<Weak<Instruments>>> = PerProcess::new();
 
-/// A memory region is being deregistered: reports the requests in flight that use it.
+/// A memory region is being deregistered: reports requests in flight that use it.
 pub(crate) fn deregisters(stag: u32) {
     let all: Vec<Arc<Instruments>> = lock(STRICT.get()).iter().flatten().filter_map(Weak::upgrade).collect();
     all.iter()
@@ -187,7 +187,7 @@ impl Instruments {
         }
     }
 
-    /// How many requests can be posted, as far as the instruments limit that.
+    /// How many more requests the instruments permit.
     pub(crate) fn room(&self) -> usize {
         self.adapter.as_ref().map_or(usize::MAX, Adapter::room)
     }
@@ -204,7 +204,7 @@ impl Instruments {
         self.adapter.as_ref().map_or(Ok(()), |adapter| adapter.check_inline(wr_id))
     }
 
-    /// Whether a message without a receive waits for one, if the peer repeats it so often.
+    /// Whether a message without a receive waits for one, with this RNR retry count of the peer.
     pub(crate) fn waits_for_receives(&self, rnr_retry: u8) -> bool {
         rnr_retry >= RNR_UNLIMITED || (self.mode == Strict::Adapter && rnr_retry > 0)
     }
@@ -223,8 +223,8 @@ impl Instruments {
         }
     }
 
-    /// The program has taken the oldest completion of the send queue or of the receives. True if
-    /// [`Self::tell`] has something to report, when the caller holds no lock.
+    /// The program has polled the oldest completion, of a request or of a receive. True if [`Self::tell`] has
+    /// something to report, once the caller holds no lock.
     #[cold]
     pub(crate) fn taken(&self, completion: &Completion) -> bool {
         if let Some(metrics) = &self.metrics {
@@ -240,7 +240,7 @@ impl Instruments {
         }
     }
 
-    /// What is outstanding on the send queue, as far as it is known.
+    /// What is outstanding on the send queue, as far as strict mode knows.
     pub(crate) fn outstanding(&self) -> Outstanding {
         self.adapter.as_ref().map_or(Outstanding::Completion, Adapter::outstanding)
     }

@@ -3,29 +3,29 @@
 //!
 //! Software RDMA delivers such a message as soon as a receive is posted. An adapter answers it with an RNR
 //! NAK, and the sender repeats it when the timer that the NAK carries has expired, as often as the parameters
-//! of the connection permit. The message is here already, so what is repeated is the look for a receive: in
-//! [`Strict::Adapter`] it is not looked for in between.
+//! of the connection permit. The message is here already, so each retry only checks for a receive: in
+//! [`Strict::Adapter`] there is no check between two retries.
 
 use crate::limits::{RNR_TIMER_US, RNR_UNLIMITED};
 use crate::strict::{Places, Rule, Strict};
 use transport::units::Micros;
 
-/// What becomes of a message that finds no receive.
+/// How a message without a receive is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Late {
     /// It is delivered when there is a receive.
     Waits,
-    /// A receive is not looked for before [`Rnr::deadline`].
+    /// There is no check for a receive before [`Rnr::deadline`].
     Repeated,
-    /// It was repeated as often as it may be.
+    /// The retry count is exhausted.
     Exceeded,
 }
 
 #[derive(Default)]
 pub(super) struct Rnr {
-    /// How often a message may be repeated ([`RNR_UNLIMITED`]: for ever).
+    /// How often a message may be repeated ([`RNR_UNLIMITED`]: no limit).
     limit: u8,
-    /// How often the current one was.
+    /// How often the current one was repeated.
     repeated: u8,
     until: Option<Micros>,
     places: Places,
@@ -41,12 +41,12 @@ impl Rnr {
         self.until
     }
 
-    /// Whether no receive is to be looked for now.
+    /// Whether receives are held back now.
     pub(super) fn holds(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Whether the timer has expired: then a receive is to be looked for.
+    /// Whether the timer has expired: then receives are held back no longer.
     pub(super) fn expires(&mut self, now: impl FnOnce() -> Micros) -> bool {
         let expired = self.until.is_some_and(|until| now() >= until);
         if expired {
@@ -56,7 +56,7 @@ impl Rnr {
         expired
     }
 
-    /// The connection has ended; true if receives were held.
+    /// The connection has ended; true if receives were held back.
     pub(super) fn ends(&mut self) -> bool {
         self.until.take().is_some()
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adapter_looks_for_a_receive_when_the_message_is_repeated() {
+    fn an_adapter_checks_for_a_receive_when_the_message_is_repeated() {
         let mut rnr = rnr(7);
         let end = RNR_TIMER_US;
         for round in 0..20 {

@@ -5,7 +5,7 @@
 //! predicted from those before it, signalled and unsignalled ones apart: a program that waits for each
 //! completion is recognized by that. A program that takes completions and posts a request behind each of them
 //! is recognized sooner: as long as it has completions to take, and has posted behind them before, its
-//! requests wait for the one behind the last completion.
+//! requests wait for the one that follows the last completion.
 //!
 //! A request that waits goes out with the next post, a full batch, an empty poll, or when the program asks
 //! for an event; failing that, the engine sends it after the delay. Worst cost of a wrong prediction: that
@@ -41,9 +41,9 @@ const SMALL: u32 = 4096;
 #[derive(Default)]
 struct Run {
     length: AtomicU32,
-    /// How many they were before the last one that was not.
+    /// The length of the run before this one.
     before: AtomicU32,
-    /// When they began.
+    /// When the run began.
     since: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Kind {
     Unsignalled,
     /// One of the requests is signalled.
     Signalled,
-    /// Neither waits nor says anything of others.
+    /// It does not wait, and predicts nothing about others.
     Large,
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How the heuristics decide: by prediction or, in tests, without one.
+//! How the heuristics decide: by prediction or, in tests, by rule.
 //!
-//! A mode replaces predictions only. What a heuristic guarantees whatever it predicts (the length of a
-//! search, the polls between two yields, that a poll was made at all) holds in every mode, and with it the
-//! worst cost.
+//! A mode replaces predictions only. The guarantees that a heuristic gives whatever it predicts (the longest
+//! spin, the fewest polls between two yields) hold in every mode, and with them the worst cost.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +21,12 @@ pub(crate) enum Mode {
     Random(u64),
 }
 
-/// The mode of one heuristic, and what it has drawn so far. That is part of the value, and neither global nor
-/// a time, so the decisions of a test are the same ones in each run.
+/// The mode of one heuristic, and how many random decisions it has drawn. The count is part of the value, so
+/// a test makes the same decisions in each run.
 #[derive(Debug)]
 pub(crate) struct Decisions {
     mode: Mode,
-    /// Changed by several threads: two may draw in any order.
+    /// Shared by threads, which may draw in any order.
     drawn: AtomicU64,
 }
 
@@ -67,12 +66,12 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// The modes for which the tests hold each heuristic to its worst cost.
+/// The modes in which the tests check the worst cost of each heuristic.
 #[cfg(test)]
 pub(crate) const MODES: [Mode; 6] =
     [Mode::Adaptive, Mode::Never, Mode::Always, Mode::Random(0), Mode::Random(1), Mode::Random(u64::MAX)];
 
-/// Random modes that begin with each sequence of so many decisions.
+/// For each sequence of `count` decisions, a random mode that begins with it.
 #[cfg(all(test, loom))]
 pub(crate) fn random_modes(count: u32) -> impl Iterator<Item = Mode> {
     (0..1 << count).map(move |wanted: u32| {

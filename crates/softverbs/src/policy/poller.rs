@@ -20,7 +20,7 @@ const WORST: Duration = Duration::from_micros(400);
 /// The polls of a connection.
 pub(crate) struct Poller {
     polls: AtomicU32,
-    /// Of these the engine knows.
+    /// How many of them the engine has seen.
     known: AtomicU32,
     decisions: Decisions,
 }
@@ -35,8 +35,8 @@ impl Poller {
         self.polls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the program has polled since the last call, and so will again. That it has is a fact in every
-    /// mode: without it the work would be left for ever.
+    /// Whether the program has polled since the last call, and so will again. In every mode it must have: the
+    /// work would be left for ever otherwise.
     pub(crate) fn will_return(&self) -> bool {
         let polls = self.polls.load(Ordering::Relaxed);
         let has_polled = self.known.swap(polls, Ordering::Relaxed) != polls;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_poll_has_left_waits_for_two_intervals_at_most() {
+    fn work_that_a_poll_leaves_waits_for_two_intervals_at_most() {
         for mode in MODES {
             for micros in 0..2_000 {
                 let left = left_for(Duration::from_micros(micros), mode);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_poll_returns_in_no_mode() {
+    fn a_program_that_does_not_poll_never_returns() {
         for mode in MODES {
             let poller = Poller::new(mode);
             assert!(!(0..100).any(|_| poller.will_return()), "{mode:?}");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_program_that_has_polled_returns_is_decided_by_the_mode() {
+    fn the_mode_decides_whether_a_program_that_has_polled_returns() {
         let returns = |mode| {
             let poller = Poller::new(mode);
             let looks = 0..100;

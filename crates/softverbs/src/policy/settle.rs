@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! How long a thread that posts a write or a read waits until the peer has acted on what is in the ring, so
-//! that a direct copy is possible.
+//! How long a thread that posts a write or a read waits until the peer has processed all bytes in the ring,
+//! so that a direct copy is possible.
 //!
-//! The thread of the program waits alone, before it enters the connection. Worst cost of a wrong prediction:
-//! [`PATIENCE`] and what the same bytes would take through the ring, 565 us for the longest copy; after waits
-//! in vain, up to [`MOST_SKIPPED`] requests go without one.
+//! Only the thread of the program waits, before it enters the connection. Worst cost of a wrong prediction:
+//! [`PATIENCE`] and the time of the same bytes through the ring, 565 us for the longest copy. After waits
+//! that did not help, up to [`MOST_SKIPPED`] requests do not wait.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use super::mode::{Decisions, Mode};
 
 /// A copy of this many bytes is worth a wait.
 const WORTH_A_WAIT: usize = 16 * 1024;
-/// That wait: so long, and longer by what the same bytes would take through the ring at 2 GB/s, as they would
-/// come behind what is there.
+/// The longest such wait, to which the time of the same bytes through the ring at 2 GB/s is added: they would
+/// follow the bytes that are in it.
 pub(crate) const PATIENCE: Duration = Duration::from_micros(40);
 const RING_BYTES_PER_NS: usize = 2;
-/// Small copies that were not made since are worth a shorter wait: what goes on through the ring for ever
-/// would never leave it. Each counts as this many bytes.
+/// Several small copies that were not made since the last wait are worth a shorter one: a stream of requests
+/// through the ring would never leave it otherwise. Each counts as this many bytes.
 const SMALL_COPY: usize = 1024;
 const SMALL_PATIENCE: Duration = Duration::from_micros(5);
 const MOST_SKIPPED: u32 = 31;
@@ -30,7 +30,7 @@ pub(crate) struct Settling {
     /// Requests that will not wait for the peer, and how many these were the last time.
     skips: AtomicU32,
     skipped: AtomicU32,
-    /// The bytes of those that did not wait and found that the peer had not acted on all yet.
+    /// The bytes of requests that did not wait although the peer had not processed all bytes.
     missed: AtomicUsize,
     decisions: Decisions,
 }
@@ -45,8 +45,8 @@ impl Settling {
         }
     }
 
-    /// How long to wait before a request of `len` bytes, at most those of the longest copy, which has found
-    /// that the peer has not acted on all yet.
+    /// How long to wait before a request of `len` bytes, at most those of the longest copy, if the peer has
+    /// not processed all bytes.
     pub(crate) fn patience(&self, len: usize) -> Option<Duration> {
         let pays = self.decisions.prescribed().unwrap_or_else(|| self.pays(len));
         pays.then(|| match len {
@@ -92,10 +92,7 @@ mod tests {
         }
         assert!(settling.patience(WORTH_A_WAIT).is_some());
         settling.has_waited(false);
-        assert!(
-            settling.patience(WORTH_A_WAIT).is_some(),
-            "one that was not in vain is followed by the next"
-        );
+        assert!(settling.patience(WORTH_A_WAIT).is_some(), "a wait that helped is followed by the next one");
     }
 
     #[test]
@@ -107,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_no_longer_in_any_mode() {
+    fn the_longest_wait_is_the_same_in_every_mode() {
         for mode in MODES {
             let settling = Settling::new(mode);
             for len in [0, 8, SMALL_COPY, WORTH_A_WAIT, 1 << 20].repeat(20) {
@@ -121,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_decides_whatever_came_of_earlier_waits() {
+    fn a_mode_decides_whatever_the_outcome_of_earlier_waits() {
         let waits = |mode| {
             let settling = Settling::new(mode);
             let requests = (0..100).map(|_| settling.patience(8));

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the engine looks for more work before it sleeps.
+//! Whether the engine spins, looking for more work, before it sleeps.
 //!
 //! Waking a thread takes longer than most of what the engine does, so right after some work it pays to look
-//! for more. But the processor that it looks with may be wanted by a thread of the program, perhaps the very
-//! one that waits for what the engine has just placed or announced. Two signs tell:
+//! for more. But a thread of the program may need its processor, perhaps the very one that waits for what
+//! the engine has just placed or announced. Two signs show that:
 //!
 //! - a thread of the process was displaced while the engine woke up: then the engine took the processor from
 //!   it;
 //! - the engine has raised an event: then a thread of the program has been woken, and may have to run here.
 //!
-//! A stream of messages is no reason to look either: while the engine sleeps they gather, and one call takes
-//! many.
+//! A stream of messages is no reason to spin either: while the engine sleeps they accumulate, and one system
+//! call receives many.
 //!
-//! In all these cases the engine sleeps at once. It does not offer its processor by yielding: what takes it
-//! may belong to anybody, and has it for milliseconds.
+//! In all these cases the engine sleeps at once. It does not yield its processor: a thread of another process
+//! could keep it for milliseconds.
 //!
 //! Worst cost of a wrong prediction: the processor for the length of the search (`SOFTVERBS_SPIN_US`) after
 //! each piece of work, or one wake-up of the thread.
@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 
 use super::mode::{Decisions, Mode};
 
-/// Sleeps after which it is asked again whether threads are displaced: the question is two system calls, and
-/// where one thread was there is mostly one that spins.
+/// Sleeps until the next check whether threads are displaced: it takes two system calls, and where a thread
+/// was displaced once, one mostly spins.
 const DISPLACED: u32 = 32;
-/// The same where none was.
+/// The same if none was.
 const ALONE: u32 = 8;
-/// Bytes received at a time beyond which it is a stream, and not one that waits for an answer.
+/// More bytes than this received at a time are a stream, and no message whose sender waits for an answer.
 const STREAM: u64 = 1024;
 
 /// What the engine thread has counted so far.
@@ -54,7 +54,7 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// `length`: how long to look after the last work.
+    /// `length`: how long to spin after the last work.
     pub(crate) fn new(length: Duration, mode: Mode) -> Self {
         Self {
             length,
@@ -74,7 +74,7 @@ impl Spin {
         self.slept = true;
     }
 
-    /// There was work, and it is done. `preemptions` counts the preempted threads of the process, at the cost
+    /// The engine has done some work. `preemptions` counts the preempted threads of the process, at the cost
     /// of two system calls.
     pub(crate) fn worked(
         &mut self,
@@ -102,7 +102,7 @@ impl Spin {
         let preemptions = preemptions();
         let changed = std::mem::replace(&mut self.preemptions, preemptions) != preemptions;
         if std::mem::take(&mut self.displacing) {
-            // What was counted while it was not asked says nothing of this time; the next answer does.
+            // Preemptions since the last check say nothing about this sleep; those until the next one do.
             return true;
         }
         self.displacing = changed;
@@ -110,7 +110,7 @@ impl Spin {
         changed
     }
 
-    /// Whether to look once more instead of sleeping.
+    /// Whether to spin on instead of sleeping.
     pub(crate) fn goes_on(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }

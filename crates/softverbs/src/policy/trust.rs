@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether the program will go on to look after its sockets itself, by polls or by sleeping on the completion
-//! channel, so that the kernel need not wake the engine for them: after several signs in a row, and more of
-//! them after each time that this was wrong.
+//! Whether the program will continue to serve its sockets itself, by polls or by sleeping on the completion
+//! channel, so that the kernel need not wake the engine for them: after several signs in a row, and after
+//! more of them for each wrong prediction.
 //!
 //! Worst cost of a wrong prediction: what arrives waits for two ticks of the engine, 2 x [`TICK`]; then up to
 //! [`MAX_TRUST`] more signs are needed.
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
 
-/// After so long the engine checks again the sockets that it leaves to a polling program: the delay of the
-/// first message after a program has stopped polling.
+/// The interval at which the engine checks the sockets that it leaves to a polling program: the delay of the
+/// first message after the program has stopped polling.
 pub(crate) const TICK: Duration = Duration::from_micros(200);
 /// Consecutive polls that must have received bytes before the engine leaves the sockets to them. The number
 /// doubles, up to [`MAX_TRUST`], when a tick finds data that no poll has read, and halves when it finds that
@@ -53,18 +53,18 @@ impl Trust {
         is_enough
     }
 
-    /// The program has let a message pass without a poll.
+    /// A message has arrived that the program did not poll for.
     pub(crate) fn reset(&self) {
         self.streak.store(0, Ordering::Relaxed);
     }
 
-    /// The program was there again before the tick.
+    /// The program polled again before the tick.
     pub(crate) fn confirmed(&self) {
         let needed = self.needed.load(Ordering::Relaxed);
         self.needed.store((needed / 2).max(MIN_TRUST), Ordering::Relaxed);
     }
 
-    /// The tick has found something that the program had not looked at.
+    /// The tick has found data that no poll had read.
     pub(crate) fn refuted(&self) {
         let needed = self.needed.load(Ordering::Relaxed);
         self.needed.store((needed * 2).min(MAX_TRUST), Ordering::Relaxed);

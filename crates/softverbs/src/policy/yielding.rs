@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Whether a thread that polls an empty completion queue should yield: it may have the very processor that
-//! the thread needs which works for it.
+//! Whether a thread that polls an empty completion queue should yield: the thread that drives its connections
+//! may need this processor.
 //!
 //! Worst cost of a wrong prediction: one system call in [`BUSY_POLLS`] empty polls.
 #![forbid(unsafe_code)]
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::mode::{Decisions, Mode};
 
-/// Consecutive empty polls that found every connection being driven by another thread, after which the poller
-/// yields its processor: that thread may need it.
+/// After this many consecutive empty polls, each of which found every connection driven by another thread,
+/// the poller yields its processor to that thread.
 const BUSY_POLLS: u32 = 8;
-/// Consecutive empty polls for which nothing had arrived, after which the poller asks whether the engine has
-/// something to do.
+/// After this many consecutive empty polls for which nothing had arrived, the poller checks whether the
+/// engine has work.
 const IDLE_POLLS: u32 = 64;
 
-/// The empty polls of a completion queue since the last time that it was decided.
+/// The empty polls of a completion queue since the last decision.
 pub(crate) struct Yielding {
     idle: AtomicU32,
     /// Empty polls before a decision, if nothing had arrived.

@@ -29,7 +29,7 @@ use transport::wr::{Completion, RecvWr, SendWr};
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {
-        // Most polls of a program that spins find nothing: they are answered with a look at three words.
+        // Most polls of a program that spins find nothing, which three words show.
         if by == By::Poller && self.turn.is_at_rest() && self.has_nothing_to_receive() {
             return true;
         }
@@ -42,7 +42,7 @@ impl Driven for Qp {
 
     fn drive_deferred(&self) {
         if self.turn.has_just(reason::AGAIN) && self.poller.will_return() {
-            // It is still on the list, as the turn says, and will be asked for again.
+            // The turn keeps LATER, and the list its entry: the engine checks again.
             self.list(true);
         } else {
             self.run(Entry::Deferred, By::Engine);
@@ -75,7 +75,7 @@ impl Qp {
         self.srq.is_some() || self.receives.has_value() || session.conn.has_receive()
     }
 
-    /// Whether nothing has arrived, as far as that can be seen without a system call.
+    /// Whether nothing has arrived, as far as shared memory shows it without a system call.
     fn has_nothing_to_receive(&self) -> bool {
         let peer_notify = self.peer_notify.get().and_then(Weak::upgrade);
         peer_notify.is_some_and(|peer_notify| peer_notify.is_idle())
@@ -84,7 +84,7 @@ impl Qp {
     /// Steps the connection until nothing is left to do, unless another thread has the turn. Returns whether
     /// this one had it.
     fn run(&self, entry: Entry, by: By) -> bool {
-        // Of all rounds together.
+        // For all rounds together.
         let mut quota = match by {
             By::Engine => Quota { bytes: ENGINE_BYTES, operations: ENGINE_OPERATIONS },
             _ => Quota { bytes: PROGRAM_BYTES, operations: PROGRAM_OPERATIONS },
@@ -120,8 +120,8 @@ impl Qp {
         true
     }
 
-    /// Puts the connection on the engine's run list, or on that of a moment later; its turn has said that it
-    /// is not there.
+    /// Puts the connection on the engine's run list or, if `later`, on that of deferred connections. The turn
+    /// has shown that it is not on it.
     fn list(&self, later: bool) {
         if let (Some(engine), Some(this)) = (self.engine.get(), self.this.upgrade()) {
             if later {
@@ -193,7 +193,7 @@ pub(super) struct Session {
     pub link: Option<Link>,
     pub batch: Batch,
     pub process: Process,
-    /// When the engine looks at the time for the connection.
+    /// When the timer of the engine expires, and that timer.
     pub timer: Option<(Micros, Timer)>,
     pub instruments: instrument::State,
 }
@@ -311,7 +311,7 @@ impl host::Host for Host<'_> {
         drop(grant);
         let (qp, accessor) = (self.qp.this.clone(), self.qp.accessor());
         let done = move |durable: bool| {
-            // The kernel may have told the flush of another region that writes to this memory are lost.
+            // The kernel may have reported lost writes of this memory to the flush of another region.
             let lost = memory::acquire(read, accessor).is_ok_and(|grant| grant.writes_lost());
             let durable = durable && !lost;
             if let Some(qp) = qp.upgrade() {

@@ -63,7 +63,7 @@ const INIT: u8 = 1;
 const CONNECTED: u8 = 2;
 const DESTROYED: u8 = 3;
 
-/// How far a queue pair is.
+/// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It has never had a connection, and takes no work requests.
@@ -75,12 +75,12 @@ pub(crate) enum Stage {
     Over,
 }
 
-/// What the program may learn of a queue pair beside its completions.
+/// Asynchronous events of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
     /// Its connection has failed.
     Failed,
-    /// It takes no more receives from its shared receive queue.
+    /// It takes no more receives from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED).
     LastReceiveTaken,
     /// In strict mode: one of its completion queues, which has this handle, was overrun.
     Overrun(usize),
@@ -88,7 +88,7 @@ pub(crate) enum AsyncEvent {
 
 type OnAsyncEvent = Box<dyn Fn(AsyncEvent) + Send + Sync>;
 
-/// What a queue pair is made of.
+/// The parameters of a new queue pair.
 pub(crate) struct Attributes {
     pub num: u32,
     pub pd: u32,
@@ -107,16 +107,16 @@ pub(crate) struct Attributes {
 /// A TCP connection that is ready for FPDUs.
 pub(crate) struct Stream {
     pub socket: Socket,
-    /// Memory that the two ends share, if both are on this host and have agreed on it.
+    /// Shared memory of the two ends, if both are on this host and have agreed to use it.
     pub rings: Option<Rings>,
     pub crc: bool,
-    /// Reads that the peer takes at a time.
+    /// ORD: how many reads and atomic operations the peer accepts at a time.
     pub ord: u32,
     pub role: Role,
-    /// What arrived behind the peer's MPA frame.
+    /// Bytes received after the peer's MPA frame.
     pub early: Vec<u8>,
-    /// How often a message that finds no receive is repeated: [`RNR_UNLIMITED`], or it ends the connection
-    /// (in strict mode, after so many times).
+    /// The RNR retry count. With [`RNR_UNLIMITED`] a message waits for a receive; otherwise a message without
+    /// one ends the connection, in strict mode after this many retries.
     pub rnr_retry: u8,
     pub peer: SocketAddr,
     pub observer: Weak<dyn ConnObserver>,
@@ -125,7 +125,7 @@ pub(crate) struct Stream {
 pub(crate) struct Qp {
     this: Weak<Self>,
     pub(crate) num: u32,
-    /// The remote peer, once there is one.
+    /// The address of the remote peer, once connected.
     peer: OnceLock<SocketAddr>,
     pd: u32,
     send_cq: Producer,
@@ -145,15 +145,15 @@ pub(crate) struct Qp {
     coalescer: Coalescer,
     poller: Poller,
     session: Mutex<Session>,
-    /// Flushes to persistence that have ended, by number, and whether they did what they should.
+    /// Completed flushes to persistence, by number, and whether they succeeded.
     flushed: Mutex<Vec<(u64, bool)>>,
     engine: OnceLock<Arc<Engine>>,
     watch: OnceLock<Arc<Watch>>,
-    /// As [`Link::peer_notify`] gives it: what a poll looks at first.
+    /// From [`Link::peer_notify`]; a poll checks it first.
     peer_notify: OnceLock<Weak<dyn PeerNotify>>,
     observer: OnceLock<Weak<dyn ConnObserver>>,
     on_async_event: OnceLock<OnAsyncEvent>,
-    /// An attribute that has no effect.
+    /// Reported by ibv_query_qp(3); has no effect.
     ack_timeout: AtomicU8,
 }
 
@@ -224,27 +224,27 @@ impl Qp {
         let _session = lock(&self.session);
         let moved = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if moved && !init {
-            // A queue pair without a connection has no driver that takes them.
+            // Without a connection no driver takes them.
             while self.receives.pop().is_some() {}
         }
     }
 
-    /// Whether it takes no work requests, not even receives.
+    /// Whether it is in the state RESET, in which it accepts no work requests, not even receives.
     #[inline]
     pub(crate) fn is_reset(&self) -> bool {
         self.state.load(Ordering::Relaxed) == RESET
     }
 
-    /// Begins to move messages over a connection. Whatever the error, the queue pair is then in the state of
-    /// a connection that ended.
+    /// Starts the connection. After any error the queue pair is in the state of one whose connection has
+    /// ended.
     pub(crate) fn connect(&self, stream: Stream) -> Result<(), Errno> {
         let connected = |state| matches!(state, RESET | INIT).then_some(CONNECTED);
         if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, connected).is_err() {
             return Err(libc::EISCONN);
         }
         let _ = self.observer.set(stream.observer.clone());
-        // A poll may be driving it already, for another connection of its completion queue: that one then has
-        // to step once more.
+        // A poll for another connection of the completion queue may already drive this one. With the reason
+        // it steps once more.
         let opened = self.open(&mut lock(&self.session), stream);
         self.drive(reason::READABLE, By::Program);
         opened
@@ -309,7 +309,7 @@ impl Qp {
         opened.inspect_err(|&e| self.end(session, End::Lost(e)))
     }
 
-    /// As whom it accesses memory.
+    /// For access checks: its protection domain and number.
     fn accessor(&self) -> Accessor {
         Accessor { pd: self.pd, qp: self.num }
     }
@@ -362,7 +362,7 @@ impl Qp {
         self.drive(reason::DISCONNECT, By::Program);
     }
 
-    /// Logs how the connection ends, and keeps it for those who take its completions.
+    /// Logs why the connection ends, and keeps the text for threads that poll its completions.
     #[cold]
     fn report_ending(&self, ending: Ending<'_>) {
         let (peer, num) = (self.peer.get(), self.num);
@@ -390,8 +390,7 @@ impl Qp {
         self.state.load(Ordering::Acquire) == DESTROYED
     }
 
-    /// Takes the queue pair out of service: nothing completes any more. A connection that is still up is
-    /// closed.
+    /// Destroys the queue pair: nothing completes any more. An open connection is closed.
     pub(crate) fn destroy(&self) {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
@@ -409,7 +408,7 @@ impl Qp {
 }
 
 impl Source for Qp {
-    /// No descriptor leads here.
+    /// Never called: the engine has only timers of a queue pair.
     fn ready(self: Arc<Self>, _events: u32) {}
 
     fn timeout(self: Arc<Self>) {

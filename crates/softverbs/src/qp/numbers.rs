@@ -12,7 +12,7 @@ use crate::process::PerProcess;
 
 static NUMBERS: PerProcess<HashMap<u32, Weak<Qp>>> = PerProcess::new();
 
-/// Makes a queue pair known by its number, until it is destroyed.
+/// Registers a queue pair under its number, until it is destroyed.
 pub(crate) fn note(qp: &Arc<Qp>) {
     let mut guard = lock(NUMBERS.get());
     let numbers = guard.get_or_insert_default();
@@ -22,7 +22,7 @@ pub(crate) fn note(qp: &Arc<Qp>) {
     numbers.insert(qp.num, Arc::downgrade(qp));
 }
 
-/// The queue pair with this number, if it was noted and has not been destroyed.
+/// The queue pair with this number, if it was registered and has not been destroyed.
 pub(crate) fn find(num: u32) -> Option<Arc<Qp>> {
     let found = lock(NUMBERS.get()).as_ref()?.get(&num)?.upgrade()?;
     (!found.is_destroyed()).then_some(found)

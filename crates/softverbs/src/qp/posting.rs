@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Posting to the send queue, and which requests go out together.
 //!
-//! A post drives its connection, so a request is with the kernel when the call returns, unless it waits for
-//! the next one ([`coalesce`](crate::policy::coalesce)).
+//! A post drives its connection, so a request has reached the kernel when the call returns, unless it waits
+//! for the next one ([`coalesce`](crate::policy::coalesce)).
 #![forbid(unsafe_code)]
 
 use once_cell::race::OnceBox;
@@ -126,8 +126,8 @@ impl Qp {
         }
     }
 
-    /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step,
-    /// for which others would wait.
+    /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step:
+    /// other connections would wait for that.
     fn await_settled(&self, remote: Access) {
         if let Some(peer_notify) = self.peer_notify.get().and_then(Weak::upgrade) {
             peer_notify.await_settled(remote);

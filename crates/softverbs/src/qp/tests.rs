@@ -97,7 +97,7 @@ fn half(last: bool) -> Vec<u8> {
 }
 
 #[test]
-fn each_completion_queue_has_what_completes_in_it() {
+fn what_is_outstanding_is_counted_for_the_queue_in_which_it_completes() {
     let (sends, receives) = (cq(), cq());
     let qp = queue_pair(&sends, &receives);
     let outstanding = || (sends.outstanding(), receives.outstanding());
@@ -135,7 +135,7 @@ fn a_receive_is_outstanding_while_its_message_arrives() {
     post(&qp, false);
     qp.post_receive(RecvWr::one(7, addr, 8, stag)).unwrap();
     let mut far = connect(&qp, half(false));
-    assert!(!qp.receives.has_value(), "the message has taken the receive");
+    assert!(!qp.receives.has_value(), "the message has consumed the receive");
     assert_eq!(both.outstanding(), Outstanding::Completion);
     std::io::Write::write_all(&mut far, &half(true)).unwrap();
     let mut done = None;

@@ -3,7 +3,7 @@
 use super::*;
 use transport::wr::{Local, Op};
 
-const PARTY: Accessor = Accessor { pd: 1, qp: 1 };
+const ACCESSOR: Accessor = Accessor { pd: 1, qp: 1 };
 
 fn request() -> SendWr {
     SendWr {
@@ -22,11 +22,11 @@ fn request() -> SendWr {
 
 /// Posts this many requests, as far as there is room.
 fn post(adapter: &Adapter, count: u32) -> u32 {
-    (0..count).filter(|_| adapter.post(request(), PARTY, |_| Ok(())).is_ok()).count() as u32
+    (0..count).filter(|_| adapter.post(request(), ACCESSOR, |_| Ok(())).is_ok()).count() as u32
 }
 
-/// Requests are over: this many unsignalled ones, then a signalled one.
-fn over(adapter: &Adapter, unsignalled: u32) {
+/// Requests complete: this many unsignalled ones, then a signalled one.
+fn complete(adapter: &Adapter, unsignalled: u32) {
     (0..unsignalled).for_each(|_| adapter.released());
     adapter.completes();
 }
@@ -40,21 +40,21 @@ fn has_reported(adapter: &Adapter) -> bool {
 }
 
 #[test]
-fn entries_are_freed_with_a_completion_that_is_taken() {
+fn polling_a_completion_frees_entries() {
     let queue = adapter(4);
     assert_eq!(post(&queue, 9), 4);
     (0..4).for_each(|_| queue.released());
-    assert_eq!((post(&queue, 1), queue.room()), (0, 0), "all are over, and no completion says so");
+    assert_eq!((post(&queue, 1), queue.room()), (0, 0), "all are complete, but none has a completion");
 
     let queue = adapter(4);
     assert_eq!(post(&queue, 4), 4);
-    over(&queue, 2);
-    assert_eq!(queue.room(), 0, "the completion was not taken");
+    complete(&queue, 2);
+    assert_eq!(queue.room(), 0, "the completion was not polled");
     queue.released();
     queue.taken();
     assert_eq!(queue.room(), 3, "the unsignalled request behind it keeps its entry");
     assert_eq!(post(&queue, 9), 3);
-    over(&queue, 2);
+    complete(&queue, 2);
     queue.taken();
     assert_eq!(queue.room(), 4, "the last completion was for all four");
 }
@@ -63,9 +63,9 @@ fn entries_are_freed_with_a_completion_that_is_taken() {
 fn a_completion_frees_the_entries_up_to_its_own() {
     let queue = adapter(8);
     assert_eq!(post(&queue, 8), 8);
-    over(&queue, 0);
-    over(&queue, 3);
-    over(&queue, 1);
+    complete(&queue, 0);
+    complete(&queue, 3);
+    complete(&queue, 1);
     for room in [1, 5, 7] {
         queue.taken();
         assert_eq!(queue.room(), room);
@@ -81,16 +81,16 @@ fn a_completion_without_room_is_counted_once() {
         queue.completes();
         queue.does_not_complete();
     }
-    over(&queue, 1);
+    complete(&queue, 1);
     queue.taken();
     assert_eq!(queue.room(), 4);
 }
 
 #[test]
-fn a_request_that_was_not_posted_holds_nothing() {
+fn a_request_that_was_not_posted_uses_no_entry() {
     for mode in [Strict::Warn, Strict::Adapter] {
         let queue = Adapter::new(1, 1, mode);
-        assert!(queue.post(request(), PARTY, Err).is_err());
+        assert!(queue.post(request(), ACCESSOR, Err).is_err());
         assert_eq!(post(&queue, 1), 1);
         assert!(!has_reported(&queue));
     }
