@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+use std::sync::Weak;
+
+use super::*;
+
+fn done(wr_id: u64) -> Completion {
+    Completion { wr_id, ..Completion::default() }
+}
+
+fn poll_one(cq: &Cq) -> Option<u64> {
+    let mut id = None;
+    cq.poll(1, |_, c| id = Some(c.wr_id));
+    id
+}
+
+fn events(channel: &EventQueue<usize>) -> usize {
+    channel.withdraw(|_| true).len()
+}
+
+fn producer(cq: &Arc<Cq>) -> Producer {
+    Producer::new(cq.clone(), None, None).unwrap()
+}
+
+fn request() -> SendWr {
+    let local = transport::wr::Local::memory(&[]).unwrap();
+    let op = transport::wr::Op::Write;
+    let (signaled, fence, solicited, imm) = (true, false, false, [0; 4]);
+    SendWr { wr_id: 1, op, signaled, fence, solicited, imm, local, len: 0, remote_addr: 0, rkey: 0 }
+}
+
+/// A send queue whose entries are all in use by requests that the connection has taken.
+fn sends(capacity: u32) -> Arc<Ring<SendWr>> {
+    let sends = Ring::new(capacity).unwrap();
+    (0..capacity).for_each(|_| assert!(sends.push(request()).is_ok() && sends.take().is_some()));
+    Arc::new(sends)
+}
+
+#[test]
+fn completions_come_out_in_order_and_a_full_queue_refuses() {
+    let cq = Arc::new(Cq::new(2, None).unwrap());
+    let sends = sends(1);
+    let requests = Producer::new(cq.clone(), Some(sends.clone()), None).unwrap();
+    let receives = producer(&cq);
+    assert!(requests.push(done(1)));
+    assert!(receives.push(done(2)));
+    assert!(!requests.push(done(3)));
+    assert_eq!(sends.room(), 0);
+    assert_eq!(poll_one(&cq), Some(1));
+    assert_eq!(sends.room(), 1);
+    assert!(receives.push(done(3)));
+    assert_eq!(poll_one(&cq), Some(2));
+    assert_eq!(poll_one(&cq), Some(3));
+    assert_eq!(poll_one(&cq), None);
+    assert_eq!(sends.room(), 1, "receives free no entry");
+}
+
+#[test]
+fn completions_outlive_their_producer_and_free_entries_of_no_other_one() {
+    let cq = Arc::new(Cq::new(8, None).unwrap());
+    let (first, second) = (sends(2), sends(2));
+    let gone = Producer::new(cq.clone(), Some(first.clone()), None).unwrap();
+    assert!(gone.push(done(1)) && gone.push(done(2)));
+    drop(gone);
+    let next = Producer::new(cq.clone(), Some(second.clone()), None).unwrap();
+    assert!(next.push(done(3)));
+    assert_eq!((poll_one(&cq), first.room(), Arc::strong_count(&first)), (Some(1), 1, 2));
+    assert_eq!((poll_one(&cq), Arc::strong_count(&first)), (Some(2), 1), "the last one was polled");
+    let again = producer(&cq);
+    assert_eq!((next.owner, again.owner), (1, 0), "the index is used again");
+    assert!(again.push(done(4)));
+    assert_eq!((second.room(), poll_one(&cq), poll_one(&cq)), (0, Some(3), Some(4)));
+    assert_eq!(second.room(), 1);
+    drop((next, again));
+    assert_eq!(Arc::strong_count(&second), 1, "nothing was left to poll");
+}
+
+#[test]
+fn an_overrun_is_an_error_on_an_adapter() {
+    let cq = Cq::new(2, None).unwrap();
+    assert_eq!(cq.overrun_by(1, Strict::Off), Overrun::Permitted);
+    assert!(cq.places.is_first(Rule::CompletionQueue), "nothing is reported");
+    let cq = Cq::new(2, None).unwrap();
+    assert_eq!(cq.overrun_by(1, Strict::Warn), Overrun::Permitted);
+    assert!(!cq.places.is_first(Rule::CompletionQueue), "reported");
+    let cq = Cq::new(2, None).unwrap();
+    assert_eq!(cq.overrun_by(1, Strict::Adapter), Overrun::First);
+    assert_eq!(cq.overrun_by(2, Strict::Adapter), Overrun::Another);
+    let cq = Cq::new(2, None).unwrap();
+    cq.ignore_overruns();
+    assert_eq!(cq.overrun_by(1, Strict::Adapter), Overrun::Permitted);
+}
+
+#[test]
+fn each_arming_generates_one_event() {
+    let channel = Arc::new(EventQueue::new().unwrap());
+    let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
+    let receives = producer(&cq);
+    receives.push(done(1));
+    assert_eq!(events(&channel), 0, "not armed");
+    cq.arm(false);
+    assert_eq!(events(&channel), 1, "the completion that no event has announced");
+    cq.arm(false);
+    assert_eq!(events(&channel), 0, "announced already");
+    receives.push(done(2));
+    assert_eq!(events(&channel), 1);
+    receives.push(done(3));
+    assert_eq!(events(&channel), 0, "one event for each arming");
+    while poll_one(&cq).is_some() {}
+    cq.arm(false);
+    assert_eq!(events(&channel), 0, "nothing is left to announce");
+}
+
+#[test]
+fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
+    let channel = Arc::new(EventQueue::new().unwrap());
+    let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());
+    let receives = producer(&cq);
+    cq.arm(true);
+    receives.push(done(1));
+    assert_eq!(events(&channel), 0);
+    receives.push(Completion { solicited: true, ..done(2) });
+    assert_eq!(events(&channel), 1);
+    cq.arm(true);
+    receives.push(Completion { status: status::WR_FLUSH_ERR, ..done(3) });
+    assert_eq!(events(&channel), 1);
+}
+
+/// Adds a completion each time it is driven.
+struct Pusher(Weak<Producer>);
+
+impl Driven for Pusher {
+    fn drive(&self, _reasons: u32, _by: By) -> bool {
+        self.0.upgrade().is_some_and(|receives| receives.push(done(1)))
+    }
+
+    fn drive_listed(&self) {}
+
+    fn drive_deferred(&self) {}
+
+    fn flush_deferred(&self) {}
+}
+
+#[test]
+fn threads_that_poll_one_queue_of_many_connections_do_not_block_one_another() {
+    use std::io::Write;
+    let cq = Arc::new(Cq::new(1024, None).unwrap());
+    let receives = Arc::new(producer(&cq));
+    for _ in 0..=POLL_DIRECTLY {
+        cq.attach(Arc::new(Pusher(Arc::downgrade(&receives)))).unwrap();
+    }
+    let watch = cq.home(&Engine::get().unwrap()).unwrap();
+    let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+    far.set_nonblocking(true).unwrap();
+    let near = near.into();
+    let token = watch.add(&near, Arc::new(Pusher(Arc::downgrade(&receives)))).unwrap();
+    let (ended, ends) = std::sync::mpsc::channel();
+    for _ in 0..3 {
+        let (cq, ended) = (cq.clone(), ended.clone());
+        std::thread::spawn(move || {
+            for _ in 0..100_000 {
+                poll_one(&cq);
+            }
+            ended.send(()).unwrap();
+        });
+    }
+    let mut open = 3;
+    for _ in 0..600_000 {
+        // An edge; a full socket needs no more of them.
+        let _ = far.write(b"1");
+        open -= ends.try_iter().count();
+        if open == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(20));
+    }
+    assert_eq!(open, 0, "threads that were blocked");
+    watch.remove(&near, token, false);
+    lock(&cq.connections).clear();
+}
