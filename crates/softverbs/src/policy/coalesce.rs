@@ -72,33 +72,22 @@ impl Run {
     }
 }
 
-/// The kind of a post, of one request or several.
+/// The kind of a post.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+enum Kind {
     Unsignalled,
-    /// One of the requests is signalled.
     Signalled,
     /// It does not wait, and predicts nothing about others.
     Large,
 }
 
-impl Kind {
-    /// That of the same post with one more request.
-    #[inline]
-    pub(crate) fn followed_by(self, len: u32, is_read: bool, signaled: bool) -> Self {
-        match self {
-            Self::Large => Self::Large,
-            _ if len > SMALL && !is_read => Self::Large,
-            _ if signaled => Self::Signalled,
-            kind => kind,
-        }
-    }
-}
-
-/// A post that is about to be sent.
+/// A post of one request or several that is about to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Post {
-    pub kind: Kind,
+    /// Bytes of the longest payload that is sent.
+    pub len: u32,
+    /// One of the requests is signalled.
+    pub signaled: bool,
     /// All earlier requests are complete, and the program has polled their completions.
     pub alone: bool,
     /// The program has asked for an event: it may sleep until the requests complete.
@@ -108,6 +97,17 @@ pub(crate) struct Post {
     pub more: bool,
     /// How many requests are in the ring.
     pub queued: u64,
+}
+
+impl Post {
+    #[inline]
+    fn kind(&self) -> Kind {
+        match self {
+            Self { len, .. } if *len > SMALL => Kind::Large,
+            Self { signaled: true, .. } => Kind::Signalled,
+            Self { signaled: false, .. } => Kind::Unsignalled,
+        }
+    }
 }
 
 /// How closely small requests have been followed by the next one. Only a prediction depends on it, so it
@@ -133,25 +133,26 @@ impl Coalescer {
     /// A post is about to be sent. Gives how long it may wait for the next one; it has returned then, unless
     /// the caller says otherwise by [`Coalescer::returns`].
     #[inline]
-    pub(crate) fn begins(&self, post: Post, clock: impl FnOnce() -> u64) -> Option<Duration> {
+    pub(crate) fn begins(&self, post: &Post, clock: impl FnOnce() -> u64) -> Option<Duration> {
+        let kind = post.kind();
         let (delay, now) = match self.decisions.prescribed() {
-            None => self.predicts(&post, clock)?,
+            None => self.predicts(kind, post, clock)?,
             // Any post, a large one, too. No prediction has been right before.
             Some(true) => (Duration::from_nanos(MIN_DELAY_NS), clock()),
             Some(false) => return None,
         };
-        if post.queued >= BURST || (post.kind == Kind::Signalled && post.is_armed) {
+        if post.queued >= BURST || (kind == Kind::Signalled && post.is_armed) {
             return None;
         }
-        self.returns(now);
+        self.returned.store(now, Ordering::Relaxed);
         Some(delay)
     }
 
-    fn predicts(&self, post: &Post, clock: impl FnOnce() -> u64) -> Option<(Duration, u64)> {
-        let last = self.last.swap(post.kind as u8, Ordering::Relaxed);
+    fn predicts(&self, kind: Kind, post: &Post, clock: impl FnOnce() -> u64) -> Option<(Duration, u64)> {
+        let last = self.last.swap(kind as u8, Ordering::Relaxed);
         // A program that has its completion has waited for it, however little time that takes.
         let waited = post.alone && last == Kind::Signalled as u8;
-        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(post.kind as usize));
+        let (last, this) = (self.runs.get(usize::from(last)), self.runs.get(kind as usize));
         if last.is_none() && this.is_none() {
             return None;
         }
@@ -163,9 +164,12 @@ impl Coalescer {
         this?.delay(now, post.more).map(|delay| (delay, now))
     }
 
-    /// The post returns, at this time.
-    pub(crate) fn returns(&self, now: u64) {
-        self.returned.store(now, Ordering::Relaxed);
+    /// The post returns.
+    #[inline]
+    pub(crate) fn returns(&self, post: &Post, clock: impl FnOnce() -> u64) {
+        if post.kind() != Kind::Large {
+            self.returned.store(clock(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -176,8 +180,10 @@ mod tests {
 
     const US: u64 = 1_000;
 
-    fn small(kind: Kind) -> Post {
-        Post { kind, alone: false, is_armed: false, more: false, queued: 1 }
+    fn of(kind: Kind) -> Post {
+        let len = if kind == Kind::Large { SMALL + 1 } else { SMALL };
+        let signaled = kind == Kind::Signalled;
+        Post { len, signaled, alone: false, is_armed: false, more: false, queued: 1 }
     }
 
     /// Posts `count` requests of a kind, each `gap` ns after the one before has returned. Returns the last
@@ -192,8 +198,8 @@ mod tests {
         let mut delay = None;
         for _ in 0..count {
             now += gap;
-            delay = coalescer.begins(small(kind), || now);
-            coalescer.returns(now);
+            delay = coalescer.begins(&of(kind), || now);
+            coalescer.returns(&of(Kind::Unsignalled), || now);
         }
         (delay, now)
     }
@@ -231,7 +237,7 @@ mod tests {
     fn a_program_that_takes_completions_waits_for_the_longest_delay_at_most() {
         let coalescer = Coalescer::new(Mode::Adaptive);
         post(&coalescer, Kind::Signalled, 2, 100, 0);
-        let delay = coalescer.begins(Post { more: true, ..small(Kind::Signalled) }, || 300).unwrap();
+        let delay = coalescer.begins(&Post { more: true, ..of(Kind::Signalled) }, || 300).unwrap();
         assert_eq!(delay, Duration::from_nanos(MAX_DELAY_NS));
     }
 
@@ -247,11 +253,11 @@ mod tests {
                 let began = now;
                 for _ in 0..posts {
                     now += 500;
-                    let delay = coalescer.begins(small(kind), || now);
+                    let delay = coalescer.begins(&of(kind), || now);
                     let right = now - began;
                     let longest = (right / DELAY_SHARE).clamp(MIN_DELAY_NS, MAX_DELAY_NS);
                     assert!(delay.is_none_or(|delay| delay <= Duration::from_nanos(longest)), "{mode:?}");
-                    coalescer.returns(now);
+                    coalescer.returns(&of(Kind::Unsignalled), || now);
                 }
             }
         }
@@ -264,7 +270,7 @@ mod tests {
                 let coalescer = Coalescer::new(mode);
                 (0..100)
                     .filter(|now| {
-                        coalescer.begins(Post { alone: true, more: true, ..small(kind) }, || *now).is_some()
+                        coalescer.begins(&Post { alone: true, more: true, ..of(kind) }, || *now).is_some()
                     })
                     .count()
             };
@@ -277,33 +283,19 @@ mod tests {
     fn a_program_that_waits_for_each_completion_is_never_delayed() {
         let coalescer = Coalescer::new(Mode::Adaptive);
         for now in 0..1_000 {
-            assert!(coalescer.begins(Post { alone: true, ..small(Kind::Signalled) }, || now).is_none());
-            coalescer.returns(now);
+            assert!(coalescer.begins(&Post { alone: true, ..of(Kind::Signalled) }, || now).is_none());
+            coalescer.returns(&of(Kind::Unsignalled), || now);
         }
     }
 
     #[test]
     fn a_full_batch_is_sent_and_so_is_what_a_thread_may_sleep_for() {
         let coalescer = Coalescer::new(Mode::Always);
-        let waits = |post| coalescer.begins(post, || 0).is_some();
-        let signalled = small(Kind::Signalled);
+        let waits = |post| coalescer.begins(&post, || 0).is_some();
+        let signalled = of(Kind::Signalled);
         assert!(waits(signalled) && waits(Post { queued: BURST - 1, ..signalled }));
         assert!(!waits(Post { queued: BURST, ..signalled }));
         assert!(!waits(Post { is_armed: true, ..signalled }));
-        assert!(waits(Post { is_armed: true, ..small(Kind::Unsignalled) }), "it has no completion");
-    }
-
-    #[test]
-    fn a_post_is_large_or_signalled_if_one_of_its_requests_is() {
-        let kind = |requests: &[(u32, bool, bool)]| {
-            let begin = Kind::Unsignalled;
-            requests
-                .iter()
-                .fold(begin, |kind, &(len, is_read, signaled)| kind.followed_by(len, is_read, signaled))
-        };
-        assert!(kind(&[(SMALL, false, false), (8, false, false)]) == Kind::Unsignalled);
-        assert!(kind(&[(8, false, true), (8, false, false)]) == Kind::Signalled);
-        assert!(kind(&[(SMALL + 1, true, false)]) == Kind::Unsignalled, "of a read only the request is sent");
-        assert!(kind(&[(8, false, true), (SMALL + 1, false, false), (8, false, true)]) == Kind::Large);
+        assert!(waits(Post { is_armed: true, ..of(Kind::Unsignalled) }), "it has no completion");
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
 use crate::instrument::Instruments;
-use crate::policy::coalesce::{Kind, Post};
+use crate::policy::coalesce::Post;
 use crate::probes;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
@@ -36,7 +36,9 @@ pub(crate) struct Posting<'a> {
     qp: &'a Qp,
     /// Some were posted, and not sent.
     posted: bool,
-    kind: Kind,
+    /// Bytes of the longest payload that is sent.
+    len: u32,
+    signaled: bool,
     /// When the first one was posted, no earlier one was outstanding, nor had a completion to be polled.
     alone: bool,
     /// The remote range of the last request, if it may be carried out as a direct copy.
@@ -53,7 +55,7 @@ impl Qp {
     /// For the requests of one call.
     #[inline]
     pub(crate) fn posting(&self) -> Posting<'_> {
-        Posting { qp: self, posted: false, kind: Kind::Unsignalled, alone: false, remote: None }
+        Posting { qp: self, posted: false, len: 0, signaled: false, alone: false, remote: None }
     }
 
     /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in strict mode.
@@ -177,7 +179,10 @@ impl Posting<'_> {
     fn add(&mut self, wr: SendWr, denied: bool) -> Result<(), Errno> {
         let qp = self.qp;
         qp.check_connected()?;
-        self.kind = self.kind.followed_by(wr.len, wr.op == Op::Read, wr.signaled);
+        if wr.op != Op::Read {
+            self.len = self.len.max(wr.len);
+        }
+        self.signaled |= wr.signaled;
         self.remote = wr.transferable().then(|| wr.remote(0));
         probes::post(qp.num, &wr);
         let alone = match &qp.instruments {
@@ -196,9 +201,10 @@ impl Posting<'_> {
         let qp = self.qp;
         let is_armed = qp.send_cq.is_armed();
         let more = qp.send_cq.has_more() || qp.recv_cq.has_more();
-        let post = Post { kind: self.kind, alone: self.alone, is_armed, more, queued: qp.sends.len() };
+        let Self { len, signaled, alone, .. } = *self;
+        let post = Post { len, signaled, alone, is_armed, more, queued: qp.sends.len() };
         // While the connection begins there may be no engine yet to leave it to.
-        match (qp.coalescer.begins(post, clock), qp.engine.get()) {
+        match (qp.coalescer.begins(&post, clock), qp.engine.get()) {
             (Some(delay), Some(engine)) => {
                 let list = qp.turn.defer(reason::POSTED);
                 qp.send_cq.note_deferred();
@@ -206,7 +212,7 @@ impl Posting<'_> {
                 // Most requests only go into the ring, which takes less time than a look at the clock.
                 if let Some(this) = if list { qp.this.upgrade() } else { None } {
                     engine.list_later(this, delay);
-                    qp.coalescer.returns(clock());
+                    qp.coalescer.returns(&post, clock);
                 }
             }
             _ => {
@@ -214,9 +220,7 @@ impl Posting<'_> {
                     qp.await_settled(remote);
                 }
                 qp.drive(reason::POSTED, By::Program);
-                if !matches!(self.kind, Kind::Large) {
-                    qp.coalescer.returns(clock());
-                }
+                qp.coalescer.returns(&post, clock);
             }
         }
     }
