@@ -305,7 +305,7 @@ impl SendHalf {
                 Ok(n) => {
                     drop(batch);
                     let before = self.queue.len();
-                    self.queue.taken(n, |position| self.sq.sent(position));
+                    self.queue.taken(n, &mut self.sq);
                     return Ok(Some((before - self.queue.len(), n)));
                 }
                 Err(LinkError::Blocked) => return Ok(None),

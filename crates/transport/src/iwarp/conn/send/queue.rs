@@ -8,6 +8,7 @@ use crate::iwarp::wire::stream;
 use arrayvec::ArrayVec;
 
 use super::super::fpdu::{Fpdu, MAX_PARTS, Origin, Payload};
+use super::super::sq::SendQueue;
 use crate::host::Part;
 use crate::units::Errno;
 
@@ -123,14 +124,16 @@ impl FpduQueue {
         }
     }
 
-    /// The link has accepted `n` bytes. Calls `sent` for each request to which the peer may now respond.
-    pub(super) fn taken(&mut self, mut n: usize, mut sent: impl FnMut(u64)) {
+    /// The link has taken this many bytes. Each request whose peer may answer from here on is
+    /// [sent](SendQueue::sent).
+    #[inline]
+    pub(super) fn taken(&mut self, mut n: usize, sq: &mut SendQueue) {
         while let Some(fpdu) = self.fpdus.front_mut() {
             let taken = n.min(fpdu.left());
             fpdu.sent += taken;
             n -= taken;
             if let (Origin::Request { position, last: true }, true) = (fpdu.origin, fpdu.is_effective()) {
-                sent(position);
+                sq.sent(position);
             }
             if fpdu.left() > 0 {
                 return;
