@@ -4,8 +4,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Some shortest cycles that together contain each node that is part of a cycle. A cycle has each of its nodes
-/// once.
+/// Some shortest cycles that together contain each node that is part of a cycle. A cycle has each of its
+/// nodes once.
 pub(crate) fn find<N: Copy + Ord>(edges: impl IntoIterator<Item = (N, N)>) -> Vec<Vec<N>> {
     let mut next = BTreeMap::<N, BTreeSet<N>>::new();
     for (from, to) in edges {

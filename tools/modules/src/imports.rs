@@ -85,8 +85,8 @@ fn ancestors(source: &Source, module: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(module), |&module| source.modules[module].parent)
 }
 
-/// What `path` leads to from `module`: several targets if the name is that of a module and of a function, none
-/// if it is that of another crate. `seen` has the names that are being looked up.
+/// What `path` leads to from `module`: several targets if the name is that of a module and of a function,
+/// none if it is that of another crate. `seen` has the names that are being looked up.
 fn resolve<'a>(
     source: &'a Source,
     module: usize,
