@@ -364,7 +364,7 @@ static void
 sandboxed_initiator(struct side *side)
 {
 	forbid_call(SYS_memfd_create);
-	initiator(side, 0, "no memory to share");
+	initiator(side, 0, "cannot allocate shared memory");
 }
 
 static void
@@ -385,14 +385,14 @@ short_of_descriptors(struct side *side)
 		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 		EXPECT(fd >= 0, "%s", strerror(errno));
 	}
-	initiator(side, 0, "few descriptors");
+	initiator(side, 0, "half of the descriptors");
 }
 
 static void
 limited_initiator(struct side *side)
 {
 	limit(RLIMIT_FSIZE, 4096);
-	initiator(side, 0, "no memory to share");
+	initiator(side, 0, "cannot allocate shared memory");
 }
 
 /* It needs no file of its own. */
@@ -507,13 +507,13 @@ forbidden_initiator(struct side *side)
 	close_sandbox();
 	forbid_call(SYS_process_vm_writev);
 	forbid_call(SYS_process_vm_readv);
-	initiator(side, 0, "no memory to share");
+	initiator(side, 0, "cannot allocate shared memory");
 }
 
 static void
 declined_initiator(struct side *side)
 {
-	initiator(side, 0, "has not taken the shared memory");
+	initiator(side, 0, "has not accepted the shared memory");
 }
 
 #define LOCAL .missing = elsewhere

@@ -90,7 +90,7 @@ private_target(struct side *side)
 	be("adapter");
 	open_target(&node, side);
 	RETURNS(RPMA_E_PROVIDER, try_private(&link, next_req(&node, NULL), MOST_IN_REPLY + 1));
-	expect_reports(1, "197 bytes of private data", "rdma_accept (rpma_conn_req_connect) at most 196");
+	expect_reports(1, "197 bytes of private data", "at most 196 bytes to rdma_accept (rpma_conn_req_connect)");
 	OK(try_private(&link, next_req(&node, NULL), MOST_IN_REPLY));
 	established(&link, MOST_IN_REQUEST);
 	await_end(&link);
@@ -108,7 +108,7 @@ private_initiator(struct side *side)
 	open_initiator(&node, side);
 	for (unsigned i = 0; i < 3; i++) {
 		RETURNS(RPMA_E_PROVIDER, try_private(&link, new_req(&node, NULL), MOST_IN_REQUEST + 1));
-		expect_reports(1, "57 bytes of private data", "rdma_connect (rpma_conn_req_connect) at most 56");
+		expect_reports(1, "57 bytes of private data", "at most 56 bytes to rdma_connect (rpma_conn_req_connect)");
 	}
 	OK(try_private(&link, new_req(&node, NULL), MOST_IN_REQUEST));
 	expect_event(&link, RPMA_CONN_REJECTED);
