@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod bytes;
 pub mod host;
 pub mod iwarp;
 pub mod limits;

@@ -13,7 +13,6 @@
 //! Standards: RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 (MPA), RFC 6581 (enhanced connection setup),
 //! RFC 7306 (immediate data, atomics).
 
-mod bytes;
 pub mod codes;
 pub mod ddp;
 pub mod error;
@@ -25,6 +24,8 @@ pub mod terminate;
 
 #[cfg(test)]
 mod tests;
+
+use crate::bytes;
 
 pub use error::WireError;
 pub use inbound::Inbound;
