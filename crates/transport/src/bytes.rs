@@ -5,6 +5,10 @@ pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
+pub(crate) fn be24(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([0, bytes[at], bytes[at + 1], bytes[at + 2]])
+}
+
 pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -15,6 +19,11 @@ pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
 
 pub(crate) fn put16(out: &mut [u8], at: usize, value: u16) {
     out[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Writes the low 24 bits of `value`.
+pub(crate) fn put24(out: &mut [u8], at: usize, value: u32) {
+    out[at..at + 3].copy_from_slice(&value.to_be_bytes()[1..]);
 }
 
 pub(crate) fn put32(out: &mut [u8], at: usize, value: u32) {

@@ -15,6 +15,7 @@
 //! limits    bounds on what a program or a peer may request
 //! iwarp     RDMA over TCP: wire formats, and the connection
 //! testing   memory, queues and links of tests, if compiled for them
+//! roce      RDMA over UDP: wire formats
 //! ```
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod bytes;
 pub mod host;
 pub mod iwarp;
 pub mod limits;
+pub mod roce;
 #[cfg(test)]
 mod sim;
 pub mod step;
