@@ -18,6 +18,7 @@
 mod bth;
 mod error;
 mod extension;
+pub mod icrc;
 mod mtu;
 mod opcode;
 mod packet;
@@ -32,6 +33,7 @@ use crate::bytes;
 pub use bth::{BTH_LEN, Bth, DEFAULT_PKEY, GSI_QP, MULTICAST_QP, is_same_partition};
 pub use error::Malformed;
 pub use extension::{Aeth, AtomicEth, Deth, Extension, Feth, Reth, Selectivity};
+pub use icrc::{Addresses, BadIcrc, Flow, ICRC_LEN};
 pub use mtu::PathMtu;
 pub use opcode::{Opcode, Operation};
 pub use packet::{MAX_HEADERS, Packet, pad_len};
