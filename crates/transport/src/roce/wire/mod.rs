@@ -16,6 +16,7 @@
 //! (connection management), annex A17 (RoCE v2), annex A19 (memory placement extensions).
 
 mod bth;
+pub mod cm;
 mod error;
 mod extension;
 pub mod icrc;
