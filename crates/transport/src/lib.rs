@@ -12,6 +12,7 @@
 //! step      what its driver passes to it and gets back
 //! wr        work requests and completions
 //! access    accesses to registered memory, and why they are denied
+//! sq, rq    the send queue and the receive queue of a queue pair
 //! limits    bounds on what a program or a peer may request
 //! iwarp     RDMA over TCP: wire formats, and the connection
 //! testing   memory, queues and links of tests, if compiled for them
@@ -25,8 +26,10 @@ pub mod host;
 pub mod iwarp;
 pub mod limits;
 pub mod roce;
+mod rq;
 #[cfg(test)]
 mod sim;
+mod sq;
 pub mod step;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 pub mod testing;

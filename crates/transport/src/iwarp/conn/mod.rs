@@ -22,9 +22,7 @@ mod ending;
 mod fpdu;
 mod opening;
 mod recv;
-mod rq;
 mod send;
-mod sq;
 mod terms;
 #[cfg(test)]
 mod tests;

@@ -20,13 +20,13 @@ use crate::iwarp::wire::terminate::Terminate;
 use crate::iwarp::wire::{Inbound, WireError};
 
 use super::ending::{Cause, End, Refusal, read_denied, write_denied};
-use super::rq::{Current, NoReceive, RecvQueue};
 use super::send::{Answer, SendHalf, sink};
-use super::sq::Progress;
 use super::terms::{IMMEDIATE_OF_SEND, Sizes};
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
 use crate::host::{Durable, Host, LinkError};
 use crate::limits::PLACE_BATCH;
+use crate::rq::{Current, NoReceive, RecvQueue};
+use crate::sq::Progress;
 use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::{Completion, Extra, Local, RecvWr, opcode, status};

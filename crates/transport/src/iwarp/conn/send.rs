@@ -22,11 +22,11 @@ use crate::iwarp::wire::terminate::Terminate;
 
 use super::ending::{End, Refusal, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
-use super::sq::{Entry, Progress, SendQueue};
 use super::terms::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
 use crate::host::{Host, LinkError, Part};
 use crate::limits::{MAX_READS, MAX_SGE};
+use crate::sq::{Entry, Progress, SendQueue};
 use crate::step::Quota;
 use crate::units::Errno;
 use crate::wr::{Local, Op, SendWr, status};

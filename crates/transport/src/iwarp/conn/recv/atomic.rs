@@ -8,7 +8,7 @@ use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, Unchanged};
 use crate::host::Host;
 use crate::iwarp::conn::ending::{Cause, End, read_denied};
 use crate::iwarp::conn::send::{Answer, SendHalf};
-use crate::iwarp::conn::sq::Progress;
+use crate::sq::Progress;
 use crate::wr::status;
 
 /// Bytes of the word that an atomic operation changes.

@@ -7,7 +7,7 @@ use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
 
 use super::SendHalf;
 use crate::iwarp::conn::fpdu::{Fpdu, Origin};
-use crate::iwarp::conn::sq::Entry;
+use crate::sq::Entry;
 use crate::wr::{Local, Op, SendWr};
 
 fn whole(opcode: Opcode, qn: u32, msn: u32) -> Header {

@@ -8,8 +8,8 @@ use crate::iwarp::wire::stream;
 use arrayvec::ArrayVec;
 
 use super::super::fpdu::{Fpdu, MAX_PARTS, Origin, Payload};
-use super::super::sq::SendQueue;
 use crate::host::Part;
+use crate::sq::SendQueue;
 use crate::units::Errno;
 
 /// FPDUs sent in one call.

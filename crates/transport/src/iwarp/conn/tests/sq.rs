@@ -2,7 +2,7 @@
 //! The send queue: in which order requests complete, and how often.
 
 use super::host::{Bench, Call, Host, QP, sends_done, wr};
-use crate::iwarp::conn::sq::{Progress, SendQueue};
+use crate::sq::{Progress, SendQueue};
 use crate::wr::{Op, SendWr, opcode, status};
 
 const FLUSHED: u32 = status::WR_FLUSH_ERR;

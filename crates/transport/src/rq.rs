@@ -11,16 +11,16 @@ use crate::host::Host;
 use crate::wr::{Completion, RecvWr, opcode, status};
 
 /// The receive that the current message fills.
-pub(super) struct Current {
+pub(crate) struct Current {
     pub wr: RecvWr,
     pub filled: u32,
 }
 
 /// No receive is posted for a message, and the connection does not wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoReceive;
+pub(crate) struct NoReceive;
 
-pub(super) struct RecvQueue {
+pub(crate) struct RecvQueue {
     qp_num: u32,
     /// Whether a message without a receive waits for one, as with an unlimited RNR retry count.
     pub wait_for_receives: bool,
@@ -30,13 +30,13 @@ pub(super) struct RecvQueue {
 }
 
 impl RecvQueue {
-    pub(super) fn new(qp_num: u32) -> Self {
+    pub(crate) fn new(qp_num: u32) -> Self {
         Self { qp_num, wait_for_receives: true, current: None, kept: VecDeque::new(), taken: 0 }
     }
 
     /// Takes the next posted receive. `None`: the message must wait for one, or for room in the completion
     /// queue.
-    pub(super) fn take(&mut self, host: &mut impl Host) -> Result<Option<RecvWr>, NoReceive> {
+    pub(crate) fn take(&mut self, host: &mut impl Host) -> Result<Option<RecvWr>, NoReceive> {
         if self.keeps_completions() {
             return Ok(None);
         }
@@ -51,18 +51,18 @@ impl RecvQueue {
     }
 
     /// The number of receives taken so far.
-    pub(super) fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
     /// Hands a completion to the program, after those that are kept.
-    pub(super) fn complete(&mut self, host: &mut impl Host, completion: Completion) {
+    pub(crate) fn complete(&mut self, host: &mut impl Host, completion: Completion) {
         self.kept.push_back(Completion { qp_num: self.qp_num, ..completion });
         self.deliver_kept(host);
     }
 
     /// Completes the current receive with an error.
-    pub(super) fn fail_current(&mut self, host: &mut impl Host, status: u32) {
+    pub(crate) fn fail_current(&mut self, host: &mut impl Host, status: u32) {
         if let Some(Current { wr, .. }) = self.current.take() {
             let opcode = opcode::RECV;
             self.complete(host, Completion { wr_id: wr.wr_id, status, opcode, ..Completion::default() });
@@ -70,12 +70,12 @@ impl RecvQueue {
     }
 
     /// Whether any completions are kept because the completion queue is full.
-    pub(super) fn keeps_completions(&self) -> bool {
+    pub(crate) fn keeps_completions(&self) -> bool {
         !self.kept.is_empty()
     }
 
     /// Hands the kept completions to the program; true if none is left.
-    pub(super) fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
+    pub(crate) fn deliver_kept(&mut self, host: &mut impl Host) -> bool {
         while let Some(completion) = self.kept.front() {
             if !host.complete_receive(*completion) {
                 return false;
@@ -87,7 +87,7 @@ impl RecvQueue {
 
     /// The connection has ended: completes the current receive with a flush error and, if the receive queue
     /// is not shared, all posted ones. The caller repeats this for receives that are posted later.
-    pub(super) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
+    pub(crate) fn flush(&mut self, host: &mut impl Host, own_receives: bool) {
         self.fail_current(host, status::WR_FLUSH_ERR);
         while self.deliver_kept(host) && own_receives {
             let Some(wr) = host.next_receive() else { return };

@@ -9,7 +9,7 @@ use reserve::try_filled;
 
 /// The progress of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// The link has not accepted all of it.
     Queued,
     /// A read or an atomic operation whose response is awaited.
@@ -21,7 +21,7 @@ pub(super) enum Progress {
 
 /// A work request in the queue.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub wr: SendWr,
     pub progress: Progress,
     /// Bytes of a read's response placed so far.
@@ -31,7 +31,7 @@ pub(super) struct Entry {
 /// The ring of work requests. Positions only increase; the ring index is the position modulo the length. That
 /// is a power of two, since each request is looked up several times and a division would dominate the
 /// look-up.
-pub(super) struct SendQueue {
+pub(crate) struct SendQueue {
     ring: Box<[Option<Entry>]>,
     capacity: u64,
     /// The oldest request that is not completed, the first without FPDUs, and the end.
@@ -44,7 +44,7 @@ pub(super) struct SendQueue {
 
 impl SendQueue {
     /// ENOMEM.
-    pub(super) fn new(capacity: u32) -> Result<Self, Errno> {
+    pub(crate) fn new(capacity: u32) -> Result<Self, Errno> {
         let ring = try_filled((capacity as usize).next_power_of_two(), || None).ok_or(libc::ENOMEM)?;
         Ok(Self { ring, capacity: capacity.into(), head: 0, next: 0, tail: 0, awaiting: 0 })
     }
@@ -53,16 +53,16 @@ impl SendQueue {
         position as usize & (self.ring.len() - 1)
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.tail - self.head >= self.capacity
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tail == self.head
     }
 
     /// The request at a position between head and tail.
-    pub(super) fn at(&mut self, position: u64) -> Option<&mut Entry> {
+    pub(crate) fn at(&mut self, position: u64) -> Option<&mut Entry> {
         if position < self.head || position >= self.tail {
             return None;
         }
@@ -71,7 +71,7 @@ impl SendQueue {
     }
 
     /// As [`Self::at`], for reading.
-    pub(super) fn entry(&self, position: u64) -> Option<&Entry> {
+    pub(crate) fn entry(&self, position: u64) -> Option<&Entry> {
         if position < self.head || position >= self.tail {
             return None;
         }
@@ -79,7 +79,7 @@ impl SendQueue {
     }
 
     /// The link has accepted all of a request.
-    pub(super) fn sent(&mut self, position: u64) {
+    pub(crate) fn sent(&mut self, position: u64) {
         match self.at(position) {
             Some(entry) if entry.progress == Progress::Queued => {
                 entry.progress =
@@ -90,7 +90,7 @@ impl SendQueue {
     }
 
     /// Adds a request and returns its position. The queue must not be full ([`Self::is_full`]).
-    pub(super) fn push(&mut self, wr: SendWr) -> u64 {
+    pub(crate) fn push(&mut self, wr: SendWr) -> u64 {
         let index = self.index(self.tail);
         self.ring[index] = Some(Entry { wr, progress: Progress::Queued, received: 0 });
         self.tail += 1;
@@ -98,22 +98,22 @@ impl SendQueue {
     }
 
     /// [`Self::next_position`] if all earlier requests are completed.
-    pub(super) fn next_alone(&self) -> Option<u64> {
+    pub(crate) fn next_alone(&self) -> Option<u64> {
         self.next_position().filter(|next| *next == self.head)
     }
 
     /// The position of the first request without FPDUs, if any.
-    pub(super) fn next_position(&self) -> Option<u64> {
+    pub(crate) fn next_position(&self) -> Option<u64> {
         (self.next < self.tail).then_some(self.next)
     }
 
     /// All FPDUs of the request at [`Self::next_position`] have been made.
-    pub(super) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.next += 1;
     }
 
     /// The oldest read or atomic operation whose response is awaited, and its position.
-    pub(super) fn oldest_awaited(&mut self) -> Option<(u64, &mut Entry)> {
+    pub(crate) fn oldest_awaited(&mut self) -> Option<(u64, &mut Entry)> {
         self.awaiting = self.awaiting.max(self.head);
         while self.awaiting < self.next {
             let index = self.index(self.awaiting);
@@ -132,7 +132,7 @@ impl SendQueue {
     /// Fails every request that is not complete, and all requests after it, with a flush error: a program
     /// that sees a request fail may conclude that no later one has succeeded, even if the link had already
     /// accepted a write.
-    pub(super) fn fail_all(&mut self) {
+    pub(crate) fn fail_all(&mut self) {
         let mut failed = false;
         for position in self.head..self.tail {
             let index = self.index(position);
@@ -148,7 +148,7 @@ impl SendQueue {
 
     /// Hands the completions of finished requests to the host, in order. Stops at the first unfinished
     /// request, or when the completion queue is full.
-    pub(super) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
+    pub(crate) fn retire(&mut self, host: &mut impl Host, qp_num: u32) {
         while self.head < self.next {
             let index = self.index(self.head);
             let Some(Entry { wr, progress: Progress::Done(status), .. }) = &self.ring[index] else { return };
