@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Accesses to registered memory, and why they are denied.
 
+use std::fmt;
+
 /// Access right: receives and RDMA Reads of this process may write to the region.
 pub const LOCAL_WRITE: u32 = 1;
 /// Access right: RDMA Writes of a remote peer may write to the region.
@@ -117,6 +119,18 @@ pub enum Denied {
     Wrap,
     /// The range is not entirely within the region.
     Bounds,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stag => "there is no memory region with this key",
+            Self::Pd => "the memory region is of another protection domain",
+            Self::Rights => "the memory region has not been registered for this access",
+            Self::Wrap => "the range exceeds the address space",
+            Self::Bounds => "the range is not in the memory region",
+        })
+    }
 }
 
 /// Why eight bytes could not be changed by an atomic operation.

@@ -171,4 +171,20 @@ impl SendQueue {
             self.head += 1;
         }
     }
+    /// The connection has ended: completes with a flush error what is outstanding, and what was posted since.
+    pub(crate) fn flush(&mut self, host: &mut impl Host, qp_num: u32) {
+        loop {
+            let mut taken = false;
+            while !self.is_full() {
+                let Some(wr) = host.next_send() else { break };
+                self.push(wr);
+                taken = true;
+            }
+            self.fail_all();
+            self.retire(host, qp_num);
+            if !taken || self.is_full() {
+                break;
+            }
+        }
+    }
 }

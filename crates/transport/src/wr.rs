@@ -19,10 +19,12 @@ pub mod status {
     pub const LOC_PROT_ERR: u32 = 4;
     pub const WR_FLUSH_ERR: u32 = 5;
     pub const MW_BIND_ERR: u32 = 6;
+    pub const BAD_RESP_ERR: u32 = 7;
     pub const REM_INV_REQ_ERR: u32 = 9;
     pub const REM_ACCESS_ERR: u32 = 10;
     pub const REM_OP_ERR: u32 = 11;
     pub const RETRY_EXC_ERR: u32 = 12;
+    pub const RNR_RETRY_EXC_ERR: u32 = 13;
 }
 
 /// Opcode of a completion: names and values of `enum ibv_wc_opcode`.
@@ -154,7 +156,7 @@ impl Sge {
 }
 
 /// The parts of `entries` that hold the `len` bytes from byte `from` on, in order.
-fn parts(entries: &[Sge], from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+fn parts(entries: &[Sge], from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> + Clone {
     let (mut skip, mut left) = (from, len);
     entries.iter().filter_map(move |entry| {
         let skipped = skip.min(entry.len);
@@ -236,7 +238,7 @@ impl Local {
     }
 
     /// The registered memory that holds the `len` bytes from byte `from` on, in order; empty for inline data.
-    pub fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> {
+    pub fn parts(&self, from: u32, len: usize, rights: u32) -> impl Iterator<Item = Access> + Clone {
         let (only, several) = match self {
             Self::Memory { addr, lkey } | Self::Atomic { addr, lkey, .. } => {
                 let addr = addr.wrapping_add(u64::from(from));
@@ -380,7 +382,7 @@ impl RecvWr {
     }
 
     /// The memory of the `len` bytes from byte `from` on, in order.
-    pub(super) fn parts(&self, from: u32, len: usize) -> impl Iterator<Item = Access> {
+    pub(crate) fn parts(&self, from: u32, len: usize) -> impl Iterator<Item = Access> + Clone {
         parts(self.entries(), from, len, LOCAL_WRITE)
     }
 }

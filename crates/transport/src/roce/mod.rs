@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! RoCE v2: RDMA over UDP. [`wire`] has the packet formats.
+//! RoCE v2: RDMA over UDP.
+//!
+//! ```text
+//! wire      packet formats and the ICRC
+//! link      the packets of a queue pair: what a connection calls besides Host
+//! rc        a reliable connection: requester and responder
+//! ```
 
+pub mod link;
+pub mod rc;
 pub mod wire;

@@ -59,11 +59,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Code(code) => code.text().unwrap_or("refused"),
-            Self::Denied(Denied::Stag) => "there is no memory region with this key",
-            Self::Denied(Denied::Pd) => "the memory region is of another protection domain",
-            Self::Denied(Denied::Rights) => "the memory region has not been registered for this access",
-            Self::Denied(Denied::Wrap) => "the range exceeds the address space",
-            Self::Denied(Denied::Bounds) => "the range is not in the memory region",
+            Self::Denied(denied) => return fmt::Display::fmt(denied, f),
         })
     }
 }

@@ -299,19 +299,7 @@ impl Conn {
 
     /// Completes all outstanding and newly posted requests with a flush error.
     fn flush(&mut self, host: &mut impl Host) {
-        loop {
-            let mut taken = false;
-            while !self.send.sq.is_full() {
-                let Some(wr) = host.next_send() else { break };
-                self.send.sq.push(wr);
-                taken = true;
-            }
-            self.send.sq.fail_all();
-            self.send.sq.retire(host, self.num);
-            if !taken || self.send.sq.is_full() {
-                break;
-            }
-        }
+        self.send.sq.flush(host, self.num);
         self.recv.rq().flush(host, self.own_receives);
     }
 

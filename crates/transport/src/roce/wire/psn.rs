@@ -32,6 +32,12 @@ impl Psn {
         self.add(1)
     }
 
+    /// The PSN of the packet before.
+    #[inline]
+    pub const fn previous(self) -> Self {
+        Self::new(self.0.wrapping_sub(1))
+    }
+
     /// The PSN of the packet that follows `packets` later.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "const, and an operator would hide the modulus")]

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! One reliable connection (RC) as a state machine.
+//!
+//! An [`Rc`] is plain data with one entry, [`Rc::step`]: its arguments are what has happened, and it calls its
+//! [`PacketLink`] for what must happen now. It has no lock, socket, thread or clock, as the iWARP connection.
+//!
+//! A step first takes the packets that have arrived, then sends the replies to the peer's requests, then requests
+//! of its own: an acknowledgement that has arrived makes room in the window, and one that is due goes out before
+//! data.
+//!
+//! ```text
+//! posted ─▶ sq ─▶ requester ─▶ request packets ─▶ link ─▶ responder ─▶ placements, completed receives
+//!                    ▲                                        │
+//!                    └── ACKs, read data, results, NAKs ◀── replies
+//! ```
+
+mod ending;
+mod packet;
+mod requester;
+mod responder;
+mod terms;
+mod window;
+
+use crate::access::Access;
+use crate::host::Host;
+use crate::limits::MAX_READS;
+use crate::roce::link::PacketLink;
+use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
+use crate::sq::Progress;
+use crate::step::{Awaits, Budget, Quota, Stepped, reason};
+use crate::units::{Errno, Micros};
+use ending::{End, Failed};
+use packet::PacketBuf;
+use requester::{Requester, Sent};
+use responder::{Replied, Responder};
+
+pub use terms::{ReceiveTerms, SendTerms};
+
+const _: () = assert!(MAX_READS <= u8::MAX as u16);
+
+/// How far a connection is. The states of a queue pair that only concern the program (RESET, INIT) are one here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// RTR: requests of the peer are carried out, none is sent.
+    Receiving,
+    /// RTS.
+    Open,
+    Over,
+}
+
+/// One reliable connection, from the transition to RTR to the last completion.
+pub struct Rc {
+    num: u32,
+    own_receives: bool,
+    state: State,
+    terms: Option<ReceiveTerms>,
+    requester: Requester,
+    responder: Responder,
+    buf: PacketBuf,
+    /// A request of the peer has arrived.
+    is_established: bool,
+}
+
+impl Rc {
+    /// `num` is the queue pair's number, which completions carry, `max_send_wr` the length of its send queue.
+    /// `own_receives`: receives belong to the queue pair and end with it; those of a shared receive queue do
+    /// not. ENOMEM.
+    pub fn new(num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
+        Ok(Self {
+            num,
+            own_receives,
+            state: State::Idle,
+            terms: None,
+            requester: Requester::new(max_send_wr)?,
+            responder: Responder::new(num),
+            buf: PacketBuf::new()?,
+            is_established: false,
+        })
+    }
+
+    /// The transition to RTR: requests of the peer are carried out. ENOMEM.
+    pub fn receive(&mut self, terms: ReceiveTerms) -> Result<(), Errno> {
+        self.responder.open(terms)?;
+        self.terms = Some(terms);
+        self.state = State::Receiving;
+        Ok(())
+    }
+
+    /// The transition to RTS: requests are sent with the next step.
+    pub fn send(&mut self, terms: SendTerms) {
+        if let (State::Receiving, Some(path)) = (self.state, &self.terms) {
+            self.requester.open(path, &terms);
+            self.state = State::Open;
+        }
+    }
+
+    /// Ends a connection whose link is gone.
+    pub fn lose(&mut self, host: &mut impl PacketLink, errno: Errno) {
+        self.end(host, End::Lost(errno));
+    }
+
+    /// When a step with [`reason::TIME`] is due.
+    pub fn deadline(&self) -> Option<Micros> {
+        if self.state == State::Open { self.requester.deadline() } else { None }
+    }
+
+    /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step
+    /// with [`reason::DURABLE`] follows.
+    pub fn durable(&mut self, host: &mut impl PacketLink, number: u64, durable: bool) {
+        if self.is_open()
+            && let Err(end) = self.responder.durable(number, durable)
+        {
+            self.end(host, end);
+        }
+    }
+
+    /// Does what can be done now: `why` says what may have changed.
+    pub fn step(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) -> Stepped {
+        let mut stepped = Stepped::default();
+        match self.state {
+            State::Idle => return stepped,
+            State::Receiving | State::Open => {
+                if let Err(end) = self.exchange(host, why, budget, &mut stepped) {
+                    self.end(host, end);
+                }
+            }
+            State::Over => {}
+        }
+        if self.state == State::Over {
+            self.flush(host);
+            self.linger(host, why, budget);
+            stepped.again = false;
+        }
+        stepped.awaits = match (self.responder.rq.keeps_completions(), self.state) {
+            (true, _) => Awaits::Room,
+            // What is posted from now on is flushed by a step.
+            (false, State::Over) => Awaits::Receive,
+            (false, _) => Awaits::Nothing,
+        };
+        stepped
+    }
+
+    fn exchange(
+        &mut self,
+        host: &mut impl PacketLink,
+        why: u32,
+        budget: Budget,
+        stepped: &mut Stepped,
+    ) -> Result<(), End> {
+        if why & reason::DISCONNECT != 0 {
+            return Err(End::Local);
+        }
+        if why & reason::WRITABLE != 0 {
+            self.unblock();
+        }
+        let (mut to_send, mut to_receive) = (budget.send, budget.receive);
+        self.responder.rq.deliver_kept(host);
+        let drained = self.receive_all(host, &mut to_receive);
+        if why & reason::TIME != 0 && drained.is_ok() {
+            self.requester.expire(host)?;
+        }
+        self.responder.acknowledge();
+        let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);
+        // The replies to what came before a refused request leave before its NAK.
+        let is_drained = drained?;
+        let sent = self.requester.send(host, &mut self.buf, self.num, &mut to_send)?;
+        stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
+        stepped.operations =
+            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
+        stepped.again = !is_drained || sent == Sent::Busy || replied? == Replied::Busy;
+        Ok(())
+    }
+
+    /// Takes the packets that have arrived. False: the budget is used up.
+    fn receive_all(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Result<bool, End> {
+        loop {
+            if budget.is_used_up() {
+                return Ok(false);
+            }
+            let Some(bytes) = host.receive_packet() else { return Ok(true) };
+            let bytes = bytes.as_ref();
+            budget.charge(1, bytes.len());
+            let Some((operation, packet)) = self.parse(bytes) else { continue };
+            if operation.is_response() {
+                self.requester.receive(host, operation, &packet)?;
+                continue;
+            }
+            self.responder.receive(host, operation, &packet)?;
+            if !std::mem::replace(&mut self.is_established, true) {
+                host.established();
+            }
+        }
+    }
+
+    /// A packet of this service, if its P_Key is that of the queue pair.
+    fn parse<'a>(&self, bytes: &'a [u8]) -> Option<(Operation, Packet<'a>)> {
+        let packet = Packet::parse(bytes).ok()?;
+        match packet.bth.opcode {
+            Opcode::Rc(operation) if is_same_partition(packet.bth.pkey, self.terms?.pkey) => {
+                Some((operation, packet))
+            }
+            _ => None,
+        }
+    }
+
+    /// After the end: repeats the NAK for a refused request that the peer sends again.
+    fn linger(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) {
+        if why & reason::WRITABLE != 0 {
+            self.unblock();
+        }
+        let (mut to_receive, mut to_send) = (budget.receive, budget.send);
+        while !to_receive.is_used_up() {
+            let Some(bytes) = host.receive_packet() else { break };
+            to_receive.charge(1, bytes.as_ref().len());
+            match self.parse(bytes.as_ref()) {
+                Some((operation, packet)) if operation.is_request() => {
+                    self.responder.receive_after_end(&packet);
+                }
+                _ => {}
+            }
+        }
+        let _ = self.responder.send_replies(host, &mut self.buf, &mut to_send);
+    }
+
+    fn unblock(&mut self) {
+        self.requester.unblock();
+        self.responder.unblock();
+    }
+
+    fn end(&mut self, host: &mut impl PacketLink, end: End) {
+        if self.state == State::Over {
+            return;
+        }
+        self.state = State::Over;
+        let mut failed = None;
+        if let End::Request(Failed { position, status }) = end {
+            if let Some(entry) = self.requester.sq.at(position) {
+                entry.progress = Progress::Done(status);
+            }
+            failed = self.requester.sq.entry(position).map(|entry| (&entry.wr, status));
+        }
+        let ending = end.describe(failed);
+        let is_failure = ending.is_failure;
+        host.ends(ending);
+        // What was replied to before the end, and the NAK: a NAK that is lost is repeated.
+        let _ = self.responder.send_replies(host, &mut self.buf, &mut Quota::of_bytes(usize::MAX));
+        self.flush(host);
+        host.ended(is_failure);
+    }
+
+    /// Completes with a flush error what is outstanding, and what was posted since.
+    fn flush(&mut self, host: &mut impl Host) {
+        self.requester.sq.flush(host, self.num);
+        self.responder.rq.flush(host, self.own_receives);
+    }
+
+    /// The queue pair is destroyed: nothing completes any more.
+    pub fn abandon(&mut self) {
+        self.state = State::Over;
+    }
+
+    /// Whether all requests that were taken from the host are completed.
+    pub fn has_completed_all(&self) -> bool {
+        self.requester.sq.is_empty()
+    }
+
+    /// Takes one more request, which fails with this status and ends the connection; the caller has checked
+    /// [`Self::has_completed_all`].
+    pub fn fail_next(&mut self, host: &mut impl PacketLink, status: u32) {
+        if self.state != State::Open || self.requester.sq.is_full() {
+            return;
+        }
+        if let Some(wr) = host.next_send() {
+            let position = self.requester.sq.push(wr);
+            self.end(host, End::Request(Failed { position, status }));
+        }
+    }
+
+    /// The connection moves messages.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Receiving | State::Open)
+    }
+
+    /// The connection has ended.
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Whether it has taken a receive whose completion is not in the completion queue yet.
+    pub fn has_receive(&self) -> bool {
+        self.responder.rq.current.is_some() || self.responder.rq.keeps_completions()
+    }
+
+    /// Nothing is under way in either direction.
+    pub fn is_at_rest(&self) -> bool {
+        self.requester.is_at_rest() && self.responder.is_at_rest()
+    }
+}
+
+/// Places payload in the ranges, or nothing if one of them does not permit it.
+fn place(
+    host: &mut impl Host,
+    parts: impl Iterator<Item = Access> + Clone,
+    payload: &[u8],
+) -> Result<(), NotPlaced> {
+    if parts.clone().any(|part| host.check(part).is_err()) {
+        return Err(NotPlaced);
+    }
+    let mut from = 0;
+    for part in parts {
+        if host.place(part, from).is_err() {
+            break;
+        }
+        from += part.len;
+    }
+    let settled = host.settle(payload);
+    if from == payload.len() && settled.is_ok() { Ok(()) } else { Err(NotPlaced) }
+}
+
+/// The memory for payload does not permit it, or is gone.
+struct NotPlaced;

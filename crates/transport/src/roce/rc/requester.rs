@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The requester: work requests become request packets, which are sent again until they are acknowledged.
+//!
+//! A message gets its PSNs when it is the next to be sent. `acked` is the oldest PSN without an acknowledgement,
+//! `cursor` the next one to be sent: behind `sent` only after go-back-N has moved it back to `acked`. PSNs count
+//! up without wrapping here, from 0; on the wire they are offset by the starting PSN, modulo 2^24.
+//!
+//! A long read is requested in pieces of [`READ_PIECE`] bytes, so that the window bounds the packets of the
+//! response as well: the responder of a read has no other limit.
+
+mod response;
+mod retry;
+
+use std::collections::VecDeque;
+
+use super::ending::{End, Failed};
+use super::packet::{PacketBuf, operation_of};
+use super::terms::{ReceiveTerms, SendTerms};
+use super::window::Window;
+use crate::access::{Access, Bind, Unreachable};
+use crate::host::Host;
+use crate::roce::link::PacketLink;
+use crate::roce::wire::{AtomicEth, Bth, Extension, Opcode, Operation, Psn, Reth};
+use crate::sq::{Progress, SendQueue};
+use crate::step::Quota;
+use crate::units::{Errno, Micros};
+use crate::wr::{Local, Op, SendWr, status};
+use retry::Retry;
+
+/// Bytes that one read request asks for.
+const READ_PIECE: usize = 32 << 10;
+/// Packets that one read request asks for.
+const READ_PIECE_PACKETS: u64 = 32;
+/// A message asks for an acknowledgement at its end, and a long one after this many packets.
+const ACK_INTERVAL: u64 = 8;
+
+/// A message that has PSNs: its request in the send queue, the first PSN, and how many there are.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    position: u64,
+    first: u64,
+    packets: u64,
+    /// It is acknowledged by its response: a read or an atomic operation.
+    is_answered: bool,
+}
+
+impl Message {
+    fn end(&self) -> u64 {
+        self.first + self.packets
+    }
+}
+
+/// What came of [`Requester::send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Nothing is left that may be sent now.
+    Idle,
+    /// More may be sent, but the budget is used up.
+    Busy,
+}
+
+pub(super) struct Requester {
+    pub sq: SendQueue,
+    /// Messages without a complete acknowledgement, and at most one that was not sent yet.
+    messages: VecDeque<Message>,
+    first_psn: Psn,
+    mtu: usize,
+    dest_qp: u32,
+    pkey: u16,
+    acked: u64,
+    cursor: u64,
+    sent: u64,
+    /// The PSN of the next message.
+    end: u64,
+    /// Packets of the response to a read request.
+    piece: u64,
+    /// Reads (of a piece each) and atomic operations before `cursor` whose response is incomplete.
+    reads_open: usize,
+    max_reads: usize,
+    window: Window,
+    retry: Retry,
+    /// A request of this side that cannot be sent. It fails when all before it are complete.
+    failing: Option<(u64, u32)>,
+    /// The link takes nothing until it says so.
+    blocked: bool,
+    /// Requests are sent: the queue pair is in RTS.
+    is_open: bool,
+}
+
+impl Requester {
+    /// ENOMEM.
+    pub(super) fn new(max_send_wr: u32) -> Result<Self, Errno> {
+        let mut messages = VecDeque::new();
+        messages.try_reserve_exact(max_send_wr as usize).map_err(|_| libc::ENOMEM)?;
+        Ok(Self {
+            sq: SendQueue::new(max_send_wr)?,
+            messages,
+            first_psn: Psn::new(0),
+            mtu: 0,
+            dest_qp: 0,
+            pkey: 0,
+            acked: 0,
+            cursor: 0,
+            sent: 0,
+            end: 0,
+            piece: 1,
+            reads_open: 0,
+            max_reads: 1,
+            window: Window::new(1),
+            retry: Retry::default(),
+            failing: None,
+            blocked: false,
+            is_open: false,
+        })
+    }
+
+    pub(super) fn open(&mut self, path: &ReceiveTerms, terms: &SendTerms) {
+        let mtu = path.mtu.bytes();
+        (self.mtu, self.dest_qp, self.pkey) = (mtu, path.dest_qp, path.pkey);
+        self.first_psn = terms.sq_psn;
+        self.piece = ((READ_PIECE / mtu) as u64).min(READ_PIECE_PACKETS);
+        self.max_reads = terms.reads();
+        self.window = Window::new(mtu);
+        self.retry = Retry::new(terms);
+        self.is_open = true;
+    }
+
+    /// The link takes packets again.
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    fn psn(&self, sequence: u64) -> Psn {
+        self.first_psn.add(sequence as u32)
+    }
+
+    /// Takes what was posted, and sends what the window permits.
+    pub(super) fn send(
+        &mut self,
+        host: &mut impl PacketLink,
+        buf: &mut PacketBuf,
+        qp_num: u32,
+        budget: &mut Quota,
+    ) -> Result<Sent, End> {
+        let sent = loop {
+            while !self.sq.is_full() {
+                let Some(wr) = host.next_send() else { break };
+                self.sq.push(wr);
+            }
+            if !self.is_open || self.blocked || self.retry.is_waiting() || self.failing.is_some() {
+                break Sent::Idle;
+            }
+            if self.cursor == self.end && !self.begin_next(host)? {
+                break Sent::Idle;
+            }
+            let Some(message) = self.message_at(self.cursor) else { break Sent::Idle };
+            let packets = self.packets_of_request(&message);
+            let outstanding = self.cursor - self.acked;
+            if outstanding > 0 && outstanding + packets > u64::from(self.window.packets()) {
+                break Sent::Idle;
+            }
+            if message.is_answered && self.reads_open >= self.max_reads {
+                break Sent::Idle;
+            }
+            if budget.is_used_up() {
+                break Sent::Busy;
+            }
+            if let Err(status) = self.build(host, buf, &message, packets) {
+                self.failing = Some((message.position, status));
+                break Sent::Idle;
+            }
+            if !host.send_packet(buf.bytes()) {
+                self.blocked = true;
+                break Sent::Idle;
+            }
+            budget.charge(1, buf.bytes().len());
+            if self.sent == self.acked {
+                self.retry.started();
+            }
+            self.retry.arm(host);
+            self.cursor += packets;
+            self.sent = self.sent.max(self.cursor);
+            self.reads_open += usize::from(message.is_answered);
+        };
+        self.sq.retire(host, qp_num);
+        self.fail_the_failing()?;
+        Ok(sent)
+    }
+
+    /// When [`Self::expire`] is due.
+    pub(super) fn deadline(&self) -> Option<Micros> {
+        self.retry.deadline()
+    }
+
+    /// Nothing is outstanding, and nothing waits to be sent.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.messages.is_empty() && self.sq.next_position().is_none()
+    }
+
+    /// A request that cannot be sent ends the connection when all before it are complete.
+    fn fail_the_failing(&self) -> Result<(), End> {
+        match (self.failing, self.messages.front()) {
+            (Some((position, status)), Some(front)) if front.position == position => {
+                Err(End::Request(Failed { position, status }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the next request its PSNs; requests without a message are carried out. False when there is none
+    /// that may be begun.
+    fn begin_next(&mut self, host: &mut impl Host) -> Result<bool, End> {
+        while let Some(position) = self.sq.next_position() {
+            let Some(entry) = self.sq.at(position) else { return Ok(false) };
+            let wr = &entry.wr;
+            if wr.fence && self.messages.iter().any(|message| message.is_answered) {
+                return Ok(false);
+            }
+            if let Some(result) = local_operation(host, wr) {
+                match result {
+                    Ok(()) => entry.progress = Progress::Done(status::SUCCESS),
+                    Err(status) if self.messages.is_empty() => {
+                        return Err(End::Request(Failed { position, status }));
+                    }
+                    // Repeated when the requests before it are complete: only then it may fail.
+                    Err(_) => return Ok(false),
+                }
+                self.sq.advance();
+                continue;
+            }
+            let is_answered = wr.is_answered();
+            let bytes = if wr.is_atomic() { 0 } else { wr.len as usize };
+            let packets = bytes.div_ceil(self.mtu).max(1) as u64;
+            entry.progress = Progress::Awaiting;
+            self.sq.advance();
+            self.messages.push_back(Message { position, first: self.end, packets, is_answered });
+            self.end += packets;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The message with this PSN.
+    fn message_at(&self, sequence: u64) -> Option<Message> {
+        let behind = self.messages.partition_point(|message| message.first <= sequence);
+        self.messages.get(behind.checked_sub(1)?).copied()
+    }
+
+    /// The PSNs that the request at the cursor takes: those of the rest of a piece of a read, else one.
+    fn packets_of_request(&self, message: &Message) -> u64 {
+        if !message.is_answered {
+            return 1;
+        }
+        self.piece_end(message, self.cursor) - self.cursor
+    }
+
+    /// The end of the piece of a read that has this PSN.
+    fn piece_end(&self, message: &Message, sequence: u64) -> u64 {
+        let piece = (sequence - message.first) / self.piece;
+        (message.first + (piece + 1) * self.piece).min(message.end())
+    }
+
+    /// Builds the packet at the cursor. The status of the request, if its memory cannot be read.
+    fn build(
+        &mut self,
+        host: &mut impl Host,
+        buf: &mut PacketBuf,
+        message: &Message,
+        packets: u64,
+    ) -> Result<(), u32> {
+        let Some(entry) = self.sq.entry(message.position) else { return Err(status::LOC_QP_OP_ERR) };
+        let wr = &entry.wr;
+        let index = self.cursor - message.first;
+        let offset = index as usize * self.mtu;
+        let left = (wr.len as usize).saturating_sub(offset);
+        let is_last = self.cursor + packets == message.end();
+        let (operation, extension, len) = match wr.op {
+            Op::Read => {
+                let len = left.min(packets as usize * self.mtu) as u32;
+                let va = wr.remote_addr.wrapping_add(offset as u64);
+                (Operation::ReadRequest, Extension::Reth(Reth { va, rkey: wr.rkey, len }), 0)
+            }
+            Op::CompareSwap | Op::FetchAdd => (operation_of(wr.op, true, true), atomic(wr), 0),
+            op => {
+                let operation = operation_of(op, index == 0, is_last);
+                (operation, extension_of(wr, operation), left.min(self.mtu))
+            }
+        };
+        let window_end = self.cursor + packets - self.acked >= u64::from(self.window.packets());
+        let bth = Bth {
+            solicited: wr.solicited && is_last && consumes_receive(wr.op),
+            pkey: self.pkey,
+            ack_req: is_last || window_end || index % ACK_INTERVAL == ACK_INTERVAL - 1,
+            ..Bth::new(Opcode::Rc(operation), self.dest_qp, self.psn(self.cursor))
+        };
+        buf.begin(bth, &extension, len);
+        match &wr.local {
+            Local::Inline(bytes) => buf.payload(len).copy_from_slice(&bytes[offset..][..len]),
+            Local::LongInline(bytes) => buf.payload(len).copy_from_slice(&bytes[offset..][..len]),
+            _ => fetch(host, wr.local.parts(offset as u32, len, 0), buf.payload(len))?,
+        }
+        Ok(())
+    }
+}
+
+/// Copies the payload out of registered memory; the status of a request that may not read it.
+fn fetch(host: &mut impl Host, parts: impl Iterator<Item = Access>, mut into: &mut [u8]) -> Result<(), u32> {
+    for part in parts {
+        let (here, rest) = into.split_at_mut(part.len);
+        host.fetch(part, here).map_err(|why| match why {
+            Unreachable::Denied(_) | Unreachable::Fault => status::LOC_PROT_ERR,
+        })?;
+        into = rest;
+    }
+    Ok(())
+}
+
+/// Carries out a request that sends nothing; `None` if it is another one.
+fn local_operation(host: &mut impl Host, wr: &SendWr) -> Option<Result<(), u32>> {
+    let changed = match (wr.op, &wr.local) {
+        (Op::BindMw, &Local::Window { region, access, len }) => {
+            host.bind(Bind { rkey: wr.rkey, region, addr: wr.remote_addr, len, access })
+        }
+        (Op::BindMw | Op::LocalInv, _) => host.invalidate(wr.rkey),
+        _ => return None,
+    };
+    Some(changed.map_err(|_| status::MW_BIND_ERR))
+}
+
+/// Whether the last packet of a message takes a receive of the peer.
+fn consumes_receive(op: Op) -> bool {
+    matches!(op, Op::Send | Op::SendWithImm | Op::SendWithInv | Op::WriteWithImm)
+}
+
+fn atomic(wr: &SendWr) -> Extension {
+    let (compare_add, swap) = match wr.local {
+        Local::Atomic { compare_add, swap, .. } => (compare_add, swap),
+        _ => (0, 0),
+    };
+    let (va, rkey) = (wr.remote_addr, wr.rkey);
+    Extension::Atomic(match wr.op {
+        Op::CompareSwap => AtomicEth { va, rkey, swap_add: swap, compare: compare_add },
+        _ => AtomicEth { va, rkey, swap_add: compare_add, compare: 0 },
+    })
+}
+
+fn extension_of(wr: &SendWr, operation: Operation) -> Extension {
+    let reth = Reth { va: wr.remote_addr, rkey: wr.rkey, len: wr.len };
+    match operation {
+        Operation::WriteFirst | Operation::WriteOnly => Extension::Reth(reth),
+        Operation::WriteOnlyImm => Extension::RethImm(reth, wr.imm),
+        Operation::WriteLastImm | Operation::SendLastImm | Operation::SendOnlyImm => Extension::Imm(wr.imm),
+        Operation::SendLastInv | Operation::SendOnlyInv => Extension::Ieth(wr.rkey),
+        _ => Extension::None,
+    }
+}

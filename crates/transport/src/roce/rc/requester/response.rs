@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Responses to the requests of this side: acknowledgements, data of reads, results of atomic operations, NAKs
+//! (IBTA 9.7.5, 9.7.7, 9.7.8).
+
+use super::retry::Expired;
+use super::{End, Failed, Requester};
+use crate::access::LOCAL_WRITE;
+use crate::host::Host;
+use crate::roce::rc::place;
+use crate::roce::wire::{Aeth, Extension, Nak, Operation, Packet, Psn, Syndrome, rnr_delay_us};
+use crate::sq::Progress;
+use crate::wr::status;
+
+/// Bytes that an atomic operation returns.
+const WORD: usize = 8;
+
+impl Requester {
+    /// Takes a response. One that belongs to no request that was sent is dropped: it is late, or forged.
+    pub(in crate::roce::rc) fn receive(
+        &mut self,
+        host: &mut impl Host,
+        operation: Operation,
+        packet: &Packet<'_>,
+    ) -> Result<(), End> {
+        let Some(sequence) = self.sequence(packet.bth.psn) else { return Ok(()) };
+        match packet.extension {
+            Extension::Aeth(aeth) if operation == Operation::Acknowledge => {
+                self.acknowledged(host, sequence, aeth)
+            }
+            Extension::Aeth(_) | Extension::None => self.read_data(host, sequence, packet.payload),
+            Extension::AtomicAck(_, original) => self.atomic_result(host, sequence, original),
+            _ => Ok(()),
+        }
+    }
+
+    /// The request packet that a response is about; `None` if it was acknowledged, or never sent.
+    fn sequence(&self, psn: Psn) -> Option<u64> {
+        let distance = psn.distance(self.psn(self.acked));
+        let sequence = self.acked.checked_add_signed(distance.into())?;
+        (distance >= 0 && sequence < self.sent).then_some(sequence)
+    }
+
+    fn acknowledged(&mut self, host: &mut impl Host, sequence: u64, aeth: Aeth) -> Result<(), End> {
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => self.acknowledge(sequence + 1),
+            Syndrome::Rnr { timer } => {
+                self.acknowledge(sequence)?;
+                if self.acked != sequence {
+                    return Ok(());
+                }
+                self.go_back();
+                match self.retry.wait_for_receiver(host.now(), rnr_delay_us(timer)) {
+                    true => Ok(()),
+                    false => Err(self.fail_oldest(status::RNR_RETRY_EXC_ERR)),
+                }
+            }
+            Syndrome::Nak(code) => {
+                self.acknowledge(sequence)?;
+                if self.acked != sequence {
+                    return Ok(());
+                }
+                match code {
+                    Nak::PsnSequence => self.gap(),
+                    Nak::InvalidRequest => Err(self.fail_oldest(status::REM_INV_REQ_ERR)),
+                    Nak::RemoteAccess => Err(self.fail_oldest(status::REM_ACCESS_ERR)),
+                    Nak::RemoteOperational => Err(self.fail_oldest(status::REM_OP_ERR)),
+                    _ => Ok(()),
+                }
+            }
+            Syndrome::Reserved(_) => Ok(()),
+        }
+    }
+
+    /// All before this packet are acknowledged. A read or an atomic operation is not: its response would have
+    /// come first, so it is lost.
+    fn acknowledge(&mut self, end: u64) -> Result<(), End> {
+        while let Some(&front) = self.messages.front() {
+            if end <= self.acked {
+                break;
+            }
+            if front.is_answered {
+                return self.gap();
+            }
+            self.advance(end.min(front.end()));
+        }
+        Ok(())
+    }
+
+    /// The packets of the oldest message before `end` are acknowledged.
+    fn advance(&mut self, end: u64) {
+        self.window.acknowledged((end - self.acked) as u32);
+        self.retry.progressed();
+        self.acked = end;
+        self.cursor = self.cursor.max(end);
+        if let Some(front) = self.messages.front().filter(|front| front.end() <= end) {
+            if let Some(entry) = self.sq.at(front.position) {
+                entry.progress = Progress::Done(status::SUCCESS);
+            }
+            self.messages.pop_front();
+        }
+    }
+
+    /// The oldest packet of a response arrived: the piece of its read may be complete.
+    fn answered(&mut self, sequence: u64) {
+        if let Some(&front) = self.messages.front() {
+            let end = self.piece_end(&front, sequence);
+            if sequence + 1 == end && self.cursor >= end {
+                self.reads_open = self.reads_open.saturating_sub(1);
+            }
+        }
+        self.advance(sequence + 1);
+    }
+
+    fn read_data(&mut self, host: &mut impl Host, sequence: u64, payload: &[u8]) -> Result<(), End> {
+        self.acknowledge(sequence)?;
+        if self.acked != sequence {
+            return self.gap();
+        }
+        let Some(&front) = self.messages.front() else { return Ok(()) };
+        let Some(entry) = self.sq.entry(front.position).filter(|entry| entry.wr.is_read()) else {
+            return Ok(());
+        };
+        let offset = (sequence - front.first) as usize * self.mtu;
+        if payload.len() != (entry.wr.len as usize - offset).min(self.mtu) {
+            return Err(self.fail_oldest(status::BAD_RESP_ERR));
+        }
+        let parts = entry.wr.local.parts(offset as u32, payload.len(), LOCAL_WRITE);
+        if place(host, parts, payload).is_err() {
+            return Err(self.fail_oldest(status::LOC_PROT_ERR));
+        }
+        self.answered(sequence);
+        Ok(())
+    }
+
+    fn atomic_result(&mut self, host: &mut impl Host, sequence: u64, original: u64) -> Result<(), End> {
+        self.acknowledge(sequence)?;
+        if self.acked != sequence {
+            return self.gap();
+        }
+        let Some(&front) = self.messages.front() else { return Ok(()) };
+        let Some(entry) = self.sq.entry(front.position).filter(|entry| entry.wr.is_atomic()) else {
+            return Ok(());
+        };
+        let parts = entry.wr.local.parts(0, WORD, LOCAL_WRITE);
+        if place(host, parts, &original.to_ne_bytes()).is_err() {
+            return Err(self.fail_oldest(status::LOC_PROT_ERR));
+        }
+        self.answered(sequence);
+        Ok(())
+    }
+
+    /// Something between the peer and this side was lost: sends again from the oldest packet without an
+    /// acknowledgement, once for each gap.
+    fn gap(&mut self) -> Result<(), End> {
+        if self.retry.finds_gap() { self.send_again() } else { Ok(()) }
+    }
+
+    fn send_again(&mut self) -> Result<(), End> {
+        if !self.retry.again() {
+            return Err(self.fail_oldest(status::RETRY_EXC_ERR));
+        }
+        self.window.lost();
+        self.go_back();
+        Ok(())
+    }
+
+    fn go_back(&mut self) {
+        self.cursor = self.acked;
+        self.reads_open = 0;
+    }
+
+    /// Looks at the timers.
+    pub(in crate::roce::rc) fn expire(&mut self, host: &mut impl Host) -> Result<(), End> {
+        if self.retry.deadline().is_none() {
+            return Ok(());
+        }
+        let now = host.now();
+        if self.retry.expire(now, self.sent > self.acked) == Expired::Transport {
+            self.send_again()?;
+            self.window.timed_out();
+        }
+        Ok(())
+    }
+
+    fn fail_oldest(&self, status: u32) -> End {
+        match self.messages.front() {
+            Some(front) => End::Request(Failed { position: front.position, status }),
+            // A response belongs to a request that was sent, and that is in the queue.
+            None => End::Lost(libc::EPROTO),
+        }
+    }
+}

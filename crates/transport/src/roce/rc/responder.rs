@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The responder: carries out the requests of the peer in the order of their PSNs (IBTA 9.7.4).
+//!
+//! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected packet
+//! arrives. One with an earlier PSN is a duplicate: it is not carried out again, but acknowledged, answered from
+//! memory (a read) or from the saved result (an atomic operation).
+
+mod replies;
+
+pub(super) use replies::Replied;
+
+use std::collections::VecDeque;
+
+use super::ending::{Cause, End, Refusal};
+use super::packet::PacketBuf;
+use super::place;
+use super::terms::ReceiveTerms;
+use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::host::{Durable, Host};
+use crate::limits::MAX_READS;
+use crate::roce::link::PacketLink;
+use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
+use crate::rq::{Current, RecvQueue};
+use crate::step::Quota;
+use crate::units::Errno;
+use crate::wr::{Completion, Extra, opcode, status};
+use replies::{Replies, Reply};
+
+/// The longest message (IBTA 9.7.1).
+const MAX_MESSAGE: u32 = 1 << 31;
+/// An ACK covers at most this many requests that did not ask for one: the peer's window may be short.
+const ACK_AFTER: u32 = 16;
+/// Bytes of the word of an atomic operation.
+const WORD: usize = 8;
+
+/// The message that the last packet has begun or continued.
+#[derive(Clone, Copy, Debug)]
+enum Message {
+    None,
+    Send,
+    /// A write of `total` bytes: the rest of it goes to `va`.
+    Write {
+        va: u64,
+        rkey: u32,
+        left: u32,
+        total: u32,
+    },
+}
+
+/// Why the expected packet was not carried out.
+enum Stop {
+    /// There is no receive for it.
+    NotReady,
+    Refused(Cause),
+}
+
+impl<T: Into<Cause>> From<T> for Stop {
+    fn from(cause: T) -> Self {
+        Self::Refused(cause.into())
+    }
+}
+
+pub(super) struct Responder {
+    pub rq: RecvQueue,
+    terms: Option<ReceiveTerms>,
+    expected: Psn,
+    msn: u32,
+    /// A NAK was sent for the expected packet.
+    is_silent: bool,
+    message: Message,
+    replies: Replies,
+    /// The results of the last atomic operations, for duplicates.
+    saved: VecDeque<(Psn, u32, u64)>,
+    ack_due: bool,
+    unacknowledged: u32,
+    /// What the connection ended with: repeated if the peer repeats the request.
+    refused: Option<(Psn, Syndrome)>,
+}
+
+impl Responder {
+    pub(super) fn new(qp_num: u32) -> Self {
+        let mut rq = RecvQueue::new(qp_num);
+        rq.wait_for_receives = false;
+        Self {
+            rq,
+            terms: None,
+            expected: Psn::new(0),
+            msn: 0,
+            is_silent: false,
+            message: Message::None,
+            replies: Replies::default(),
+            saved: VecDeque::new(),
+            ack_due: false,
+            unacknowledged: 0,
+            refused: None,
+        }
+    }
+
+    /// ENOMEM.
+    pub(super) fn open(&mut self, terms: ReceiveTerms) -> Result<(), Errno> {
+        let reads = terms.reads.min(MAX_READS).into();
+        self.saved.try_reserve_exact(reads).map_err(|_| libc::ENOMEM)?;
+        self.replies.open(reads)?;
+        self.expected = terms.rq_psn;
+        self.terms = Some(terms);
+        Ok(())
+    }
+
+    /// Takes a request of the peer.
+    pub(super) fn receive(
+        &mut self,
+        host: &mut impl Host,
+        operation: Operation,
+        packet: &Packet<'_>,
+    ) -> Result<(), End> {
+        let Some(terms) = self.terms else { return Ok(()) };
+        let psn = packet.bth.psn;
+        let distance = psn.distance(self.expected);
+        if distance > 0 {
+            self.gap();
+            return Ok(());
+        }
+        if distance < 0 {
+            self.duplicate(host, &terms, operation, packet, distance);
+            return Ok(());
+        }
+        match self.execute(host, &terms, operation, packet) {
+            Ok(packets) => {
+                self.is_silent = false;
+                self.expected = psn.add(packets);
+                self.unacknowledged += 1;
+                self.ack_due |= packet.bth.ack_req || self.unacknowledged >= ACK_AFTER;
+                Ok(())
+            }
+            Err(Stop::NotReady) => {
+                self.negative(Syndrome::Rnr { timer: terms.rnr_timer });
+                Ok(())
+            }
+            Err(Stop::Refused(cause)) => {
+                Err(self.refuse(psn, Refusal { operation: name_of(operation), cause }))
+            }
+        }
+    }
+
+    /// Packets before this one were lost.
+    fn gap(&mut self) {
+        if !self.is_silent {
+            self.negative(Syndrome::Nak(Nak::PsnSequence));
+        }
+    }
+
+    /// Answers for the expected packet; then it must come again.
+    fn negative(&mut self, syndrome: Syndrome) {
+        self.is_silent = true;
+        self.acknowledge();
+        self.replies.push(Reply::Ack { psn: self.expected, msn: self.msn, syndrome });
+    }
+
+    fn refuse(&mut self, psn: Psn, refusal: Refusal) -> End {
+        let syndrome = Syndrome::Nak(refusal.cause.nak());
+        self.acknowledge();
+        self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome });
+        self.refused = Some((psn, syndrome));
+        End::Refused(refusal)
+    }
+
+    /// After the end: the peer did not get the NAK if it sends the refused request again.
+    pub(super) fn receive_after_end(&mut self, packet: &Packet<'_>) {
+        if let Some((psn, syndrome)) = self.refused.filter(|(psn, _)| *psn == packet.bth.psn) {
+            self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome });
+        }
+    }
+
+    /// Queues the ACK that is due, behind the responses of requests that came before.
+    pub(super) fn acknowledge(&mut self) {
+        if std::mem::take(&mut self.ack_due) {
+            self.unacknowledged = 0;
+            let psn = self.expected.previous();
+            self.replies.push(Reply::Ack { psn, msn: self.msn, syndrome: Syndrome::ACK });
+        }
+    }
+
+    /// A request that was carried out: its acknowledgement or response was lost, or the network duplicated it.
+    fn duplicate(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        operation: Operation,
+        packet: &Packet<'_>,
+        distance: i32,
+    ) {
+        let psn = packet.bth.psn;
+        match packet.extension {
+            Extension::Reth(reth) if operation == Operation::ReadRequest => {
+                let packets = packets_of(reth.len, terms);
+                let was_requested = i64::from(distance) + i64::from(packets) <= 0;
+                let access = access_of(&reth, REMOTE_READ);
+                if was_requested
+                    && terms.access & REMOTE_READ != 0
+                    && self.replies.has_room(terms.reads)
+                    && (reth.len == 0 || host.check(access).is_ok())
+                {
+                    self.acknowledge();
+                    self.replies.push(Reply::read(psn, self.msn, access, None));
+                }
+            }
+            Extension::Atomic(_) => {
+                let saved = self.saved.iter().find(|(saved, ..)| *saved == psn);
+                if let (Some(&(psn, msn, original)), true) = (saved, self.replies.has_room(terms.reads)) {
+                    self.acknowledge();
+                    self.replies.push(Reply::Atomic { psn, msn, original });
+                }
+            }
+            _ => self.ack_due = true,
+        }
+    }
+
+    /// Carries out the expected packet; gives the PSNs that it takes.
+    fn execute(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        operation: Operation,
+        packet: &Packet<'_>,
+    ) -> Result<u32, Stop> {
+        let (len, mtu) = (packet.payload.len(), terms.mtu.bytes());
+        let (is_first, is_last) = (operation.is_first_or_only(), operation.is_last_or_only());
+        let begins = matches!(self.message, Message::None);
+        let has_length = match (is_first, is_last) {
+            (_, false) => len == mtu,
+            (false, true) => (1..=mtu).contains(&len),
+            (true, true) => len <= mtu,
+        };
+        if begins != is_first || !has_length {
+            return Err(Cause::Sequence.into());
+        }
+        match packet.extension {
+            Extension::Atomic(atomic) => return self.atomic(host, terms, packet.bth.psn, operation, &atomic),
+            Extension::Reth(reth) if operation == Operation::ReadRequest => {
+                return self.read(host, terms, packet.bth.psn, &reth);
+            }
+            Extension::Reth(reth) | Extension::RethImm(reth, _) if operation.is_write() => {
+                self.begin_write(host, terms, &reth)?;
+            }
+            _ if operation.is_write() || operation.is_send() => {}
+            _ => return Err(Cause::Unsupported.into()),
+        }
+        if operation.is_write() {
+            self.write(host, packet, is_first, is_last)?;
+        } else {
+            self.send(host, packet, is_first, is_last)?;
+        }
+        if is_last {
+            self.message = Message::None;
+            self.msn = (self.msn + 1) & 0x00ff_ffff;
+        }
+        Ok(1)
+    }
+
+    /// Takes a receive for the message.
+    fn take_receive(&mut self, host: &mut impl Host) -> Result<(), Stop> {
+        match self.rq.take(host) {
+            Ok(Some(wr)) => {
+                self.rq.current = Some(Current { wr, filled: 0 });
+                Ok(())
+            }
+            // No receive is posted, or there is no room for its completion.
+            Ok(None) | Err(_) => Err(Stop::NotReady),
+        }
+    }
+
+    fn send(
+        &mut self,
+        host: &mut impl Host,
+        packet: &Packet<'_>,
+        is_first: bool,
+        is_last: bool,
+    ) -> Result<(), Stop> {
+        if !is_first && !matches!(self.message, Message::Send) {
+            return Err(Cause::Sequence.into());
+        }
+        if is_first {
+            self.take_receive(host)?;
+            self.message = Message::Send;
+        }
+        let Some(Current { wr, filled }) = &mut self.rq.current else { return Err(Cause::Sequence.into()) };
+        let len = packet.payload.len();
+        let failure = if len > (wr.capacity() - *filled) as usize {
+            Some((status::LOC_LEN_ERR, Cause::TooLong))
+        } else {
+            let placed = place(host, wr.parts(*filled, len), packet.payload);
+            placed.is_err().then_some((status::LOC_PROT_ERR, Cause::Receive))
+        };
+        if let Some((status, cause)) = failure {
+            self.rq.fail_current(host, status);
+            return Err(cause.into());
+        }
+        *filled += len as u32;
+        if is_last {
+            let extra = match packet.extension {
+                Extension::Imm(imm) => Extra::Imm(imm),
+                Extension::Ieth(rkey) => {
+                    host.invalidate(rkey).map_err(|_| Cause::Invalidate)?;
+                    Extra::Invalidated(rkey.to_be_bytes())
+                }
+                _ => Extra::Nothing,
+            };
+            self.complete_receive(host, packet, opcode::RECV, extra, None);
+        }
+        Ok(())
+    }
+
+    fn complete_receive(
+        &mut self,
+        host: &mut impl Host,
+        packet: &Packet<'_>,
+        opcode: u32,
+        extra: Extra,
+        written: Option<u32>,
+    ) {
+        let Some(Current { wr, filled }) = self.rq.current.take() else { return };
+        let completion = Completion {
+            wr_id: wr.wr_id,
+            opcode,
+            byte_len: written.unwrap_or(filled),
+            extra,
+            solicited: packet.bth.solicited,
+            ..Completion::default()
+        };
+        self.rq.complete(host, completion);
+    }
+
+    fn begin_write(&mut self, host: &mut impl Host, terms: &ReceiveTerms, reth: &Reth) -> Result<(), Stop> {
+        if terms.access & REMOTE_WRITE == 0 {
+            return Err(Cause::QpAccess.into());
+        }
+        if reth.len > MAX_MESSAGE {
+            return Err(Cause::Sequence.into());
+        }
+        if reth.len > 0 {
+            host.check(access_of(reth, REMOTE_WRITE)).map_err(Cause::Denied)?;
+        }
+        let Reth { va, rkey, len } = *reth;
+        self.message = Message::Write { va, rkey, left: len, total: len };
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        host: &mut impl Host,
+        packet: &Packet<'_>,
+        is_first: bool,
+        is_last: bool,
+    ) -> Result<(), Stop> {
+        let Message::Write { va, rkey, left, total } = self.message else {
+            return Err(Cause::Sequence.into());
+        };
+        let len = packet.payload.len();
+        let fits = if is_last { len == left as usize } else { len < left as usize };
+        if !fits {
+            return Err(Cause::Sequence.into());
+        }
+        let imm = match packet.extension {
+            Extension::Imm(imm) | Extension::RethImm(_, imm) => Some(imm),
+            _ => None,
+        };
+        if imm.is_some()
+            && let Err(stop) = self.take_receive(host)
+        {
+            if is_first {
+                self.message = Message::None;
+            }
+            return Err(stop);
+        }
+        if len > 0 {
+            let access = Access { stag: rkey, addr: va, len, rights: REMOTE_WRITE };
+            place(host, std::iter::once(access), packet.payload).map_err(|_| Cause::Unmapped)?;
+        }
+        self.message =
+            Message::Write { va: va.wrapping_add(len as u64), rkey, left: left - len as u32, total };
+        if let Some(imm) = imm {
+            let opcode = opcode::RECV_RDMA_WITH_IMM;
+            self.complete_receive(host, packet, opcode, Extra::Imm(imm), Some(total));
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        psn: Psn,
+        reth: &Reth,
+    ) -> Result<u32, Stop> {
+        if terms.access & REMOTE_READ == 0 {
+            return Err(Cause::QpAccess.into());
+        }
+        if reth.len > MAX_MESSAGE {
+            return Err(Cause::Sequence.into());
+        }
+        if !self.replies.has_room(terms.reads) {
+            return Err(Cause::TooMany.into());
+        }
+        let access = access_of(reth, REMOTE_READ);
+        let mut pending = None;
+        if reth.len > 0 {
+            host.check(access).map_err(Cause::Denied)?;
+            let number = self.replies.next_number();
+            let durable = host.make_durable(access, number).map_err(Cause::Denied)?;
+            pending = (durable == Durable::Later).then_some(number);
+        }
+        self.acknowledge();
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
+        self.replies.push(Reply::read(psn, self.msn, access, pending));
+        Ok(packets_of(reth.len, terms))
+    }
+
+    fn atomic(
+        &mut self,
+        host: &mut impl Host,
+        terms: &ReceiveTerms,
+        psn: Psn,
+        operation: Operation,
+        atomic: &AtomicEth,
+    ) -> Result<u32, Stop> {
+        let AtomicEth { va, rkey, swap_add, compare } = *atomic;
+        if terms.access & REMOTE_ATOMIC == 0 {
+            return Err(Cause::QpAccess.into());
+        }
+        if !self.replies.has_room(terms.reads) {
+            return Err(Cause::TooMany.into());
+        }
+        let word = Access { stag: rkey, addr: va, len: WORD, rights: REMOTE_ATOMIC };
+        let update = |original: u64| match operation {
+            Operation::FetchAdd => original.wrapping_add(swap_add),
+            _ if original == compare => swap_add,
+            _ => original,
+        };
+        let original = host.change(word, &update)?;
+        self.acknowledge();
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
+        if self.saved.len() >= usize::from(terms.reads) {
+            self.saved.pop_front();
+        }
+        self.saved.push_back((psn, self.msn, original));
+        self.replies.push(Reply::Atomic { psn, msn: self.msn, original });
+        Ok(1)
+    }
+
+    /// What the data of a read waited for; see [`Host::make_durable`].
+    pub(super) fn durable(&mut self, number: u64, durable: bool) -> Result<(), End> {
+        let Some(psn) = self.replies.release(number) else { return Ok(()) };
+        if durable {
+            return Ok(());
+        }
+        self.replies.discard_from(psn);
+        Err(self.refuse(psn, Refusal { operation: "flush to persistence", cause: Cause::NotDurable }))
+    }
+
+    /// Sends replies.
+    pub(super) fn send_replies(
+        &mut self,
+        host: &mut impl PacketLink,
+        buf: &mut PacketBuf,
+        budget: &mut Quota,
+    ) -> Result<Replied, End> {
+        let Some(terms) = &self.terms else { return Ok(Replied::All) };
+        match self.replies.send(host, buf, terms, budget) {
+            Ok(replied) => Ok(replied),
+            Err(psn) => Err(self.refuse(psn, Refusal { operation: "RDMA read", cause: Cause::Unmapped })),
+        }
+    }
+
+    /// Lets go of what is queued.
+    pub(super) fn unblock(&mut self) {
+        self.replies.unblock();
+    }
+
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.replies.is_empty()
+    }
+}
+
+/// The PSNs that a read of this length takes.
+fn packets_of(len: u32, terms: &ReceiveTerms) -> u32 {
+    len.div_ceil(terms.mtu.bytes() as u32).max(1)
+}
+
+fn access_of(reth: &Reth, rights: u32) -> Access {
+    Access { stag: reth.rkey, addr: reth.va, len: reth.len as usize, rights }
+}
+
+/// What a program calls the operation of a packet.
+fn name_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::ReadRequest => "RDMA read",
+        Operation::CompareSwap | Operation::FetchAdd => "atomic operation",
+        Operation::Flush => "flush",
+        Operation::AtomicWrite => "atomic write",
+        _ if operation.is_write() => "RDMA write",
+        _ => "send",
+    }
+}

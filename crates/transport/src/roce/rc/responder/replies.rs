@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Replies to the peer: they leave in the order of the requests, so that no ACK overtakes the data of a read.
+
+use std::collections::VecDeque;
+
+use crate::access::Access;
+use crate::roce::link::PacketLink;
+use crate::roce::rc::packet::PacketBuf;
+use crate::roce::rc::terms::ReceiveTerms;
+use crate::roce::wire::{Aeth, Bth, Extension, Opcode, Operation, Psn, Syndrome};
+use crate::step::Quota;
+use crate::units::Errno;
+
+/// ACKs and NAKs that may wait beside the reads: those between two reads are merged.
+const SPARE: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reply {
+    /// The bytes from `sent` on, once `pending` is durable.
+    Read {
+        psn: Psn,
+        msn: u32,
+        access: Access,
+        sent: usize,
+        pending: Option<u64>,
+    },
+    Atomic {
+        psn: Psn,
+        msn: u32,
+        original: u64,
+    },
+    /// Acknowledges everything up to this PSN, or, with another syndrome, everything before it.
+    Ack {
+        psn: Psn,
+        msn: u32,
+        syndrome: Syndrome,
+    },
+}
+
+impl Reply {
+    pub(super) fn read(psn: Psn, msn: u32, access: Access, pending: Option<u64>) -> Self {
+        Self::Read { psn, msn, access, sent: 0, pending }
+    }
+
+    fn psn(&self) -> Psn {
+        match *self {
+            Self::Read { psn, .. } | Self::Atomic { psn, .. } | Self::Ack { psn, .. } => psn,
+        }
+    }
+
+    fn is_ack(&self) -> bool {
+        matches!(self, Self::Ack { syndrome: Syndrome::Ack { .. }, .. })
+    }
+}
+
+/// What came of [`Replies::send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::roce::rc) enum Replied {
+    /// None is left, or the first one waits for durability.
+    All,
+    /// The link takes nothing now.
+    Blocked,
+    /// The budget is used up.
+    Busy,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    queue: VecDeque<Reply>,
+    /// Reads and atomic operations in the queue.
+    answers: usize,
+    next_number: u64,
+    blocked: bool,
+    /// Replies that may wait: the peer decides how many there would be.
+    max: usize,
+}
+
+impl Replies {
+    /// ENOMEM.
+    pub(super) fn open(&mut self, reads: usize) -> Result<(), Errno> {
+        self.max = 2 * reads + SPARE;
+        self.queue.try_reserve_exact(self.max).map_err(|_| libc::ENOMEM)
+    }
+
+    /// Whether one more read or atomic operation may be taken.
+    pub(super) fn has_room(&self, reads: u16) -> bool {
+        self.answers < usize::from(reads)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The number of the next flush.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(super) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// Adds a reply. An ACK replaces the one before it, and so does a NAK, which acknowledges as much. One
+    /// that finds the queue full is dropped: the peer repeats the request.
+    pub(super) fn push(&mut self, reply: Reply) {
+        if let (Some(last), Reply::Ack { .. }) = (self.queue.back_mut(), &reply)
+            && (last.is_ack() || (!reply.is_ack() && matches!(last, Reply::Ack { .. })))
+        {
+            *last = reply;
+            return;
+        }
+        if self.queue.len() >= self.max {
+            return;
+        }
+        self.answers += usize::from(!matches!(reply, Reply::Ack { .. }));
+        self.queue.push_back(reply);
+    }
+
+    /// What this number stands for is durable, or cannot be made so; gives its PSN.
+    pub(super) fn release(&mut self, number: u64) -> Option<Psn> {
+        self.queue.iter_mut().find_map(|reply| match reply {
+            Reply::Read { psn, pending, .. } if *pending == Some(number) => {
+                *pending = None;
+                Some(*psn)
+            }
+            _ => None,
+        })
+    }
+
+    /// Drops the reply with this PSN and all behind it.
+    pub(super) fn discard_from(&mut self, psn: Psn) {
+        let keep = self.queue.iter().position(|reply| reply.psn().distance(psn) >= 0);
+        self.queue.truncate(keep.unwrap_or(self.queue.len()));
+        self.answers = self.queue.iter().filter(|reply| !matches!(reply, Reply::Ack { .. })).count();
+    }
+
+    /// Sends replies. `Err`: the memory of the read that has this PSN is gone; no reply is left.
+    pub(super) fn send(
+        &mut self,
+        host: &mut impl PacketLink,
+        buf: &mut PacketBuf,
+        terms: &ReceiveTerms,
+        budget: &mut Quota,
+    ) -> Result<Replied, Psn> {
+        loop {
+            let Some(front) = self.queue.front_mut() else { return Ok(Replied::All) };
+            if self.blocked {
+                return Ok(Replied::Blocked);
+            }
+            if budget.is_used_up() {
+                return Ok(Replied::Busy);
+            }
+            let is_complete = match front {
+                Reply::Read { pending: Some(_), .. } => return Ok(Replied::All),
+                Reply::Read { psn, msn, access, sent, pending: None } => {
+                    let len = (access.len - *sent).min(terms.mtu.bytes());
+                    let psn = psn.add((*sent / terms.mtu.bytes()) as u32);
+                    let is_last = *sent + len == access.len;
+                    let piece = (*sent, len, is_last);
+                    if let Err(psn) = build_data(host, buf, terms, (psn, *msn), *access, piece) {
+                        self.queue.clear();
+                        self.answers = 0;
+                        return Err(psn);
+                    }
+                    if host.send_packet(buf.bytes()) {
+                        *sent += len;
+                        Some(is_last)
+                    } else {
+                        None
+                    }
+                }
+                Reply::Atomic { psn, msn, original } => {
+                    let aeth = Aeth { syndrome: Syndrome::ACK, msn: *msn };
+                    let extension = Extension::AtomicAck(aeth, *original);
+                    buf.begin(bth(terms, Operation::AtomicAcknowledge, *psn), &extension, 0);
+                    host.send_packet(buf.bytes()).then_some(true)
+                }
+                Reply::Ack { psn, msn, syndrome } => {
+                    let extension = Extension::Aeth(Aeth { syndrome: *syndrome, msn: *msn });
+                    buf.begin(bth(terms, Operation::Acknowledge, *psn), &extension, 0);
+                    host.send_packet(buf.bytes()).then_some(true)
+                }
+            };
+            let Some(is_complete) = is_complete else {
+                self.blocked = true;
+                return Ok(Replied::Blocked);
+            };
+            budget.charge(1, buf.bytes().len());
+            if is_complete {
+                self.answers -= usize::from(!matches!(front, Reply::Ack { .. }));
+                self.queue.pop_front();
+            }
+        }
+    }
+}
+
+fn bth(terms: &ReceiveTerms, operation: Operation, psn: Psn) -> Bth {
+    Bth { pkey: terms.pkey, ..Bth::new(Opcode::Rc(operation), terms.dest_qp, psn) }
+}
+
+/// Builds a packet with the data of a read.
+fn build_data(
+    host: &mut impl PacketLink,
+    buf: &mut PacketBuf,
+    terms: &ReceiveTerms,
+    (psn, msn): (Psn, u32),
+    access: Access,
+    (sent, len, is_last): (usize, usize, bool),
+) -> Result<(), Psn> {
+    let operation = match (sent == 0, is_last) {
+        (true, true) => Operation::ReadOnly,
+        (true, false) => Operation::ReadFirst,
+        (false, true) => Operation::ReadLast,
+        (false, false) => Operation::ReadMiddle,
+    };
+    let aeth = Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn });
+    let extension = if operation == Operation::ReadMiddle { Extension::None } else { aeth };
+    buf.begin(bth(terms, operation, psn), &extension, len);
+    if len > 0 {
+        let from = Access { addr: access.addr.wrapping_add(sent as u64), len, ..access };
+        host.fetch(from, buf.payload(len)).map_err(|_| psn)?;
+    }
+    Ok(())
+}
