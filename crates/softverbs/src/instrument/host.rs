@@ -6,8 +6,9 @@ use super::rnr::Late;
 use super::{Instruments, State};
 use crate::strict::Strict;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use transport::host::{Durable, Ending, Host, LinkError, Part};
+use transport::host::{Durable, Ending, Host};
 use transport::iwarp::conn::Conn;
+use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::step::{Awaits, Budget, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -20,7 +21,7 @@ pub(crate) enum Queue {
 }
 
 /// What instruments require of a host in addition to [`Host`].
-pub(crate) trait Exposed: Host {
+pub(crate) trait Exposed: StreamLink {
     /// A completion queue was full, which `mode` may forbid. True if the connection must end.
     fn overrun(&mut self, queue: Queue, mode: Strict) -> bool;
     /// Drops the link as if this process had been killed.
@@ -121,37 +122,6 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
         self.host.now()
     }
 
-    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        self.host.send(parts, boundary)
-    }
-
-    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        self.host.receive(into)
-    }
-
-    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        self.host.receive_placed(to, rest)
-    }
-
-    fn close(&mut self, last: Option<&[u8]>) {
-        self.host.close(last);
-        if let Some(faults) = &self.instruments.faults {
-            faults.release_all();
-        }
-    }
-
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.host.transfer(remote, local)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.host.may_transfer(remote)
-    }
-
-    fn acted(&mut self) {
-        self.host.acted();
-    }
-
     fn check(&mut self, access: Access) -> Result<(), Denied> {
         self.host.check(access)
     }
@@ -236,5 +206,38 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     fn ended(&mut self, failed: bool) {
         self.instruments.ends();
         self.host.ended(failed);
+    }
+}
+
+impl<H: Exposed> StreamLink for Instrumented<'_, H> {
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        self.host.send(parts, boundary)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.host.receive(into)
+    }
+
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        self.host.receive_placed(to, rest)
+    }
+
+    fn close(&mut self, last: Option<&[u8]>) {
+        self.host.close(last);
+        if let Some(faults) = &self.instruments.faults {
+            faults.release_all();
+        }
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.host.transfer(remote, local)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.host.may_transfer(remote)
+    }
+
+    fn acted(&mut self) {
+        self.host.acted();
     }
 }

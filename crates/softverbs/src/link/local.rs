@@ -24,7 +24,7 @@ use crate::progress::{By, Driven};
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::access::{Access, Accessor, Unreachable};
-use transport::host::{LinkError, Part};
+use transport::iwarp::link::{LinkError, Part};
 use transport::step::reason;
 
 /// The epoll events when the peer has closed the socket or sends its final bytes.

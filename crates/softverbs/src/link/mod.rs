@@ -25,7 +25,7 @@ pub(crate) use local::{Mine, Theirs};
 pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::{Access, Accessor};
-use transport::host::{LinkError, Part};
+use transport::iwarp::link::{LinkError, Part};
 
 /// The link of a connection.
 // `Local`, the larger variant, is the default.
@@ -92,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Carries out writes or reads as direct copies ([`transport::host::Host::transfer`]).
+    /// Carries out writes or reads as direct copies ([`transport::iwarp::link::StreamLink::transfer`]).
     pub(crate) fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
         match self {
             Self::Tcp(_) => 0,
@@ -101,7 +101,7 @@ impl Link {
     }
 
     /// Whether [`Link::transfer`] is likely to succeed for this access
-    /// ([`transport::host::Host::may_transfer`]).
+    /// ([`transport::iwarp::link::StreamLink::may_transfer`]).
     pub(crate) fn may_transfer(&self, remote: Access) -> bool {
         match self {
             Self::Tcp(_) => false,

@@ -17,7 +17,7 @@ use crate::progress::watch::Watch;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 use transport::access::{Access, Accessor, Unreachable};
-use transport::host::{LinkError, Part};
+use transport::iwarp::link::{LinkError, Part};
 
 /// Parts sent in one system call: those of 64 FPDUs.
 pub(super) const MAX_PARTS: usize = 192;

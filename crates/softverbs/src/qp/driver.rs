@@ -21,8 +21,9 @@ use crate::strict::Strict;
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use transport::host::{self, Durable, Ending, LinkError, Part};
+use transport::host::{self, Durable, Ending};
 use transport::iwarp::conn::Conn;
+use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::step::{Awaits, Budget, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -165,7 +166,7 @@ impl Qp {
 
     /// Passes on the results of flushes to persistence.
     #[inline]
-    fn end_flushes(&self, conn: &mut Conn, host: &mut impl host::Host, why: u32) {
+    fn end_flushes(&self, conn: &mut Conn, host: &mut impl StreamLink, why: u32) {
         if why & reason::DURABLE != 0 {
             let flushed = std::mem::take(&mut *lock(&self.flushed));
             for (number, durable) in flushed {
@@ -207,7 +208,7 @@ pub(super) enum End {
 }
 
 impl End {
-    fn carry_out(self, conn: &mut Conn, host: &mut impl host::Host) {
+    fn carry_out(self, conn: &mut Conn, host: &mut impl StreamLink) {
         match self {
             Self::Lost(errno) => conn.lose(host, errno),
             Self::Destroyed => conn.abandon(host),
@@ -246,38 +247,6 @@ impl Exposed for Host<'_> {
 impl host::Host for Host<'_> {
     fn now(&mut self) -> Micros {
         now()
-    }
-
-    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
-    }
-
-    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.receive(into)
-    }
-
-    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.receive_placed(to, rest)
-    }
-
-    fn close(&mut self, last: Option<&[u8]>) {
-        if let Some(link) = self.link.take() {
-            link.close(last);
-        }
-    }
-
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
-    }
-
-    fn acted(&mut self) {
-        if let Some(link) = self.link {
-            link.acted();
-        }
     }
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
@@ -381,6 +350,40 @@ impl host::Host for Host<'_> {
         }
         if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {
             observer.ended();
+        }
+    }
+}
+
+impl StreamLink for Host<'_> {
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.receive(into)
+    }
+
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.receive_placed(to, rest)
+    }
+
+    fn close(&mut self, last: Option<&[u8]>) {
+        if let Some(link) = self.link.take() {
+            link.close(last);
+        }
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.link.as_mut().map_or(0, |link| link.transfer(remote, local))
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.link.as_ref().is_some_and(|link| link.may_transfer(remote))
+    }
+
+    fn acted(&mut self) {
+        if let Some(link) = self.link {
+            link.acted();
         }
     }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! iWARP: RDMA over TCP. [`wire`] has the formats, [`conn`] a connection from its first FPDU to its end.
+//! iWARP: RDMA over TCP. [`wire`] has the formats, [`conn`] a connection from its first FPDU to its end,
+//! [`link`] the interface to the stream that carries it.
 
 pub mod conn;
+pub mod link;
 pub mod wire;

@@ -12,7 +12,8 @@ use super::memory::{Memory, Placement};
 use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use crate::host::{Durable, Host, LinkError, Part};
+use crate::host::{Durable, Host};
+use crate::iwarp::link::{LinkError, Part, StreamLink};
 use crate::units::Micros;
 use crate::wr::{Completion, RecvWr, SendWr};
 
@@ -172,97 +173,9 @@ fn complete<W: World>(world: &mut W, queue: WorkQueue, completion: &Completion) 
     true
 }
 
-impl<W: StreamWorld> Host for W {
+impl<W: World> Host for W {
     fn now(&mut self) -> Micros {
         self.time()
-    }
-
-    /// As a socket: memory is checked before anything else, and a fault names no part.
-    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
-        self.uses("sends");
-        self.elsewhere();
-        for (i, part) in parts.iter().enumerate() {
-            let Part::Memory(access) = part else { continue };
-            if let Err(denied) = self.parts().memory.check(*access) {
-                self.failed(*access, &denied, false);
-                return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
-            }
-        }
-        if let Some(error) = self.fault(true) {
-            return Err(error);
-        }
-        let (out, _) = self.pipes();
-        let (lost, room) = (out.refused || out.reset, out.room());
-        if lost {
-            return Err(self.broken(true));
-        }
-        let room = self.takes(room, parts.iter().map(Part::byte_len).sum());
-        if room == 0 {
-            self.blocked();
-            return Err(LinkError::Blocked);
-        }
-        let (bytes, gone) = gather(self.parts().memory, parts, room);
-        let taken = bytes.len().min(room);
-        if let Some(access) = gone {
-            if taken == 0 || self.fails_as_a_whole() {
-                self.failed(access, &Unreachable::Fault, false);
-                return Err(LinkError::Memory(0, Unreachable::Fault));
-            }
-        }
-        assert!(taken > 0, "nothing to send");
-        self.pipes().0.write(&bytes[..taken]);
-        self.sent(&bytes, taken, boundary);
-        Ok(taken)
-    }
-
-    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        self.uses("receives");
-        assert!(!into.is_empty(), "no room to receive into");
-        self.elsewhere();
-        let n = look(self)?.min(into.len());
-        self.pipes().1.read(&mut into[..n]);
-        self.received(n);
-        Ok(n)
-    }
-
-    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
-        self.uses("receives");
-        assert!(to.len > 0, "no room to receive into");
-        self.elsewhere();
-        allowed(self, to).map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
-        let n = look(self)?;
-        let access = Access { len: n.min(to.len), ..to };
-        if access.len > 0 {
-            let bytes = self.pipes().1.peek(access.len).to_vec();
-            if let Err(why) = self.parts().memory.store(access, &bytes) {
-                self.failed(access, &why, true);
-                return Err(LinkError::Memory(0, why));
-            }
-            self.pipes().1.skip(access.len);
-            self.placed(access, &bytes, true);
-        }
-        let more = (n - access.len).min(rest.len());
-        self.pipes().1.read(&mut rest[..more]);
-        self.received(access.len + more);
-        Ok(access.len + more)
-    }
-
-    fn close(&mut self, last: Option<&[u8]>) {
-        self.let_go(last);
-    }
-
-    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
-        self.uses("transfers");
-        self.elsewhere();
-        self.copy_directly(remote, local)
-    }
-
-    fn may_transfer(&self, remote: Access) -> bool {
-        self.may_copy_directly(remote)
-    }
-
-    fn acted(&mut self) {
-        self.acted_on_all();
     }
 
     fn check(&mut self, access: Access) -> Result<(), Denied> {
@@ -366,5 +279,95 @@ impl<W: StreamWorld> Host for W {
     fn ended(&mut self, failed: bool) {
         self.parts().queues.end();
         self.has_ended(failed);
+    }
+}
+
+impl<W: StreamWorld> StreamLink for W {
+    /// As a socket: memory is checked before anything else, and a fault names no part.
+    fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
+        self.uses("sends");
+        self.elsewhere();
+        for (i, part) in parts.iter().enumerate() {
+            let Part::Memory(access) = part else { continue };
+            if let Err(denied) = self.parts().memory.check(*access) {
+                self.failed(*access, &denied, false);
+                return Err(LinkError::Memory(i, Unreachable::Denied(denied)));
+            }
+        }
+        if let Some(error) = self.fault(true) {
+            return Err(error);
+        }
+        let (out, _) = self.pipes();
+        let (lost, room) = (out.refused || out.reset, out.room());
+        if lost {
+            return Err(self.broken(true));
+        }
+        let room = self.takes(room, parts.iter().map(Part::byte_len).sum());
+        if room == 0 {
+            self.blocked();
+            return Err(LinkError::Blocked);
+        }
+        let (bytes, gone) = gather(self.parts().memory, parts, room);
+        let taken = bytes.len().min(room);
+        if let Some(access) = gone {
+            if taken == 0 || self.fails_as_a_whole() {
+                self.failed(access, &Unreachable::Fault, false);
+                return Err(LinkError::Memory(0, Unreachable::Fault));
+            }
+        }
+        assert!(taken > 0, "nothing to send");
+        self.pipes().0.write(&bytes[..taken]);
+        self.sent(&bytes, taken, boundary);
+        Ok(taken)
+    }
+
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.uses("receives");
+        assert!(!into.is_empty(), "no room to receive into");
+        self.elsewhere();
+        let n = look(self)?.min(into.len());
+        self.pipes().1.read(&mut into[..n]);
+        self.received(n);
+        Ok(n)
+    }
+
+    fn receive_placed(&mut self, to: Access, rest: &mut [u8]) -> Result<usize, LinkError> {
+        self.uses("receives");
+        assert!(to.len > 0, "no room to receive into");
+        self.elsewhere();
+        allowed(self, to).map_err(|denied| LinkError::Memory(0, Unreachable::Denied(denied)))?;
+        let n = look(self)?;
+        let access = Access { len: n.min(to.len), ..to };
+        if access.len > 0 {
+            let bytes = self.pipes().1.peek(access.len).to_vec();
+            if let Err(why) = self.parts().memory.store(access, &bytes) {
+                self.failed(access, &why, true);
+                return Err(LinkError::Memory(0, why));
+            }
+            self.pipes().1.skip(access.len);
+            self.placed(access, &bytes, true);
+        }
+        let more = (n - access.len).min(rest.len());
+        self.pipes().1.read(&mut rest[..more]);
+        self.received(access.len + more);
+        Ok(access.len + more)
+    }
+
+    fn close(&mut self, last: Option<&[u8]>) {
+        self.let_go(last);
+    }
+
+    fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize {
+        self.uses("transfers");
+        self.elsewhere();
+        self.copy_directly(remote, local)
+    }
+
+    fn may_transfer(&self, remote: Access) -> bool {
+        self.may_copy_directly(remote)
+    }
+
+    fn acted(&mut self) {
+        self.acted_on_all();
     }
 }

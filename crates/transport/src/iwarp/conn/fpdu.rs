@@ -8,7 +8,7 @@ use crate::iwarp::wire::stream::{self, MAX_CONTROL_FPDU};
 use crate::iwarp::wire::terminate::Terminate;
 
 use crate::access::Access;
-use crate::host::Part;
+use crate::iwarp::link::Part;
 use crate::limits::{MAX_SGE, SHORT_INLINE};
 
 const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + SHORT_INLINE + stream::MAX_TRAILER_LEN);

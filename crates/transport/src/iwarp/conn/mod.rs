@@ -27,7 +27,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use crate::host::Host;
+use crate::iwarp::link::StreamLink;
 use crate::iwarp::wire::terminate::Terminate;
 use crate::limits::STALLED_END_MS;
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
@@ -98,7 +98,7 @@ impl Conn {
     }
 
     /// Ends a connection that was never opened, or that has lost its link.
-    pub fn lose(&mut self, host: &mut impl Host, errno: Errno) {
+    pub fn lose(&mut self, host: &mut impl StreamLink, errno: Errno) {
         self.end(host, End::Link(errno));
     }
 
@@ -121,7 +121,7 @@ impl Conn {
 
     /// Reports the result of a flush to persistence, by the number that was passed to [`Host::make_durable`].
     /// The caller then makes a step with [`reason::DURABLE`].
-    pub fn durable(&mut self, host: &mut impl Host, number: u64, durable: bool) {
+    pub fn durable(&mut self, host: &mut impl StreamLink, number: u64, durable: bool) {
         if self.state != State::Open {
             return;
         }
@@ -134,7 +134,7 @@ impl Conn {
     }
 
     /// Sends, receives and completes as much as the budget and the link permit. `why` has the [`reason`]s.
-    pub fn step(&mut self, host: &mut impl Host, why: u32, budget: Budget) -> Stepped {
+    pub fn step(&mut self, host: &mut impl StreamLink, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
         match self.state {
             State::Idle => return stepped,
@@ -161,7 +161,7 @@ impl Conn {
 
     fn move_bytes(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         why: u32,
         budget: Budget,
         stepped: &mut Stepped,
@@ -230,7 +230,7 @@ impl Conn {
 
     /// Sends as much as possible. If the link fails here, it may still hold bytes that the peer sent before:
     /// these are received before the connection ends.
-    fn send_out(&mut self, host: &mut impl Host, budget: &mut Quota) -> Result<Flushed, End> {
+    fn send_out(&mut self, host: &mut impl StreamLink, budget: &mut Quota) -> Result<Flushed, End> {
         if self.broken.is_some() {
             return Ok(Flushed::Blocked);
         }
@@ -247,7 +247,7 @@ impl Conn {
 
     /// Messages that arrived before the peer closed the connection are still delivered: the end is not
     /// reported while they wait for receives and the program keeps posting them.
-    fn wait_after_end(&mut self, host: &mut impl Host) -> Result<(), End> {
+    fn wait_after_end(&mut self, host: &mut impl StreamLink) -> Result<(), End> {
         if !(self.stalled && self.hung_up) {
             self.stalled_until = None;
             return Ok(());
@@ -265,7 +265,7 @@ impl Conn {
         Ok(())
     }
 
-    fn end(&mut self, host: &mut impl Host, end: End) {
+    fn end(&mut self, host: &mut impl StreamLink, end: End) {
         if self.state == State::Over {
             return;
         }
@@ -298,14 +298,14 @@ impl Conn {
     }
 
     /// Completes all outstanding and newly posted requests with a flush error.
-    fn flush(&mut self, host: &mut impl Host) {
+    fn flush(&mut self, host: &mut impl StreamLink) {
         self.send.sq.flush(host, self.num);
         self.recv.rq().flush(host, self.own_receives);
     }
 
     /// The queue pair is being destroyed: nothing completes any more. Bytes that were already sent reach the
     /// peer before the end of the stream.
-    pub fn abandon(&mut self, host: &mut impl Host) {
+    pub fn abandon(&mut self, host: &mut impl StreamLink) {
         if std::mem::replace(&mut self.state, State::Over) == State::Open {
             let last = self.send.final_bytes(host, None);
             host.close(last.as_deref());
@@ -319,7 +319,7 @@ impl Conn {
 
     /// Takes the next send request and fails it with this status, which ends the connection. The caller must
     /// have checked [`Self::has_completed_all`].
-    pub fn fail_next(&mut self, host: &mut impl Host, status: u32) {
+    pub fn fail_next(&mut self, host: &mut impl StreamLink, status: u32) {
         if self.state != State::Open || self.send.sq.is_full() {
             return;
         }

@@ -18,7 +18,7 @@
 use super::ending::End;
 use super::send::SendHalf;
 use super::terms::Role;
-use crate::host::Host;
+use crate::iwarp::link::StreamLink;
 use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_PROBE_MS, PROBES, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
 use crate::units::Micros;
 
@@ -57,7 +57,7 @@ impl Opening {
     }
 
     /// Handles an expired deadline. Fails if the peer did not send the FPDU that it announced.
-    pub(super) fn time(&mut self, send: &mut SendHalf, host: &mut impl Host) -> Result<(), End> {
+    pub(super) fn time(&mut self, send: &mut SendHalf, host: &mut impl StreamLink) -> Result<(), End> {
         let Some(deadline) = self.deadline else { return Ok(()) };
         let now = host.now();
         if now < deadline {
@@ -80,7 +80,7 @@ impl Opening {
 
     /// The peer has sent an FPDU; only the first call has an effect. Returns whether the sending half may now
     /// send more.
-    pub(super) fn heard(&mut self, send: &mut SendHalf, host: &mut impl Host) -> bool {
+    pub(super) fn heard(&mut self, send: &mut SendHalf, host: &mut impl StreamLink) -> bool {
         if std::mem::replace(&mut self.heard, true) {
             return false;
         }

@@ -23,7 +23,8 @@ use super::ending::{Cause, End, Refusal, read_denied, write_denied};
 use super::send::{Answer, SendHalf, sink};
 use super::terms::{IMMEDIATE_OF_SEND, Sizes};
 use crate::access::{Access, Denied, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Unreachable};
-use crate::host::{Durable, Host, LinkError};
+use crate::host::Durable;
+use crate::iwarp::link::{LinkError, StreamLink};
 use crate::limits::PLACE_BATCH;
 use crate::rq::{Current, NoReceive, RecvQueue};
 use crate::sq::Progress;
@@ -184,7 +185,7 @@ impl RecvHalf {
     /// Receives from the link and processes the bytes, within `budget`.
     pub(super) fn run(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         budget: &mut Quota,
     ) -> Result<Ran, End> {
@@ -216,7 +217,11 @@ impl RecvHalf {
 
     /// Receives bytes from the link: their number, and whether they fill the space for them. `None`: it would
     /// block.
-    fn receive(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<Option<(usize, bool)>, End> {
+    fn receive(
+        &mut self,
+        host: &mut impl StreamLink,
+        send: &mut SendHalf,
+    ) -> Result<Option<(usize, bool)>, End> {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -277,7 +282,7 @@ impl RecvHalf {
     /// Processes the buffer, within `budget`.
     fn process(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         budget: &mut Quota,
     ) -> Result<Processed, End> {
@@ -367,12 +372,12 @@ impl Messages {
 
     // ---- receives ------------------------------------------------------------------------------------------------------------------
 
-    fn next_receive(&mut self, host: &mut impl Host) -> Result<Option<RecvWr>, End> {
+    fn next_receive(&mut self, host: &mut impl StreamLink) -> Result<Option<RecvWr>, End> {
         self.rq.take(host).map_err(|NoReceive| self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER))
     }
 
     /// Does what [`Wanted`] requires; false if it must wait.
-    fn resume(&mut self, host: &mut impl Host, buf: &[u8]) -> Result<bool, End> {
+    fn resume(&mut self, host: &mut impl StreamLink, buf: &[u8]) -> Result<bool, End> {
         match self.wanted {
             Wanted::Nothing => return Ok(true),
             Wanted::ForSend { payload_len } => {
@@ -404,7 +409,12 @@ impl Messages {
     /// Checks that a segment fits into the rest of the current receive and that its memory is writable.
     /// Otherwise the receive fails. Earlier payload is placed before that, since the program may reuse the
     /// memory after the completion.
-    fn check_receive(&mut self, host: &mut impl Host, buf: &[u8], payload_len: usize) -> Result<(), End> {
+    fn check_receive(
+        &mut self,
+        host: &mut impl StreamLink,
+        buf: &[u8],
+        payload_len: usize,
+    ) -> Result<(), End> {
         let Some(Current { wr, filled }) = &self.rq.current else {
             return Err(self.refuse(TermCode::DDP_UNTAGGED_NO_BUFFER));
         };
@@ -461,7 +471,7 @@ impl Messages {
 
     fn segment(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         buf: &[u8],
         header: Header,
@@ -507,7 +517,7 @@ impl Messages {
     }
 
     /// Sets registered memory as the target of a segment, and checks its whole range.
-    fn aim(&mut self, host: &mut impl Host, stag: u32, addr: u64, rights: u32) -> Result<(), End> {
+    fn aim(&mut self, host: &mut impl StreamLink, stag: u32, addr: u64, rights: u32) -> Result<(), End> {
         self.target = Target::Memory { stag, addr, rights };
         if self.payload_len > 0 {
             let access = Access { stag, addr, len: self.payload_len, rights };
@@ -519,7 +529,7 @@ impl Messages {
 
     fn read_response(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         stag: u32,
         to: u64,
@@ -567,7 +577,7 @@ impl Messages {
     /// Processes payload in the buffer: `len` bytes at `from`.
     fn payload(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         buf: &[u8],
         from: usize,
@@ -597,7 +607,7 @@ impl Messages {
     }
 
     /// Carries out the batch of placements.
-    fn settle(&mut self, host: &mut impl Host, buf: &[u8]) -> Result<(), End> {
+    fn settle(&mut self, host: &mut impl StreamLink, buf: &[u8]) -> Result<(), End> {
         if self.placing.is_empty() {
             return Ok(());
         }
@@ -630,7 +640,12 @@ impl Messages {
         }
     }
 
-    fn segment_end(&mut self, host: &mut impl Host, send: &mut SendHalf, buf: &[u8]) -> Result<(), End> {
+    fn segment_end(
+        &mut self,
+        host: &mut impl StreamLink,
+        send: &mut SendHalf,
+        buf: &[u8],
+    ) -> Result<(), End> {
         let opcode = self.header.opcode();
         match opcode {
             Opcode::Write => self.write_open = !self.header.last(),
@@ -660,7 +675,7 @@ impl Messages {
         Ok(())
     }
 
-    fn send_end(&mut self, host: &mut impl Host, opcode: Opcode, buf: &[u8]) -> Result<(), End> {
+    fn send_end(&mut self, host: &mut impl StreamLink, opcode: Opcode, buf: &[u8]) -> Result<(), End> {
         if !self.header.last() {
             return Ok(());
         }
@@ -689,7 +704,7 @@ impl Messages {
 
     fn read_response_end(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         buf: &[u8],
     ) -> Result<(), End> {
@@ -709,7 +724,7 @@ impl Messages {
         Ok(())
     }
 
-    fn read_request(&mut self, host: &mut impl Host, send: &mut SendHalf) -> Result<(), End> {
+    fn read_request(&mut self, host: &mut impl StreamLink, send: &mut SendHalf) -> Result<(), End> {
         const TOO_MANY: TermCode = TermCode::RDMAP_OP_CATASTROPHIC_STREAM;
         let Some(body) = self.body.first_chunk::<{ ReadRequest::LEN }>() else { return Ok(()) };
         let request = ReadRequest::decode(body);

@@ -24,7 +24,7 @@ use super::ending::{End, Refusal, read_denied};
 use super::fpdu::{Fpdu, Origin, Payload, terminate_fpdu};
 use super::terms::{Framing, IMMEDIATE_OF_SEND};
 use crate::access::{Access, Bind, FIRST_SINK, REMOTE_READ, Unreachable};
-use crate::host::{Host, LinkError, Part};
+use crate::iwarp::link::{LinkError, Part, StreamLink};
 use crate::limits::{MAX_READS, MAX_SGE};
 use crate::sq::{Entry, Progress, SendQueue};
 use crate::step::Quota;
@@ -217,7 +217,7 @@ impl SendHalf {
     /// one. `None` if that rest is no longer accessible. Nothing is sent after these bytes.
     pub(super) fn final_bytes(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         terminate: Option<Terminate>,
     ) -> Option<Vec<u8>> {
         let begun = self.queue.cut();
@@ -250,7 +250,7 @@ impl SendHalf {
     /// peer's reply to it.
     pub(super) fn flush(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         qp_num: u32,
         budget: &mut Quota,
     ) -> Result<Flushed, Failure> {
@@ -295,7 +295,7 @@ impl SendHalf {
 
     /// Sends queued FPDUs, and returns the number of FPDUs and of bytes that the link accepted; `None` if it
     /// would block.
-    fn send_batch(&mut self, host: &mut impl Host) -> Result<Option<(usize, usize)>, Failure> {
+    fn send_batch(&mut self, host: &mut impl StreamLink) -> Result<Option<(usize, usize)>, Failure> {
         let segment = self.framing.segment;
         let mut most = usize::MAX;
         loop {
@@ -332,7 +332,7 @@ impl SendHalf {
 
     /// Makes FPDUs of the requests and responses that may be sent, up to one batch. On failure the FPDUs made
     /// before it stay queued.
-    fn fill(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+    fn fill(&mut self, host: &mut impl StreamLink) -> Result<(), Failure> {
         let (mut fpdus, mut bytes) = self.queue.room();
         while fpdus > 0 && bytes > 0 && self.allowance > 0 {
             let Some(fpdu) = self.next_fpdu(host)? else { return Ok(()) };
@@ -344,7 +344,7 @@ impl SendHalf {
         Ok(())
     }
 
-    fn next_fpdu(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
+    fn next_fpdu(&mut self, host: &mut impl StreamLink) -> Result<Option<Fpdu>, Failure> {
         let in_request = self.taken > 0 || self.stage > 0;
         let answerable = self.responses.front().is_some_and(|response| response.released);
         if self.answering || (!in_request && self.answer_next && answerable) {
@@ -366,7 +366,7 @@ impl SendHalf {
     }
 
     /// The position of the next request if it may be sent now.
-    fn sendable(&self, host: &impl Host) -> Result<Option<u64>, Failure> {
+    fn sendable(&self, host: &impl StreamLink) -> Result<Option<u64>, Failure> {
         let Some(position) = self.sq.next_position() else { return Ok(None) };
         let (ord, reads_open) = (self.framing.ord, self.reads_open);
         let Some(Entry { wr, .. }) = self.sq.entry(position) else { return Ok(None) };
@@ -387,7 +387,7 @@ impl SendHalf {
         self.queue.mulpdu(self.framing.segment, most, len)
     }
 
-    fn next_of_response(&mut self, host: &mut impl Host) -> Result<Option<Fpdu>, Failure> {
+    fn next_of_response(&mut self, host: &mut impl StreamLink) -> Result<Option<Fpdu>, Failure> {
         let Some(response) = self.responses.front().copied() else { return Ok(None) };
         let request = match response.answer {
             Answer::Read(request) => request,
@@ -419,7 +419,11 @@ impl SendHalf {
         Ok(Some(fpdu))
     }
 
-    fn next_of_request(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
+    fn next_of_request(
+        &mut self,
+        host: &mut impl StreamLink,
+        position: u64,
+    ) -> Result<Option<Fpdu>, Failure> {
         let Some(entry) = self.sq.at(position) else { return Ok(None) };
         let SendWr { op, imm, solicited, .. } = entry.wr;
         match (op, self.stage) {
@@ -434,7 +438,7 @@ impl SendHalf {
         }
     }
 
-    fn data(&mut self, host: &mut impl Host, position: u64) -> Result<Option<Fpdu>, Failure> {
+    fn data(&mut self, host: &mut impl StreamLink, position: u64) -> Result<Option<Fpdu>, Failure> {
         let Some(Entry { wr, .. }) = self.sq.entry(position) else { return Ok(None) };
         let tagged = matches!(wr.op, Op::Write | Op::WriteWithImm);
         let (left, header_len) = (wr.len - self.taken, if tagged { TAGGED_LEN } else { UNTAGGED_LEN });
@@ -496,7 +500,7 @@ impl SendHalf {
     /// Carries out a request that binds or invalidates a window. Later requests depend on it; earlier ones
     /// have been sent or are in FPDUs.
     #[cold]
-    fn change_window(&mut self, host: &mut impl Host, position: u64) -> Result<(), Failure> {
+    fn change_window(&mut self, host: &mut impl StreamLink, position: u64) -> Result<(), Failure> {
         let Some(entry) = self.sq.at(position) else { return Ok(()) };
         let SendWr { remote_addr: addr, rkey, .. } = entry.wr;
         let changed = match entry.wr.local {
@@ -568,7 +572,7 @@ impl SendHalf {
 
 /// The payload of an FPDU: `len` bytes of registered memory, in one or several ranges.
 fn payload(
-    host: &mut impl Host,
+    host: &mut impl StreamLink,
     mut sources: impl Iterator<Item = Access>,
     len: usize,
     crc: bool,

@@ -5,9 +5,9 @@ use crate::iwarp::wire::rdmap::{AtomicRequest, AtomicResponse, TermCode};
 
 use super::{Messages, fault, refuse};
 use crate::access::{Access, LOCAL_WRITE, REMOTE_ATOMIC, Unchanged};
-use crate::host::Host;
 use crate::iwarp::conn::ending::{Cause, End, read_denied};
 use crate::iwarp::conn::send::{Answer, SendHalf};
+use crate::iwarp::link::StreamLink;
 use crate::sq::Progress;
 use crate::wr::status;
 
@@ -21,7 +21,7 @@ impl Messages {
     #[cold]
     pub(super) fn atomic_request(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         buf: &[u8],
     ) -> Result<(), End> {
@@ -56,7 +56,7 @@ impl Messages {
     #[cold]
     pub(super) fn atomic_response(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl StreamLink,
         send: &mut SendHalf,
         buf: &[u8],
     ) -> Result<(), End> {

@@ -3,7 +3,7 @@
 //!
 //! They are ordered with requests that go over the link, since they begin only when nothing else is
 //! outstanding: all earlier requests are completed, no FPDU is queued, and the peer has acted on everything
-//! that was sent ([`Host::transfer`] ensures that). They are complete before the next request is processed,
+//! that was sent ([`StreamLink::transfer`] ensures that). They are complete before the next request is processed,
 //! so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes over the
 //! link, which also reports an error on both sides.
 //!
@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 
 use super::{Entry, Progress, SendHalf};
 use crate::access::{Access, LOCAL_WRITE};
-use crate::host::{Host, Part};
+use crate::iwarp::link::{Part, StreamLink};
 use crate::limits::{MAX_SGE, MAX_TOGETHER};
 use crate::step::Quota;
 use crate::wr::{Local, Op, SendWr, status};
@@ -34,7 +34,7 @@ pub(super) enum Transferred {
 
 impl SendHalf {
     /// Carries out the next requests by direct copy, if possible.
-    pub(super) fn transfer(&mut self, host: &mut impl Host, budget: &mut Quota) -> Transferred {
+    pub(super) fn transfer(&mut self, host: &mut impl StreamLink, budget: &mut Quota) -> Transferred {
         loop {
             let Some(first) = self.transferable() else { return self.not_transferred() };
             if budget.is_used_up() {
@@ -72,14 +72,14 @@ impl SendHalf {
 
     /// Whether a request waits until earlier reads are complete because the host is then likely to carry it
     /// out. Otherwise each read over the link would force the next one onto the link, too.
-    pub(super) fn waits_to_transfer(&self, host: &impl Host, wr: &SendWr) -> bool {
+    pub(super) fn waits_to_transfer(&self, host: &impl StreamLink, wr: &SendWr) -> bool {
         let begun = self.taken > 0 || self.stage > 0;
         self.reads_open > 0 && !begun && self.permits(wr) && host.may_transfer(wr.remote(0))
     }
 
     /// Carries out requests from the `first` one on, whose first `taken` bytes are done. Returns the number
     /// of further bytes that were copied.
-    fn carry_out(&self, host: &mut impl Host, first: u64) -> usize {
+    fn carry_out(&self, host: &mut impl StreamLink, first: u64) -> usize {
         let mut ranges = ArrayVec::<Access, MAX_TOGETHER>::new();
         let mut local = ArrayVec::<Part<'_>, { MAX_TOGETHER + MAX_SGE }>::new();
         let (mut from, mut bytes, mut kind) = (self.taken, 0, None);

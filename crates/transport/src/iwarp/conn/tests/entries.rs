@@ -5,8 +5,8 @@ use crate::iwarp::wire::rdmap::{Opcode, ReadRequest, TermCode};
 
 use super::host::*;
 use crate::access::{Access, LOCAL_WRITE};
-use crate::host::LinkError;
 use crate::iwarp::conn::{Framing, Sizes, Terms};
+use crate::iwarp::link::LinkError;
 use crate::limits::{MAX_INLINE, MAX_SGE, SHORT_INLINE};
 use crate::step::reason;
 use crate::wr::{Entries, Local, Op, RecvWr, SendWr, Sge, status};

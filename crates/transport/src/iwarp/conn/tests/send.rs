@@ -8,8 +8,9 @@ use crate::iwarp::wire::terminate::Terminate;
 
 use super::host::*;
 use crate::access::{Access, FIRST_SINK, REMOTE_READ, Unreachable};
-use crate::host::{Durable, LinkError};
+use crate::host::Durable;
 use crate::iwarp::conn::{Framing, Sizes, Terms};
+use crate::iwarp::link::LinkError;
 use crate::step::{Budget, Quota, reason};
 use crate::wr::{Local, Op, SendWr, status};
 
