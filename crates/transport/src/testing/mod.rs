@@ -4,13 +4,14 @@
 //! [`world`] implements [`crate::host::Host`] once, for all of them: the simulation, which joins two
 //! connections by its network and checks what they do; unit tests, which script one side ([`recorder`]) and
 //! compare what it calls; and fuzz targets, which feed it ([`connection`]). [`memory`] and [`queues`] are the
-//! same for every transport, as is the recorder; [`stream`] is the link of those over a stream of bytes.
+//! same for every transport, as is the recorder; [`stream`] and [`packets`] are their links.
 //!
 //! The module is compiled for tests, with `--cfg fuzzing`, and with the feature `testing`, which no library
 //! enables.
 
 pub mod connection;
 pub mod memory;
+pub mod packets;
 pub mod queues;
 pub mod recorder;
 pub mod stream;

@@ -19,6 +19,8 @@ mod packet;
 mod requester;
 mod responder;
 mod terms;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use crate::access::Access;

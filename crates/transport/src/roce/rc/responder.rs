@@ -128,8 +128,11 @@ impl Responder {
             Ok(packets) => {
                 self.is_silent = false;
                 self.expected = psn.add(packets);
-                self.unacknowledged += 1;
-                self.ack_due |= packet.bth.ack_req || self.unacknowledged >= ACK_AFTER;
+                // A response is an acknowledgement.
+                if !(operation == Operation::ReadRequest || operation.is_atomic()) {
+                    self.unacknowledged += 1;
+                    self.ack_due |= packet.bth.ack_req || self.unacknowledged >= ACK_AFTER;
+                }
                 Ok(())
             }
             Err(Stop::NotReady) => {

@@ -82,7 +82,7 @@ mod tests {
         window.timed_out();
         assert_eq!(window.packets(), MIN);
         window.acknowledged(100);
-        assert_eq!(window.packets(), (INITIAL + 1) / 2, "fast up to half of what was too much");
+        assert_eq!(window.packets(), INITIAL.div_ceil(2), "fast up to half of what was too much");
     }
 
     #[test]

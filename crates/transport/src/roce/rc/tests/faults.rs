@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Lost, repeated and late packets, timers and their limits.
+
+use super::pair::{Fate, MTU, Pair, wr};
+use crate::roce::wire::Operation;
+use crate::step::reason;
+use crate::wr::{Op, status};
+
+const OK: u32 = status::SUCCESS;
+
+/// Every packet of a mixture of requests, lost once.
+#[test]
+fn each_packet_may_be_lost() {
+    let mut total = usize::MAX;
+    let mut lost = 0;
+    while lost < total {
+        let mut pair = Pair::new();
+        pair.fill(0, 0, 0x2000, 1);
+        pair.fill(1, 0x8000, 0x1000, 2);
+        pair.post_receive(1, 20, 0x7000, 1024);
+        pair.post(0, wr(1, Op::Write, 0, 5 * MTU as u32, 0x4000));
+        pair.post(0, wr(2, Op::Send, 0x1000, 3 * MTU as u32, 0));
+        pair.post(0, wr(3, Op::Read, 0x2000, 6 * MTU as u32 + 1, 0x8000));
+        pair.post(0, wr(4, Op::Write, 0x800, 8, 0xf000));
+        let mut count = 0;
+        for _ in 0..20 {
+            pair.settle_with(|_, _| {
+                count += 1;
+                if count - 1 == lost { Fate::Lost } else { Fate::Arrives }
+            });
+            if pair.conns.iter().all(|conn| conn.is_at_rest()) || !pair.expire(0) {
+                break;
+            }
+        }
+        total = count;
+        assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK), (4, OK)], "packet {lost} lost");
+        assert_eq!(pair.done(1), [(20, OK)], "packet {lost} lost");
+        assert_eq!(pair.bytes(0, 0, 5 * MTU), pair.bytes(1, 0x4000, 5 * MTU));
+        assert_eq!(pair.bytes(0, 0x1000, 3 * MTU), pair.bytes(1, 0x7000, 3 * MTU));
+        assert_eq!(pair.bytes(0, 0x2000, 6 * MTU + 1), pair.bytes(1, 0x8000, 6 * MTU + 1));
+        lost += 1;
+    }
+    assert!(lost > 15, "{lost} packets");
+}
+
+#[test]
+fn repeated_packets_change_nothing() {
+    let mut pair = Pair::new();
+    pair.hosts[1].memory.bytes[0x800..0x808].fill(0);
+    pair.fill(0, 0, 0x1000, 1);
+    pair.post_receive(1, 20, 0x7000, 1024);
+    pair.post(0, wr(1, Op::Write, 0, 3 * MTU as u32, 0x4000));
+    pair.post(0, wr(2, Op::Send, 0, 8, 0));
+    let mut add = wr(3, Op::FetchAdd, 0x1000, 8, 0x800);
+    add.local = crate::wr::Local::Atomic {
+        addr: crate::testing::recorder::BASE + 0x1000,
+        lkey: crate::testing::recorder::STAG,
+        compare_add: 5,
+        swap: 0,
+    };
+    pair.post(0, add);
+    pair.post(0, wr(4, Op::Read, 0x2000, 2 * MTU as u32, 0x8000));
+    pair.settle_with(|_, _| Fate::Twice);
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK), (4, OK)]);
+    assert_eq!(pair.done(1), [(20, OK)]);
+    assert_eq!(pair.bytes(1, 0x800, 8), 5u64.to_ne_bytes(), "added once");
+}
+
+#[test]
+fn an_unanswered_request_fails_after_its_retries() {
+    for retries in [0, 1, 7] {
+        let mut pair = Pair::with(|_, terms| terms.retries = retries);
+        pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+        pair.post(0, wr(2, Op::Write, 0, 8, 0x4000));
+        pair.settle_with(|_, _| Fate::Lost);
+        let began = pair.hosts[0].now;
+        let mut expired = 0;
+        while !pair.conns[0].is_over() {
+            assert!(pair.expire(0), "no timer");
+            pair.settle_with(|_, _| Fate::Lost);
+            expired += 1;
+        }
+        assert_eq!(pair.done(0), [(1, status::RETRY_EXC_ERR), (2, status::WR_FLUSH_ERR)]);
+        // The first timer expires after progress: the request was sent.
+        assert_eq!(expired, u32::from(retries) + 2);
+        let timeout = 67_108;
+        let waited = pair.hosts[0].now - began;
+        let periods = u64::from(retries) + 1;
+        assert!((periods * timeout..=4 * periods * timeout).contains(&waited), "{waited} us");
+    }
+}
+
+#[test]
+fn a_message_without_a_receive_waits() {
+    let mut pair = Pair::new();
+    pair.fill(0, 0, 600, 1);
+    pair.post(0, wr(1, Op::Send, 0, 600, 0));
+    pair.post(0, wr(2, Op::Send, 0, 8, 0));
+    pair.settle();
+    assert!(pair.done(0).is_empty());
+    for _ in 0..20 {
+        assert!(pair.expire(0), "waits after an RNR NAK");
+        pair.settle();
+    }
+    let began = pair.hosts[0].now;
+    pair.post_receive(1, 20, 0x7000, 1024);
+    pair.post_receive(1, 21, 0x8000, 1024);
+    pair.step(1, reason::RECEIVE);
+    assert!(pair.expire(0));
+    pair.settle();
+    assert_eq!(pair.hosts[0].now - began, 1_280, "rnr_timer 14");
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+    assert_eq!(pair.done(1), [(20, OK), (21, OK)]);
+    assert_eq!(pair.bytes(0, 0, 600), pair.bytes(1, 0x7000, 600));
+}
+
+#[test]
+fn rnr_retries_are_used_up() {
+    let mut pair = Pair::with(|_, terms| terms.rnr_retries = 2);
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.settle();
+    for _ in 0..2 {
+        assert!(pair.done(0).is_empty());
+        assert!(pair.expire(0));
+        pair.settle();
+    }
+    assert_eq!(pair.done(0), [(1, status::RNR_RETRY_EXC_ERR)]);
+    assert!(!pair.conns[1].is_over(), "the responder goes on");
+}
+
+/// A gap costs one retransmission, whatever arrives of the first transmission behind it.
+#[test]
+fn a_gap_is_repeated_once() {
+    let mut pair = Pair::new();
+    pair.fill(0, 0, 12 * MTU, 1);
+    pair.post(0, wr(1, Op::Write, 0, 12 * MTU as u32, 0x4000));
+    let mut seen = 0;
+    pair.settle_with(|from, _| {
+        seen += usize::from(from == 0);
+        if from == 0 && seen == 2 { Fate::Lost } else { Fate::Arrives }
+    });
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.bytes(0, 0, 12 * MTU), pair.bytes(1, 0x4000, 12 * MTU));
+    assert_eq!(pair.carried[0].len(), 12 + 11, "from the second packet on");
+}
+
+#[test]
+fn a_lost_read_response_is_requested_again_from_the_gap() {
+    let mut pair = Pair::new();
+    pair.fill(1, 0x8000, 8 * MTU, 1);
+    pair.post(0, wr(1, Op::Read, 0, 8 * MTU as u32, 0x8000));
+    let mut seen = 0;
+    pair.settle_with(|from, _| {
+        seen += usize::from(from == 1);
+        if from == 1 && seen == 3 { Fate::Lost } else { Fate::Arrives }
+    });
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.bytes(0, 0, 8 * MTU), pair.bytes(1, 0x8000, 8 * MTU));
+    assert_eq!(pair.carried[1].len(), 8 + 6);
+    assert_eq!(pair.carried[0], [Operation::ReadRequest; 2]);
+}
+
+#[test]
+fn a_full_link_loses_nothing() {
+    let mut pair = Pair::new();
+    pair.fill(0, 0, 20 * MTU, 1);
+    pair.post(0, wr(1, Op::Write, 0, 20 * MTU as u32, 0x4000));
+    for _ in 0..40 {
+        pair.hosts.iter_mut().for_each(|host| host.link.room = Some(1));
+        (0..2).for_each(|me| pair.step(me, reason::WRITABLE));
+        (0..2).for_each(|me| _ = pair.carry(me, &mut |_, _| Fate::Arrives));
+    }
+    assert_eq!(pair.done(0), [(1, OK)]);
+    assert_eq!(pair.bytes(0, 0, 20 * MTU), pair.bytes(1, 0x4000, 20 * MTU));
+}

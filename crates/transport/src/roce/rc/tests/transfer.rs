@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Each operation over a network that loses nothing.
+
+use super::pair::{MTU, Pair, wr};
+use crate::roce::wire::Operation;
+use crate::wr::{Extra, Local, Op, opcode, status};
+
+const OK: u32 = status::SUCCESS;
+
+#[test]
+fn writes_of_every_length() {
+    for len in [0, 1, 3, 8, MTU - 1, MTU, MTU + 1, 3 * MTU, 40 * MTU + 5] {
+        let mut pair = Pair::new();
+        pair.fill(0, 0, len, 9);
+        pair.post(0, wr(1, Op::Write, 0, len as u32, 0x8000));
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK)], "{len} bytes");
+        assert_eq!(pair.bytes(0, 0, len), pair.bytes(1, 0x8000, len), "{len} bytes");
+        assert!(pair.conns.iter().all(|conn| conn.is_at_rest()));
+    }
+}
+
+#[test]
+fn reads_of_every_length() {
+    for len in [0, 1, 8, MTU, MTU + 1, 33 * MTU, 100 * MTU + 5] {
+        let mut pair = Pair::new();
+        pair.fill(1, 0x8000, len, 5);
+        pair.post(0, wr(1, Op::Read, 0, len as u32, 0x8000));
+        pair.settle();
+        assert_eq!(pair.done(0), [(1, OK)], "{len} bytes");
+        assert_eq!(pair.bytes(0, 0, len), pair.bytes(1, 0x8000, len), "{len} bytes");
+        let requests = pair.carried[0].iter().filter(|&&sent| sent == Operation::ReadRequest).count();
+        assert_eq!(requests, len.div_ceil(32 * MTU).max(1), "pieces of {len} bytes");
+    }
+}
+
+#[test]
+fn sends_take_receives_in_order() {
+    let mut pair = Pair::new();
+    pair.fill(0, 0, 2 * MTU, 1);
+    for (id, at) in [(10, 0x8000), (11, 0x9000), (12, 0xa000)] {
+        pair.post_receive(1, id, at, 1024);
+    }
+    pair.post(0, wr(1, Op::Send, 0, 2 * MTU as u32, 0));
+    pair.post(0, wr(2, Op::SendWithImm, 0, 0, 0));
+    let mut write = wr(3, Op::WriteWithImm, 0, MTU as u32 + 1, 0x4000);
+    write.solicited = true;
+    pair.post(0, write);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+    let received = pair.completions(1);
+    let seen: Vec<_> = received.iter().map(|done| (done.wr_id, done.opcode, done.byte_len)).collect();
+    let len = 2 * MTU as u32;
+    assert_eq!(
+        seen,
+        [(10, opcode::RECV, len), (11, opcode::RECV, 0), (12, opcode::RECV_RDMA_WITH_IMM, MTU as u32 + 1)]
+    );
+    assert_eq!(received[1].extra, Extra::Imm([1, 2, 3, 4]));
+    assert!(received[2].solicited && !received[1].solicited);
+    assert_eq!(pair.bytes(0, 0, 2 * MTU), pair.bytes(1, 0x8000, 2 * MTU));
+    assert_eq!(pair.bytes(0, 0, MTU + 1), pair.bytes(1, 0x4000, MTU + 1));
+}
+
+#[test]
+fn atomic_operations() {
+    let mut pair = Pair::new();
+    pair.hosts[1].memory.bytes[0x800..0x808].copy_from_slice(&40u64.to_ne_bytes());
+    let atomic = |id, op, at, compare_add, swap| {
+        let mut wr = wr(id, op, at, 8, 0x800);
+        wr.local = match wr.local {
+            Local::Memory { addr, lkey } => Local::Atomic { addr, lkey, compare_add, swap },
+            other => other,
+        };
+        wr
+    };
+    pair.post(0, atomic(1, Op::FetchAdd, 0, 2, 0));
+    pair.post(0, atomic(2, Op::CompareSwap, 8, 42, 7));
+    pair.post(0, atomic(3, Op::CompareSwap, 16, 42, 8));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+    let word = |at| u64::from_ne_bytes(pair.bytes(0, at, 8).try_into().unwrap());
+    assert_eq!([word(0), word(8), word(16)], [40, 42, 7]);
+    assert_eq!(pair.bytes(1, 0x800, 8), 7u64.to_ne_bytes());
+}
+
+#[test]
+fn a_fence_waits_for_reads() {
+    let mut pair = Pair::new();
+    pair.fill(1, 0x8000, 64, 3);
+    pair.post(0, wr(1, Op::Read, 0, 64, 0x8000));
+    let mut write = wr(2, Op::Write, 0, 64, 0x9000);
+    write.fence = true;
+    pair.post(0, write);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+    assert_eq!(pair.bytes(1, 0x9000, 64), pair.bytes(1, 0x8000, 64), "the write sends what the read fetched");
+}
+
+#[test]
+fn more_reads_than_the_peer_takes_wait() {
+    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads) = (2, 2));
+    for id in 0..9 {
+        pair.post(0, wr(id, Op::Read, 8 * id, 8, 0x8000));
+    }
+    pair.settle();
+    assert_eq!(pair.done(0), (0..9).map(|id| (id, OK)).collect::<Vec<_>>());
+}
+
+#[test]
+fn both_directions_at_once() {
+    let mut pair = Pair::new();
+    let len = 50 * MTU;
+    for me in 0..2 {
+        pair.fill(me, 0, len, me as u8);
+        pair.post(me, wr(1, Op::Write, 0, len as u32, 0x5000));
+        pair.post(me, wr(2, Op::Read, 0xa000, 1000, 0));
+    }
+    pair.settle();
+    for me in 0..2 {
+        assert_eq!(pair.done(me), [(1, OK), (2, OK)]);
+        assert_eq!(pair.bytes(me, 0, len), pair.bytes(1 - me, 0x5000, len));
+    }
+}

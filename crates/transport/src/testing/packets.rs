@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The link of a RoCE connection: packets in both directions.
+
+use std::collections::VecDeque;
+
+use super::recorder::Recorder;
+use super::world::World;
+use crate::roce::link::PacketLink;
+
+/// A world whose link carries packets.
+pub trait PacketWorld: World {
+    /// Takes a packet to the peer; false: not now.
+    fn transmit(&mut self, packet: &[u8]) -> bool;
+    /// The next packet from the peer.
+    fn arrive(&mut self) -> Option<Vec<u8>>;
+}
+
+impl<W: PacketWorld> PacketLink for W {
+    type Packet = Vec<u8>;
+
+    fn send_packet(&mut self, packet: &[u8]) -> bool {
+        self.uses("sends");
+        self.elsewhere();
+        self.transmit(packet)
+    }
+
+    fn receive_packet(&mut self) -> Option<Vec<u8>> {
+        self.elsewhere();
+        self.arrive()
+    }
+}
+
+/// Packets that were sent, and those that have arrived and were not taken.
+#[derive(Debug, Default)]
+pub struct Packets {
+    /// To the peer.
+    pub sent: Vec<Vec<u8>>,
+    /// From the peer.
+    pub arrived: VecDeque<Vec<u8>>,
+    /// How many more the link takes.
+    pub room: Option<usize>,
+}
+
+impl PacketWorld for Recorder<Packets> {
+    fn transmit(&mut self, packet: &[u8]) -> bool {
+        match &mut self.link.room {
+            Some(0) => return false,
+            Some(room) => *room -= 1,
+            None => {}
+        }
+        self.link.sent.push(packet.to_vec());
+        true
+    }
+
+    fn arrive(&mut self) -> Option<Vec<u8>> {
+        self.link.arrived.pop_front()
+    }
+}
