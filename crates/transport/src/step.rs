@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The interface between a connection and its driver: the reasons for a step, its budget, and its result.
+//! A step of a connection, as its driver sees it: why it is made, how much it may do, what came of it; and the
+//! connection, whatever its transport.
+
+use crate::units::{Errno, Micros};
 
 /// What has happened since the last step: bits, combined with `|`.
 pub mod reason {
@@ -88,3 +91,96 @@ pub enum Awaits {
     /// Room in the completion queue of the receive queue.
     Room,
 }
+
+/// A connection of any transport, as those see it who need no link.
+pub trait Progress {
+    /// When a step with [`reason::TIME`] is due.
+    fn deadline(&self) -> Option<Micros>;
+    /// Whether all requests that were taken from the host are completed.
+    fn has_completed_all(&self) -> bool;
+    /// The connection moves messages.
+    fn is_open(&self) -> bool;
+    /// The connection has ended.
+    fn is_over(&self) -> bool;
+    /// Whether it has taken a receive whose completion is not in the completion queue yet.
+    fn has_receive(&self) -> bool;
+    /// From now on a message without a receive ends the connection; a step with [`reason::RECEIVE`] follows.
+    fn wait_no_more(&mut self);
+}
+
+/// A connection of any transport, as its driver steps it: with a host that has a link of this transport.
+pub trait Connection<H>: Progress {
+    /// Does what can be done now: `why` says what may have changed.
+    fn step(&mut self, host: &mut H, why: u32, budget: Budget) -> Stepped;
+    /// What a flush to persistence waited for, by the number that
+    /// [`Host::make_durable`](crate::host::Host::make_durable) was given; a step with [`reason::DURABLE`]
+    /// follows.
+    fn durable(&mut self, host: &mut H, number: u64, durable: bool);
+    /// Ends a connection that was never opened, or whose link is gone.
+    fn lose(&mut self, host: &mut H, errno: Errno);
+    /// Takes one more request, which fails with this status and ends the connection; the caller has checked
+    /// [`Progress::has_completed_all`].
+    fn fail_next(&mut self, host: &mut H, status: u32);
+    /// The queue pair is destroyed: nothing completes any more.
+    fn abandon(&mut self, host: &mut H);
+}
+
+/// Implements [`Connection`] by the methods of a type, for hosts with this link.
+macro_rules! connection {
+    ($conn:ty, $link:path) => {
+        impl $crate::step::Progress for $conn {
+            fn deadline(&self) -> Option<$crate::units::Micros> {
+                self.deadline()
+            }
+
+            fn has_completed_all(&self) -> bool {
+                self.has_completed_all()
+            }
+
+            fn is_open(&self) -> bool {
+                self.is_open()
+            }
+
+            fn is_over(&self) -> bool {
+                self.is_over()
+            }
+
+            fn has_receive(&self) -> bool {
+                self.has_receive()
+            }
+
+            fn wait_no_more(&mut self) {
+                self.wait_no_more();
+            }
+        }
+
+        impl<H: $link> $crate::step::Connection<H> for $conn {
+            #[inline]
+            fn step(
+                &mut self,
+                host: &mut H,
+                why: u32,
+                budget: $crate::step::Budget,
+            ) -> $crate::step::Stepped {
+                self.step(host, why, budget)
+            }
+
+            fn durable(&mut self, host: &mut H, number: u64, durable: bool) {
+                self.durable(host, number, durable);
+            }
+
+            fn lose(&mut self, host: &mut H, errno: $crate::units::Errno) {
+                self.lose(host, errno);
+            }
+
+            fn fail_next(&mut self, host: &mut H, status: u32) {
+                self.fail_next(host, status);
+            }
+
+            fn abandon(&mut self, host: &mut H) {
+                self.abandon(host);
+            }
+        }
+    };
+}
+pub(crate) use connection;

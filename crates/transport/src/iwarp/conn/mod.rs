@@ -350,3 +350,5 @@ impl Conn {
         self.send.is_at_rest() && self.recv.is_at_rest()
     }
 }
+
+crate::step::connection!(Conn, StreamLink);

@@ -121,8 +121,8 @@ impl Rc {
     pub fn step(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) -> Stepped {
         let mut stepped = Stepped::default();
         match self.state {
-            State::Idle => return stepped,
-            State::Receiving | State::Open => {
+            State::Idle if why & reason::DISCONNECT == 0 => return stepped,
+            State::Idle | State::Receiving | State::Open => {
                 if let Err(end) = self.exchange(host, why, budget, &mut stepped) {
                     self.end(host, end);
                 }
@@ -257,8 +257,11 @@ impl Rc {
         self.responder.rq.flush(host, self.own_receives);
     }
 
+    /// A message without a receive is answered by an RNR NAK, so that none waits here.
+    pub fn wait_no_more(&mut self) {}
+
     /// The queue pair is destroyed: nothing completes any more.
-    pub fn abandon(&mut self) {
+    pub fn abandon(&mut self, _host: &mut impl PacketLink) {
         self.state = State::Over;
     }
 
@@ -299,6 +302,8 @@ impl Rc {
         self.requester.is_at_rest() && self.responder.is_at_rest()
     }
 }
+
+crate::step::connection!(Rc, PacketLink);
 
 /// Places payload in the ranges, or nothing if one of them does not permit it.
 fn place(
