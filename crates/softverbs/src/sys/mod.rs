@@ -12,6 +12,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+mod datagram;
 mod event;
 mod memory;
 mod socket;
@@ -19,6 +20,7 @@ mod socket;
 pub(crate) mod tests;
 mod thread;
 
+pub(crate) use datagram::*;
 pub(crate) use event::*;
 pub(crate) use memory::*;
 pub(crate) use socket::*;
@@ -80,6 +82,11 @@ pub(crate) fn is_privileged() -> bool {
     // SAFETY: getauxval reads a vector that the kernel has made before the program started, and that does not
     // change.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The effective user of this process.
+pub(crate) fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// How many descriptors this process may have open: RLIMIT_NOFILE.
