@@ -11,6 +11,7 @@
 //!   ▼
 //! qp ──▶ transport              a reliable connection as a state machine: requests and bytes in, bytes and completions out
 //!  │ └─▶ progress               which thread drives it: turn, rings, watches, the engine
+//!  ├───▶ port                   UDP port 4791, which the processes of a user share, for RoCE
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
@@ -24,6 +25,8 @@
 //! of a send queue, a watch, the tables of the engine, a shared receive queue, the fault queue of a queue
 //! pair. The memory table has only a lock for each window, under which nothing is locked; its holder waits
 //! for accesses, so it must hold no grant. The engine holds none of its locks when it calls a source.
+//! Of `port`, the lock `receiver` is outside of the queue of an endpoint and the tables of the engine; its
+//! other locks are innermost ones.
 //!
 //! Conditions that an error number does not explain are reported through the [`log`] facade. It has fewer
 //! levels than librpma: messages about normal operation that an administrator wants to see have the target
@@ -53,6 +56,9 @@ mod lock;
 mod memory;
 mod metrics;
 mod policy;
+// Nothing calls it yet.
+#[cfg_attr(not(test), allow(dead_code))]
+mod port;
 mod probes;
 mod process;
 mod progress;

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Datagrams from process to process, between the loopback ports of slots: packets that have reached the
+//! wrong process, and answers to queries.
+//!
+//! A forwarded packet has the addresses and the source port in front that it has arrived with; its ICRC is
+//! checked by the process that it is for. It is not forwarded again.
+#![forbid(unsafe_code)]
+
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::Port;
+use super::drops::Reason;
+use super::slot;
+use super::socket::Family;
+use crate::sys::{self, Route};
+
+/// Begins each message; its last byte is a version.
+const MAGIC: [u8; 4] = [0x53, 0x56, 0x50, 1];
+const PACKET: u8 = 1;
+const ANSWER: u8 = 2;
+const HEADER_LEN: usize = 40;
+
+/// A message between slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    /// A packet with its ICRC.
+    Packet { source: IpAddr, source_port: u16, destination: IpAddr, datagram: &'a [u8] },
+    /// The query with this nonce for this position has arrived at the sender.
+    Answer { family: Family, position: u8, nonce: u32 },
+}
+
+// Bytes: 0 magic, 4 kind, 5 family (4 or 6), 6 source port or, in an answer, position and 0, 8 source address
+// or nonce, 24 destination address; IPv4 addresses in the mapped form of IPv6.
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+impl<'a> Message<'a> {
+    /// The bytes in front of the datagram.
+    pub(super) fn header(&self) -> [u8; HEADER_LEN] {
+        let mut header = [0; HEADER_LEN];
+        header[..4].copy_from_slice(&MAGIC);
+        match self {
+            Self::Packet { source, source_port, destination, .. } => {
+                header[4] = PACKET;
+                header[5] = if source.is_ipv4() { 4 } else { 6 };
+                header[6..8].copy_from_slice(&source_port.to_be_bytes());
+                header[8..24].copy_from_slice(&octets(*source));
+                header[24..40].copy_from_slice(&octets(*destination));
+            }
+            Self::Answer { family, position, nonce } => {
+                header[4] = ANSWER;
+                header[5] = if *family == Family::V4 { 4 } else { 6 };
+                header[6] = *position;
+                header[8..12].copy_from_slice(&nonce.to_be_bytes());
+            }
+        }
+        header
+    }
+
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (header, datagram) = bytes.split_first_chunk::<HEADER_LEN>()?;
+        let rest = header.strip_prefix(&MAGIC)?;
+        let family = match rest[1] {
+            4 => Family::V4,
+            6 => Family::V6,
+            _ => return None,
+        };
+        let address = |at: usize| {
+            let octets: [u8; 16] = header[at..at + 16].try_into().ok()?;
+            let address = Ipv6Addr::from(octets);
+            match family {
+                Family::V4 => address.to_ipv4_mapped().map(IpAddr::V4),
+                // A mapped address is of the other family.
+                Family::V6 => address.to_ipv4_mapped().is_none().then_some(IpAddr::V6(address)),
+            }
+        };
+        match rest[0] {
+            PACKET => Some(Self::Packet {
+                source: address(8)?,
+                source_port: u16::from_be_bytes([header[6], header[7]]),
+                destination: address(24)?,
+                datagram,
+            }),
+            ANSWER if datagram.is_empty() => {
+                let nonce = u32::from_be_bytes(header[8..12].try_into().ok()?);
+                Some(Self::Answer { family, position: header[6], nonce })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Port {
+    /// Sends a packet to the slot that its number has, and has the positions queried again.
+    pub(super) fn forward(&self, slot: u8, message: &Message<'_>) {
+        if !self.owners.is_ours(slot) {
+            return self.drops.add(Reason::UnknownQp, 1);
+        }
+        match self.send_to_slot(slot, message) {
+            true => self.drops.forwarded(),
+            false => self.drops.add(Reason::NotForwarded, 1),
+        }
+        self.misdelivered();
+    }
+
+    /// False: the kernel does not take it.
+    pub(super) fn send_to_slot(&self, slot: u8, message: &Message<'_>) -> bool {
+        let header = message.header();
+        let datagram = match message {
+            Message::Packet { datagram, .. } => datagram,
+            Message::Answer { .. } => &[][..],
+        };
+        let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
+        sys::send_datagram(self.slot.socket(), &Route::to(slot::address(slot)), &parts, None).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encode(message: &Message<'_>, datagram: &[u8]) -> Vec<u8> {
+        [&message.header()[..], datagram].concat()
+    }
+
+    #[test]
+    fn messages_are_parsed_as_they_were_made() {
+        let datagram = [7; 20];
+        for (source, destination) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "fe80::2")] {
+            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            let message = Message::Packet { source, source_port: 0xc123, destination, datagram: &datagram };
+            assert_eq!(Message::parse(&encode(&message, &datagram)), Some(message));
+        }
+        let answer = Message::Answer { family: Family::V6, position: 200, nonce: 0x0102_0304 };
+        assert_eq!(Message::parse(&encode(&answer, &[])), Some(answer));
+        assert_eq!(Message::parse(&encode(&answer, &[0])), None);
+    }
+
+    #[test]
+    fn other_bytes_are_no_message_and_no_panic() {
+        let mut random = fastrand::Rng::with_seed(24_700);
+        let message = Message::Answer { family: Family::V4, position: 1, nonce: 2 };
+        for _ in 0..100_000 {
+            let mut bytes = encode(&message, &[0; 30]);
+            bytes.truncate(random.usize(..=bytes.len()));
+            for _ in 0..random.u32(1..4) {
+                if let Some(byte) = random.usize(..HEADER_LEN).checked_sub(1).and_then(|at| bytes.get_mut(at))
+                {
+                    *byte = random.u8(..);
+                }
+            }
+            if let Some(Message::Packet { source, destination, .. }) = Message::parse(&bytes) {
+                assert_eq!(source.is_ipv4(), destination.is_ipv4());
+            }
+        }
+    }
+}

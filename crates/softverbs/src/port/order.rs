@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The positions of the processes in the groups, for the program of [`steer`](super::steer).
+//!
+//! The kernel appends a socket to its group when it is bound, and moves the last one to the place of one that
+//! is closed. No call tells the order. A process finds it by queries, one for each position: the program
+//! delivers a query by the position in it, and the process that receives it answers with its slot, from
+//! socket to socket at the loopback ports. Beyond the last position the kernel chooses by a hash, so of
+//! several positions of one process the lowest is right.
+//!
+//! A process queries when it joins, and when it receives a packet of another slot, then not more often than
+//! [`INTERVAL`], twice that and so on up to [`MAX_INTERVAL`] as long as it finds what it has found before: a
+//! process that is stopped does not answer. A program that is out of date costs speed only, unless it leads
+//! to a process that is stopped and forwards nothing. Therefore a process with queue pairs sends itself a
+//! *check* every [`CHECK_INTERVAL`], a packet to its slot, and queries if that has not arrived.
+#![forbid(unsafe_code)]
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Port;
+use super::forward::Message;
+use super::owners;
+use super::slot::MAX_SLOT;
+use super::socket::Family;
+use super::steer;
+use crate::lock;
+use crate::progress::source::Source;
+use crate::sys::{self, Route};
+use transport::roce::wire::UDP_PORT;
+
+/// Between the begins of two rounds of queries.
+const INTERVAL: Duration = Duration::from_millis(20);
+const MAX_INTERVAL: Duration = Duration::from_secs(2);
+/// How long answers are waited for. Its engine answers for a process, so nothing but a busy or stopped one
+/// takes longer.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(50);
+/// Between two checks: less than the time in which a queue pair repeats a packet several times with the usual
+/// timeouts.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A packet that finds the process at a position: a BTH to a queue pair that cannot exist, then the nonce and
+/// the slot that expects the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Query {
+    position: u8,
+    nonce: u32,
+    slot: u8,
+}
+
+/// An operation code that is reserved for manufacturers, which no adapter sends unasked.
+const QUERY_OPCODE: u8 = 0xff;
+const QUERY_LEN: usize = 20;
+
+impl Query {
+    fn encode(&self) -> [u8; QUERY_LEN] {
+        let mut bytes = [0; QUERY_LEN];
+        bytes[0] = QUERY_OPCODE;
+        bytes[steer::QPN_AT + 1] = self.position;
+        bytes[12..16].copy_from_slice(&self.nonce.to_be_bytes());
+        bytes[16] = self.slot;
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; QUERY_LEN] = bytes.try_into().ok()?;
+        let nonce = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+        let query = Self { position: bytes[steer::QPN_AT + 1], nonce, slot: bytes[16] };
+        (query.encode() == *bytes && (1..=MAX_SLOT).contains(&query.slot)).then_some(query)
+    }
+}
+
+/// What the answers to the queries of a round say about a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Answers {
+    /// How many positions were queried.
+    queried: usize,
+    answered: Vec<(u8, u8)>,
+}
+
+impl Answers {
+    fn add(&mut self, slot: u8, position: u8) {
+        let is_new =
+            usize::from(position) < self.queried && !self.answered.iter().any(|(_, of)| *of == position);
+        if is_new {
+            self.answered.push((slot, position));
+        }
+    }
+
+    fn are_all(&self) -> bool {
+        self.answered.len() == self.queried
+    }
+
+    /// Slot to position: of each slot the lowest one.
+    fn table(&self) -> Vec<(u8, u8)> {
+        let mut table = self.answered.clone();
+        table.sort_unstable();
+        table.dedup_by_key(|(slot, _)| *slot);
+        table
+    }
+
+    /// A process has answered for two positions, so the group has no program, or fewer members than were
+    /// counted.
+    fn is_ambiguous(&self) -> bool {
+        self.table().len() < self.answered.len()
+    }
+}
+
+/// A round of queries.
+struct Round {
+    nonce: u32,
+    /// Answers are waited for until then.
+    ends: Instant,
+    answers: [Answers; 2],
+}
+
+/// The state of querying.
+#[derive(Default)]
+pub(super) struct Order {
+    round: Option<Round>,
+    /// Another round is needed after this one.
+    again: bool,
+    /// When the last round began.
+    began: Option<Instant>,
+    /// When the next round begins, for which a timer runs.
+    next: Option<Instant>,
+    /// What was attached last.
+    attached: [Vec<(u8, u8)>; 2],
+    /// A check of the family is under way.
+    unchecked: [bool; 2],
+    /// When the checks are looked at and sent again.
+    /// When it is looked at; `None`: there is no queue pair.
+    check_at: Option<Instant>,
+    /// How often in a row a round has found what was attached.
+    unchanged: u32,
+}
+
+impl Order {
+    fn interval(&self) -> Duration {
+        (INTERVAL * (1 << self.unchanged.min(10))).min(MAX_INTERVAL)
+    }
+}
+
+impl Port {
+    /// The process is a new member of the groups.
+    pub(super) fn joined(&self) {
+        for family in Family::ALL {
+            if self.sockets.get(family).is_some() && owners::members(family) == Some(1) {
+                self.attach_program(family, &[(self.slot.number(), 0)]);
+            }
+        }
+        self.begin_round();
+    }
+
+    /// A packet of another slot has arrived.
+    pub(super) fn misdelivered(&self) {
+        let wait = {
+            let mut order = lock(&self.order);
+            if order.round.is_some() {
+                order.again = true;
+                return;
+            }
+            if order.next.is_some() {
+                return;
+            }
+            let wait = order.began.and_then(|began| order.interval().checked_sub(began.elapsed()));
+            order.next = wait.map(|wait| Instant::now() + wait);
+            wait
+        };
+        match wait {
+            Some(wait) => self.schedule(wait),
+            None => self.begin_round(),
+        }
+    }
+
+    fn schedule(&self, wait: Duration) {
+        if let Some(this) = self.this.upgrade() {
+            let this: Arc<dyn Source> = this;
+            self.engine.schedule(wait, &this).detach();
+        }
+    }
+
+    /// Sends a query for each position.
+    fn begin_round(&self) {
+        let mut random = [0; 4];
+        if getrandom::fill(&mut random).is_err() {
+            return;
+        }
+        let nonce = u32::from_ne_bytes(random);
+        let count = |family: Family| match self.sockets.get(family) {
+            None => 0,
+            Some(_) => {
+                owners::members(family).map_or(usize::from(MAX_SLOT), |n| n.min(usize::from(MAX_SLOT)))
+            }
+        };
+        let answers = Family::ALL.map(|family| Answers { queried: count(family), ..Answers::default() });
+        let queried = answers.each_ref().map(|answers| answers.queried);
+        {
+            let mut order = lock(&self.order);
+            if order.round.is_some() {
+                return;
+            }
+            let now = Instant::now();
+            order.round = Some(Round { nonce, ends: now + ANSWERS_WITHIN, answers });
+            (order.began, order.next) = (Some(now), None);
+        }
+        for (family, queried) in Family::ALL.into_iter().zip(queried) {
+            for position in (0..queried).filter_map(|position| u8::try_from(position).ok()) {
+                let query = Query { position, nonce, slot: self.slot.number() }.encode();
+                self.send_to_group(family, &query);
+            }
+        }
+        self.schedule(ANSWERS_WITHIN);
+    }
+
+    /// Answers a query.
+    pub(super) fn answer(&self, family: Family, query: &Query) {
+        if query.slot == self.slot.number() {
+            return self.answered(query.slot, family, query.position, query.nonce);
+        }
+        let Query { position, nonce, .. } = *query;
+        // Lost: as a lost query.
+        let _ = self.send_to_slot(query.slot, &Message::Answer { family, position, nonce });
+    }
+
+    /// A process has answered a query of this one.
+    pub(super) fn answered(&self, slot: u8, family: Family, position: u8, nonce: u32) {
+        let are_all = {
+            let mut order = lock(&self.order);
+            let Some(round) = order.round.as_mut().filter(|round| round.nonce == nonce) else { return };
+            round.answers[family as usize].add(slot, position);
+            round.answers.iter().all(Answers::are_all)
+        };
+        if are_all {
+            self.end_round(nonce);
+        }
+    }
+
+    /// Sends the checks again, and has the positions queried if one has not arrived.
+    pub(super) fn check(&self) {
+        let has_queue_pairs = !self.table.is_empty();
+        let lost = {
+            let (mut order, now) = (lock(&self.order), Instant::now());
+            if order.check_at.is_some_and(|at| now < at) {
+                return;
+            }
+            if !has_queue_pairs {
+                (order.check_at, order.unchecked) = (None, [false; 2]);
+                return;
+            }
+            order.check_at = Some(now + CHECK_INTERVAL);
+            let lost = order.unchecked.contains(&true);
+            order.unchecked = Family::ALL.map(|family| self.sockets.get(family).is_some());
+            lost
+        };
+        let mut packet = [0; QUERY_LEN];
+        packet[0] = QUERY_OPCODE;
+        packet[steer::QPN_AT] = self.slot.number();
+        for family in Family::ALL {
+            self.send_to_group(family, &packet);
+        }
+        self.schedule(CHECK_INTERVAL);
+        if lost {
+            self.misdelivered();
+        }
+    }
+
+    /// A check has arrived.
+    pub(super) fn check_arrived(&self, family: Family) {
+        lock(&self.order).unchecked[family as usize] = false;
+    }
+
+    /// Sends a packet to a socket of the group of a family, over the loopback interface.
+    fn send_to_group(&self, family: Family, packet: &[u8]) {
+        let Some(socket) = self.sockets.get(family) else { return };
+        let route = Route::to(SocketAddr::new(family.loopback(), UDP_PORT));
+        // One that is lost is as one that its receiver does not answer.
+        let _ = sys::send_datagram(socket, &route, &[IoSlice::new(packet)], None);
+    }
+
+    /// The time for the answers of a round is over, or that for the next round has come.
+    pub(super) fn order_timeout(&self) {
+        self.check();
+        let overdue = {
+            let order = lock(&self.order);
+            let now = Instant::now();
+            match &order.round {
+                Some(round) if now >= round.ends => Some(round.nonce),
+                // The timer of a round that had all its answers.
+                Some(_) => return,
+                None if order.next.is_some_and(|next| now >= next) => None,
+                None => return,
+            }
+        };
+        match overdue {
+            Some(nonce) => self.end_round(nonce),
+            None => self.begin_round(),
+        }
+    }
+
+    /// Attaches the programs for what the answers say.
+    fn end_round(&self, nonce: u32) {
+        let (tables, again) = {
+            let mut order = lock(&self.order);
+            let Some(round) = order.round.take_if(|round| round.nonce == nonce) else { return };
+            let tables = round.answers.each_ref().map(Answers::table);
+            if tables == order.attached {
+                order.unchanged = order.unchanged.saturating_add(1);
+            } else {
+                order.unchanged = 0;
+            }
+            order.attached.clone_from(&tables);
+            let is_ambiguous = round.answers.iter().any(Answers::is_ambiguous);
+            (tables, std::mem::take(&mut order.again) || is_ambiguous)
+        };
+        for (family, table) in Family::ALL.into_iter().zip(&tables) {
+            // Without this process the queries have not worked, and another member may know better.
+            if table.iter().any(|(slot, _)| *slot == self.slot.number()) {
+                self.attach_program(family, table);
+            }
+        }
+        if again {
+            self.misdelivered();
+        }
+    }
+
+    /// The position of this process, as it was found last.
+    #[cfg(test)]
+    pub(super) fn position(&self, family: Family) -> Option<u8> {
+        let order = lock(&self.order);
+        let slot = self.slot.number();
+        order.attached[family as usize].iter().find(|(of, _)| *of == slot).map(|(_, position)| *position)
+    }
+
+    pub(super) fn attach_program(&self, family: Family, table: &[(u8, u8)]) {
+        let Some(socket) = self.sockets.get(family) else { return };
+        if let Err(e) = sys::attach_steering(socket, &steer::program(table)) {
+            log::debug!("cannot attach the program of UDP port {UDP_PORT}: error {e}; packets are forwarded");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_parsed_as_it_was_made() {
+        let query = Query { position: 0xfe, nonce: 0x1234_5678, slot: 7 };
+        assert_eq!(Query::parse(&query.encode()), Some(query));
+        assert_eq!(Query::parse(&Query { slot: 0, ..query }.encode()), None);
+        assert_eq!(Query::parse(&query.encode()[..19]), None);
+    }
+
+    #[test]
+    fn of_several_positions_of_a_slot_the_lowest_is_right() {
+        let mut answers = Answers { queried: 5, ..Answers::default() };
+        for (slot, position) in [(9, 0), (7, 1), (9, 3), (9, 4), (8, 5)] {
+            answers.add(slot, position);
+        }
+        assert_eq!(answers.table(), [(7, 1), (9, 0)]);
+        assert!(answers.is_ambiguous() && !answers.are_all());
+        answers.add(8, 2);
+        assert!(answers.are_all());
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which slots belong to processes of this user, as /proc/net/udp says.
+//!
+//! A process gives packets to the loopback port of a slot, and believes a datagram from there, only if the
+//! socket at that port is of this user. The answer of the kernel is kept for a moment.
+//!
+//! Several users may share the number that stands for users without one in a user namespace: a process with
+//! that number trusts nobody, and relies on the program alone.
+#![forbid(unsafe_code)]
+
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::slot;
+use super::socket::Family;
+use crate::cancel::whole;
+use crate::lock;
+use transport::roce::wire::UDP_PORT;
+
+/// For how long a socket counts as that of its user.
+const TRUSTED_FOR: Duration = Duration::from_millis(200);
+/// After so long the table is read again for a slot that was not in it.
+const ABSENT_FOR: Duration = Duration::from_millis(20);
+/// Reads in that time. A stranger who holds many slots can cause as many.
+const READS: u32 = 16;
+/// The number of users without one (/proc/sys/kernel/overflowuid).
+const NOBODY: u32 = 65534;
+
+struct Known {
+    is_ours: [bool; 256],
+    /// When each slot was last looked for in the table.
+    looked_for: [Option<Instant>; 256],
+    /// When the table was last read.
+    read: Option<Instant>,
+    /// Begin of an interval of [`ABSENT_FOR`], and the reads in it.
+    interval: Option<Instant>,
+    reads: u32,
+}
+
+pub(super) struct Owners {
+    user: Option<u32>,
+    known: Mutex<Known>,
+}
+
+impl Owners {
+    pub(super) fn new(user: u32) -> Self {
+        let user = Some(user).filter(|&user| user != NOBODY);
+        let known =
+            Known { is_ours: [false; 256], looked_for: [None; 256], read: None, interval: None, reads: 0 };
+        Self { user, known: Mutex::new(known) }
+    }
+
+    /// Whether a slot is that of a process of this user.
+    pub(super) fn is_ours(&self, slot: u8) -> bool {
+        let Some(user) = self.user else { return false };
+        let (mut known, slot, now) = (lock(&self.known), usize::from(slot), Instant::now());
+        let is_within =
+            |since: Option<Instant>, time| since.is_some_and(|since| now.duration_since(since) < time);
+        if known.is_ours[slot] && is_within(known.read, TRUSTED_FOR) {
+            return true;
+        }
+        if is_within(known.looked_for[slot], ABSENT_FOR) {
+            return false;
+        }
+        if !is_within(known.interval, ABSENT_FOR) {
+            (known.interval, known.reads) = (Some(now), 0);
+        }
+        if known.reads == READS {
+            return false;
+        }
+        known.reads += 1;
+        known.looked_for[slot] = Some(now);
+        let text = whole(|| std::fs::read_to_string("/proc/thread-self/net/udp")).unwrap_or_default();
+        known.is_ours = ours(&text, user);
+        known.read = Some(now);
+        if known.is_ours[slot] {
+            known.looked_for[slot] = None;
+        }
+        known.is_ours[slot]
+    }
+}
+
+/// The slots of a user in the text of /proc/net/udp.
+fn ours(text: &str, user: u32) -> [bool; 256] {
+    let mut is_ours = [false; 256];
+    for socket in text.lines().filter_map(Line::parse) {
+        if let Ok(address) = u32::from_str_radix(socket.address, 16) {
+            let address = Ipv4Addr::from(address.to_ne_bytes());
+            if let Some(slot) = slot::at((address, socket.port).into()) {
+                is_ours[usize::from(slot)] = socket.user == user;
+            }
+        }
+    }
+    is_ours
+}
+
+/// How many sockets the group of a family has; `None` if that cannot be read.
+pub(super) fn members(family: Family) -> Option<usize> {
+    let path = match family {
+        Family::V4 => "/proc/thread-self/net/udp",
+        Family::V6 => "/proc/thread-self/net/udp6",
+    };
+    Some(members_in(&whole(|| std::fs::read_to_string(path)).ok()?))
+}
+
+fn members_in(text: &str) -> usize {
+    let is_member =
+        |line: &Line<'_>| line.port == UDP_PORT && line.address.bytes().all(|digit| digit == b'0');
+    text.lines().filter_map(Line::parse).filter(is_member).count()
+}
+
+/// A line of such a file.
+struct Line<'a> {
+    address: &'a str,
+    port: u16,
+    user: u32,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (address, port) = words.nth(1)?.split_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        let user = words.nth(5)?.parse().ok()?;
+        Some(Self { address, port, user })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops            \n  \
+        100: 0100007F:607D 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5055 2 0000000000000000 0         \n  \
+        101: 0100007F:607E 00000000:0000 07 00000000:00000000 00:00000000 00000000  1001        0 5056 2 0000000000000000 0         \n  \
+        103: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5057 2 0000000000000000 0         \n  \
+        103: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5058 2 0000000000000000 0         \n  \
+        103: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 5059 2 0000000000000000 0         \n";
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_table_of_the_kernel_says_whose_a_slot_is() {
+        let of =
+            |user| (1..=254).filter(|slot| ours(TEXT, user)[usize::from(*slot as u8)]).collect::<Vec<i32>>();
+        assert_eq!((of(1000), of(1001), of(0)), (vec![1], vec![2], vec![]));
+        assert_eq!(members_in(TEXT), 2);
+    }
+
+    #[test]
+    fn a_slot_of_this_process_is_ours() {
+        let slot = slot::Slot::claim().unwrap();
+        let owners = Owners::new(slot.user());
+        assert!(owners.is_ours(slot.number()) || slot.user() == NOBODY);
+        assert!(!Owners::new(slot.user() + 1).is_ours(slot.number()));
+    }
+}

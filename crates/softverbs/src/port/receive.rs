@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! From the sockets to the endpoints.
+//!
+//! A thread receives a bounded number of datagrams at a time. What it leaves there is reported again, since
+//! the set of sockets is level-triggered. A packet passes these checks before its queue pair gets it: length,
+//! slot, queue pair number, addresses, ICRC.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use super::drops::Reason;
+use super::forward::Message;
+use super::order::Query;
+use super::socket::{Family, SLOT_TOKEN};
+use super::steer::QPN_AT;
+use super::{Endpoint, Port, slot};
+use crate::progress::By;
+use crate::sys::{self, Arrived};
+use transport::roce::wire::{Addresses, BTH_LEN, Flow, GSI_QP, ICRC_LEN, MULTICAST_QP, UDP_PORT, icrc};
+
+/// The largest batch of UDP_GRO; a smaller buffer would truncate it.
+const BUFFER_LEN: usize = 64 << 10;
+/// Calls of recvmsg on a socket before the thread does something else: 2 MiB of batches take a millisecond.
+const CALLS: usize = 32;
+/// Bytes of a packet: 4096 of payload and the largest headers. Nobody sends more.
+const MAX_PACKET_LEN: usize = 4096 + 128;
+
+/// A packet from the BTH to the pad, whose ICRC was right and is removed.
+#[derive(Debug)]
+pub(crate) struct Packet(Box<[u8]>);
+
+impl Packet {
+    /// A copy; `None` without memory.
+    pub(super) fn copy(bytes: &[u8]) -> Option<Self> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len()).ok()?;
+        copy.extend_from_slice(bytes);
+        Some(Self(copy.into_boxed_slice()))
+    }
+}
+
+impl AsRef<[u8]> for Packet {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What the thread that receives has for itself.
+pub(super) struct Receiver {
+    buffer: Box<[u8]>,
+    /// Endpoints that have got packets, by number.
+    touched: Vec<(u32, Arc<dyn Endpoint>)>,
+}
+
+impl Receiver {
+    pub(super) fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_LEN].into(), touched: Vec::new() }
+    }
+}
+
+/// A datagram from the network, or one that was forwarded.
+struct Datagram<'a> {
+    source: IpAddr,
+    source_port: u16,
+    destination: IpAddr,
+    bytes: &'a [u8],
+    forwarded: bool,
+}
+
+impl Port {
+    /// Takes datagrams from the sockets that have some and gives them to the endpoints.
+    pub(super) fn receive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 3];
+        let count = self.sockets.set.wait(&mut events, Some(Duration::ZERO));
+        let mut writable = [false; 2];
+        for event in &events[..count] {
+            let (token, flags) = (event.u64, event.events);
+            if token == SLOT_TOKEN {
+                self.receive_from_slots(&mut receiver);
+                continue;
+            }
+            let family = if token == Family::V4 as u64 { Family::V4 } else { Family::V6 };
+            writable[family as usize] = flags & libc::EPOLLOUT as u32 != 0;
+            if flags & !(libc::EPOLLOUT as u32) != 0 {
+                self.receive_from_network(family, &mut receiver);
+            }
+        }
+        let mut touched = std::mem::take(&mut receiver.touched);
+        drop(receiver);
+        touched.sort_unstable_by_key(|(num, _)| *num);
+        touched.dedup_by_key(|(num, _)| *num);
+        for (_, endpoint) in touched {
+            endpoint.received(by);
+        }
+        for family in Family::ALL.into_iter().filter(|family| writable[*family as usize]) {
+            self.now_writable(family);
+        }
+    }
+
+    fn receive_from_network(&self, family: Family, receiver: &mut Receiver) {
+        let Some(socket) = self.sockets.get(family) else { return };
+        for _ in 0..CALLS {
+            // An error other than EAGAIN is one of a packet that was sent before; the call has cleared it.
+            let Ok(arrived) = sys::receive_datagrams(socket, &mut receiver.buffer) else { return };
+            let Arrived { len, source, destination: Some(destination), segment, is_truncated } = arrived
+            else {
+                self.drops.add(Reason::Malformed, 1);
+                continue;
+            };
+            let buffer = std::mem::take(&mut receiver.buffer);
+            let segment = segment.unwrap_or(len).max(1);
+            for bytes in buffer[..len].chunks(segment) {
+                if is_truncated && bytes.len() < segment {
+                    self.drops.add(Reason::Malformed, 1);
+                    continue;
+                }
+                let datagram = Datagram {
+                    source: source.ip(),
+                    source_port: source.port(),
+                    destination,
+                    bytes,
+                    forwarded: false,
+                };
+                if let Err(reason) = self.deliver(&datagram, &mut receiver.touched) {
+                    self.drops.add(reason, 1);
+                }
+            }
+            if len == 0 {
+                self.drops.add(Reason::Malformed, 1);
+            }
+            receiver.buffer = buffer;
+        }
+    }
+
+    /// Receives what processes of other slots send to that of this one.
+    fn receive_from_slots(&self, receiver: &mut Receiver) {
+        for _ in 0..CALLS {
+            let Ok(arrived) = sys::receive_datagrams(self.slot.socket(), &mut receiver.buffer) else {
+                return;
+            };
+            let buffer = std::mem::take(&mut receiver.buffer);
+            if let Err(reason) =
+                self.take_message(arrived.source, &buffer[..arrived.len], &mut receiver.touched)
+            {
+                self.drops.add(reason, 1);
+            }
+            receiver.buffer = buffer;
+        }
+    }
+
+    fn take_message(
+        &self,
+        from: SocketAddr,
+        bytes: &[u8],
+        touched: &mut Vec<(u32, Arc<dyn Endpoint>)>,
+    ) -> Result<(), Reason> {
+        let sender = slot::at(from).filter(|slot| self.owners.is_ours(*slot)).ok_or(Reason::Distrusted)?;
+        match Message::parse(bytes).ok_or(Reason::Malformed)? {
+            Message::Packet { source, source_port, destination, datagram } => {
+                let datagram =
+                    Datagram { source, source_port, destination, bytes: datagram, forwarded: true };
+                self.deliver(&datagram, touched)
+            }
+            Message::Answer { family, position, nonce } => {
+                self.answered(sender, family, position, nonce);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives a packet to its endpoint, or to the process of its slot.
+    fn deliver(
+        &self,
+        datagram: &Datagram<'_>,
+        touched: &mut Vec<(u32, Arc<dyn Endpoint>)>,
+    ) -> Result<(), Reason> {
+        let Datagram { source, source_port, destination, bytes, forwarded } = *datagram;
+        if bytes.len() < BTH_LEN + ICRC_LEN || bytes.len() > MAX_PACKET_LEN {
+            return Err(Reason::Malformed);
+        }
+        let num = u32::from_be_bytes([0, bytes[QPN_AT], bytes[QPN_AT + 1], bytes[QPN_AT + 2]]);
+        if destination.is_multicast() || num == MULTICAST_QP {
+            return Err(Reason::Multicast);
+        }
+        let slot = bytes[QPN_AT];
+        if slot == 0 {
+            if num == GSI_QP {
+                return Err(Reason::Management);
+            }
+            let is_query = !forwarded && source_port == UDP_PORT && source.is_loopback();
+            let query = Query::parse(bytes).filter(|_| is_query).ok_or(Reason::UnknownQp)?;
+            self.answer(Family::of(source), &query);
+            return Ok(());
+        }
+        if num & 0xffff == 0 && slot == self.slot.number() {
+            if !forwarded && source_port == UDP_PORT && source.is_loopback() {
+                self.check_arrived(Family::of(source));
+            }
+            return Ok(());
+        }
+        if slot != self.slot.number() {
+            if forwarded {
+                return Err(Reason::UnknownQp);
+            }
+            self.forward(slot, &Message::Packet { source, source_port, destination, datagram: bytes });
+            return Ok(());
+        }
+        let endpoint = self.table.receiver(num, source, destination)?;
+        let addresses = match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Addresses::V4 { source: source.octets(), destination: destination.octets() }
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Addresses::V6 { source: source.octets(), destination: destination.octets() }
+            }
+            _ => return Err(Reason::Malformed),
+        };
+        let flow = Flow { addresses, source_port, destination_port: UDP_PORT };
+        icrc::check(&flow, bytes)
+            .or_else(|bad| icrc::check_rxe_flush(&flow, bytes).map_err(|_| bad))
+            .map_err(|_| Reason::Icrc)?;
+        let packet = Packet::copy(&bytes[..bytes.len() - ICRC_LEN]).ok_or(Reason::Memory)?;
+        if touched.last().is_none_or(|(last, _)| *last != num) {
+            touched.try_reserve(1).map_err(|_| Reason::Memory)?;
+            touched.push((num, endpoint.clone()));
+        }
+        endpoint.arrived(packet);
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The packets of one queue pair, on their way out.
+//!
+//! Packets of one length, of which the last may be shorter, leave in one call (UDP_SEGMENT). They have the
+//! IPv4 identifications 0, 1, 2 and so on, which the ICRC covers; a packet that leaves alone has 0.
+#![forbid(unsafe_code)]
+
+use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::Port;
+use super::drops::Reason;
+use super::socket::Family;
+use crate::lock;
+use crate::sys::{self, Errno, Route};
+use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT, icrc};
+
+/// Bytes of packets in one call: what fits a UDP datagram over IPv4 and IPv6.
+const BATCH_LEN: usize = 65_000;
+/// Packets in one call: UDP_MAX_SEGMENTS of Linux before 6.9.
+const BATCH_PACKETS: u16 = 64;
+/// Free buffers that are kept for the next sender.
+const FREE_BUFFERS: usize = 8;
+
+/// Buffers of senders that have sent everything.
+#[derive(Default)]
+pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// `None` without memory.
+    fn get(&self) -> Option<Vec<u8>> {
+        let free = lock(&self.0).pop();
+        free.or_else(|| {
+            let mut new = Vec::new();
+            new.try_reserve_exact(BATCH_LEN).ok()?;
+            Some(new)
+        })
+    }
+
+    fn put(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        let mut free = lock(&self.0);
+        if free.len() < FREE_BUFFERS && free.try_reserve(1).is_ok() {
+            free.push(buffer);
+        }
+    }
+}
+
+/// Sends the packets of one queue pair. They collect until [`Sender::flush`].
+pub(crate) struct Sender {
+    port: Arc<Port>,
+    num: u32,
+    family: Family,
+    route: Route,
+    flow: Option<Flow>,
+    /// The packets with their ICRC; `None`: there are none.
+    batch: Option<Vec<u8>>,
+    /// Bytes of the first packet.
+    packet_len: usize,
+    count: u16,
+    /// Bytes of the batch that have left already, as packets of their own.
+    sent: usize,
+    /// The last packet is shorter, so it is the last one of the batch.
+    is_full: bool,
+    /// The socket takes nothing; [`super::Endpoint::writable`] follows.
+    is_blocked: bool,
+    /// Batches leave in one call.
+    pub(super) segments: bool,
+}
+
+impl Sender {
+    pub(super) fn new(
+        port: Arc<Port>,
+        num: u32,
+        local: IpAddr,
+        peer: SocketAddr,
+        traffic_class: u8,
+        hop_limit: u8,
+    ) -> Self {
+        let addresses = match (local, peer.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Some(Addresses::V4 { source: source.octets(), destination: destination.octets() })
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Some(Addresses::V6 { source: source.octets(), destination: destination.octets() })
+            }
+            _ => None,
+        };
+        let flow =
+            addresses.map(|addresses| Flow { addresses, source_port: UDP_PORT, destination_port: UDP_PORT });
+        let mut to = peer;
+        to.set_port(UDP_PORT);
+        Self {
+            port,
+            num,
+            family: Family::of(local),
+            route: Route { source: Some(local), to, traffic_class, hop_limit },
+            flow,
+            batch: None,
+            packet_len: 0,
+            count: 0,
+            sent: 0,
+            is_full: false,
+            is_blocked: false,
+            segments: true,
+        }
+    }
+
+    /// Adds a packet, from the BTH to the pad; packets that do not fit with it into one call leave first.
+    /// False: the socket takes nothing now, and the packet was not added; [`super::Endpoint::writable`] is
+    /// called when it does. A packet that the kernel refuses for another reason is lost, as in the network.
+    pub(crate) fn push(&mut self, packet: &[u8]) -> bool {
+        let len = packet.len() + ICRC_LEN;
+        if self.is_blocked || !self.has_room(len) {
+            self.flush();
+            if self.is_blocked {
+                return false;
+            }
+        }
+        let Some(flow) = &self.flow else {
+            self.port.drops.add(Reason::NotSent, 1);
+            return true;
+        };
+        let batch = match &mut self.batch {
+            Some(batch) => batch,
+            None => match self.port.buffers.get() {
+                Some(buffer) => {
+                    (self.packet_len, self.count, self.sent, self.is_full) = (len, 0, 0, false);
+                    self.batch.insert(buffer)
+                }
+                None => {
+                    self.port.drops.add(Reason::Memory, 1);
+                    return true;
+                }
+            },
+        };
+        if batch.try_reserve(len).is_err() {
+            self.port.drops.add(Reason::Memory, 1);
+            return true;
+        }
+        batch.extend_from_slice(packet);
+        batch.extend_from_slice(&icrc::icrc(flow, self.count, &[packet]));
+        self.count += 1;
+        self.is_full = len < self.packet_len;
+        true
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.batch.as_ref().is_none_or(|batch| {
+            !self.is_full
+                && len <= self.packet_len
+                && self.count < BATCH_PACKETS
+                && batch.len() + len <= BATCH_LEN
+        })
+    }
+
+    /// Sends what was added. What the socket does not take stays; [`super::Endpoint::writable`] is called
+    /// when it does, and calls this again or [`Sender::push`].
+    pub(crate) fn flush(&mut self) {
+        self.is_blocked = false;
+        let Some(mut batch) = self.batch.take() else { return };
+        match self.send(&mut batch) {
+            Err(libc::EAGAIN) => {
+                self.is_blocked = true;
+                self.batch = Some(batch);
+                self.port.sockets.await_writable(self.family, self.num);
+            }
+            Err(_) | Ok(()) => self.port.buffers.put(batch),
+        }
+    }
+
+    /// EAGAIN: the rest of the batch, from `sent` on, was not taken.
+    fn send(&mut self, batch: &mut [u8]) -> Result<(), Errno> {
+        let port = self.port.clone();
+        let Some(socket) = port.sockets.get(self.family) else {
+            self.lose(libc::EAFNOSUPPORT, u64::from(self.count));
+            return Ok(());
+        };
+        if self.count > 1 && self.segments && self.sent == 0 {
+            let segment = u16::try_from(self.packet_len).ok();
+            match sys::send_datagram(socket, &self.route, &[IoSlice::new(batch)], segment) {
+                Ok(()) => return Ok(()),
+                Err(libc::EAGAIN) => return Err(libc::EAGAIN),
+                // The route or the kernel cannot divide a datagram; or the packets are too long, and each is
+                // refused for that below.
+                Err(libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => self.segments = false,
+                Err(e) => {
+                    self.lose(e, u64::from(self.count));
+                    return Ok(());
+                }
+            }
+        }
+        while let Some(rest) = batch.get_mut(self.sent..).filter(|rest| !rest.is_empty()) {
+            let len = rest.len().min(self.packet_len);
+            let packet = &mut rest[..len];
+            if let Some(flow) = &self.flow {
+                // It had the identification of its place in the batch.
+                let (bytes, sum) = packet.split_at_mut(len - ICRC_LEN);
+                sum.copy_from_slice(&icrc::icrc(flow, 0, &[bytes]));
+            }
+            match sys::send_datagram(socket, &self.route, &[IoSlice::new(packet)], None) {
+                Ok(()) => {}
+                Err(libc::EAGAIN) => return Err(libc::EAGAIN),
+                Err(e) => self.lose(e, 1),
+            }
+            self.sent += len;
+        }
+        Ok(())
+    }
+
+    /// The kernel has refused packets: that is a loss as any other, and the queue pair repeats them.
+    #[cold]
+    fn lose(&self, e: Errno, packets: u64) {
+        static LOGGED: AtomicBool = AtomicBool::new(false);
+        self.port.drops.add(Reason::NotSent, packets);
+        if LOGGED.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let remedy = match e {
+            libc::EMSGSIZE => ": the packet is larger than the MTU of the route; use a smaller path MTU",
+            libc::EPERM => ": a packet filter of this host forbids it; permit UDP port 4791",
+            libc::ENETUNREACH | libc::EHOSTUNREACH => ": there is no route; ip route get shows it",
+            libc::EINVAL => ": the local address is not one of this host any more",
+            _ => "",
+        };
+        log::warn!(
+            "RoCE: queue pair {:#x} cannot send to {} from {:?}: {}{remedy}. It is repeated as after a loss; \
+             further failures are not logged",
+            self.num,
+            self.route.to.ip(),
+            self.route.source,
+            std::io::Error::from_raw_os_error(e)
+        );
+    }
+}

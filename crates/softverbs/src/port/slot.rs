@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The slot of a process: the highest byte of its queue pair numbers.
+//!
+//! A process has a slot while it holds the UDP port of that slot at 127.0.0.1, which one socket alone can
+//! bind, and which is where other processes forward packets to. The kernel frees it when the process ends in
+//! whatever way. Another user may hold such a port, as may an unrelated program: that slot is skipped.
+#![forbid(unsafe_code)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::socket::Socket;
+use crate::sys::{self, Errno};
+
+/// Slots are 1 to this; 0 has queue pairs 0 and 1 and the queries, 255 the multicast queue pair.
+pub(super) const MAX_SLOT: u8 = 254;
+/// The UDP port of slot 0. The ports behind it are below those that the kernel gives out by default, so a
+/// client of another protocol seldom has one.
+const BASE_PORT: u16 = 24_700;
+/// Bytes of datagrams that may wait at the loopback port; the kernel doubles it for its own needs.
+const RECEIVE_BUFFER_LEN: i32 = 1 << 20;
+
+/// The loopback address of a slot.
+pub(super) fn address(slot: u8) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, BASE_PORT + u16::from(slot)).into()
+}
+
+/// The slot whose loopback address this is.
+pub(super) fn at(address: SocketAddr) -> Option<u8> {
+    let slot = u8::try_from(address.port().checked_sub(BASE_PORT)?).ok()?;
+    ((1..=MAX_SLOT).contains(&slot) && self::address(slot) == address).then_some(slot)
+}
+
+/// A slot that this process has claimed.
+pub(super) struct Slot {
+    number: u8,
+    socket: Socket,
+    user: u32,
+}
+
+impl Slot {
+    /// Claims a free slot, beginning at a random one: a peer takes a queue pair number that it has seen
+    /// recently for a stale connection. EAGAIN: there is none.
+    pub(super) fn claim() -> Result<Self, Errno> {
+        let mut random = [0];
+        getrandom::fill(&mut random).map_err(|_| libc::EIO)?;
+        Self::claim_from(random[0])
+    }
+
+    fn claim_from(first: u8) -> Result<Self, Errno> {
+        let mut other = None;
+        for slot in (0..MAX_SLOT).map(|i| ((u16::from(first) + u16::from(i)) % u16::from(MAX_SLOT)) as u8 + 1)
+        {
+            match bind(slot) {
+                Ok(socket) => return Ok(Self { number: slot, socket, user: sys::effective_user() }),
+                Err(libc::EADDRINUSE) => {}
+                // EACCES, EPERM: a policy of the host reserves this one.
+                Err(e @ (libc::EACCES | libc::EPERM)) => other = Some(e),
+                Err(e) => {
+                    log::error!(
+                        "cannot bind a UDP socket to {}: {}",
+                        address(slot),
+                        std::io::Error::from_raw_os_error(e)
+                    );
+                    return Err(e);
+                }
+            }
+        }
+        log::error!(
+            "RoCE: no slot for this process: all UDP ports from {} to {} of 127.0.0.1 are taken, by other \
+             processes with RoCE queue pairs or by another program (ss -ulnp shows them); end some of them, \
+             or run this one in a network namespace of its own",
+            BASE_PORT + 1,
+            BASE_PORT + u16::from(MAX_SLOT)
+        );
+        Err(other.unwrap_or(libc::EAGAIN))
+    }
+
+    pub(super) fn number(&self) -> u8 {
+        self.number
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// The effective user of the process when it claimed the slot.
+    pub(super) fn user(&self) -> u32 {
+        self.user
+    }
+}
+
+fn bind(slot: u8) -> Result<Socket, Errno> {
+    let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
+    sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER_LEN);
+    // The loopback interface of a network namespace may be down: then no process forwards, but slots are
+    // claimed all the same.
+    sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
+    sys::bind_datagrams(&socket, &address(slot))?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_one_address_and_an_address_one_slot() {
+        for slot in 1..=MAX_SLOT {
+            assert_eq!(at(address(slot)), Some(slot));
+        }
+        assert_eq!(at(address(0)), None);
+        assert_eq!(at(address(255)), None);
+        assert_eq!(at("127.0.0.2:24701".parse().unwrap()), None);
+        assert_eq!(at("[::1]:24701".parse().unwrap()), None);
+        assert_eq!(at("127.0.0.1:4791".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_slot_that_is_taken_is_skipped_and_freed_when_dropped() {
+        let first = Slot::claim_from(7).unwrap();
+        let second = Slot::claim_from(first.number() - 1).unwrap();
+        assert_ne!(first.number(), second.number());
+        let number = first.number();
+        assert!(bind(number).is_err());
+        drop(first);
+        assert!(bind(number).is_ok());
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The sockets of the port and their options.
+//!
+//! They are never connected: a connected socket gets all packets of its peer whatever the program says, and
+//! sends other IPv4 identifications than 0, which the ICRC covers.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+
+use super::slot::Slot;
+use crate::lock;
+use crate::socket::Socket;
+use crate::sys::{self, Epoll, Errno};
+use transport::roce::wire::UDP_PORT;
+
+/// Bytes asked for as the socket buffers of the port, which all queue pairs of the process share. The kernel
+/// gives no more than net.core.rmem_max and wmem_max.
+const BUFFER_LEN: i32 = 8 << 20;
+/// Receive packets over IPv6 without a UDP checksum, as adapters and rxe send them (linux/udp.h).
+const UDP_NO_CHECK6_RX: i32 = 102;
+const IN: u32 = libc::EPOLLIN as u32;
+const IN_AND_OUT: u32 = (libc::EPOLLIN | libc::EPOLLOUT) as u32;
+
+/// The version of IP of a socket at the port, and of the group that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(super) const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    pub(super) fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The loopback address.
+    pub(super) fn loopback(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::LOCALHOST.into(),
+            Self::V6 => Ipv6Addr::LOCALHOST.into(),
+        }
+    }
+}
+
+/// The token of the slot's socket in the set.
+pub(super) const SLOT_TOKEN: u64 = 2;
+
+/// A socket at the port, and who waits until it takes packets.
+struct Bound {
+    socket: Socket,
+    /// Queue pair numbers.
+    waiting: Mutex<Vec<u32>>,
+}
+
+pub(super) struct Sockets {
+    v4: Bound,
+    /// `None` on a host without IPv6.
+    v6: Option<Bound>,
+    /// All of them and the socket of the slot, level-triggered; the token is the index of the family, or
+    /// [`SLOT_TOKEN`].
+    pub(super) set: Epoll,
+}
+
+impl Sockets {
+    /// Binds the port.
+    pub(super) fn bind(slot: &Slot) -> Result<Self, Errno> {
+        let user = sys::effective_user();
+        if user != slot.user() {
+            log::error!(
+                "RoCE: this process had user {} when its first queue pair was created and now has user {user}: \
+                 it cannot share UDP port {UDP_PORT} with the processes of either",
+                slot.user()
+            );
+            return Err(libc::EPERM);
+        }
+        let v4 = bind(Family::V4).inspect_err(|&e| report(Family::V4, e))?;
+        let v6 = match bind(Family::V6) {
+            Ok(bound) => Some(bound),
+            Err(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => None,
+            Err(e) => {
+                report(Family::V6, e);
+                return Err(e);
+            }
+        };
+        let set = Epoll::new()?;
+        set.add(v4.socket.as_raw_fd(), IN, Family::V4 as u64)?;
+        if let Some(v6) = &v6 {
+            set.add(v6.socket.as_raw_fd(), IN, Family::V6 as u64)?;
+        }
+        set.add(slot.socket().as_raw_fd(), IN, SLOT_TOKEN)?;
+        Ok(Self { v4, v6, set })
+    }
+
+    fn bound(&self, family: Family) -> Option<&Bound> {
+        match family {
+            Family::V4 => Some(&self.v4),
+            Family::V6 => self.v6.as_ref(),
+        }
+    }
+
+    pub(super) fn get(&self, family: Family) -> Option<&Socket> {
+        self.bound(family).map(|bound| &bound.socket)
+    }
+
+    /// Has [`super::Endpoint::writable`] called for a queue pair when the socket takes packets.
+    pub(super) fn await_writable(&self, family: Family, num: u32) {
+        let Some(bound) = self.bound(family) else { return };
+        let mut waiting = lock(&bound.waiting);
+        if !waiting.contains(&num) {
+            waiting.push(num);
+        }
+        // It is in the set, and the kernel needs no memory to change it. The events are level-triggered, so
+        // room that there is by now is reported, too.
+        let _ = self.set.modify(bound.socket.as_raw_fd(), IN_AND_OUT, family as u64);
+    }
+
+    /// The socket takes packets: who waited for that.
+    pub(super) fn stop_waiting(&self, family: Family) -> Vec<u32> {
+        let Some(bound) = self.bound(family) else { return Vec::new() };
+        let mut waiting = lock(&bound.waiting);
+        let _ = self.set.modify(bound.socket.as_raw_fd(), IN, family as u64);
+        std::mem::take(&mut *waiting)
+    }
+}
+
+fn bind(family: Family) -> Result<Bound, Errno> {
+    let (domain, any): (_, IpAddr) = match family {
+        Family::V4 => (libc::AF_INET, Ipv4Addr::UNSPECIFIED.into()),
+        Family::V6 => (libc::AF_INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let socket = Socket::noted(|| sys::datagram_socket(domain))?;
+    // What neither the protocol nor its speed can do without on any kernel is required, the rest is a wish.
+    sys::require_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    match family {
+        Family::V4 => {
+            sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+            sys::require_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        }
+        Family::V6 => {
+            sys::require_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            sys::require_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+            let discover = libc::IPV6_MTU_DISCOVER;
+            sys::require_option(&socket, libc::IPPROTO_IPV6, discover, libc::IPV6_PMTUDISC_DO)?;
+            sys::set_option(&socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
+        }
+    }
+    sys::set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+    sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_LEN);
+    sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_LEN);
+    sys::bind_datagrams(&socket, &SocketAddr::new(any, UDP_PORT))?;
+    Ok(Bound { socket, waiting: Mutex::default() })
+}
+
+fn report(family: Family, e: Errno) {
+    let remedy = match e {
+        libc::EADDRINUSE => {
+            ". Another user's process has it (ss -ulnp 'sport = :4791' shows whose), or the kernel's rxe \
+             (remove it by rmmod rdma_rxe); or run the program in a network namespace of its own"
+        }
+        _ => "",
+    };
+    log::error!(
+        "RoCE: cannot bind UDP port {UDP_PORT} of {family:?}: {}{remedy}",
+        std::io::Error::from_raw_os_error(e)
+    );
+}
