@@ -38,6 +38,8 @@ mod slot;
 mod socket;
 mod steer;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
