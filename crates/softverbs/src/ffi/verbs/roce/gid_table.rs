@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The GID table of a RoCE port: a fixed number of entries, one for each address of the host, which keep
+//! their index while the process runs.
+//!
+//! Programs exchange an index once and use it later, so an address that goes away leaves a hole, and has its
+//! index again when it returns. The first addresses are in the order of the host, loopback last, so that a
+//! program that takes entry 0 takes an address that others reach, if there is one.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::ffi::verbs::interfaces::Address;
+
+/// Entries of the table. Adapters have 16 to 256; programs look at each.
+pub(crate) const LEN: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    ip: IpAddr,
+    interface: u32,
+    is_there: bool,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct GidTable {
+    slots: Vec<Slot>,
+}
+
+impl GidTable {
+    /// Takes over the addresses that the host has now.
+    pub(super) fn update(&mut self, now: &[Address]) {
+        for slot in &mut self.slots {
+            slot.is_there = false;
+        }
+        let mut new = Vec::new();
+        for address in now {
+            match self.slots.iter_mut().find(|s| s.ip == address.ip && s.interface == address.interface) {
+                Some(slot) => slot.is_there = true,
+                None => new.push(*address),
+            }
+        }
+        for Address { ip, interface, .. } in new {
+            let slot = Slot { ip, interface, is_there: true };
+            // An address that has moved to another interface, for example because that was made again.
+            let moved = self.slots.iter().position(|s| !s.is_there && s.ip == ip);
+            let full = self.slots.len() >= LEN;
+            let reused = moved.or_else(|| self.slots.iter().position(|s| full && !s.is_there));
+            match reused.and_then(|at| self.slots.get_mut(at)) {
+                Some(hole) => *hole = slot,
+                None if full => log::warn!("the GID table has {LEN} entries, and none for {ip}"),
+                None => self.slots.push(slot),
+            }
+        }
+    }
+
+    /// The address with this index and the index of its interface; `None` in a hole.
+    pub(super) fn get(&self, index: usize) -> Option<(IpAddr, u32)> {
+        self.slots.get(index).filter(|slot| slot.is_there).map(|slot| (slot.ip, slot.interface))
+    }
+
+    /// The index of an address.
+    pub(super) fn find(&self, ip: IpAddr) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.is_there && slot.ip == ip)
+    }
+}
+
+/// The GID of an address: the IPv6 address, or the IPv4 address mapped to one.
+pub(crate) fn gid_of(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The address that a GID stands for; `None` if it is none that packets to one host can have.
+pub(crate) fn ip_of(gid: [u8; 16]) -> Option<IpAddr> {
+    let ip = Ipv6Addr::from(gid).to_canonical();
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    (!ip.is_unspecified() && !ip.is_multicast() && !is_broadcast).then_some(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ip: &str, interface: u32) -> Address {
+        Address { ip: ip.parse().unwrap(), interface, is_up: true }
+    }
+
+    fn shown(table: &GidTable) -> Vec<Option<String>> {
+        (0..5).map(|i| table.get(i).map(|(ip, interface)| format!("{ip} {interface}"))).collect()
+    }
+
+    #[test]
+    fn an_address_keeps_its_index() {
+        let mut table = GidTable::default();
+        let (eth, lo) = (at("10.0.0.1", 2), at("127.0.0.1", 1));
+        table.update(&[eth, lo]);
+        let new = at("fe80::1", 3);
+        table.update(&[new, eth, lo]);
+        let expected = ["10.0.0.1 2", "127.0.0.1 1", "fe80::1 3"].map(|text| Some(text.to_owned()));
+        assert_eq!(shown(&table)[..3], expected);
+        table.update(&[new, lo]);
+        assert_eq!(table.get(0), None, "a hole");
+        assert_eq!(table.find("10.0.0.1".parse().unwrap()), None);
+        assert_eq!(table.find("fe80::1".parse().unwrap()), Some(2));
+        table.update(&[at("10.0.0.2", 2), new, lo]);
+        assert_eq!(table.get(0), None, "kept for its address");
+        table.update(&[at("10.0.0.1", 7), at("10.0.0.2", 2), new, lo]);
+        assert_eq!(table.get(0), Some(("10.0.0.1".parse().unwrap(), 7)), "on another interface");
+    }
+
+    #[test]
+    fn two_interfaces_with_one_address_have_two_entries() {
+        let mut table = GidTable::default();
+        table.update(&[at("fe80::1", 2), at("fe80::1", 3)]);
+        table.update(&[at("fe80::1", 3)]);
+        assert_eq!((table.get(0), table.get(1).map(|(_, interface)| interface)), (None, Some(3)));
+    }
+
+    #[test]
+    fn a_full_table_gives_new_addresses_the_holes() {
+        let mut table = GidTable::default();
+        let all: Vec<Address> =
+            (0..LEN as u32).map(|i| at(&format!("10.1.{}.{}", i / 256, i % 256), 2)).collect();
+        table.update(&all);
+        table.update(&[&all[..], &[at("10.9.9.9", 2)]].concat());
+        assert_eq!(table.find("10.9.9.9".parse().unwrap()), None, "no room");
+        table.update(&[&all[1..], &[at("10.9.9.9", 2)]].concat());
+        assert_eq!(table.find("10.9.9.9".parse().unwrap()), Some(0));
+    }
+
+    #[test]
+    fn gids_are_addresses_and_others_are_none() {
+        for text in ["10.0.0.1", "127.0.0.1", "::1", "fe80::1", "2001:db8::1"] {
+            let ip = text.parse().unwrap();
+            assert_eq!(ip_of(gid_of(ip)), Some(ip), "{text}");
+        }
+        for text in ["::", "0.0.0.0", "255.255.255.255", "224.0.0.1", "ff02::1"] {
+            assert_eq!(ip_of(gid_of(text.parse().unwrap())), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The path from an address of the host to a peer, as the routing table of the kernel has it.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+use crate::cm::addr;
+use crate::sys::{self, Errno};
+use transport::roce::wire::PathMtu;
+
+/// A path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Path {
+    /// Bytes of an IP packet.
+    pub mtu: usize,
+    pub hop_limit: u8,
+}
+
+/// Bytes of a packet beside its payload, without the IP header: UDP, BTH, the longest header of a packet that
+/// can be full (RETH and immediate data), ICRC.
+const OVERHEAD: usize = 8 + 12 + 16 + 4 + 4;
+
+impl Path {
+    /// Whether full packets of a connection fit.
+    pub(super) fn fits(&self, mtu: PathMtu, peer: IpAddr) -> bool {
+        let ip = if peer.is_ipv4() { 20 } else { 40 };
+        mtu.bytes() + OVERHEAD + ip <= self.mtu
+    }
+
+    /// The largest path MTU.
+    pub(super) fn largest(&self, peer: IpAddr) -> Option<PathMtu> {
+        PathMtu::ALL.into_iter().rev().find(|mtu| self.fits(*mtu, peer))
+    }
+}
+
+/// The path from `local` to `peer`, by the interface `scope` where the addresses are link-local. Nothing is
+/// sent. ENETUNREACH and other errors of connect(2): there is none.
+pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
+    let socket_addr = |ip, port| match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+    };
+    // The port of RoCE, as routes can depend on it.
+    let peer = socket_addr(peer, 4791);
+    let socket = sys::udp_socket(addr::family(&peer))?;
+    addr::bind(&socket, &socket_addr(local, 0))?;
+    addr::connect(&socket, &peer)?;
+    let (level, mtu, hops) = match peer {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, libc::IP_TTL),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, libc::IPV6_UNICAST_HOPS),
+    };
+    let mtu = sys::get_option(&socket, level, mtu)?;
+    let hops = sys::get_option(&socket, level, hops)?;
+    Ok(Path { mtu: usize::try_from(mtu).unwrap_or(0), hop_limit: u8::try_from(hops).unwrap_or(64) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_over_loopback_carries_4096_bytes() {
+        let lo: IpAddr = "127.0.0.1".parse().unwrap();
+        let path = find(lo, lo, 0).unwrap();
+        assert!(path.fits(PathMtu::Mtu4096, lo) && path.hop_limit > 0, "{path:?}");
+        assert!(find(lo, "192.0.2.1".parse().unwrap(), 0).is_err(), "from 127.0.0.1 to another host");
+    }
+
+    #[test]
+    fn the_largest_path_mtu_leaves_room_for_the_headers() {
+        let (v4, v6): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "fe80::1".parse().unwrap());
+        let largest = |mtu, ip| Path { mtu, hop_limit: 64 }.largest(ip).map(PathMtu::bytes);
+        assert_eq!((largest(1500, v4), largest(1500, v6)), (Some(1024), Some(1024)));
+        assert_eq!((largest(4160, v4), largest(4159, v4)), (Some(4096), Some(2048)));
+        assert_eq!((largest(4180, v6), largest(4179, v6)), (Some(4096), Some(2048)));
+        assert_eq!(largest(256, v4), None);
+    }
+}
