@@ -62,7 +62,6 @@ use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::sys::Errno;
 
-#[cfg_attr(not(test), allow(unused_imports))]
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use receive::Packet;
 pub(crate) use send::Sender;

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The attributes of a queue pair that its program connects by hand: what ibv_modify_qp(3) has set, and what
+//! follows for its connection.
+
+use rdma_sys::{ibv_ah_attr, ibv_mig_state, ibv_qp_attr};
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use super::gid_table::ip_of;
+use super::path::Path;
+use super::transitions::*;
+use crate::ffi::verbs::device::{PKEY, PORT as PORT_NUM};
+use crate::ffi::verbs::mr::{ACCESS_KNOWN, ACCESS_OPTIONAL};
+use crate::qp::by_hand::{Change, Route};
+use crate::sys::Errno;
+use transport::limits::MAX_READS;
+use transport::roce::rc::{ReceiveTerms, SendTerms};
+use transport::roce::wire::{PathMtu, Psn};
+
+/// The connection of a queue pair, as far as transitions concern it.
+pub(super) trait Connection {
+    /// RESET to INIT and back.
+    fn set_init(&self, init: bool);
+    /// INIT to RTR.
+    fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno>;
+    /// RTR to RTS.
+    fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno>;
+    /// RTS to SQD and back. `notify`: with an event when the send queue is drained.
+    fn drain(&self, on: bool, notify: bool) -> Result<(), Errno>;
+    /// Changes attributes in RTR, RTS or SQD.
+    fn change(&self, change: Change) -> Result<(), Errno>;
+    /// To RESET.
+    fn reset(&self) -> Result<(), Errno>;
+    /// To ERR.
+    fn disconnect(&self);
+    /// Whether it has ended, after RTR.
+    fn is_over(&self) -> bool;
+}
+
+/// The addresses of the host and the paths from them.
+pub(super) trait Network {
+    /// The address with this index in the GID table, and its interface; `None` in a hole.
+    fn source(&self, index: usize) -> Option<(IpAddr, u32)>;
+    /// The path from an address of the host to a peer.
+    fn path(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno>;
+}
+
+/// Why ibv_modify_qp(3) or ibv_create_ah(3) fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub errno: Errno,
+    pub why: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+fn invalid<T>(why: impl fmt::Display) -> Result<T, Refusal> {
+    Err(Refusal { errno: libc::EINVAL, why: why.to_string() })
+}
+
+fn unsupported<T>(why: &str) -> Result<T, Refusal> {
+    Err(Refusal { errno: libc::EOPNOTSUPP, why: why.to_owned() })
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> Refusal {
+    move |errno| Refusal { errno, why: format!("{what}: {}", io::Error::from_raw_os_error(errno)) }
+}
+
+/// The state of a queue pair and the attributes that were set.
+pub(crate) struct Modified {
+    state: State,
+    attr: ibv_qp_attr,
+}
+
+impl Modified {
+    /// Those of a new queue pair.
+    pub(crate) fn new() -> Self {
+        Self { state: State::Reset, attr: blank() }
+    }
+
+    /// The state. A connection ends by itself, too.
+    pub(super) fn state(&self, connection: &impl Connection) -> State {
+        match self.state {
+            State::Rtr | State::Rts | State::Sqd | State::Sqe if connection.is_over() => State::Err,
+            state => state,
+        }
+    }
+
+    /// The attributes that were set since RESET; the others are 0.
+    pub(super) fn attributes(&self) -> &ibv_qp_attr {
+        &self.attr
+    }
+
+    /// Carries out a transition of a queue pair of type `kind`, or changes attributes within a state. After an
+    /// error everything is as before.
+    pub(super) fn modify(
+        &mut self,
+        kind: Kind,
+        attr: &ibv_qp_attr,
+        mask: u32,
+        connection: &impl Connection,
+        network: &impl Network,
+    ) -> Result<(), Refusal> {
+        let from = self.state(connection);
+        let to = if mask & STATE == 0 { Some(from) } else { State::from_verbs(attr.qp_state) };
+        let Some(to) = to else { return invalid(format_args!("{} is no state", attr.qp_state)) };
+        self.apply(kind, from, to, attr, mask, connection, network)
+            .map_err(|Refusal { errno, why }| Refusal { errno, why: format!("{from} to {to}: {why}") })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn apply(
+        &mut self,
+        kind: Kind,
+        from: State,
+        to: State,
+        attr: &ibv_qp_attr,
+        mask: u32,
+        connection: &impl Connection,
+        network: &impl Network,
+    ) -> Result<(), Refusal> {
+        check(kind, from, to, mask).or_else(invalid)?;
+        if mask & CUR_STATE != 0 && State::from_verbs(attr.cur_qp_state) != Some(from) {
+            return invalid(format_args!("cur_qp_state is {}", attr.cur_qp_state));
+        }
+        check_ranges(attr, mask)?;
+        let next = merged(self.attr, attr, mask);
+        match (from, to) {
+            (State::Reset | State::Init, State::Reset) => connection.set_init(false),
+            (_, State::Reset) => connection.reset().map_err(failed("the queue pair cannot be reset"))?,
+            (_, State::Init) => connection.set_init(true),
+            (State::Init, State::Rtr) => {
+                let (route, terms) = receive_terms(&next, network)?;
+                connection.ready_to_receive(route, terms).map_err(failed("no packets can be received"))?;
+            }
+            (State::Rtr, State::Rts) => {
+                self.change(&next, connection)?;
+                connection.ready_to_send(send_terms(&next)).map_err(failed("no packets can be sent"))?;
+            }
+            (State::Sqd, State::Rts) => {
+                self.change(&next, connection)?;
+                connection.drain(false, false).map_err(failed("the send queue cannot be resumed"))?;
+            }
+            (State::Rts, State::Sqd) => {
+                let notify = mask & EN_SQD_ASYNC_NOTIFY != 0 && attr.en_sqd_async_notify != 0;
+                connection.drain(true, notify).map_err(failed("the send queue cannot be drained"))?;
+            }
+            (State::Sqd, State::Sqd) => {
+                self.check_fixed(&next)?;
+                self.change(&next, connection)?;
+            }
+            (_, State::Rts) => self.change(&next, connection)?,
+            (State::Err, State::Err) => {}
+            (_, State::Err) => connection.disconnect(),
+            _ => return invalid(Wrong::Transition),
+        }
+        self.attr = if to == State::Reset { blank() } else { next };
+        self.state = to;
+        Ok(())
+    }
+
+    /// Gives the connection the attributes that differ from those that it has.
+    fn change(&self, next: &ibv_qp_attr, connection: &impl Connection) -> Result<(), Refusal> {
+        let before = &self.attr;
+        let change = Change {
+            access: (next.qp_access_flags != before.qp_access_flags).then_some(next.qp_access_flags),
+            rnr_timer: (next.min_rnr_timer != before.min_rnr_timer).then_some(next.min_rnr_timer),
+        };
+        if change == Change::default() {
+            return Ok(());
+        }
+        connection.change(change).map_err(failed("the attributes cannot be changed"))
+    }
+
+    /// Refuses what the specification permits in SQD, and a connection does not.
+    fn check_fixed(&self, next: &ibv_qp_attr) -> Result<(), Refusal> {
+        let fixed = |attr: &ibv_qp_attr| {
+            let grh = attr.ah_attr.grh;
+            let path = (gid_of(&attr.ah_attr), grh.sgid_index, grh.traffic_class, grh.hop_limit);
+            let retries = (attr.timeout, attr.retry_cnt, attr.rnr_retry);
+            (path, retries, attr.max_rd_atomic, attr.max_dest_rd_atomic)
+        };
+        if fixed(next) != fixed(&self.attr) {
+            return unsupported("path, retries and depths of a connection cannot be changed");
+        }
+        Ok(())
+    }
+}
+
+fn blank() -> ibv_qp_attr {
+    // SAFETY: all-zero is a valid ibv_qp_attr.
+    unsafe { std::mem::zeroed() }
+}
+
+/// `attr` with the attributes in `mask`, the others as in `set`.
+fn merged(set: ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) -> ibv_qp_attr {
+    let mut next = set;
+    macro_rules! take {
+        ($($bit:ident: $($field:ident),+;)*) => { $(if mask & $bit != 0 { $(next.$field = attr.$field;)+ })* };
+    }
+    take! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: ah_attr;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state;
+        DEST_QPN: dest_qp_num;
+    }
+    next
+}
+
+fn check_ranges(attr: &ibv_qp_attr, mask: u32) -> Result<(), Refusal> {
+    const MAX_PSN: u32 = (1 << Psn::BITS) - 1;
+    const MAX_NUMBER: u32 = (1 << 24) - 1;
+    let max_reads = u32::from(MAX_READS);
+    let mtu = attr.path_mtu;
+    let ranges = [
+        (PKEY_INDEX, "pkey_index", u32::from(attr.pkey_index), 0, 0),
+        (PORT, "port_num", u32::from(attr.port_num), u32::from(PORT_NUM), u32::from(PORT_NUM)),
+        (PATH_MTU, "path_mtu", mtu, u32::from(PathMtu::Mtu256.code()), u32::from(PathMtu::Mtu4096.code())),
+        // 0 is no queue pair, 1 that of connection management, the last one stands for multicast.
+        (DEST_QPN, "dest_qp_num", attr.dest_qp_num, 2, MAX_NUMBER - 1),
+        (RQ_PSN, "rq_psn", attr.rq_psn, 0, MAX_PSN),
+        (SQ_PSN, "sq_psn", attr.sq_psn, 0, MAX_PSN),
+        (MAX_QP_RD_ATOMIC, "max_rd_atomic", u32::from(attr.max_rd_atomic), 0, max_reads),
+        (MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", u32::from(attr.max_dest_rd_atomic), 0, max_reads),
+        (MIN_RNR_TIMER, "min_rnr_timer", u32::from(attr.min_rnr_timer), 0, 31),
+        (TIMEOUT, "timeout", u32::from(attr.timeout), 0, 31),
+        (RETRY_CNT, "retry_cnt", u32::from(attr.retry_cnt), 0, 7),
+        (RNR_RETRY, "rnr_retry", u32::from(attr.rnr_retry), 0, 7),
+    ];
+    for (bit, name, value, min, max) in ranges {
+        if mask & bit != 0 && !(min..=max).contains(&value) {
+            return match min == max {
+                true => invalid(format_args!("{name} is {value}; soft0 has only {min}")),
+                false => invalid(format_args!("{name} is {value}, not from {min} to {max}")),
+            };
+        }
+    }
+    let unknown = attr.qp_access_flags & !(ACCESS_KNOWN | ACCESS_OPTIONAL);
+    if mask & ACCESS_FLAGS != 0 && unknown != 0 {
+        return invalid(format_args!("qp_access_flags has unknown flags: {unknown:#x}"));
+    }
+    let migrates = mask & PATH_MIG_STATE != 0 && attr.path_mig_state != ibv_mig_state::IBV_MIG_MIGRATED;
+    if mask & ALT_PATH != 0 || migrates {
+        return unsupported("soft0 has no automatic path migration");
+    }
+    Ok(())
+}
+
+/// The GID of the destination.
+pub(super) fn gid_of(attr: &ibv_ah_attr) -> [u8; 16] {
+    // SAFETY: both forms of a GID are 16 bytes, all of which are valid in the form `raw`.
+    unsafe { attr.grh.dgid.raw }
+}
+
+/// The addresses of a global route: that of the host, that of the peer, and the interface if they are
+/// link-local.
+pub(super) fn addresses(
+    attr: &ibv_ah_attr,
+    network: &impl Network,
+) -> Result<(IpAddr, IpAddr, u32), Refusal> {
+    if attr.port_num != PORT_NUM {
+        return invalid(format_args!("ah_attr.port_num is {}; soft0 has only {PORT_NUM}", attr.port_num));
+    }
+    if attr.is_global == 0 {
+        return invalid(
+            "ah_attr.is_global is 0, and RoCE has no local routes: set it, with the GID of the peer and the index of a GID of \
+             this host, in many programs by an option (ibv_rc_pingpong -g 0, perftest -x 0); ibv_devinfo -v lists the GIDs",
+        );
+    }
+    let index = usize::from(attr.grh.sgid_index);
+    let Some((local, interface)) = network.source(index) else {
+        return invalid(format_args!("grh.sgid_index is {index}, and the GID table has nothing there"));
+    };
+    let gid = gid_of(attr);
+    let Some(peer) = ip_of(gid) else {
+        let gid = std::net::Ipv6Addr::from(gid);
+        return invalid(format_args!("grh.dgid is {gid}, which is not the address of a host"));
+    };
+    if local.is_ipv4() != peer.is_ipv4() {
+        return invalid(format_args!(
+            "grh.sgid_index {index} is {local}, and grh.dgid {peer}: one is IPv4, the other IPv6; use the index of another GID"
+        ));
+    }
+    let is_link_local = matches!(peer, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    Ok((local, peer, if is_link_local { interface } else { 0 }))
+}
+
+/// The route and the terms of a queue pair in RTR.
+fn receive_terms(attr: &ibv_qp_attr, network: &impl Network) -> Result<(Route, ReceiveTerms), Refusal> {
+    let (local, peer, scope) = addresses(&attr.ah_attr, network)?;
+    let path = network.path(local, peer, scope).map_err(|errno| {
+        let error = io::Error::from_raw_os_error(errno);
+        Refusal { errno, why: format!("there is no route from {local} to {peer}: {error}") }
+    })?;
+    // Its range has been checked.
+    let Some(mtu) = u8::try_from(attr.path_mtu).ok().and_then(PathMtu::from_code) else {
+        return invalid(format_args!("path_mtu is {}", attr.path_mtu));
+    };
+    if !path.fits(mtu, peer) {
+        let largest = path.largest(peer).map_or(0, PathMtu::bytes);
+        return invalid(format_args!(
+            "the path MTU is {} bytes, and the route from {local} to {peer} has an MTU of {}, which permits {largest}; \
+             ibv_query_port returns in active_mtu what all interfaces permit, and SOFTVERBS_MTU changes that",
+            mtu.bytes(),
+            path.mtu
+        ));
+    }
+    // As the kernel, which replaces the hop limit of the program by that of the route.
+    let Path { hop_limit, .. } = path;
+    let route = Route { local, peer, scope, traffic_class: attr.ah_attr.grh.traffic_class, hop_limit };
+    let terms = ReceiveTerms {
+        mtu,
+        dest_qp: attr.dest_qp_num,
+        pkey: PKEY,
+        rq_psn: Psn::new(attr.rq_psn),
+        reads: u16::from(attr.max_dest_rd_atomic),
+        rnr_timer: attr.min_rnr_timer,
+        access: attr.qp_access_flags,
+    };
+    Ok((route, terms))
+}
+
+fn send_terms(attr: &ibv_qp_attr) -> SendTerms {
+    SendTerms {
+        sq_psn: Psn::new(attr.sq_psn),
+        timeout: attr.timeout,
+        retries: attr.retry_cnt,
+        rnr_retries: attr.rnr_retry,
+        reads: u16::from(attr.max_rd_atomic),
+    }
+}
+
+#[cfg(test)]
+mod tests;
