@@ -12,6 +12,7 @@ use once_cell::race::OnceBox;
 
 use crate::policy::mode::Mode;
 use crate::sys;
+use ::transport::roce::wire::PathMtu;
 
 /// One environment variable that softverbs reads.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +122,28 @@ const LOCAL: Knob = Knob {
 /// The value of [`LOCAL`] that can be set only by name.
 const RING: u64 = 2;
 
+/// The names are those of [`Transport`], in its order.
+const TRANSPORT: Knob = Knob {
+    name: "SOFTVERBS_TRANSPORT",
+    default: 0,
+    min: 0,
+    max: 1,
+    words: &["iwarp", "roce"],
+    text: "",
+    help: "iwarp: soft0 is an iWARP device, over TCP; roce: a RoCE v2 device, over UDP port 4791, whose queue pairs programs connect by hand. Both ends of a connection must have the same",
+};
+
+/// The words behind the first one are those of `enum ibv_mtu`, in its order.
+const MTU: Knob = Knob {
+    name: "SOFTVERBS_MTU",
+    default: 0,
+    min: 0,
+    max: 5,
+    words: &["auto", "256", "512", "1024", "2048", "4096"],
+    text: "",
+    help: "with the transport roce, the active MTU that the port reports, which many programs take as the path MTU of their connections; auto: the largest that every interface of the host permits, other than loopback",
+};
+
 /// The names are those of [`Strict`], in its order.
 const STRICT: Knob = Knob {
     name: "SOFTVERBS_STRICT",
@@ -155,7 +178,9 @@ const POLICY: Knob = Knob {
 };
 
 /// All settings, in the order of the manual page.
-pub const KNOBS: [Knob; 11] = [
+pub const KNOBS: [Knob; 13] = [
+    TRANSPORT,
+    MTU,
     LOCAL,
     CRC,
     SPIN_US,
@@ -168,6 +193,15 @@ pub const KNOBS: [Knob; 11] = [
     FAULTS,
     POLICY,
 ];
+
+/// The protocol of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// iWARP over TCP.
+    Iwarp,
+    /// RoCE v2 over UDP.
+    Roce,
+}
 
 /// The treatment of calls and requests that an adapter refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +217,9 @@ pub(crate) enum Strict {
 /// The values of the settings.
 #[derive(Debug)]
 pub(crate) struct Config {
+    pub transport: Transport,
+    /// The active MTU that the port reports instead of that of the interfaces.
+    pub path_mtu: Option<PathMtu>,
     /// Whether connections between processes of one host use shared memory.
     pub local: bool,
     /// Whether they also copy directly.
@@ -207,6 +244,8 @@ pub(crate) fn get() -> &'static Config {
     CONFIG.get_or_init(|| {
         let local = read(&LOCAL);
         Box::new(Config {
+            transport: transport(read(&TRANSPORT)),
+            path_mtu: path_mtu(read(&MTU)),
             local: local != 0,
             direct_copy: local == LOCAL.max,
             crc: read(&CRC) != 0,
@@ -227,6 +266,17 @@ pub(crate) fn get() -> &'static Config {
 /// choose (secure_getenv(3)).
 pub fn variable(name: &str) -> Option<OsString> {
     if sys::is_privileged() { None } else { std::env::var_os(name) }
+}
+
+fn transport(value: u64) -> Transport {
+    match value {
+        0 => Transport::Iwarp,
+        _ => Transport::Roce,
+    }
+}
+
+fn path_mtu(value: u64) -> Option<PathMtu> {
+    PathMtu::from_code(u8::try_from(value).ok()?)
 }
 
 fn strict(value: u64) -> Strict {
@@ -323,6 +373,25 @@ mod tests {
         }
         assert_eq!((STRICT.shown_default().as_str(), CRC.shown_default().as_str()), ("off", "0"));
         assert_eq!(FAULTS.shown_default(), "none");
+    }
+    #[test]
+    fn a_transport_is_a_word_and_anything_else_is_iwarp() {
+        let of = |text| transport(parse(&TRANSPORT, text));
+        assert_eq!(
+            (of("roce"), of(" roce "), of("iwarp")),
+            (Transport::Roce, Transport::Roce, Transport::Iwarp)
+        );
+        for other in ["", "1", "RoCE", "rocev2", "tcp"] {
+            assert_eq!(of(other), Transport::Iwarp, "{other}");
+        }
+    }
+    #[test]
+    fn a_path_mtu_is_a_number_of_bytes_and_anything_else_is_that_of_the_interfaces() {
+        let of = |text| path_mtu(parse(&MTU, text)).map(PathMtu::bytes);
+        assert_eq!((of("256"), of(" 1024 "), of("4096")), (Some(256), Some(1024), Some(4096)));
+        for other in ["", "auto", "3", "1500", "8192"] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
     #[test]
     fn a_policy_is_a_word_or_a_seed_and_anything_else_is_adaptive() {

@@ -14,7 +14,7 @@ pub(super) enum Wanted {
 }
 
 /// The environment variables of the library and of soft0.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 19] = [
     "RPMA_LOG",
     "RPMA_METRICS",
     "RPMA_NATIVE",
@@ -26,12 +26,14 @@ const KNOWN: [&str; 17] = [
     "SOFTVERBS_MAX_PENDING",
     "SOFTVERBS_MAX_PENDING_ADDRESS",
     "SOFTVERBS_MAX_PENDING_LISTENER",
+    "SOFTVERBS_MTU",
     "SOFTVERBS_ONLY",
     "SOFTVERBS_PEER_TIMEOUT_MS",
     "SOFTVERBS_POLICY",
     "SOFTVERBS_REPLY_TIMEOUT_MS",
     "SOFTVERBS_SPIN_US",
     "SOFTVERBS_STRICT",
+    "SOFTVERBS_TRANSPORT",
 ];
 
 /// The edit distance of two words.

@@ -8,7 +8,7 @@
 //! that read the private part of a device find zeros there.
 
 use once_cell::race::OnceBox;
-use rdma_sys::{ibv_context, ibv_device, ibv_node_type, ibv_transport_type, verbs_context};
+use rdma_sys::{ibv_context, ibv_device, verbs_context};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -65,18 +65,16 @@ fn name_into<const N: usize>(field: &mut [libc::c_char; N], name: &[u8]) {
     }
 }
 
-fn make(fill: impl FnOnce(&mut verbs_context)) -> Box<Soft> {
+fn make(fill: impl FnOnce(&mut ibv_device, &mut verbs_context)) -> Box<Soft> {
     // SAFETY: all-zero is a valid Device: no operations, empty names, a zero private part.
     let mut whole: Box<Device> = Box::new(unsafe { std::mem::zeroed() });
     let device = &mut whole.device;
-    device.node_type = ibv_node_type::IBV_NODE_RNIC;
-    device.transport_type = ibv_transport_type::IBV_TRANSPORT_IWARP;
     name_into(&mut device.name, b"soft0");
     name_into(&mut device.dev_name, b"soft0");
     // SAFETY: all-zero is a valid verbs_context: every slot empty.
     let mut context: Box<verbs_context> = Box::new(unsafe { std::mem::zeroed() });
     context.sz = size_of::<verbs_context>();
-    fill(&mut context);
+    fill(&mut whole.device, &mut context);
     context.context.device = Box::into_raw(whole).cast();
     context.context.cmd_fd = -1;
     context.context.async_fd = -1;
@@ -85,9 +83,9 @@ fn make(fill: impl FnOnce(&mut verbs_context)) -> Box<Soft> {
     Box::new(Soft { context: Box::into_raw(context) })
 }
 
-/// The context, created on first use; `fill` stores the functions in its slots. Only
-/// [`context`](super::soft0::context), which has the functions, calls this.
-pub(super) fn get_or_make(fill: impl FnOnce(&mut verbs_context)) -> *mut ibv_context {
+/// The context, created on first use; `fill` stores the types of the device and the functions in the slots of
+/// the context. Only [`context`](super::soft0::context), which has them, calls this.
+pub(super) fn get_or_make(fill: impl FnOnce(&mut ibv_device, &mut verbs_context)) -> *mut ibv_context {
     let soft = SOFT.get_or_init(|| make(fill));
     // SAFETY: the context in `SOFT` is never freed, so the place is valid; only the address of a field is
     // computed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The complete context of the device `soft0`: that of [`super::context`] with the functions of verbs in its
-//! slots.
+//! The complete context of the device `soft0`: that of [`super::context`] with the types of the transport and
+//! the functions of verbs in its slots.
 //!
 //! It is a file by itself because it names the functions of verbs, which in turn only need to know whether an
 //! object belongs to the context.
@@ -15,7 +15,8 @@ use super::{ops, verbs};
 /// created by the first call, never fails, and stays valid until the process ends. It needs memory, but no
 /// descriptor and no thread.
 pub fn context() -> *mut ibv_context {
-    get_or_make(|context| {
+    get_or_make(|device, context| {
+        (device.transport_type, device.node_type) = verbs::transport().types();
         context.query_device_ex = Some(verbs::query_device_slot);
         context.query_port = Some(verbs::query_port_slot);
         context.create_qp_ex = Some(verbs::create_qp_slot);

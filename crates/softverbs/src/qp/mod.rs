@@ -7,6 +7,7 @@
 //! session gives safe code access; which thread may take it, the turn decides.
 #![forbid(unsafe_code)]
 
+pub(crate) mod by_hand;
 mod driver;
 pub(crate) mod numbers;
 mod posting;
@@ -80,6 +81,9 @@ pub(crate) enum Stage {
 pub(crate) enum AsyncEvent {
     /// Its connection has failed.
     Failed,
+    /// Every request that was begun before SQD has completed (IBV_EVENT_SQ_DRAINED).
+    #[allow(dead_code, reason = "until the queue pair has a connection of RoCE")]
+    Drained,
     /// It takes no more receives from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED).
     LastReceiveTaken,
     /// In strict mode: one of its completion queues, which has this handle, was overrun.

@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 mod datagram;
 mod event;
 mod memory;
+mod netlink;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -23,6 +24,7 @@ mod thread;
 pub(crate) use datagram::*;
 pub(crate) use event::*;
 pub(crate) use memory::*;
+pub(crate) use netlink::*;
 pub(crate) use socket::*;
 pub(crate) use thread::*;
 

@@ -21,6 +21,7 @@ use crate::cm::event::Event;
 use crate::cm::id::Id;
 use crate::ffi::soft0;
 use crate::ffi::unsupported;
+use crate::ffi::verbs::transport;
 use crate::sys;
 
 /// Creates an identifier with the event channel `channel` and the user context `context`, and stores it in
@@ -31,8 +32,8 @@ use crate::sys;
 /// event. rdma_connect, rdma_listen and rdma_accept create a hidden channel for it, which needs a descriptor;
 /// resolving does not.
 ///
-/// Returns 0, or -1 and errno. EOPNOTSUPP: a port space for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB) or for
-/// InfiniBand (RDMA_PS_IB). EINVAL: not a port space.
+/// Returns 0, or -1 and errno. EOPNOTSUPP: the device is a RoCE device, or `ps` is a port space for datagrams
+/// (RDMA_PS_UDP, RDMA_PS_IPOIB) or for InfiniBand (RDMA_PS_IB). EINVAL: not a port space.
 ///
 /// # Safety
 ///
@@ -52,6 +53,9 @@ pub unsafe fn rdma_create_id(
             )));
         }
         _ => return finish(Err(libc::EINVAL)),
+    }
+    if let Err(e) = transport().check_cm() {
+        return finish(Err(e));
     }
     // SAFETY: rdma_create_id(3) requires that `channel` is NULL, or was returned by rdma_create_event_channel
     // and has not been destroyed.

@@ -1,76 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Verbs that iWARP, or a device without a kernel driver, does not support: address handles, multicast, ECE,
-//! imported objects, device memory, dma-buf.
+//! Verbs that the device does not support, because of its transport or because it has no kernel driver:
+//! multicast, ECE, imported objects, device memory, dma-buf.
 //!
 //! Each function that creates or queries something fails with EOPNOTSUPP as its manual page defines (NULL and
 //! errno, or an errno value), and logs the reason with each call. Since no object can be created, the
-//! functions that destroy one return EINVAL or do nothing.
+//! functions that destroy one do nothing.
 
 use libc::{c_int, c_void};
-use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_context, ibv_dm, ibv_gid, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};
+use rdma_sys::{ibv_context, ibv_dm, ibv_gid, ibv_mr, ibv_pd, ibv_qp, ibv_wr_opcode};
 
 use super::null_with;
 use crate::ffi::unsupported;
 
-const DATAGRAMS: &str = "iWARP has no datagrams and therefore no address handles";
-const MULTICAST: &str = "iWARP has no multicast";
+const MULTICAST: &str = "soft0 has no multicast";
 const IMPORT: &str = "objects of the software device cannot be shared with other processes";
-
-/// Address handles are not supported: returns NULL with errno EOPNOTSUPP.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_create_ah(_: *mut ibv_pd, _: *mut ibv_ah_attr) -> *mut ibv_ah {
-    null_with(unsupported(DATAGRAMS))
-}
-
-/// Returns EINVAL: there are no address handles.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_destroy_ah(_: *mut ibv_ah) -> c_int {
-    libc::EINVAL
-}
-
-/// Address handles are not supported: returns NULL with errno EOPNOTSUPP.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_create_ah_from_wc(_: *mut ibv_pd, _: *mut c_void, _: *mut c_void, _: u8) -> *mut ibv_ah {
-    null_with(unsupported(DATAGRAMS))
-}
-
-/// Address handles are not supported: returns EOPNOTSUPP.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_init_ah_from_wc(
-    _: *mut ibv_context,
-    _: u8,
-    _: *mut c_void,
-    _: *mut c_void,
-    _: *mut ibv_ah_attr,
-) -> c_int {
-    unsupported(DATAGRAMS)
-}
-
-/// Address handles are not supported: returns EOPNOTSUPP.
-///
-/// # Safety
-///
-/// Always safe to call: no argument is used.
-pub unsafe fn ibv_resolve_eth_l2_from_gid(
-    _: *mut ibv_context,
-    _: *mut ibv_ah_attr,
-    _: *mut u8,
-    _: *mut u16,
-) -> c_int {
-    unsupported(DATAGRAMS)
-}
 
 /// Multicast is not supported: returns EOPNOTSUPP.
 ///

@@ -4,9 +4,7 @@
 use libc::{c_int, c_void};
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, ibv_wc};
 
-use super::device::PORT;
-use super::transport::transport;
-use super::{null_with, or_null};
+use super::{PORT, null_with, or_null, transport};
 use crate::sys::{Errno, set_errno};
 
 /// Creates an address handle for the peer with a GID; also for a GID of this host.

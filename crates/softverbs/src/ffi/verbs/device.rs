@@ -12,19 +12,15 @@ use rdma_sys::{
 };
 use std::ptr::addr_of;
 
-use super::{PORT, gid};
+use super::{OUI, PKEY, PORT, gid, transport};
 use crate::limits::*;
 use crate::sys::{self, set_errno};
-use transport::limits::{MAX_READS, MAX_SGE};
+use ::transport::limits::{MAX_READS, MAX_SGE};
 
-/// The node and system image GUID in network byte order: locally administered, and the same on every host.
-const GUID: u64 = u64::from_ne_bytes(*b"\x02soft\0\0\0");
-/// The OUI at the beginning of the GUID: a locally administered one, which belongs to no vendor.
-const VENDOR: u32 = 0x02_736f;
+/// The vendor ID of the device: its OUI.
+const VENDOR: u32 = u32::from_be_bytes([0, OUI[0], OUI[1], OUI[2]]);
 /// The part number of the device.
 const PART: u32 = 1;
-/// iWARP has only the default partition.
-const PKEY: u16 = 0xffff;
 
 /// Returns the name of the device, `soft0`, as a C string that is valid until the process ends.
 ///
@@ -43,7 +39,7 @@ pub unsafe fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
 ///
 /// As for ibv_get_device_guid(3).
 pub unsafe fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    GUID
+    transport().guid()
 }
 
 /// Returns -1: the kernel assigns these indices, and has none for a device without a kernel driver.
@@ -82,7 +78,7 @@ pub(crate) unsafe extern "C" fn query_port_slot(
         return libc::EINVAL;
     }
     let full = port_attributes();
-    let size = size.min(size_of::<ibv_port_attr>());
+    let size = size.min(size_of::<PortAttr>());
     // SAFETY: the caller guarantees that `attr` is valid for writes of `size` bytes, and `size` is at most
     // that of `full` after the `min` above.
     unsafe { std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), attr.cast(), size) };
@@ -101,23 +97,34 @@ pub unsafe fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv
     unsafe { query_port_slot(context, port, attr, std::mem::offset_of!(ibv_port_attr, port_cap_flags2)) }
 }
 
-fn port_attributes() -> ibv_port_attr {
+/// `struct ibv_port_attr` of newer headers, which have one more field.
+#[repr(C)]
+struct PortAttr {
+    attr: ibv_port_attr,
+    /// As `active_speed`, but wide enough for the encodings of newer speeds.
+    active_speed_ex: u32,
+}
+const _: () = assert!(std::mem::offset_of!(PortAttr, active_speed_ex) == 52);
+
+fn port_attributes() -> PortAttr {
+    /// 10 Gb/s per lane.
+    const SPEED: u8 = 4;
     const LINK_LAYER_ETHERNET: u8 = 2;
     const PHYS_LINK_UP: u8 = 5;
     // SAFETY: all-zero is a valid ibv_port_attr: it holds only integers and nullable pointers.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
     attr.state = ibv_port_state::IBV_PORT_ACTIVE;
     attr.max_mtu = ibv_mtu::IBV_MTU_4096;
-    attr.active_mtu = ibv_mtu::IBV_MTU_4096;
     attr.gid_tbl_len = gid::count() as c_int;
     attr.max_msg_sz = MAX_MESSAGE;
     attr.pkey_tbl_len = 1;
     attr.max_vl_num = 1;
     attr.active_width = 2;
-    attr.active_speed = 4;
+    attr.active_speed = SPEED;
     attr.phys_state = PHYS_LINK_UP;
     attr.link_layer = LINK_LAYER_ETHERNET;
-    attr
+    transport().complete_port(&mut attr);
+    PortAttr { attr, active_speed_ex: u32::from(SPEED) }
 }
 
 /// Stores an entry of the partition key table, which has one, in `pkey`. Returns 0, or -1 and errno EINVAL if
@@ -198,8 +205,8 @@ fn device_attributes() -> ibv_device_attr_ex {
     for (to, from) in orig.fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
         *to = from as c_char;
     }
-    orig.node_guid = GUID;
-    orig.sys_image_guid = GUID;
+    orig.node_guid = transport().guid();
+    orig.sys_image_guid = orig.node_guid;
     orig.vendor_id = VENDOR;
     orig.vendor_part_id = PART;
     orig.max_pkeys = 1;
@@ -225,6 +232,7 @@ fn device_attributes() -> ibv_device_attr_ex {
     orig.max_srq_wr = MAX_SRQ_WR as c_int;
     orig.max_srq_sge = MAX_SGE as c_int;
     orig.phys_port_cnt = 1;
+    transport().complete_device(orig);
     attr.phys_port_cnt_ex = 1;
     // IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_IMPLICIT
     attr.odp_caps.general_caps = 0b11;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The GID table of the port: one entry for each IP address of the host, since the device serves all of them.
+//! The GID table of the port: an entry for each IP address of the host, since the device serves all of them.
 //!
-//! IPv4 addresses are entered as IPv4-mapped IPv6 addresses. The table is read from the system with each
-//! call, because addresses change; an index is therefore valid only as long as they do not.
+//! IPv4 addresses are entered as IPv4-mapped IPv6 addresses. The addresses are read from the system with each
+//! call, because they change. On an iWARP device an index is therefore valid only as long as they do not; on
+//! a RoCE device it belongs to its address, and the table has holes.
 
-use libc::{c_int, sockaddr};
+use libc::c_int;
 use rdma_sys::{ibv_context, ibv_gid};
-use std::ffi::CStr;
-use std::net::IpAddr;
-use std::ptr::null_mut;
 
-use super::PORT;
-use crate::cm::addr;
+use super::roce::gid_of;
+use super::transport::Gid;
+use super::{PORT, transport};
 use crate::sys::set_errno;
 
 /// `struct ibv_gid_entry`, which is missing from headers older than rdma-core 31.
@@ -25,89 +24,66 @@ pub struct GidEntry {
     interface: u32,
 }
 
-/// The type of each entry: IBV_GID_TYPE_IB, used for every transport but RoCE.
-const KIND: u32 = 0;
-
-/// An address of the host and the index of its interface.
-struct Local {
-    gid: [u8; 16],
-    interface: u32,
+/// What an index of the GID table refers to.
+enum Found {
+    Entry(GidEntry),
+    /// An index within the table that has no address now.
+    Hole,
+    /// There is no such port, or the index is beyond the table.
+    Nothing,
 }
 
-impl Local {
-    /// The table entry with this index.
-    fn entry(&self, index: usize) -> GidEntry {
-        let port = u32::from(PORT);
-        GidEntry { gid: self.gid, index: index as u32, port, kind: KIND, interface: self.interface }
+impl GidEntry {
+    fn new(gid: &Gid) -> Self {
+        let (index, port) = (gid.index as u32, u32::from(PORT));
+        Self {
+            gid: gid_of(gid.ip),
+            index,
+            port,
+            kind: transport().gid_type().verbs,
+            interface: gid.interface,
+        }
     }
 }
 
-/// The addresses of the host, loopback addresses last: a program that uses the first entry should get an
-/// address that other hosts can reach. Empty if getifaddrs(3) fails.
-fn table() -> Vec<Local> {
-    let mut all = Vec::new();
-    let mut list: *mut libc::ifaddrs = null_mut();
-    // SAFETY: `list` is a local variable that getifaddrs sets to the address of its result.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Vec::new();
-    }
-    let mut next: *const libc::ifaddrs = list;
-    while !next.is_null() {
-        // SAFETY: `next` is not NULL, so it is an entry of the list that getifaddrs has returned, which is
-        // freed only after the loop.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        // SAFETY: getifaddrs(3) returns for each interface NULL or an address that is as long as its family
-        // requires.
-        let Ok(address) = (unsafe { addr::read(entry.ifa_addr.cast::<sockaddr>()) }) else { continue };
-        let ip = address.ip();
-        let gid = match ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
-        };
-        // SAFETY: `ifa_name` is a C string (getifaddrs(3)) in the list, which outlives `name`.
-        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        // SAFETY: `name` is a CStr, so its pointer is a C string; if_nametoindex only reads it.
-        let interface = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        all.push((ip.is_loopback(), Local { gid, interface }));
-    }
-    // SAFETY: `list` was returned by getifaddrs, and no reference into it is used afterwards: the addresses
-    // were copied.
-    unsafe { libc::freeifaddrs(list) };
-    all.sort_by_key(|(loopback, _)| *loopback);
-    all.into_iter().map(|(_, local)| local).collect()
-}
-
-/// The number of entries.
+/// The number of entries, holes included.
 pub(super) fn count() -> usize {
-    table().len()
+    transport().gid_count()
 }
 
-/// The entry of a port with this index, if both exist.
-fn entry(port: u32, index: usize) -> Option<GidEntry> {
-    let local = table().into_iter().nth(index).filter(|_| port == u32::from(PORT))?;
-    Some(local.entry(index))
+/// The entry of a port with this index.
+fn entry(port: u32, index: usize) -> Found {
+    if port != u32::from(PORT) || index >= count() {
+        return Found::Nothing;
+    }
+    let gids = transport().gids();
+    gids.iter().find(|gid| gid.index == index).map_or(Found::Hole, |gid| Found::Entry(GidEntry::new(gid)))
 }
 
-/// Stores entry `index` of the GID table of `port` in `gid`. Returns 0, or -1 and errno EINVAL if there is no
-/// such port (the only one is 1) or entry.
+/// Stores entry `index` of the GID table of `port` in `gid`, zeros for a hole. Returns 0, or -1 and errno
+/// EINVAL if there is no such port (the only one is 1) or index.
 ///
 /// # Safety
 ///
 /// As for ibv_query_gid(3).
 pub unsafe fn ibv_query_gid(_context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
-    let Some(entry) = usize::try_from(index).ok().and_then(|index| entry(u32::from(port), index)) else {
-        set_errno(libc::EINVAL);
-        return -1;
+    let found = usize::try_from(index).map_or(Found::Nothing, |index| entry(u32::from(port), index));
+    let raw = match found {
+        Found::Entry(entry) => entry.gid,
+        Found::Hole => [0; 16],
+        Found::Nothing => {
+            set_errno(libc::EINVAL);
+            return -1;
+        }
     };
     // SAFETY: ibv_query_gid(3) requires that `gid` is valid for writes.
-    unsafe { gid.write(ibv_gid { raw: entry.gid }) };
+    unsafe { gid.write(ibv_gid { raw }) };
     0
 }
 
 /// The function that the inline ibv_query_gid_ex(3) calls: stores entry `index` of the GID table of `port`,
 /// with its type and interface index, in `to`. Returns 0 or an errno value: EINVAL (`flags` is not 0, or
-/// `size` is below that of an entry), ENODATA (no such port or entry).
+/// `size` is below that of an entry), ENODATA (no such port or entry, or the entry is a hole).
 ///
 /// # Safety
 ///
@@ -123,16 +99,16 @@ pub unsafe fn _ibv_query_gid_ex(
     if flags != 0 || size < size_of::<GidEntry>() {
         return libc::EINVAL;
     }
-    let Some(entry) = entry(port, index as usize) else { return libc::ENODATA };
+    let Found::Entry(entry) = entry(port, index as usize) else { return libc::ENODATA };
     // SAFETY: the caller guarantees that `to` is valid for writes of `size` bytes, at least those of an entry
     // (checked above).
     unsafe { to.write(entry) };
     0
 }
 
-/// The function that the inline ibv_query_gid_table(3) calls: stores all entries. Returns their number, or
-/// -EINVAL if `flags` is not 0, `size` is below that of an entry, or `max` is below the number of entries;
-/// then nothing is stored.
+/// The function that the inline ibv_query_gid_table(3) calls: stores all entries except holes. Returns their
+/// number, or -EINVAL if `flags` is not 0, `size` is below that of an entry, or `max` is below the number of
+/// entries; then nothing is stored.
 ///
 /// # Safety
 ///
@@ -147,31 +123,36 @@ pub unsafe fn _ibv_query_gid_table(
     if flags != 0 || size < size_of::<GidEntry>() {
         return -(libc::EINVAL as isize);
     }
-    let found = table();
+    let found = transport().gids();
     if found.len() > max {
         return -(libc::EINVAL as isize);
     }
-    for (at, local) in found.iter().enumerate() {
+    for (at, gid) in found.iter().enumerate() {
         // SAFETY: the caller guarantees `max` elements of `size` bytes each, at least those of an entry, and
         // `at` is below `max` (both checked above). An element may be unaligned, depending on `size`.
-        unsafe { to.byte_add(at * size).write_unaligned(local.entry(at)) };
+        unsafe { to.byte_add(at * size).write_unaligned(GidEntry::new(gid)) };
     }
     found.len() as isize
 }
 
 /// Stores the type of an entry in `kind`, like the private function of libibverbs that programs of rdma-core
-/// call. Returns 0, or -1 and errno EINVAL if there is no such port or entry.
+/// call. Returns 0, or -1 and errno EINVAL if there is no such port or index.
 ///
 /// # Safety
 ///
 /// `kind` must be valid for writes.
 pub unsafe fn ibv_query_gid_type(_context: *mut ibv_context, port: u8, index: u32, kind: *mut u32) -> c_int {
-    let Some(entry) = entry(u32::from(port), index as usize) else {
-        set_errno(libc::EINVAL);
-        return -1;
+    let kind_of_entry = match entry(u32::from(port), index as usize) {
+        Found::Entry(_) => transport().gid_type().sysfs,
+        // As libibverbs.
+        Found::Hole => 0,
+        Found::Nothing => {
+            set_errno(libc::EINVAL);
+            return -1;
+        }
     };
     // SAFETY: the caller guarantees that `kind` is valid for writes.
-    unsafe { kind.write(entry.kind) };
+    unsafe { kind.write(kind_of_entry) };
     0
 }
 

@@ -12,6 +12,7 @@
 //! No function checks an object argument for NULL or for having been destroyed, like those of libibverbs.
 
 mod absent;
+mod ah;
 mod atomic;
 mod channel;
 mod cq;
@@ -19,6 +20,8 @@ mod cq_ex;
 mod device;
 mod events;
 mod gid;
+mod interfaces;
+mod iwarp;
 mod mr;
 mod mw;
 mod open;
@@ -27,13 +30,16 @@ mod qp;
 mod qp_ex;
 mod qp_object;
 mod rereg;
+mod roce;
 mod section;
 mod srq;
 #[cfg(test)]
 mod testing;
+mod transport;
 mod wr_builder;
 
 pub use absent::*;
+pub use ah::*;
 pub(crate) use atomic::{atomic_of, read_atomic_wr};
 pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
 pub(crate) use cq::CqObject;
@@ -61,10 +67,23 @@ pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 
 use std::ptr::null_mut;
 
+use crate::config;
 use crate::sys::{Errno, set_errno};
 
 /// The number of the only port.
 const PORT: u8 = 1;
+/// The only partition key: the default partition, with full membership.
+const PKEY: u16 = 0xffff;
+/// The OUI at the beginning of each GUID: a locally administered one, which belongs to no vendor.
+const OUI: [u8; 3] = [0x02, b's', b'o'];
+
+/// The transport of the device (SOFTVERBS_TRANSPORT).
+pub(crate) fn transport() -> &'static dyn transport::Transport {
+    match config::get().transport {
+        config::Transport::Iwarp => &iwarp::Iwarp,
+        config::Transport::Roce => &roce::Roce,
+    }
+}
 
 /// Sets errno and returns NULL.
 fn null_with<T>(e: Errno) -> *mut T {

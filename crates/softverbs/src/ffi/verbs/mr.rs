@@ -54,9 +54,9 @@ pub unsafe fn not_counted(mr: *mut ibv_mr) {
 pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
 
 /// All access flags of verbs except the optional ones.
-const ACCESS_KNOWN: u32 = 0x3ff;
+pub(super) const ACCESS_KNOWN: u32 = 0x3ff;
 /// Access flags that a provider may ignore (IBV_ACCESS_OPTIONAL_RANGE).
-const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
+pub(super) const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
 
 /// Access flag: the range need not be mapped at registration.
 const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;

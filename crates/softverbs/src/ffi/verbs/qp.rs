@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Queue pairs: creating, modifying, querying and destroying them.
 //!
-//! A queue pair is always allocated as an `ibv_qp_ex`, so that both forms share one object. Only rdma_cm
-//! connects one, because iWARP needs a TCP connection: the states RTR and RTS are reached by rdma_connect(3)
-//! and rdma_accept(3), not by ibv_modify_qp(3). The field `state` of the C structure is updated by every call
-//! that changes or returns it.
+//! A queue pair is always allocated as an `ibv_qp_ex`, so that both forms share one object. On a RoCE device
+//! ibv_modify_qp(3) connects it. On an iWARP device only rdma_cm does, because iWARP needs a TCP connection:
+//! the states RTR and RTS are reached by rdma_connect(3) and rdma_accept(3). The field `state` of the C
+//! structure is updated by every call that changes or returns it.
 
 use libc::c_int;
 use rdma_sys::{
@@ -12,30 +12,26 @@ use rdma_sys::{
     ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
 };
 use std::ptr::{addr_of, addr_of_mut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::cq::CqObject;
 use super::events;
 use super::pd::PdObject;
 use super::qp_ex;
 use super::qp_object::{QpObject, QpOwn};
+use super::roce::Modified;
 use super::srq::SrqObject;
 use super::wr_builder::Builder;
-use super::{PORT, or_null};
-use crate::ffi::context::next_number;
+use super::{or_null, transport};
 use crate::ffi::unsupported;
 use crate::instrument::Settings;
 use crate::limits::*;
-use crate::qp::{AsyncEvent, Attributes, Qp, Stage, numbers};
+use crate::qp::{AsyncEvent, Attributes, Qp, numbers};
 use crate::sys::Errno;
-use transport::limits::{MAX_INLINE, MAX_READS, MAX_SGE};
+use ::transport::limits::{MAX_INLINE, MAX_SGE};
 
-/// What to do if a program requires a queue pair that iWARP does not have. Programs and tests match this
-/// text.
-const REMEDY: &str = "soft0 offers reliable connections (IBV_QPT_RC) that rdma_cm sets up; use the program's option for rdma_cm, for \
-                      example -R of perftest or -cm 1 of qperf";
-
-/// EOPNOTSUPP: a queue pair type that iWARP does not have. EINVAL: not a queue pair type.
+/// EOPNOTSUPP: a queue pair type that the device does not have. EINVAL: not a queue pair type.
 fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
     use ibv_qp_type::*;
     let name = match qp_type {
@@ -48,7 +44,7 @@ fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
         IBV_QPT_DRIVER => "IBV_QPT_DRIVER",
         _ => return Err(libc::EINVAL),
     };
-    Err(unsupported(&format!("a queue pair of type {name}: {REMEDY}")))
+    Err(unsupported(&format!("a queue pair of type {name}: {}", transport().remedy())))
 }
 
 /// Whether all objects in the attributes belong to the device of `verbs`.
@@ -68,17 +64,16 @@ pub(crate) unsafe fn are_of(verbs: *mut ibv_context, attr: &ibv_qp_init_attr_ex)
     }
 }
 
-/// Creates a queue pair in the state RESET; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one. rdma_cm
-/// connects it.
+/// Creates a queue pair in the state RESET; with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS an extended one.
 ///
 /// The actual capabilities are stored in `attr`: at least one scatter/gather entry, [`MAX_INLINE`] bytes of
 /// inline data, the others as given.
 ///
-/// EOPNOTSUPP: a type other than IBV_QPT_RC, send operations that iWARP does not have, or other extensions;
-/// the reason is logged. EINVAL: not a queue pair type, a completion queue or the protection domain is
-/// missing, an object belongs to another device, the shared receive queue belongs to another protection
-/// domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or [`MAX_INLINE`] bytes.
-/// ENOMEM.
+/// EOPNOTSUPP: a type other than IBV_QPT_RC, send operations that the device does not have, or other
+/// extensions; the reason is logged. EINVAL: not a queue pair type, a completion queue or the protection
+/// domain is missing, an object belongs to another device, the shared receive queue belongs to another
+/// protection domain, or a capability exceeds [`MAX_QP_WR`] requests, [`MAX_SGE`] entries or [`MAX_INLINE`]
+/// bytes. ENOMEM.
 ///
 /// # Safety
 ///
@@ -131,7 +126,7 @@ pub(crate) unsafe fn create_qp(
         return Err(libc::EINVAL);
     }
     let (max_send_sge, max_recv_sge) = (cap.max_send_sge.max(1), cap.max_recv_sge.max(1));
-    let num = next_number();
+    let num = transport().allocate_number()?;
     let inner = Qp::new(Attributes {
         num,
         pd: pd.number,
@@ -144,7 +139,8 @@ pub(crate) unsafe fn create_qp(
         max_recv_sge,
         signal_all: given.sq_sig_all != 0,
         instruments: Settings::of_process(),
-    })?;
+    })
+    .inspect_err(|_| transport().release_number(num))?;
     pd.users.fetch_add(1, Ordering::AcqRel);
     // SAFETY: all-zero is a valid ibv_qp_ex: it holds only integers and nullable pointers.
     let mut extended: ibv_qp_ex = unsafe { std::mem::zeroed() };
@@ -168,11 +164,23 @@ pub(crate) unsafe fn create_qp(
     log::debug!("queue pair {num} created");
     let builder = operations.map(|_| Builder::default());
     let connection = inner.clone();
-    let qp = QpObject::create(extended, QpOwn { qp: inner, cap, builder });
+    let notifies_drained = Arc::new(AtomicBool::new(false));
+    let qp = QpObject::create(
+        extended,
+        QpOwn {
+            qp: inner,
+            cap,
+            modified: Mutex::new(Modified::new()),
+            notifies_drained: notifies_drained.clone(),
+            builder,
+        },
+    );
     let handle = qp as usize;
     connection.set_on_async_event(Box::new(move |event| {
         let (kind, object) = match event {
             AsyncEvent::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
+            AsyncEvent::Drained if !notifies_drained.load(Ordering::Relaxed) => return,
+            AsyncEvent::Drained => (ibv_event_type::IBV_EVENT_SQ_DRAINED, handle),
             AsyncEvent::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),
             // The completion queue cannot be destroyed before the queue pair.
             AsyncEvent::Overrun(cq) => (ibv_event_type::IBV_EVENT_CQ_ERR, cq),
@@ -193,7 +201,7 @@ pub(crate) unsafe fn enter_init(qp: *mut ibv_qp) {
     unsafe {
         let own = QpObject::own(qp);
         own.qp.set_init(true);
-        addr_of_mut!((*qp).state).write(state_of(own));
+        addr_of_mut!((*qp).state).write(transport().state(own));
     }
 }
 
@@ -231,8 +239,8 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
 
 /// Creates a queue pair in the state RESET, in which it accepts no work requests, not even receives. The
 /// actual capabilities are stored in `attr`: at least one scatter/gather entry, 220 bytes of inline data, the
-/// others as given. Only rdma_cm can connect it; rdma_create_qp(3) creates one that belongs to an identifier
-/// from the beginning.
+/// others as given. On an iWARP device only rdma_cm can connect it; rdma_create_qp(3) creates one that belongs
+/// to an identifier from the beginning.
 ///
 /// Returns the queue pair, which the caller destroys with [`ibv_destroy_qp`], or NULL and errno: EOPNOTSUPP
 /// (a type other than IBV_QPT_RC), EINVAL (not a queue pair type, a missing completion queue, an object of
@@ -270,71 +278,36 @@ pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     0
 }
 
-/// The verbs state of a queue pair.
-fn state_of(own: &QpOwn) -> ibv_qp_state::Type {
-    match own.qp.stage() {
-        Stage::Reset => ibv_qp_state::IBV_QPS_RESET,
-        Stage::Init => ibv_qp_state::IBV_QPS_INIT,
-        Stage::Connected => ibv_qp_state::IBV_QPS_RTS,
-        Stage::Over => ibv_qp_state::IBV_QPS_ERR,
-    }
-}
-
-/// Modifies a queue pair. `mask` selects the attributes in `attr` (`enum ibv_qp_attr_mask`). IBV_QPS_ERR ends
-/// the connection, and outstanding work requests complete with IBV_WC_WR_FLUSH_ERR. IBV_QPS_RTR and
-/// IBV_QPS_RTS change nothing once rdma_cm has connected the queue pair. Other attributes are accepted
-/// without effect: they belong to other transports, or to the connection, which rdma_cm negotiates.
+/// Modifies a queue pair: carries out a state transition, or changes attributes. `mask` selects the
+/// attributes in `attr` (`enum ibv_qp_attr_mask`). On a RoCE device this is how a program connects a queue
+/// pair. On an iWARP device rdma_cm connects it; IBV_QPS_RTR and IBV_QPS_RTS then change nothing, and most
+/// attributes are accepted without effect. IBV_QPS_ERR ends the connection, and outstanding work requests
+/// complete with IBV_WC_WR_FLUSH_ERR.
 ///
-/// Returns 0 or an errno value. EINVAL: an unknown attribute, a port other than 1, or a state transition that
-/// does not exist. EOPNOTSUPP: RTR or RTS of a queue pair that rdma_cm has not connected, RESET of one that
-/// has had a connection, and SQD, which iWARP does not have; the log says what to do instead.
+/// Returns 0 or an errno value. EINVAL: an unknown attribute, one that is missing or out of range, or a state
+/// transition that does not exist. EOPNOTSUPP on an iWARP device: RTR or RTS of a queue pair that rdma_cm has
+/// not connected, RESET of one that has had a connection, and SQD; on a RoCE device: automatic path migration,
+/// and changes in SQD that the connection does not support. The log says what to do instead.
 ///
 /// # Safety
 ///
 /// As for ibv_modify_qp(3).
 pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    const STATE: c_int = 1;
-    const PORT_NUM: c_int = 1 << 5;
-    const KNOWN: c_int = ((1 << 21) - 1) | (1 << 25);
-    if mask & !KNOWN != 0 {
-        return libc::EINVAL;
-    }
-    // SAFETY: `attr` points to an ibv_qp_attr, as ibv_modify_qp(3) requires; it holds only integers and is
-    // copied.
-    let attr = unsafe { attr.read() };
-    if mask & PORT_NUM != 0 && attr.port_num != PORT {
-        return libc::EINVAL;
-    }
-    if mask & STATE == 0 {
-        return 0;
-    }
-    // SAFETY: as ibv_modify_qp(3) requires, `qp` was returned by a function that creates queue pairs and has
-    // not been destroyed.
-    let own = unsafe { QpObject::own(qp) };
-    use ibv_qp_state::*;
-    match (state_of(own), attr.qp_state) {
-        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_RESET) => own.qp.set_init(false),
-        (IBV_QPS_RESET | IBV_QPS_INIT, IBV_QPS_INIT) => own.qp.set_init(true),
-        (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) | (IBV_QPS_ERR, IBV_QPS_ERR) => {}
-        (IBV_QPS_RTS | IBV_QPS_INIT | IBV_QPS_RESET, IBV_QPS_ERR) => own.qp.disconnect(),
-        (IBV_QPS_INIT, IBV_QPS_RTR | IBV_QPS_RTS) => {
-            return unsupported(&format!("a queue pair connected without rdma_cm: {REMEDY}"));
-        }
-        (IBV_QPS_RTS | IBV_QPS_ERR, IBV_QPS_RESET) => {
-            return unsupported("resetting a queue pair that has had a connection");
-        }
-        (_, IBV_QPS_SQD) => return unsupported("the state SQD, which iWARP does not have"),
-        _ => return libc::EINVAL,
+    // SAFETY: as ibv_modify_qp(3) requires, `attr` points to an ibv_qp_attr, which holds only integers and is
+    // copied, and `qp` was returned by a function that creates queue pairs and has not been destroyed.
+    let (attr, own) = unsafe { (attr.read(), QpObject::own(qp)) };
+    if let Err(e) = transport().modify(own, &attr, mask as u32) {
+        return e;
     }
     // SAFETY: ibv_modify_qp(3) requires that `qp` has not been destroyed. Programs only read the field
     // `state`.
-    unsafe { addr_of_mut!((*qp).state).write(state_of(own)) };
+    unsafe { addr_of_mut!((*qp).state).write(transport().state(own)) };
     0
 }
 
 /// Stores the attributes of a queue pair in `attr`, and those that it was created with in `init_attr`. All
-/// are stored, whatever `mask` selects; attributes of other transports are 0. `timeout` is the value of
-/// RDMA_OPTION_ID_ACK_TIMEOUT. Returns 0.
+/// are stored, whatever `mask` selects; attributes that were not set, or that the transport does not have, are
+/// 0. On an iWARP device `timeout` is the value of RDMA_OPTION_ID_ACK_TIMEOUT. Returns 0.
 ///
 /// # Safety
 ///
@@ -360,17 +333,13 @@ pub unsafe fn ibv_query_qp(
         };
         (own, init)
     };
-    let state = state_of(own);
+    let state = transport().state(own);
     // SAFETY: all-zero is a valid ibv_qp_attr: it holds only integers and nullable pointers.
     let mut full: ibv_qp_attr = unsafe { std::mem::zeroed() };
     full.qp_state = state;
     full.cur_qp_state = state;
-    full.path_mtu = rdma_sys::ibv_mtu::IBV_MTU_4096;
     full.cap = own.cap;
-    full.port_num = PORT;
-    full.max_rd_atomic = MAX_READS as u8;
-    full.max_dest_rd_atomic = MAX_READS as u8;
-    full.timeout = own.qp.ack_timeout();
+    transport().query(own, &mut full);
     // SAFETY: ibv_query_qp(3) requires that `attr` and `init_attr` are valid for writes and that `qp` has not
     // been destroyed.
     unsafe {
@@ -392,6 +361,7 @@ pub(crate) unsafe fn destroy_qp(qp: *mut ibv_qp) {
     // `users` is decremented here.
     unsafe {
         QpObject::own(qp).qp.destroy();
+        transport().release_number(QpObject::own(qp).qp.num);
         events::withdraw(qp as usize);
         let pd = addr_of!((*qp).pd).read();
         PdObject::own(pd).users.fetch_sub(1, Ordering::AcqRel);

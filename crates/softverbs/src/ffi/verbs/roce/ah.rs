@@ -12,9 +12,8 @@ use super::modify::{Network, Refusal, addresses};
 use super::neighbour;
 use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
-use crate::ffi::verbs::device::PORT;
-use crate::ffi::verbs::interfaces;
 use crate::ffi::verbs::pd::PdObject;
+use crate::ffi::verbs::{PORT, interfaces};
 use crate::qp::by_hand::Route;
 use crate::sys::Errno;
 

@@ -9,7 +9,7 @@
 use once_cell::race::OnceBox;
 use std::os::unix::fs::MetadataExt;
 
-use crate::ffi::verbs::device::OUI;
+use crate::ffi::verbs::OUI;
 
 /// The GUID in network byte order.
 pub(super) fn guid() -> u64 {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsRawFd;
 
 use crate::cm::addr;
 use crate::sys::{self, Errno};
@@ -49,8 +50,8 @@ pub(super) fn find(local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errn
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, libc::IP_TTL),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, libc::IPV6_UNICAST_HOPS),
     };
-    let mtu = sys::get_option(&socket, level, mtu)?;
-    let hops = sys::get_option(&socket, level, hops)?;
+    let mtu = sys::get_option::<i32>(socket.as_raw_fd(), level, mtu)?;
+    let hops = sys::get_option::<i32>(socket.as_raw_fd(), level, hops)?;
     Ok(Path { mtu: usize::try_from(mtu).unwrap_or(0), hop_limit: u8::try_from(hops).unwrap_or(64) })
 }
 

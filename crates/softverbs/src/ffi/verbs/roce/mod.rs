@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The device as a RoCE device: programs connect its queue pairs by hand.
+//!
+//! ```text
+//! transitions   which transition has which attributes
+//! modify        what was set, and what follows for the connection
+//! path          the route to a peer: MTU, hop limit
+//! gid_table     addresses and their indices
+//! guid          the GUID of the device
+//! ah            address handles
+//! ```
+
+mod ah;
+mod gid_table;
+mod guid;
+mod modify;
+mod neighbour;
+mod path;
+mod transitions;
+
+use libc::c_int;
+use rdma_sys::{
+    ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_mtu, ibv_node_type, ibv_pd, ibv_port_attr,
+};
+use rdma_sys::{ibv_qp_attr, ibv_qp_state, ibv_transport_type, ibv_wc};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use super::interfaces;
+use super::qp_object::QpOwn;
+use super::transport::{Gid, GidType, Transport};
+use crate::ffi::unsupported;
+use crate::lock;
+use crate::process::PerProcess;
+use crate::qp::by_hand::{Change, Route};
+use crate::qp::{Qp, Stage};
+use crate::sys::Errno;
+use crate::{config, port};
+use ::transport::roce::rc::{ReceiveTerms, SendTerms};
+use ::transport::roce::wire::PathMtu;
+use gid_table::GidTable;
+pub(super) use gid_table::gid_of;
+pub(crate) use modify::Modified;
+use modify::{Connection, Network};
+use path::Path;
+use transitions::Kind;
+
+/// The remedy for a program that needs another type of queue pairs.
+const REMEDY: &str = "as a RoCE device soft0 offers reliable connections (IBV_QPT_RC) that the program connects with ibv_modify_qp; \
+                      use the program's option for RC, for example -c RC of perftest";
+/// The local ACK delay that the device reports, 4.096 us * 2^15: a peer that shares its processor may be late
+/// by so much.
+const ACK_DELAY: u8 = 15;
+
+pub(super) struct Roce;
+
+impl Transport for Roce {
+    fn types(&self) -> (ibv_transport_type::Type, ibv_node_type::Type) {
+        (ibv_transport_type::IBV_TRANSPORT_IB, ibv_node_type::IBV_NODE_CA)
+    }
+
+    fn guid(&self) -> u64 {
+        guid::guid()
+    }
+
+    fn complete_device(&self, attr: &mut ibv_device_attr) {
+        attr.max_ah = attr.max_qp;
+        attr.local_ca_ack_delay = ACK_DELAY;
+    }
+
+    fn complete_port(&self, attr: &mut ibv_port_attr) {
+        /// IBV_PORT_IP_BASED_GIDS.
+        const IP_BASED_GIDS: u32 = 1 << 26;
+        /// IBV_QPF_GRH_REQUIRED: there are only global routes.
+        const GRH_REQUIRED: u8 = 1;
+        attr.active_mtu = ibv_mtu::Type::from(active_mtu().code());
+        attr.port_cap_flags |= IP_BASED_GIDS;
+        attr.flags |= GRH_REQUIRED;
+    }
+
+    fn gid_type(&self) -> GidType {
+        // IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_ROCE_V2.
+        GidType { verbs: 2, sysfs: 1 }
+    }
+
+    fn gid_count(&self) -> usize {
+        gid_table::LEN
+    }
+
+    fn gids(&self) -> Vec<Gid> {
+        with_table(|table| {
+            let all = (0..gid_table::LEN).filter_map(|index| Some((index, table.get(index)?)));
+            all.map(|(index, (ip, interface))| Gid { index, ip, interface }).collect()
+        })
+    }
+
+    fn check_cm(&self) -> Result<(), Errno> {
+        Err(unsupported("rdma_cm with SOFTVERBS_TRANSPORT=roce; iwarp has it"))
+    }
+
+    fn remedy(&self) -> &'static str {
+        REMEDY
+    }
+
+    fn allocate_number(&self) -> Result<u32, Errno> {
+        port::allocate_number()
+    }
+
+    fn release_number(&self, num: u32) {
+        port::release_number(num);
+    }
+
+    fn state(&self, own: &QpOwn) -> ibv_qp_state::Type {
+        lock(&own.modified).state(own).to_verbs()
+    }
+
+    /// Carries out a transition with the attributes that it requires and permits, or changes attributes
+    /// within a state. EINVAL: another attribute, one that is missing or out of range, a GID that is no
+    /// address, or a path MTU that the route does not permit; a message of level warn says which.
+    /// EOPNOTSUPP: automatic path migration, or a change in SQD that a connection does not permit. Else the
+    /// error of the route.
+    fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+        let modified = lock(&own.modified).modify(Kind::Rc, attr, mask, own, &Host);
+        modified.map_err(|refusal| {
+            log::warn!("ibv_modify_qp of queue pair {}: {refusal}", own.qp.num);
+            refusal.errno
+        })
+    }
+
+    fn query(&self, own: &QpOwn, attr: &mut ibv_qp_attr) {
+        let (state, cap) = (attr.qp_state, attr.cap);
+        *attr = *lock(&own.modified).attributes();
+        (attr.qp_state, attr.cur_qp_state, attr.cap) = (state, state, cap);
+    }
+
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
+        // SAFETY: as required of the caller.
+        unsafe { ah::create(pd, attr, &Host) }
+    }
+
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int {
+        // SAFETY: as required of the caller.
+        unsafe { ah::destroy(ah) };
+        0
+    }
+
+    fn sender(&self, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_attr, Errno> {
+        ah::sender(wc, grh, |ip| with_table(|table| table.find(ip)))
+    }
+
+    fn resolve(&self, attr: &ibv_ah_attr) -> Result<[u8; 6], Errno> {
+        ah::resolve(attr, &Host)
+    }
+}
+
+/// Calls `read` with the GID table as it is now.
+fn with_table<T>(read: impl FnOnce(&GidTable) -> T) -> T {
+    static TABLE: PerProcess<GidTable> = PerProcess::new();
+    let now = interfaces::addresses();
+    let mut guard = lock(TABLE.get());
+    let table = guard.get_or_insert_default();
+    table.update(&now);
+    read(table)
+}
+
+/// The largest path MTU that fits every interface that is up and has an address, other than loopback, unless
+/// SOFTVERBS_MTU gives another one.
+fn active_mtu() -> PathMtu {
+    let measured = || {
+        let others = interfaces::addresses().into_iter().filter(|a| a.is_up && !a.ip.is_loopback());
+        let smallest = others.filter_map(|address| interfaces::mtu(address.interface)).min();
+        smallest.map_or(PathMtu::Mtu4096, |mtu| PathMtu::of_interface(mtu).unwrap_or(PathMtu::Mtu256))
+    };
+    config::get().path_mtu.unwrap_or_else(measured)
+}
+
+/// The network of this host.
+struct Host;
+
+impl Network for Host {
+    fn source(&self, index: usize) -> Option<(IpAddr, u32)> {
+        with_table(|table| table.get(index))
+    }
+
+    fn path(&self, local: IpAddr, peer: IpAddr, scope: u32) -> Result<Path, Errno> {
+        path::find(local, peer, scope)
+    }
+}
+
+impl Connection for QpOwn {
+    fn set_init(&self, init: bool) {
+        self.qp.set_init(init);
+    }
+
+    fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
+        self.qp.ready_to_receive(route, terms)
+    }
+
+    fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
+        self.qp.ready_to_send(terms)
+    }
+
+    fn drain(&self, on: bool, notify: bool) -> Result<(), Errno> {
+        self.notifies_drained.store(notify, Ordering::Relaxed);
+        self.qp.drain(on)
+    }
+
+    fn change(&self, change: Change) -> Result<(), Errno> {
+        self.qp.change(change)
+    }
+
+    fn reset(&self) -> Result<(), Errno> {
+        Qp::reset(&self.qp)
+    }
+
+    fn disconnect(&self) {
+        self.qp.disconnect();
+    }
+
+    fn is_over(&self) -> bool {
+        self.qp.stage() == Stage::Over
+    }
+}
