@@ -41,6 +41,24 @@ impl Strict {
     }
 }
 
+/// The protocol of the device: the values of SOFTVERBS_TRANSPORT.
+#[derive(Clone, Copy, ValueEnum)]
+enum Transport {
+    /// iWARP over TCP: rdma_cm connects queue pairs
+    Iwarp,
+    /// RoCE v2 over UDP: programs connect queue pairs by hand
+    Roce,
+}
+
+impl Transport {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iwarp",
+            Self::Roce => "roce",
+        }
+    }
+}
+
 /// Whether dlsym(3) finds soft0.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dlsym {
@@ -67,6 +85,9 @@ pub(crate) struct Run {
     /// Make soft0 the only device: adapters are not listed
     #[arg(long)]
     only: bool,
+    /// The transport of soft0: iWARP or RoCE v2
+    #[arg(long, value_name = "TRANSPORT", value_enum)]
+    transport: Option<Transport>,
     /// Reject what an RDMA adapter rejects, instead of permitting it; with "warn" only log it, once per place
     #[arg(long, value_name = "MODE", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "adapter")]
     strict: Option<Strict>,
@@ -167,6 +188,10 @@ impl Run {
         if self.only {
             self.say("soft0 is the only device");
             command.env("SOFTVERBS_ONLY", "1");
+        }
+        if let Some(transport) = self.transport {
+            self.say(&format!("SOFTVERBS_TRANSPORT={}", transport.word()));
+            command.env("SOFTVERBS_TRANSPORT", transport.word());
         }
         if let Some(mode) = self.strict {
             self.say(&format!("SOFTVERBS_STRICT={}", mode.word()));
