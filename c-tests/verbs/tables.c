@@ -3,7 +3,7 @@
 #include "harness.h"
 
 extern const struct test regions[], reregistered[], transfers[], atomics[], queues[], windows[], addresses[], hostile[], forks[],
-	dontfork[];
+	dontfork[], roce[];
 
 const struct test *const tables[] = {regions, reregistered, transfers, atomics, queues, windows, addresses, hostile, forks,
-	dontfork, NULL};
+	dontfork, roce, NULL};
