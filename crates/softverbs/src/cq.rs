@@ -26,6 +26,7 @@ use crate::channel::EventQueue;
 use crate::instrument::Instruments;
 use crate::limits::ENDINGS;
 use crate::policy::yielding::Yielding;
+use crate::port::Port;
 use crate::progress::engine::Engine;
 use crate::progress::ring::Ring;
 use crate::progress::sleep::Watches;
@@ -486,6 +487,10 @@ impl Cq {
     /// Drives the connections. `full`: a socket of theirs may be full. False if another thread is driving all
     /// of them.
     fn progress(&self, full: bool) -> bool {
+        // The packets of all RoCE connections arrive at one port.
+        if let Some(port) = Port::bound() {
+            port.poll();
+        }
         // Another thread is doing the same for this queue.
         let Ok(connections) = self.connections.try_lock() else { return true };
         if full || connections.len() > POLL_DIRECTLY {

@@ -57,6 +57,11 @@ impl SendQueue {
         self.tail - self.head >= self.capacity
     }
 
+    /// Requests that are not completed.
+    pub(crate) fn len(&self) -> usize {
+        (self.tail - self.head) as usize
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.tail == self.head
     }

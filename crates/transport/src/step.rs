@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! A step of a connection, as its driver sees it: why it is made, how much it may do, what came of it; and the
-//! connection, whatever its transport.
+//! The interface between a connection and its driver: the reasons for a step, its budget, its result, and the
+//! traits of a connection of any transport.
 
 use crate::units::{Errno, Micros};
 
@@ -92,7 +92,7 @@ pub enum Awaits {
     Room,
 }
 
-/// A connection of any transport, as those see it who need no link.
+/// The state of a connection of any transport.
 pub trait Progress {
     /// When a step with [`reason::TIME`] is due.
     fn deadline(&self) -> Option<Micros>;
@@ -108,7 +108,7 @@ pub trait Progress {
     fn wait_no_more(&mut self);
 }
 
-/// A connection of any transport, as its driver steps it: with a host that has a link of this transport.
+/// A connection that a driver steps, with a host that has a link of its transport.
 pub trait Connection<H>: Progress {
     /// Does what can be done now: `why` says what may have changed.
     fn step(&mut self, host: &mut H, why: u32, budget: Budget) -> Stepped;

@@ -7,9 +7,9 @@ use super::{Instruments, State};
 use crate::strict::Strict;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{Durable, Ending, Host};
-use transport::iwarp::conn::Conn;
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::step::{Awaits, Budget, Stepped, reason};
+use transport::roce::link::PacketLink;
+use transport::step::{Awaits, Budget, Connection, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
 
@@ -21,11 +21,13 @@ pub(crate) enum Queue {
 }
 
 /// What instruments require of a host in addition to [`Host`].
-pub(crate) trait Exposed: StreamLink {
+pub(crate) trait Exposed: Host {
     /// A completion queue was full, which `mode` may forbid. True if the connection must end.
     fn overrun(&mut self, queue: Queue, mode: Strict) -> bool;
     /// Drops the link as if this process had been killed.
     fn cut(&mut self);
+    /// Sends what a step has left in the link.
+    fn flush(&mut self);
 }
 
 /// A host with the instruments of its queue pair.
@@ -48,8 +50,13 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
         delayed.into_iter().chain(self.state.rnr.deadline()).min()
     }
 
+    /// Sends what a step has left in the link.
+    pub(crate) fn flush(&mut self) {
+        self.host.flush();
+    }
+
     /// Steps the connection, then applies rules and faults.
-    pub(crate) fn step(&mut self, conn: &mut Conn, why: u32, budget: Budget) -> Stepped {
+    pub(crate) fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
         let instruments = self.instruments;
         let expired = self.state.rnr.expires(|| self.host.now());
         let mut stepped = conn.step(self, if expired { why | reason::RECEIVE } else { why }, budget);
@@ -71,7 +78,7 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
     }
 
     /// Checks whether a message waits for a receive.
-    fn find_late(&mut self, conn: &mut Conn, stepped: Stepped, budget: Budget) -> Stepped {
+    fn find_late<C: Connection<Self>>(&mut self, conn: &mut C, stepped: Stepped, budget: Budget) -> Stepped {
         if conn.is_over() {
             // The receives that were held back end with the connection.
             return if self.state.rnr.ends() { conn.step(self, 0, budget) } else { stepped };
@@ -94,7 +101,13 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
     }
 
     /// Applies the fault that is due to the next request.
-    fn inject(&mut self, faults: &FaultQueue, conn: &mut Conn, stepped: Stepped, budget: Budget) -> Stepped {
+    fn inject<C: Connection<Self>>(
+        &mut self,
+        faults: &FaultQueue,
+        conn: &mut C,
+        stepped: Stepped,
+        budget: Budget,
+    ) -> Stepped {
         match faults.due() {
             // It had no link: closing one releases the requests.
             Due::Nothing if conn.is_over() && faults.release_all() => {}
@@ -209,7 +222,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     }
 }
 
-impl<H: Exposed> StreamLink for Instrumented<'_, H> {
+impl<H: Exposed + StreamLink> StreamLink for Instrumented<'_, H> {
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         self.host.send(parts, boundary)
     }
@@ -239,5 +252,17 @@ impl<H: Exposed> StreamLink for Instrumented<'_, H> {
 
     fn acted(&mut self) {
         self.host.acted();
+    }
+}
+
+impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
+    type Packet = H::Packet;
+
+    fn send_packet(&mut self, packet: &[u8]) -> bool {
+        self.host.send_packet(packet)
+    }
+
+    fn receive_packet(&mut self) -> Option<H::Packet> {
+        self.host.receive_packet()
     }
 }

@@ -4,6 +4,7 @@
 mod direct;
 mod linger;
 mod local;
+mod packets;
 mod process;
 mod ring;
 mod shared;
@@ -22,6 +23,7 @@ use crate::socket::Socket;
 use crate::sys::Errno;
 use local::Local;
 pub(crate) use local::{Mine, Theirs};
+pub(crate) use packets::{Arrived, Packets, Route};
 pub(crate) use ring::Rings;
 use tcp::Tcp;
 use transport::access::{Access, Accessor};

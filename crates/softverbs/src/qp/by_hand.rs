@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Queue pairs that the program connects by hand: the transitions of ibv_modify_qp(3).
+//! Queue pairs that the program connects by hand: the transitions of ibv_modify_qp(3), over RoCE.
+#![forbid(unsafe_code)]
 
-use std::net::IpAddr;
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
-use super::Qp;
+use super::linked::Transport;
+use super::{CONNECTED, INIT, Qp, RECEIVING, RESET};
+use crate::link::{Packets, Route};
+use crate::lock;
+use crate::port::{Endpoint, Packet, Port};
+use crate::progress::engine::Engine;
+use crate::progress::{By, Driven};
 use crate::sys::Errno;
-use transport::roce::rc::{ReceiveTerms, SendTerms};
-
-/// Where the packets of a queue pair go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "until the queue pair has a connection of RoCE")]
-pub(crate) struct Route {
-    pub local: IpAddr,
-    pub peer: IpAddr,
-    /// The interface of a link-local address; else 0.
-    pub scope: u32,
-    pub traffic_class: u8,
-    pub hop_limit: u8,
-}
+use transport::roce::rc::{Rc, ReceiveTerms, SendTerms};
+use transport::step::reason;
 
 /// Attributes of a connected queue pair that change; `None`: as before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(dead_code, reason = "until the queue pair has a connection of RoCE")]
 pub(crate) struct Change {
     /// `qp_access_flags`.
     pub access: Option<u32>,
@@ -30,28 +26,95 @@ pub(crate) struct Change {
 }
 
 impl Qp {
-    /// INIT to RTR.
-    pub(crate) fn ready_to_receive(&self, _route: Route, _terms: ReceiveTerms) -> Result<(), Errno> {
-        Err(libc::EOPNOTSUPP)
+    /// INIT to RTR: requests of the peer are carried out. EINVAL in another state; ENOMEM; EADDRINUSE,
+    /// EAGAIN, EPERM: UDP port 4791 cannot be had ([`Port::get`]).
+    pub(crate) fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
+        let engine = Engine::get()?;
+        self.engine.get_or_init(|| engine);
+        let port = Port::get()?;
+        let mut session = lock(&self.session);
+        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+        if self.state.load(Ordering::Acquire) != INIT {
+            return Err(libc::EINVAL);
+        }
+        roce.conn.receive(terms)?;
+        let endpoint: Weak<dyn Endpoint> = self.this.clone();
+        roce.link = Some(Packets::open(port, self.num, &route, self.arrived.clone(), endpoint));
+        let peer = route.peer_address();
+        *lock(&self.peer) = Some(peer);
+        if let Some(instruments) = &self.instruments {
+            instruments.set_peer(peer);
+        }
+        self.state.store(RECEIVING, Ordering::Release);
+        Ok(())
     }
 
-    /// RTR to RTS.
-    pub(crate) fn ready_to_send(&self, _terms: SendTerms) -> Result<(), Errno> {
-        Err(libc::EOPNOTSUPP)
+    /// RTR to RTS: requests are sent. EINVAL in another state.
+    pub(crate) fn ready_to_send(&self, terms: SendTerms) -> Result<(), Errno> {
+        let mut session = lock(&self.session);
+        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+        let moved =
+            self.state.compare_exchange(RECEIVING, CONNECTED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !moved {
+            return Err(libc::EINVAL);
+        }
+        roce.conn.send(terms);
+        Ok(())
     }
 
     /// RTS to SQD and back: in SQD no request is begun.
-    pub(crate) fn drain(&self, _on: bool) -> Result<(), Errno> {
-        Err(libc::EOPNOTSUPP)
+    pub(crate) fn drain(&self, on: bool) -> Result<(), Errno> {
+        {
+            let mut session = lock(&self.session);
+            let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+            roce.conn.drain(on);
+        }
+        self.drive(reason::POSTED, By::Program);
+        Ok(())
     }
 
     /// Changes attributes without a transition of the connection.
-    pub(crate) fn change(&self, _change: Change) -> Result<(), Errno> {
-        Err(libc::EOPNOTSUPP)
+    pub(crate) fn change(&self, change: Change) -> Result<(), Errno> {
+        let mut session = lock(&self.session);
+        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+        roce.conn.change(change.access, change.rnr_timer);
+        Ok(())
     }
 
-    /// Any state to RESET: everything outstanding is dropped without completions.
+    /// Any state to RESET: what is outstanding is dropped without completions. ENOMEM: the state is as before.
     pub(crate) fn reset(&self) -> Result<(), Errno> {
-        Err(libc::EOPNOTSUPP)
+        let mut session = lock(&self.session);
+        let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
+        let fresh = Rc::new(self.num, self.max_send_wr, self.srq.is_none())?;
+        let outstanding = std::mem::replace(&mut roce.conn, fresh).outstanding();
+        roce.link = None;
+        session.timer = None;
+        self.state.store(RESET, Ordering::Release);
+        // The holder of the session is the one that takes from the rings.
+        let mut dropped = outstanding as u64;
+        while self.sends.take().is_some() {
+            dropped += 1;
+        }
+        self.sends.free(dropped);
+        while self.receives.pop().is_some() {}
+        *lock(&self.peer) = None;
+        if let Some(instruments) = &self.instruments {
+            instruments.ends();
+        }
+        Ok(())
+    }
+}
+
+impl Endpoint for Qp {
+    fn arrived(&self, packet: Packet) {
+        self.arrived.push(packet);
+    }
+
+    fn received(&self, by: By) {
+        self.drive(reason::READABLE, by);
+    }
+
+    fn writable(&self) {
+        self.drive(reason::WRITABLE, By::Engine);
     }
 }

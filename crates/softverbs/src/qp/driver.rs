@@ -6,13 +6,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::linked::{Linked, QpLink, Transport};
 use super::{AsyncEvent, Qp, now};
 use crate::cq::Overrun;
 use crate::instrument::{self, Exposed, Instrumented, Instruments, Queue};
 use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
-use crate::link::Link;
+use crate::link::{Link, Packets};
 use crate::memory::{self, Batch};
 use crate::policy::poller;
+use crate::port::Packet;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::progress::turn::{Entry, Left};
@@ -22,9 +24,9 @@ use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{self, Durable, Ending};
-use transport::iwarp::conn::Conn;
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::step::{Awaits, Budget, Quota, Stepped, reason};
+use transport::roce::link::PacketLink;
+use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
 
@@ -73,13 +75,15 @@ impl Qp {
     fn may_receive(&self) -> bool {
         // A receive goes from the ring to the connection only in a step, in which the session is locked.
         let Ok(session) = self.session.try_lock() else { return true };
-        self.srq.is_some() || self.receives.has_value() || session.conn.has_receive()
+        self.srq.is_some() || self.receives.has_value() || session.transport.conn().has_receive()
     }
 
     /// Whether nothing has arrived, as far as shared memory shows it without a system call.
     fn has_nothing_to_receive(&self) -> bool {
-        let peer_notify = self.peer_notify.get().and_then(Weak::upgrade);
-        peer_notify.is_some_and(|peer_notify| peer_notify.is_idle())
+        match self.peer_notify.get().and_then(Weak::upgrade) {
+            Some(peer_notify) => peer_notify.is_idle(),
+            None => self.is_roce && self.arrived.is_empty(),
+        }
     }
 
     /// Steps the connection until nothing is left to do, unless another thread has the turn. Returns whether
@@ -134,39 +138,70 @@ impl Qp {
     }
 
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
-        let Session { conn, link, batch, process, instruments: state, .. } = &mut *session;
-        let mut host = Host { qp: self, link, batch, process: *process };
-        let (stepped, due) = match self.instruments.as_deref() {
-            None => {
-                self.end_flushes(conn, &mut host, why);
-                (conn.step(&mut host, why, budget), None)
-            }
-            Some(instruments) => {
-                let mut host = Instrumented::new(host, instruments, state);
-                self.end_flushes(conn, &mut host, why);
-                (host.step(conn, why, budget), host.deadline())
+        let Session { transport, batch, process, timer, instruments } = session;
+        let world = (batch, *process, instruments);
+        let (stepped, deadline) = match transport {
+            Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
+            Transport::Roce(roce) => {
+                let stepped = self.step_linked(roce, world, why, budget);
+                if roce.conn.has_drained() {
+                    self.on_async_event.get().inspect(|raise| raise(AsyncEvent::Drained));
+                }
+                stepped
             }
         };
-        let deadline = conn.deadline().into_iter().chain(due).min();
-        if let Some(deadline) = deadline {
-            let time = now();
-            let known = session.timer.as_ref().is_some_and(|(at, _)| time < *at && *at <= deadline);
-            if let (false, Some(engine)) = (known, self.engine.get()) {
-                if let Some(source) = self.this.upgrade() {
-                    let source: Arc<dyn Source> = source;
-                    let delay = Duration::from_micros(deadline.saturating_sub(time));
-                    session.timer = Some((deadline, engine.schedule(delay, &source)));
-                }
+        let Some(deadline) = deadline else {
+            *timer = None;
+            return stepped;
+        };
+        let time = now();
+        let known = timer.as_ref().is_some_and(|(at, _)| time < *at && *at <= deadline);
+        if let (false, Some(engine)) = (known, self.engine.get()) {
+            if let Some(source) = self.this.upgrade() {
+                let source: Arc<dyn Source> = source;
+                let delay = Duration::from_micros(deadline.saturating_sub(time));
+                *timer = Some((deadline, engine.schedule(delay, &source)));
             }
-        } else {
-            session.timer = None;
         }
         stepped
     }
 
+    /// Steps a connection with its link. Also returns when the next step is due at the latest.
+    #[inline]
+    fn step_linked<'a, C, L>(
+        &'a self,
+        linked: &'a mut Linked<C, L>,
+        (batch, process, state): (&'a mut Batch, Process, &'a mut instrument::State),
+        why: u32,
+        budget: Budget,
+    ) -> (Stepped, Option<Micros>)
+    where
+        L: QpLink,
+        C: Connection<Host<'a, L>> + Connection<Instrumented<'a, Host<'a, L>>>,
+    {
+        let Linked { conn, link } = linked;
+        let mut host = Host { qp: self, link, batch, process };
+        let (stepped, due) = match self.instruments.as_deref() {
+            None => {
+                self.end_flushes(conn, &mut host, why);
+                let stepped = conn.step(&mut host, why, budget);
+                host.flush();
+                (stepped, None)
+            }
+            Some(instruments) => {
+                let mut host = Instrumented::new(host, instruments, state);
+                self.end_flushes(conn, &mut host, why);
+                let stepped = host.step(conn, why, budget);
+                host.flush();
+                (stepped, host.deadline())
+            }
+        };
+        (stepped, conn.deadline().into_iter().chain(due).min())
+    }
+
     /// Passes on the results of flushes to persistence.
     #[inline]
-    fn end_flushes(&self, conn: &mut Conn, host: &mut impl StreamLink, why: u32) {
+    fn end_flushes<H>(&self, conn: &mut impl Connection<H>, host: &mut H, why: u32) {
         if why & reason::DURABLE != 0 {
             let flushed = std::mem::take(&mut *lock(&self.flushed));
             for (number, durable) in flushed {
@@ -177,8 +212,25 @@ impl Qp {
 
     /// Ends the connection outside a step.
     pub(super) fn end(&self, session: &mut Session, how: End) {
-        let Session { conn, link, batch, process, instruments: state, .. } = session;
-        let mut host = Host { qp: self, link, batch, process: *process };
+        let Session { transport, batch, process, instruments, .. } = session;
+        let world = (batch, *process, instruments);
+        match transport {
+            Transport::Iwarp(iwarp) => self.end_linked(iwarp, world, how),
+            Transport::Roce(roce) => self.end_linked(roce, world, how),
+        }
+    }
+
+    fn end_linked<'a, C, L>(
+        &'a self,
+        linked: &'a mut Linked<C, L>,
+        (batch, process, state): (&'a mut Batch, Process, &'a mut instrument::State),
+        how: End,
+    ) where
+        L: QpLink,
+        C: Connection<Host<'a, L>> + Connection<Instrumented<'a, Host<'a, L>>>,
+    {
+        let Linked { conn, link } = linked;
+        let mut host = Host { qp: self, link, batch, process };
         match self.instruments.as_deref() {
             None => how.carry_out(conn, &mut host),
             Some(instruments) => {
@@ -190,8 +242,7 @@ impl Qp {
 
 /// What only the holder of the turn touches.
 pub(super) struct Session {
-    pub conn: Conn,
-    pub link: Option<Link>,
+    pub transport: Transport,
     pub batch: Batch,
     pub process: Process,
     /// When the timer of the engine expires, and that timer.
@@ -208,7 +259,7 @@ pub(super) enum End {
 }
 
 impl End {
-    fn carry_out(self, conn: &mut Conn, host: &mut impl StreamLink) {
+    fn carry_out<H>(self, conn: &mut impl Connection<H>, host: &mut H) {
         match self {
             Self::Lost(errno) => conn.lose(host, errno),
             Self::Destroyed => conn.abandon(host),
@@ -217,14 +268,14 @@ impl End {
 }
 
 /// A queue pair as the host of its connection.
-struct Host<'a> {
+pub(super) struct Host<'a, L> {
     qp: &'a Qp,
-    link: &'a mut Option<Link>,
+    link: &'a mut Option<L>,
     batch: &'a mut Batch,
     process: Process,
 }
 
-impl Exposed for Host<'_> {
+impl<L: QpLink> Exposed for Host<'_, L> {
     fn overrun(&mut self, queue: Queue, mode: Strict) -> bool {
         let cq = match queue {
             Queue::Send => &self.qp.send_cq,
@@ -242,9 +293,15 @@ impl Exposed for Host<'_> {
             link.cut();
         }
     }
+
+    fn flush(&mut self) {
+        if let Some(link) = self.link {
+            link.flush();
+        }
+    }
 }
 
-impl host::Host for Host<'_> {
+impl<L: QpLink> host::Host for Host<'_, L> {
     fn now(&mut self) -> Micros {
         now()
     }
@@ -354,7 +411,7 @@ impl host::Host for Host<'_> {
     }
 }
 
-impl StreamLink for Host<'_> {
+impl StreamLink for Host<'_, Link> {
     fn send(&mut self, parts: &[Part<'_>], boundary: bool) -> Result<usize, LinkError> {
         self.link.as_mut().ok_or(LinkError::Broken(libc::ENOTCONN))?.send(parts, boundary)
     }
@@ -385,5 +442,17 @@ impl StreamLink for Host<'_> {
         if let Some(link) = self.link {
             link.acted();
         }
+    }
+}
+
+impl PacketLink for Host<'_, Packets> {
+    type Packet = Packet;
+
+    fn send_packet(&mut self, packet: &[u8]) -> bool {
+        self.link.as_mut().is_some_and(|link| link.send(packet))
+    }
+
+    fn receive_packet(&mut self) -> Option<Packet> {
+        self.link.as_mut()?.receive()
     }
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod by_hand;
 mod driver;
+mod linked;
 pub(crate) mod numbers;
 mod posting;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use std::time::Instant;
 use crate::cq::{Cq, Producer};
 use crate::instrument::{self, Instruments, Settings};
 use crate::limits::RNR_UNLIMITED;
-use crate::link::{Link, Rings};
+use crate::link::{Arrived, Link, Rings};
 use crate::memory::Batch;
 use crate::policy::coalesce::Coalescer;
 use crate::policy::poller::Poller;
@@ -40,10 +41,11 @@ use crate::srq::SharedSrq;
 use crate::sys::{self, Errno, Process};
 use crate::{config, lock, probes};
 use driver::{End, Session};
+use linked::Transport;
 use log::Level;
 use transport::access::Accessor;
 use transport::host::Ending;
-use transport::iwarp::conn::{Conn, Framing, Role, Sizes, Terms};
+use transport::iwarp::conn::{Framing, Role, Terms};
 use transport::iwarp::wire::stream;
 use transport::step::reason;
 use transport::units::Micros;
@@ -63,6 +65,8 @@ const RESET: u8 = 0;
 const INIT: u8 = 1;
 const CONNECTED: u8 = 2;
 const DESTROYED: u8 = 3;
+/// RTR of a queue pair that is connected by hand: requests of the peer are carried out, none can be posted.
+const RECEIVING: u8 = 4;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,15 +134,19 @@ pub(crate) struct Qp {
     this: Weak<Self>,
     pub(crate) num: u32,
     /// The address of the remote peer, once connected.
-    peer: OnceLock<SocketAddr>,
+    peer: Mutex<Option<SocketAddr>>,
     pd: u32,
     send_cq: Producer,
     recv_cq: Producer,
     pub(crate) srq: Option<SharedSrq>,
+    max_send_wr: u32,
     pub(crate) max_send_sge: u32,
     pub(crate) max_recv_sge: u32,
     pub(crate) signal_all: bool,
     state: AtomicU8,
+    is_roce: bool,
+    /// Over RoCE: packets for the connection.
+    arrived: Arc<Arrived>,
     turn: Turn,
     /// The send queue. The entry of an unsignalled request is free when the connection has completed it, that
     /// of a signalled one when its completion was polled: a program whose completion queue is as long as its
@@ -171,11 +179,11 @@ impl Qp {
     pub(crate) fn new(attributes: Attributes) -> Result<Arc<Self>, Errno> {
         let Attributes { num, pd, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, .. } = attributes;
         let Attributes { max_send_sge, max_recv_sge, signal_all, instruments, .. } = attributes;
-        let conn = Conn::new(num, max_send_wr, srq.is_none(), Sizes::default())?;
+        let transport = Transport::new(num, max_send_wr, srq.is_none())?;
+        let is_roce = matches!(transport, Transport::Roce(_));
         let (sends, receives) = (Arc::new(Ring::new(max_send_wr)?), Ring::new(max_recv_wr)?);
         let session = Session {
-            conn,
-            link: None,
+            transport,
             batch: Batch::new()?,
             process: Process::own(),
             timer: None,
@@ -188,15 +196,18 @@ impl Qp {
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
             num,
-            peer: OnceLock::new(),
+            peer: Mutex::default(),
             pd,
             send_cq,
             recv_cq,
             srq,
+            max_send_wr,
             max_send_sge,
             max_recv_sge,
             signal_all,
             state: AtomicU8::new(RESET),
+            is_roce,
+            arrived: Arc::default(),
             turn: Turn::new(),
             sends,
             receives,
@@ -255,7 +266,7 @@ impl Qp {
     }
 
     fn open(&self, session: &mut Session, stream: Stream) -> Result<(), Errno> {
-        let _ = self.peer.set(stream.peer);
+        *lock(&self.peer) = Some(stream.peer);
         let mss = sys::get_option::<i32>(stream.socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG)
             .unwrap_or(1448);
         let mss = usize::try_from(mss).unwrap_or(0);
@@ -277,7 +288,7 @@ impl Qp {
             None => stream.rnr_retry >= RNR_UNLIMITED,
             Some(instruments) => instruments.waits_for_receives(stream.rnr_retry),
         };
-        let Session { conn, .. } = session;
+        let Transport::Iwarp(iwarp) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         let opened = match link {
             Ok(link) => {
                 let framing = Framing {
@@ -295,14 +306,14 @@ impl Qp {
                     early: &stream.early,
                     transfers: link.transfers(),
                 };
-                let opened = conn.open(terms, now());
+                let opened = iwarp.conn.open(terms, now());
                 match opened {
                     Ok(()) => {
                         probes::connect(self.num, shared);
                         if let Some(peer_notify) = link.peer_notify() {
                             let _ = self.peer_notify.set(peer_notify);
                         }
-                        session.link = Some(link);
+                        iwarp.link = Some(link);
                     }
                     Err(_) => link.close(None),
                 }
@@ -336,7 +347,7 @@ impl Qp {
         match self.state.load(Ordering::Acquire) {
             RESET => Stage::Reset,
             INIT => Stage::Init,
-            _ if lock(&self.session).conn.is_over() => Stage::Over,
+            _ if lock(&self.session).transport.conn().is_over() => Stage::Over,
             _ => Stage::Connected,
         }
     }
@@ -363,13 +374,18 @@ impl Qp {
         if let Some(instruments) = &self.instruments {
             instruments.disconnects();
         }
+        if self.is_roce {
+            // From any state of a queue pair that is connected by hand; what is posted from now on is flushed.
+            let ends = |state| (state != DESTROYED).then_some(CONNECTED);
+            let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, ends);
+        }
         self.drive(reason::DISCONNECT, By::Program);
     }
 
     /// Logs why the connection ends, and keeps the text for threads that poll its completions.
     #[cold]
     fn report_ending(&self, ending: Ending<'_>) {
-        let (peer, num) = (self.peer.get(), self.num);
+        let (peer, num) = (*lock(&self.peer), self.num);
         let Ending { failed, is_failure, why, .. } = ending;
         let mut text = match peer {
             Some(peer) => format!("{peer} (queue pair {num}): "),
@@ -381,7 +397,7 @@ impl Qp {
             None => write!(text, "{why}"),
         };
         let level = if is_failure { Level::Warn } else { Level::Debug };
-        let peer = peer.map(SocketAddr::to_string).unwrap_or_default();
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let (operation, errno) = (ending.operation.unwrap_or_default(), ending.errno.unwrap_or(0));
         log::log!(level, connection = num, peer:% = peer, operation, errno; "{text}");
         for cq in [&self.send_cq, &self.recv_cq] {
@@ -404,7 +420,13 @@ impl Qp {
         }
         self.turn.close();
         // A step in progress is finished; no other one begins.
-        self.end(&mut lock(&self.session), End::Destroyed);
+        let mut session = lock(&self.session);
+        self.end(&mut session, End::Destroyed);
+        if let Transport::Roce(roce) = &mut session.transport {
+            roce.link = None;
+            crate::port::release_number(self.num);
+        }
+        drop(session);
         if let Some(srq) = &self.srq {
             srq.add_user(-1);
         }

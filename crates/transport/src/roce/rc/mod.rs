@@ -62,6 +62,8 @@ pub struct Rc {
     buf: PacketBuf,
     /// A request of the peer has arrived.
     is_established: bool,
+    /// Waits until the send queue is drained.
+    is_draining: bool,
 }
 
 impl Rc {
@@ -78,6 +80,7 @@ impl Rc {
             responder: Responder::new(num),
             buf: PacketBuf::new()?,
             is_established: false,
+            is_draining: false,
         })
     }
 
@@ -97,6 +100,29 @@ impl Rc {
         }
     }
 
+    /// Begins no request, as in the state SQD, or begins requests again.
+    pub fn drain(&mut self, on: bool) {
+        self.requester.drain(on);
+        self.is_draining = on;
+    }
+
+    /// Whether the requests that had begun before [`Self::drain`] are complete: true once.
+    pub fn has_drained(&mut self) -> bool {
+        let drained = self.is_draining && self.requester.is_drained();
+        self.is_draining &= !drained;
+        drained
+    }
+
+    /// Changes attributes of a connection that carries out requests; `None`: as before.
+    pub fn change(&mut self, access: Option<u32>, rnr_timer: Option<u8>) {
+        self.responder.change(access, rnr_timer);
+    }
+
+    /// Requests that were taken from the host and are not completed.
+    pub fn outstanding(&self) -> usize {
+        self.requester.sq.len()
+    }
+
     /// Ends a connection whose link is gone.
     pub fn lose(&mut self, host: &mut impl PacketLink, errno: Errno) {
         self.end(host, End::Lost(errno));
@@ -110,9 +136,10 @@ impl Rc {
     /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step
     /// with [`reason::DURABLE`] follows.
     pub fn durable(&mut self, host: &mut impl PacketLink, number: u64, durable: bool) {
-        if self.is_open()
-            && let Err(end) = self.responder.durable(number, durable)
-        {
+        if !self.is_open() {
+            return;
+        }
+        if let Err(end) = self.responder.durable(number, durable) {
             self.end(host, end);
         }
     }

@@ -83,8 +83,10 @@ pub(super) struct Requester {
     failing: Option<(u64, u32)>,
     /// The link takes nothing until it says so.
     blocked: bool,
-    /// Requests are sent: the queue pair is in RTS.
+    /// Requests are sent: the queue pair is in RTS, or in SQD.
     is_open: bool,
+    /// No request is begun: the queue pair is in SQD.
+    is_draining: bool,
 }
 
 impl Requester {
@@ -111,6 +113,7 @@ impl Requester {
             failing: None,
             blocked: false,
             is_open: false,
+            is_draining: false,
         })
     }
 
@@ -123,6 +126,16 @@ impl Requester {
         self.window = Window::new(mtu);
         self.retry = Retry::new(terms);
         self.is_open = true;
+    }
+
+    /// Begins no request, or begins requests again.
+    pub(super) fn drain(&mut self, on: bool) {
+        self.is_draining = on;
+    }
+
+    /// Whether all requests that were begun are complete.
+    pub(super) fn is_drained(&self) -> bool {
+        self.messages.is_empty()
     }
 
     /// The link takes packets again.
@@ -150,7 +163,7 @@ impl Requester {
             if !self.is_open || self.blocked || self.retry.is_waiting() || self.failing.is_some() {
                 break Sent::Idle;
             }
-            if self.cursor == self.end && !self.begin_next(host)? {
+            if self.cursor == self.end && (self.is_draining || !self.begin_next(host)?) {
                 break Sent::Idle;
             }
             let Some(message) = self.message_at(self.cursor) else { break Sent::Idle };

@@ -106,6 +106,14 @@ impl Responder {
         Ok(())
     }
 
+    /// Changes attributes; `None`: as before.
+    pub(super) fn change(&mut self, access: Option<u32>, rnr_timer: Option<u8>) {
+        if let Some(terms) = &mut self.terms {
+            terms.access = access.unwrap_or(terms.access);
+            terms.rnr_timer = rnr_timer.unwrap_or(terms.rnr_timer);
+        }
+    }
+
     /// Takes a request of the peer.
     pub(super) fn receive(
         &mut self,
@@ -367,13 +375,12 @@ impl Responder {
             Extension::Imm(imm) | Extension::RethImm(_, imm) => Some(imm),
             _ => None,
         };
-        if imm.is_some()
-            && let Err(stop) = self.take_receive(host)
-        {
-            if is_first {
-                self.message = Message::None;
-            }
-            return Err(stop);
+        if imm.is_some() {
+            self.take_receive(host).inspect_err(|_| {
+                if is_first {
+                    self.message = Message::None;
+                }
+            })?;
         }
         if len > 0 {
             let access = Access { stag: rkey, addr: va, len, rights: REMOTE_WRITE };

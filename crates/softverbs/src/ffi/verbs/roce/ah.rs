@@ -14,7 +14,7 @@ use crate::ffi::context::next_number;
 use crate::ffi::object::Object;
 use crate::ffi::verbs::pd::PdObject;
 use crate::ffi::verbs::{PORT, interfaces};
-use crate::qp::by_hand::Route;
+use crate::link::Route;
 use crate::sys::Errno;
 
 /// Where datagrams with the address handle go.

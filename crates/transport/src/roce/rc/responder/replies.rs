@@ -104,11 +104,12 @@ impl Replies {
     /// Adds a reply. An ACK replaces the one before it, and so does a NAK, which acknowledges as much. One
     /// that finds the queue full is dropped: the peer repeats the request.
     pub(super) fn push(&mut self, reply: Reply) {
-        if let (Some(last), Reply::Ack { .. }) = (self.queue.back_mut(), &reply)
-            && (last.is_ack() || (!reply.is_ack() && matches!(last, Reply::Ack { .. })))
-        {
-            *last = reply;
-            return;
+        let replaced = match (self.queue.back(), &reply) {
+            (Some(last @ Reply::Ack { .. }), Reply::Ack { .. }) => last.is_ack() || !reply.is_ack(),
+            _ => false,
+        };
+        if replaced {
+            self.queue.pop_back();
         }
         if self.queue.len() >= self.max {
             return;

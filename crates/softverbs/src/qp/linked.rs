@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The connection of a queue pair with its link: iWARP over a stream, or RoCE over packets.
+#![forbid(unsafe_code)]
+
+use crate::config;
+use crate::link::{Link, Packets};
+use crate::memory::Grant;
+use crate::sys::Errno;
+use transport::access::Access;
+use transport::iwarp::conn::{Conn, Sizes};
+use transport::roce::rc::Rc;
+use transport::step::Progress;
+
+/// A connection and its link.
+pub(super) struct Linked<C, L> {
+    pub conn: C,
+    pub link: Option<L>,
+}
+
+/// The connection of a queue pair: the transport of the device decides which one.
+#[allow(clippy::large_enum_variant, reason = "a queue pair has one, for all its life")]
+pub(super) enum Transport {
+    Iwarp(Linked<Conn, Link>),
+    Roce(Linked<Rc, Packets>),
+}
+
+impl Transport {
+    /// `own_receives`: the queue pair has a receive queue, not a shared one. ENOMEM.
+    pub(super) fn new(num: u32, max_send_wr: u32, own_receives: bool) -> Result<Self, Errno> {
+        Ok(match config::get().transport {
+            config::Transport::Iwarp => {
+                let conn = Conn::new(num, max_send_wr, own_receives, Sizes::default())?;
+                Self::Iwarp(Linked { conn, link: None })
+            }
+            config::Transport::Roce => {
+                let conn = Rc::new(num, max_send_wr, own_receives)?;
+                Self::Roce(Linked { conn, link: None })
+            }
+        })
+    }
+
+    /// The connection, without its link.
+    pub(super) fn conn(&self) -> &dyn Progress {
+        match self {
+            Self::Iwarp(iwarp) => &iwarp.conn,
+            Self::Roce(roce) => &roce.conn,
+        }
+    }
+}
+
+/// What a queue pair does with any link.
+pub(super) trait QpLink {
+    /// The peer has made an access that was granted.
+    fn granted(&mut self, _access: Access, _grant: &Grant) {}
+    /// Sends what the last step left in the link.
+    fn flush(&mut self) {}
+    /// Closes the link as if this process had been killed.
+    fn cut(self);
+}
+
+impl QpLink for Link {
+    fn granted(&mut self, access: Access, grant: &Grant) {
+        self.granted(access, grant);
+    }
+
+    fn cut(self) {
+        self.cut();
+    }
+}
+
+impl QpLink for Packets {
+    fn flush(&mut self) {
+        self.flush();
+    }
+
+    fn cut(self) {}
+}
