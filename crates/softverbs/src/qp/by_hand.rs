@@ -81,7 +81,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Any state to RESET: what is outstanding is dropped without completions. ENOMEM: the state is as before.
+    /// Any state to RESET: what is outstanding is dropped without completions. ENOMEM: the state is as
+    /// before.
     pub(crate) fn reset(&self) -> Result<(), Errno> {
         let mut session = lock(&self.session);
         let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };

@@ -375,7 +375,8 @@ impl Qp {
             instruments.disconnects();
         }
         if self.is_roce {
-            // From any state of a queue pair that is connected by hand; what is posted from now on is flushed.
+            // From any state of a queue pair that is connected by hand; what is posted from now on is
+            // flushed.
             let ends = |state| (state != DESTROYED).then_some(CONNECTED);
             let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, ends);
         }

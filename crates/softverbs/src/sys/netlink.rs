@@ -27,7 +27,8 @@ pub(crate) fn route_socket(groups: u32) -> Result<OwnedFd, Errno> {
 
 /// Sends a request to the kernel.
 pub(crate) fn route_request(fd: &OwnedFd, request: &[u8]) -> Result<(), Errno> {
-    // SAFETY: `request` is readable for its length. A netlink socket that is not connected sends to the kernel.
+    // SAFETY: `request` is readable for its length. A netlink socket that is not connected sends to the
+    // kernel.
     check_len(again(|| unsafe { libc::send(fd.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) }))
         .map(drop)
 }

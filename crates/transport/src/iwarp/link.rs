@@ -52,9 +52,9 @@ pub trait StreamLink: Host {
     /// RDMA Writes, in the other direction for RDMA Reads. The rights of `remote` distinguish the two; all
     /// its ranges have the same rights and STag. Both lists have the same total length and are processed in
     /// order. Returns the number of bytes that were copied, counted from the start; with 0 the request goes
-    /// over the link, which reports any error. Called only if [`Terms::transfers`](super::conn::Terms::transfers) is set
-    /// and no earlier request is outstanding. The host must ensure that the peer has acted on everything that
-    /// was sent over the link.
+    /// over the link, which reports any error. Called only if
+    /// [`Terms::transfers`](super::conn::Terms::transfers) is set and no earlier request is outstanding. The
+    /// host must ensure that the peer has acted on everything that was sent over the link.
     fn transfer(&mut self, remote: &[Access], local: &[Part<'_>]) -> usize;
     /// Whether [`StreamLink::transfer`] is likely to succeed for this access once no earlier request is
     /// outstanding.

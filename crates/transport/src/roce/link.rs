@@ -3,8 +3,8 @@
 
 use crate::host::Host;
 
-/// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC to
-/// what it sends, and checks and removes it from what it delivers.
+/// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC
+/// to what it sends, and checks and removes it from what it delivers.
 pub trait PacketLink: Host {
     /// A received packet.
     type Packet: AsRef<[u8]>;

@@ -239,8 +239,8 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
 
 /// Creates a queue pair in the state RESET, in which it accepts no work requests, not even receives. The
 /// actual capabilities are stored in `attr`: at least one scatter/gather entry, 220 bytes of inline data, the
-/// others as given. On an iWARP device only rdma_cm can connect it; rdma_create_qp(3) creates one that belongs
-/// to an identifier from the beginning.
+/// others as given. On an iWARP device only rdma_cm can connect it; rdma_create_qp(3) creates one that
+/// belongs to an identifier from the beginning.
 ///
 /// Returns the queue pair, which the caller destroys with [`ibv_destroy_qp`], or NULL and errno: EOPNOTSUPP
 /// (a type other than IBV_QPT_RC), EINVAL (not a queue pair type, a missing completion queue, an object of
@@ -286,8 +286,8 @@ pub unsafe fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 ///
 /// Returns 0 or an errno value. EINVAL: an unknown attribute, one that is missing or out of range, or a state
 /// transition that does not exist. EOPNOTSUPP on an iWARP device: RTR or RTS of a queue pair that rdma_cm has
-/// not connected, RESET of one that has had a connection, and SQD; on a RoCE device: automatic path migration,
-/// and changes in SQD that the connection does not support. The log says what to do instead.
+/// not connected, RESET of one that has had a connection, and SQD; on a RoCE device: automatic path
+/// migration, and changes in SQD that the connection does not support. The log says what to do instead.
 ///
 /// # Safety
 ///
@@ -306,8 +306,8 @@ pub unsafe fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int
 }
 
 /// Stores the attributes of a queue pair in `attr`, and those that it was created with in `init_attr`. All
-/// are stored, whatever `mask` selects; attributes that were not set, or that the transport does not have, are
-/// 0. On an iWARP device `timeout` is the value of RDMA_OPTION_ID_ACK_TIMEOUT. Returns 0.
+/// are stored, whatever `mask` selects; attributes that were not set, or that the transport does not have,
+/// are 0. On an iWARP device `timeout` is the value of RDMA_OPTION_ID_ACK_TIMEOUT. Returns 0.
 ///
 /// # Safety
 ///

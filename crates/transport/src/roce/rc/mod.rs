@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! One reliable connection (RC) as a state machine.
 //!
-//! An [`Rc`] is plain data with one entry, [`Rc::step`]: its arguments are what has happened, and it calls its
-//! [`PacketLink`] for what must happen now. It has no lock, socket, thread or clock, as the iWARP connection.
+//! An [`Rc`] is plain data with one entry, [`Rc::step`]: its arguments are what has happened, and it calls
+//! its [`PacketLink`] for what must happen now. It has no lock, socket, thread or clock, as the iWARP
+//! connection.
 //!
-//! A step first takes the packets that have arrived, then sends the replies to the peer's requests, then requests
-//! of its own: an acknowledgement that has arrived makes room in the window, and one that is due goes out before
-//! data.
+//! A step first takes the packets that have arrived, then sends the replies to the peer's requests, then
+//! requests of its own: an acknowledgement that has arrived makes room in the window, and one that is due
+//! goes out before data.
 //!
 //! ```text
 //! posted ─▶ sq ─▶ requester ─▶ request packets ─▶ link ─▶ responder ─▶ placements, completed receives
@@ -40,7 +41,8 @@ pub use terms::{ReceiveTerms, SendTerms};
 
 const _: () = assert!(MAX_READS <= u8::MAX as u16);
 
-/// How far a connection is. The states of a queue pair that only concern the program (RESET, INIT) are one here.
+/// How far a connection is. The states of a queue pair that only concern the program (RESET, INIT) are one
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The requester: work requests become request packets, which are sent again until they are acknowledged.
 //!
-//! A message gets its PSNs when it is the next to be sent. `acked` is the oldest PSN without an acknowledgement,
-//! `cursor` the next one to be sent: behind `sent` only after go-back-N has moved it back to `acked`. PSNs count
-//! up without wrapping here, from 0; on the wire they are offset by the starting PSN, modulo 2^24.
+//! A message gets its PSNs when it is the next to be sent. `acked` is the oldest PSN without an
+//! acknowledgement, `cursor` the next one to be sent: behind `sent` only after go-back-N has moved it back to
+//! `acked`. PSNs count up without wrapping here, from 0; on the wire they are offset by the starting PSN,
+//! modulo 2^24.
 //!
 //! A long read is requested in pieces of [`READ_PIECE`] bytes, so that the window bounds the packets of the
 //! response as well: the responder of a read has no other limit.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The responder: carries out the requests of the peer in the order of their PSNs (IBTA 9.7.4).
 //!
-//! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected packet
-//! arrives. One with an earlier PSN is a duplicate: it is not carried out again, but acknowledged, answered from
-//! memory (a read) or from the saved result (an atomic operation).
+//! A packet with a later PSN than the expected one shows a loss: one NAK, then silence until the expected
+//! packet arrives. One with an earlier PSN is a duplicate: it is not carried out again, but acknowledged,
+//! answered from memory (a read) or from the saved result (an atomic operation).
 
 mod replies;
 
@@ -191,7 +191,8 @@ impl Responder {
         }
     }
 
-    /// A request that was carried out: its acknowledgement or response was lost, or the network duplicated it.
+    /// A request that was carried out: its acknowledgement or response was lost, or the network duplicated
+    /// it.
     fn duplicate(
         &mut self,
         host: &mut impl Host,

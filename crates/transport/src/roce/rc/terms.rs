@@ -47,8 +47,8 @@ pub(super) const RNR_UNLIMITED: u8 = 7;
 const MIN_TIMEOUT_US: Micros = 1_000;
 
 impl SendTerms {
-    /// Microseconds after which requests without progress are sent again: 4.096 us * 2^timeout (IBTA 9.7.6.1.3);
-    /// `None` for the code 0.
+    /// Microseconds after which requests without progress are sent again: 4.096 us * 2^timeout (IBTA
+    /// 9.7.6.1.3); `None` for the code 0.
     pub(super) fn timeout_us(&self) -> Option<Micros> {
         let code = self.timeout & 31;
         (code > 0).then(|| ((4_096u64 << code) / 1_000).max(MIN_TIMEOUT_US))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The congestion window: how many packets may be outstanding.
 //!
-//! The specification leaves this to the sender. What fills up first is the receive buffer of the socket that the
-//! peer shares among its queue pairs: 25 packets of 4 KiB by default. The window grows like that of TCP, by one
-//! packet for each acknowledged one until the first loss and by one for each window afterwards, and a loss
-//! halves it.
+//! The specification leaves this to the sender. What fills up first is the receive buffer of the socket that
+//! the peer shares among its queue pairs: 25 packets of 4 KiB by default. The window grows like that of TCP,
+//! by one packet for each acknowledged one until the first loss and by one for each window afterwards, and a
+//! loss halves it.
 
 /// Packets at the beginning.
 const INITIAL: u32 = 16;

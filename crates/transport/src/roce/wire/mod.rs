@@ -9,8 +9,8 @@
 //! packet or in [`Malformed`], never in a panic. All multi-byte fields are big-endian except the CRC.
 //!
 //! Parsing checks what needs no queue pair. Whether the payload has the length that the opcode and the path
-//! MTU require, whether opcodes are in sequence and whether keys and PSNs are valid is left to the queue pair,
-//! which answers such errors with a NAK; a malformed packet is dropped without one.
+//! MTU require, whether opcodes are in sequence and whether keys and PSNs are valid is left to the queue
+//! pair, which answers such errors with a NAK; a malformed packet is dropped without one.
 //!
 //! Standard: InfiniBand Architecture Specification, Volume 1 (IBTA): chapter 9 (transport), chapter 12
 //! (connection management), annex A17 (RoCE v2), annex A19 (memory placement extensions).

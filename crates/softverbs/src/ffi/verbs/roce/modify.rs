@@ -97,8 +97,8 @@ impl Modified {
         &self.attr
     }
 
-    /// Carries out a transition of a queue pair of type `kind`, or changes attributes within a state. After an
-    /// error everything is as before.
+    /// Carries out a transition of a queue pair of type `kind`, or changes attributes within a state. After
+    /// an error everything is as before.
     pub(super) fn modify(
         &mut self,
         kind: Kind,

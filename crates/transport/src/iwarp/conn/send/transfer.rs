@@ -3,9 +3,9 @@
 //!
 //! They are ordered with requests that go over the link, since they begin only when nothing else is
 //! outstanding: all earlier requests are completed, no FPDU is queued, and the peer has acted on everything
-//! that was sent ([`StreamLink::transfer`] ensures that). They are complete before the next request is processed,
-//! so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes over the
-//! link, which also reports an error on both sides.
+//! that was sent ([`StreamLink::transfer`] ensures that). They are complete before the next request is
+//! processed, so they satisfy a fence. A request that the host does not carry out, for whatever reason, goes
+//! over the link, which also reports an error on both sides.
 //!
 //! Small requests with the same operation and key are carried out together, in order, so that the host needs
 //! one system call for all of them. Adjacent ranges become one.

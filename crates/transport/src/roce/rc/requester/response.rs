@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Responses to the requests of this side: acknowledgements, data of reads, results of atomic operations, NAKs
-//! (IBTA 9.7.5, 9.7.7, 9.7.8).
+//! Responses to the requests of this side: acknowledgements, data of reads, results of atomic operations,
+//! NAKs (IBTA 9.7.5, 9.7.7, 9.7.8).
 
 use super::retry::Expired;
 use super::{End, Failed, Requester};

@@ -2,8 +2,8 @@
 //! When requests are sent again, and how often.
 //!
 //! The transport timer is not set anew for each acknowledgement: when it expires after progress, it starts
-//! again. So it fires between one and two local ACK timeouts after the last progress; the specification permits
-//! four (IBTA 9.7.6.1.3), and the clock is read only when the timer starts.
+//! again. So it fires between one and two local ACK timeouts after the last progress; the specification
+//! permits four (IBTA 9.7.6.1.3), and the clock is read only when the timer starts.
 
 use crate::host::Host;
 use crate::roce::rc::terms::{RNR_UNLIMITED, SendTerms};
