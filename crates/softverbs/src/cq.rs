@@ -406,6 +406,7 @@ impl Cq {
                 watch.polls();
                 full |= watch.awaits_room();
             }
+            Port::polls();
         }
         if got == 0 && max > 0 {
             let stepped = self.progress(full);
@@ -529,6 +530,9 @@ impl Cq {
         }
         for watch in lock(&self.watches).iter() {
             watch.arm();
+        }
+        if let Some(port) = Port::bound() {
+            port.arm();
         }
         self.flush_deferred(&lock(&self.connections));
     }

@@ -13,8 +13,9 @@
 //! - [`forward`]: nothing but speed rests on the program. A process that receives a packet of another slot
 //!   sends it to the loopback port of that slot, and has the positions queried again. [`owners`]: whose slots
 //!   are trusted.
-//! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`send`]: the
-//!   other direction; [`drops`]: how many packets were dropped, and why.
+//! - [`socket`]: the sockets; [`receive`]: from the sockets to the endpoints of [`table`]; [`attention`]:
+//!   which thread does that; [`send`]: the other direction; [`drops`]: how many packets were dropped, and
+//!   why.
 //!
 //! There is no daemon, no file, and nothing to clean up after a process that was killed. A child after
 //! fork(2) has neither port nor slot and gets ones of its own: both are [`PerProcess`], and their sockets are
@@ -24,9 +25,11 @@
 //! the innermost ones: the table of endpoints, the order, the owners, the waiting senders, the buffers of
 //! senders, the numbers. [`Endpoint::arrived`] is called under `receiver` alone, and the other methods of an
 //! endpoint under no lock of the port. `receiver` is held for a bounded time ([`receive`]): the engine waits
-//! for it, a thread of the program does not.
+//! for it, a thread of the program does not. The lock of the attention is taken under none of them, nor is
+//! one of them taken under it.
 #![forbid(unsafe_code)]
 
+mod attention;
 mod drops;
 mod forward;
 mod numbers;
@@ -54,13 +57,12 @@ use slot::Slot;
 use socket::{Family, Sockets};
 use table::Table;
 
-use crate::fork;
-use crate::lock;
 use crate::process::PerProcess;
 use crate::progress::By;
+use crate::progress::attention::Attention;
 use crate::progress::engine::Engine;
-use crate::progress::source::Source;
 use crate::sys::Errno;
+use crate::{config, fork, lock};
 
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use receive::Packet;
@@ -85,6 +87,9 @@ pub(crate) struct Port {
     /// To have the engine call it back.
     this: Weak<Self>,
     engine: Arc<Engine>,
+    /// That of the sockets in the engine.
+    token: u64,
+    attention: Attention,
     slot: Arc<Slot>,
     sockets: Sockets,
     table: Table,
@@ -113,7 +118,9 @@ impl Port {
         let owners = Owners::new(slot.user());
         let port = Arc::new_cyclic(|this| Self {
             this: this.clone(),
+            token: engine.token(),
             engine,
+            attention: Attention::new(config::get().policy),
             slot,
             sockets,
             table: Table::default(),
@@ -123,8 +130,7 @@ impl Port {
             buffers: Buffers::default(),
             drops: Drops::default(),
         });
-        let token = port.engine.token();
-        port.engine.add(token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
+        port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
         *bound = Some(port.clone());
         drop(bound);
         BOUND.store(fork::generation().wrapping_add(1), Ordering::Release);
@@ -155,14 +161,6 @@ impl Port {
         self.table.remove(num);
     }
 
-    /// Takes what has arrived, without blocking, in a thread of the program that polls. False: another thread
-    /// is doing so.
-    pub(crate) fn poll(&self) -> bool {
-        let Ok(receiver) = self.receiver.try_lock() else { return false };
-        self.receive(receiver, By::Poller);
-        true
-    }
-
     /// What sends the packets of queue pair `num`, which is attached, from the address `local` to `peer`,
     /// whose port is of no matter. `hop_limit` 0 is the default of the system.
     pub(crate) fn sender(
@@ -183,16 +181,5 @@ impl Port {
                 endpoint.writable();
             }
         }
-    }
-}
-
-impl Source for Port {
-    fn ready(self: Arc<Self>, _events: u32) {
-        let receiver = lock(&self.receiver);
-        self.receive(receiver, By::Engine);
-    }
-
-    fn timeout(self: Arc<Self>) {
-        self.order_timeout();
     }
 }

@@ -70,21 +70,22 @@ struct Datagram<'a> {
 }
 
 impl Port {
-    /// Takes datagrams from the sockets that have some and gives them to the endpoints.
-    pub(super) fn receive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
+    /// Takes datagrams from the sockets that have some and gives them to the endpoints. Returns whether there
+    /// were any.
+    pub(super) fn receive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 3];
         let count = self.sockets.set.wait(&mut events, Some(Duration::ZERO));
-        let mut writable = [false; 2];
+        let (mut found, mut writable) = (false, [false; 2]);
         for event in &events[..count] {
             let (token, flags) = (event.u64, event.events);
             if token == SLOT_TOKEN {
-                self.receive_from_slots(&mut receiver);
+                found |= self.receive_from_slots(&mut receiver);
                 continue;
             }
             let family = if token == Family::V4 as u64 { Family::V4 } else { Family::V6 };
             writable[family as usize] = flags & libc::EPOLLOUT as u32 != 0;
             if flags & !(libc::EPOLLOUT as u32) != 0 {
-                self.receive_from_network(family, &mut receiver);
+                found |= self.receive_from_network(family, &mut receiver);
             }
         }
         let mut touched = std::mem::take(&mut receiver.touched);
@@ -97,13 +98,15 @@ impl Port {
         for family in Family::ALL.into_iter().filter(|family| writable[*family as usize]) {
             self.now_writable(family);
         }
+        found
     }
 
-    fn receive_from_network(&self, family: Family, receiver: &mut Receiver) {
-        let Some(socket) = self.sockets.get(family) else { return };
-        for _ in 0..CALLS {
+    /// Returns whether there were datagrams.
+    fn receive_from_network(&self, family: Family, receiver: &mut Receiver) -> bool {
+        let Some(socket) = self.sockets.get(family) else { return false };
+        for call in 0..CALLS {
             // An error other than EAGAIN is one of a packet that was sent before; the call has cleared it.
-            let Ok(arrived) = sys::receive_datagrams(socket, &mut receiver.buffer) else { return };
+            let Ok(arrived) = sys::receive_datagrams(socket, &mut receiver.buffer) else { return call > 0 };
             let Arrived { len, source, destination: Some(destination), segment, is_truncated } = arrived
             else {
                 self.drops.add(Reason::Malformed, 1);
@@ -132,13 +135,14 @@ impl Port {
             }
             receiver.buffer = buffer;
         }
+        true
     }
 
-    /// Receives what processes of other slots send to that of this one.
-    fn receive_from_slots(&self, receiver: &mut Receiver) {
-        for _ in 0..CALLS {
+    /// Receives what processes of other slots send to that of this one. Returns whether there were messages.
+    fn receive_from_slots(&self, receiver: &mut Receiver) -> bool {
+        for call in 0..CALLS {
             let Ok(arrived) = sys::receive_datagrams(self.slot.socket(), &mut receiver.buffer) else {
-                return;
+                return call > 0;
             };
             let buffer = std::mem::take(&mut receiver.buffer);
             if let Err(reason) =
@@ -148,6 +152,7 @@ impl Port {
             }
             receiver.buffer = buffer;
         }
+        true
     }
 
     fn take_message(

@@ -17,6 +17,7 @@ use transport::roce::wire::{Addresses, Flow, ICRC_LEN, UDP_PORT, icrc};
 
 use super::drops::Reason;
 use super::*;
+use crate::policy::trust::WORST;
 
 /// Says which world the process is.
 const WORLD: &str = "SOFTVERBS_TEST_WORLD";
@@ -61,6 +62,8 @@ fn world() {
         "hostile" => hostile(),
         "forked" => forked(),
         "writable" => writable(),
+        "polling" => polling(),
+        "stops" => stops(),
         other => panic!("{other}"),
     }
 }
@@ -335,6 +338,85 @@ fn writable() {
     release_number(num);
 }
 
+#[test]
+fn members_that_poll_get_packets_at_all_sockets() {
+    in_namespace("polling");
+}
+
+fn polling() {
+    for family in Family::ALL {
+        let mut members = start(family, 3);
+        for member in &mut members {
+            member.command("poll");
+        }
+        exchange(&mut members, 30);
+        // Packets are forwarded, few at a time: the sockets of the slots have small buffers.
+        for _ in 0..50 {
+            members[0].command("scramble");
+            exchange(&mut members, 3);
+            exchange(&mut members, 3);
+        }
+    }
+    nothing_is_left();
+}
+
+#[test]
+fn a_program_that_stops_polling_gets_its_packets_from_the_engine() {
+    in_namespace("stops");
+}
+
+fn stops() {
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let (num, port, inbox) = set_up(address).unwrap();
+    let mut sender = port.sender(num, address, SocketAddr::new(address, 0), 0, 0);
+    let mut sent = 0;
+    let mut send = || {
+        sent += 1;
+        assert!(sender.push(&packet(num, num, sent, 64)));
+        sender.flush();
+        sent as usize
+    };
+    let got = || lock(&inbox.packets).0.len();
+    let mut waits = Vec::new();
+    for round in 0..30 {
+        // The program polls until the engine leaves the sockets to it.
+        let by_engine = wait_until_quiet(&port, || {
+            let sent = send();
+            wait_until(|| {
+                Port::polls();
+                port.poll();
+                got() == sent
+            });
+            inbox.by_engine.load(Ordering::Relaxed)
+        });
+        let begin = Instant::now();
+        let sent = send();
+        if round % 3 == 2 {
+            // Before it sleeps.
+            port.arm();
+        }
+        wait_until(|| got() == sent);
+        wait_until(|| inbox.by_engine.load(Ordering::Relaxed) > by_engine);
+        waits.push(begin.elapsed());
+    }
+    // Other processes of the host may delay some of them.
+    waits.sort_unstable();
+    assert!(waits[waits.len() / 2] < 25 * WORST, "{waits:?}");
+    release_number(num);
+}
+
+/// Returns what `act` has returned when the engine does not wait for packets any more.
+fn wait_until_quiet<T>(port: &Port, mut act: impl FnMut() -> T) -> T {
+    let begin = Instant::now();
+    loop {
+        let result = act();
+        if port.attention.is_quiet() {
+            return result;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+}
+
 fn wait_until(mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
@@ -503,6 +585,7 @@ struct Inbox {
     /// Sender and number of each packet, and how many were for another number.
     packets: Mutex<(HashSet<(u32, u32)>, u32)>,
     received: AtomicU32,
+    by_engine: AtomicU32,
     writable: AtomicU32,
 }
 
@@ -517,8 +600,9 @@ impl Endpoint for Inbox {
         }
     }
 
-    fn received(&self, _by: By) {
+    fn received(&self, by: By) {
         self.received.fetch_add(1, Ordering::Relaxed);
+        self.by_engine.fetch_add(u32::from(by == By::Engine), Ordering::Relaxed);
     }
 
     fn writable(&self) {
@@ -597,6 +681,17 @@ fn member() {
             "steer" => {
                 let table: Vec<_> = (1..=254).map(|slot| (slot, numbers[0] as u8)).collect();
                 port.attach_program(Family::of(address), &table);
+                println!("@");
+            }
+            "poll" => {
+                let port = port.clone();
+                std::thread::spawn(move || {
+                    loop {
+                        Port::polls();
+                        port.poll();
+                        std::thread::yield_now();
+                    }
+                });
                 println!("@");
             }
             "position" => println!("@{}", port.position(Family::of(address)).unwrap()),

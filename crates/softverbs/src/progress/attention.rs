@@ -142,6 +142,12 @@ impl Attention {
         }
     }
 
+    /// Whether the kernel does not wake the engine for this set.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Acquire)
+    }
+
     /// A message has arrived and been consumed without a poll: the program does not wait by polling.
     pub(crate) fn waits_otherwise(&self) {
         self.trust.reset();

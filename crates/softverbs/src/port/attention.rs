@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Which thread receives: the engine, or threads of the program that poll.
+//!
+//! The sockets of the port are a set as those of a completion queue are, with the same [`Attention`]: the
+//! kernel wakes the engine for them, or polls of the program have received datagrams repeatedly and the
+//! engine checks the set at each tick only. No thread of the program sleeps on the set, and no memory is
+//! shared with a peer.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Port;
+use crate::lock;
+use crate::progress::By;
+use crate::progress::attention::{Orders, Tick};
+use crate::progress::source::{Source, Ticking};
+
+/// The program has polled a completion queue since the engine last received. Not in the port, which a poll
+/// that takes completions would have to look up.
+static POLLS: AtomicBool = AtomicBool::new(false);
+
+impl Port {
+    /// The program polls and has not requested an event.
+    #[inline]
+    pub(crate) fn polls() {
+        // Only the first one writes: threads that poll do not compete for the cache line.
+        if !POLLS.load(Ordering::Relaxed) {
+            POLLS.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what has arrived, without blocking, in a thread of the program that polls. False: another thread
+    /// is doing so.
+    pub(crate) fn poll(&self) -> bool {
+        let Ok(receiver) = self.receiver.try_lock() else { return false };
+        if self.receive(receiver, By::Poller) {
+            self.attention.polled(self);
+        }
+        true
+    }
+
+    /// A thread may sleep until a completion arrives: from now on the kernel wakes the engine, also for what
+    /// has arrived already.
+    pub(crate) fn arm(&self) {
+        self.attention.arm(self);
+    }
+}
+
+impl Orders for Port {
+    fn wake_engine(&self, wanted: bool) -> bool {
+        let events = if wanted { libc::EPOLLIN as u32 } else { 0 };
+        self.engine.watch(self.token, self.sockets.set.fd(), events).is_ok()
+    }
+
+    fn tick(&self) {
+        // The port lives as long as its process.
+        if let Some(this) = self.this.upgrade() {
+            self.engine.tick(this);
+        }
+    }
+
+    fn request_notifications(&self) {}
+}
+
+impl Ticking for Port {
+    fn tick(self: Arc<Self>) -> Tick {
+        self.attention.tick(&*self, || self.receive(lock(&self.receiver), By::Engine))
+    }
+}
+
+impl Source for Port {
+    fn ready(self: Arc<Self>, _events: u32) {
+        let polls = POLLS.swap(false, Ordering::Relaxed);
+        let receiver = lock(&self.receiver);
+        if self.receive(receiver, By::Engine) {
+            if polls {
+                // The program would have received this, had the engine not been first.
+                self.attention.would_poll(&*self);
+            } else {
+                self.attention.waits_otherwise();
+            }
+        }
+    }
+
+    fn timeout(self: Arc<Self>) {
+        self.order_timeout();
+    }
+}
