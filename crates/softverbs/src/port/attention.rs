@@ -34,10 +34,15 @@ impl Port {
     /// is doing so.
     pub(crate) fn poll(&self) -> bool {
         let Ok(receiver) = self.receiver.try_lock() else { return false };
-        if self.receive(receiver, By::Poller) {
+        if self.receive_polled(receiver) {
             self.attention.polled(self);
         }
         true
+    }
+
+    /// Whether the engine has ticked since the last call.
+    pub(super) fn takes_tick(&self) -> bool {
+        self.ticked.load(Ordering::Relaxed) && self.ticked.swap(false, Ordering::Relaxed)
     }
 
     /// A thread may sleep until a completion arrives: from now on the kernel wakes the engine, also for what
@@ -65,6 +70,7 @@ impl Orders for Port {
 
 impl Ticking for Port {
     fn tick(self: Arc<Self>) -> Tick {
+        self.ticked.store(true, Ordering::Relaxed);
         self.attention.tick(&*self, || self.receive(lock(&self.receiver), By::Engine))
     }
 }

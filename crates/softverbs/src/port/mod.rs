@@ -45,7 +45,7 @@ mod table;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use drops::Drops;
@@ -90,6 +90,8 @@ pub(crate) struct Port {
     /// That of the sockets in the engine.
     token: u64,
     attention: Attention,
+    /// The engine has left the sockets to polls at a tick since one has looked at all of them.
+    ticked: AtomicBool,
     slot: Arc<Slot>,
     sockets: Sockets,
     table: Table,
@@ -121,6 +123,7 @@ impl Port {
             token: engine.token(),
             engine,
             attention: Attention::new(config::get().policy),
+            ticked: AtomicBool::new(false),
             slot,
             sockets,
             table: Table::default(),

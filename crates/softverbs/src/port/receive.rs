@@ -2,8 +2,9 @@
 //! From the sockets to the endpoints.
 //!
 //! A thread receives a bounded number of datagrams at a time. What it leaves there is reported again, since
-//! the set of sockets is level-triggered. A packet passes these checks before its queue pair gets it: length,
-//! slot, queue pair number, addresses, ICRC.
+//! the set of sockets is level-triggered. A poll of the program mostly finds nothing, or packets at one
+//! socket, so it reads that one without a look at the set ([`Port::receive_polled`]). A packet passes these
+//! checks before its queue pair gets it: length, slot, queue pair number, addresses, ICRC.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -47,16 +48,22 @@ impl AsRef<[u8]> for Packet {
     }
 }
 
+/// So many polls look at all sockets after packets were received that other processes had forwarded: more of
+/// them will be.
+const POLLS_OF_ALL: u32 = 256;
+
 /// What the thread that receives has for itself.
 pub(super) struct Receiver {
     buffer: Box<[u8]>,
     /// Endpoints that have got packets, by number.
     touched: Vec<(u32, Arc<dyn Endpoint>)>,
+    /// The polls that still look at all sockets.
+    polls_of_all: u32,
 }
 
 impl Receiver {
     pub(super) fn new() -> Self {
-        Self { buffer: vec![0; BUFFER_LEN].into(), touched: Vec::new() }
+        Self { buffer: vec![0; BUFFER_LEN].into(), touched: Vec::new(), polls_of_all: 0 }
     }
 }
 
@@ -76,10 +83,12 @@ impl Port {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 3];
         let count = self.sockets.set.wait(&mut events, Some(Duration::ZERO));
         let (mut found, mut writable) = (false, [false; 2]);
+        receiver.polls_of_all = receiver.polls_of_all.saturating_sub(1);
         for event in &events[..count] {
             let (token, flags) = (event.u64, event.events);
             if token == SLOT_TOKEN {
                 found |= self.receive_from_slots(&mut receiver);
+                receiver.polls_of_all = POLLS_OF_ALL;
                 continue;
             }
             let family = if token == Family::V4 as u64 { Family::V4 } else { Family::V6 };
@@ -88,6 +97,29 @@ impl Port {
                 found |= self.receive_from_network(family, &mut receiver);
             }
         }
+        self.drive(receiver, by);
+        for family in Family::ALL.into_iter().filter(|family| writable[*family as usize]) {
+            self.now_writable(family);
+        }
+        found
+    }
+
+    /// As [`Port::receive`], in a thread that polls. Without a look at the set if all queue pairs have
+    /// addresses of one family, except after each tick of the engine and while packets are forwarded.
+    pub(super) fn receive_polled(&self, mut receiver: MutexGuard<'_, Receiver>) -> bool {
+        let only = self.table.only_family().filter(|family| !self.sockets.is_awaited(*family));
+        match only {
+            Some(family) if receiver.polls_of_all == 0 && !self.takes_tick() => {
+                let found = self.receive_from_network(family, &mut receiver);
+                self.drive(receiver, By::Poller);
+                found
+            }
+            _ => self.receive(receiver, By::Poller),
+        }
+    }
+
+    /// Calls the endpoints that have got packets.
+    fn drive(&self, mut receiver: MutexGuard<'_, Receiver>, by: By) {
         let mut touched = std::mem::take(&mut receiver.touched);
         drop(receiver);
         touched.sort_unstable_by_key(|(num, _)| *num);
@@ -95,10 +127,6 @@ impl Port {
         for (_, endpoint) in touched {
             endpoint.received(by);
         }
-        for family in Family::ALL.into_iter().filter(|family| writable[*family as usize]) {
-            self.now_writable(family);
-        }
-        found
     }
 
     /// Returns whether there were datagrams.

@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::slot::Slot;
 use crate::lock;
@@ -54,6 +55,8 @@ struct Bound {
     socket: Socket,
     /// Queue pair numbers.
     waiting: Mutex<Vec<u32>>,
+    /// Whether there are any; changed under the lock, readable without it.
+    is_awaited: AtomicBool,
 }
 
 pub(super) struct Sockets {
@@ -113,9 +116,15 @@ impl Sockets {
         if !waiting.contains(&num) {
             waiting.push(num);
         }
+        bound.is_awaited.store(true, Ordering::Relaxed);
         // It is in the set, and the kernel needs no memory to change it. The events are level-triggered, so
         // room that there is by now is reported, too.
         let _ = self.set.modify(bound.socket.as_raw_fd(), IN_AND_OUT, family as u64);
+    }
+
+    /// Whether a queue pair waits until the socket takes packets.
+    pub(super) fn is_awaited(&self, family: Family) -> bool {
+        self.bound(family).is_some_and(|bound| bound.is_awaited.load(Ordering::Relaxed))
     }
 
     /// The socket takes packets: who waited for that.
@@ -123,6 +132,7 @@ impl Sockets {
         let Some(bound) = self.bound(family) else { return Vec::new() };
         let mut waiting = lock(&bound.waiting);
         let _ = self.set.modify(bound.socket.as_raw_fd(), IN, family as u64);
+        bound.is_awaited.store(false, Ordering::Relaxed);
         std::mem::take(&mut *waiting)
     }
 }
@@ -152,7 +162,7 @@ fn bind(family: Family) -> Result<Bound, Errno> {
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_LEN);
     sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER_LEN);
     sys::bind_datagrams(&socket, &SocketAddr::new(any, UDP_PORT))?;
-    Ok(Bound { socket, waiting: Mutex::default() })
+    Ok(Bound { socket, waiting: Mutex::default(), is_awaited: AtomicBool::new(false) })
 }
 
 fn report(family: Family, e: Errno) {

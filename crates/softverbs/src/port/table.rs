@@ -4,10 +4,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Endpoint;
 use super::drops::Reason;
+use super::socket::Family;
 use crate::lock;
 
 struct Entry {
@@ -16,22 +18,52 @@ struct Entry {
     endpoint: Weak<dyn Endpoint>,
 }
 
-/// Queue pair number to endpoint.
 #[derive(Default)]
-pub(super) struct Table(Mutex<HashMap<u32, Entry>>);
+pub(super) struct Table {
+    /// By queue pair number.
+    entries: Mutex<HashMap<u32, Entry>>,
+    /// The number of entries of each [`Family`], readable without the lock.
+    counts: [AtomicU32; 2],
+}
 
 impl Table {
     pub(super) fn add(&self, num: u32, local: IpAddr, peer: IpAddr, endpoint: Weak<dyn Endpoint>) {
         // An entry replaced here frees memory only: an endpoint is not dropped with its weak reference.
-        lock(&self.0).insert(num, Entry { local, peer, endpoint });
+        let mut entries = lock(&self.entries);
+        let old = entries.insert(num, Entry { local, peer, endpoint });
+        self.count(local).fetch_add(1, Ordering::Relaxed);
+        self.forget(old.as_ref());
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        lock(&self.entries).is_empty()
     }
 
     pub(super) fn remove(&self, num: u32) {
-        lock(&self.0).remove(&num);
+        let mut entries = lock(&self.entries);
+        let old = entries.remove(&num);
+        self.forget(old.as_ref());
+    }
+
+    fn count(&self, local: IpAddr) -> &AtomicU32 {
+        &self.counts[Family::of(local) as usize]
+    }
+
+    /// Under the lock of the entries.
+    fn forget(&self, old: Option<&Entry>) {
+        if let Some(old) = old {
+            self.count(old.local).fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The family of all entries, if they have the same one.
+    pub(super) fn only_family(&self) -> Option<Family> {
+        let [v4, v6] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed) > 0);
+        match (v4, v6) {
+            (true, false) => Some(Family::V4),
+            (false, true) => Some(Family::V6),
+            _ => None,
+        }
     }
 
     /// The endpoint of a packet for `num` with these addresses.
@@ -41,7 +73,7 @@ impl Table {
         source: IpAddr,
         destination: IpAddr,
     ) -> Result<Arc<dyn Endpoint>, Reason> {
-        let table = lock(&self.0);
+        let table = lock(&self.entries);
         let entry = table.get(&num).ok_or(Reason::UnknownQp)?;
         if (entry.peer, entry.local) != (source, destination) {
             return Err(Reason::WrongAddress);
@@ -50,6 +82,6 @@ impl Table {
     }
 
     pub(super) fn find(&self, num: u32) -> Option<Arc<dyn Endpoint>> {
-        lock(&self.0).get(&num)?.endpoint.upgrade()
+        lock(&self.entries).get(&num)?.endpoint.upgrade()
     }
 }
