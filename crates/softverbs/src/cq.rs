@@ -129,6 +129,8 @@ pub(crate) struct Cq {
     home: Mutex<Option<Arc<Watch>>>,
     /// The watches that hold the sockets of all its connections.
     watches: Mutex<Vec<Arc<Watch>>>,
+    /// The port at which the packets of its RoCE connections arrive, once it has one.
+    port: OnceBox<Arc<Port>>,
     yielding: Yielding,
     /// As in `ring`, readable without the lock.
     armed: AtomicBool,
@@ -187,6 +189,7 @@ impl Cq {
             connections: Mutex::default(),
             home: Mutex::default(),
             watches: Mutex::default(),
+            port: OnceBox::new(),
             yielding: Yielding::new(config::get().policy),
             armed: AtomicBool::new(false),
             has_more: AtomicBool::new(false),
@@ -358,6 +361,20 @@ impl Cq {
         }
     }
 
+    /// Has polls receive at `port`, for a RoCE connection of this queue.
+    pub(crate) fn receive_at(&self, port: &Arc<Port>) {
+        if self.port.get().is_none() {
+            let _ = self.port.set(Box::new(port.clone()));
+        }
+    }
+
+    /// The port at which the packets of its RoCE connections arrive. A child after fork(2) does not use that
+    /// of its parent.
+    #[inline]
+    fn port(&self) -> Option<&Port> {
+        self.port.get().filter(|port| port.is_own()).map(|port| &**port)
+    }
+
     /// Adds the watches that hold the sockets of its connections; false if they are too many.
     pub(crate) fn add_watches(&self, to: &mut Watches) -> bool {
         let known = |to: &Watches, watch| to.iter().any(|other| Arc::ptr_eq(other, watch));
@@ -406,7 +423,9 @@ impl Cq {
                 watch.polls();
                 full |= watch.awaits_room();
             }
-            Port::polls();
+            if let Some(port) = self.port() {
+                port.polls();
+            }
         }
         if got == 0 && max > 0 {
             let stepped = self.progress(full);
@@ -489,7 +508,7 @@ impl Cq {
     /// of them.
     fn progress(&self, full: bool) -> bool {
         // The packets of all RoCE connections arrive at one port.
-        if let Some(port) = Port::bound() {
+        if let Some(port) = self.port() {
             port.poll();
         }
         // Another thread is doing the same for this queue.
@@ -531,7 +550,7 @@ impl Cq {
         for watch in lock(&self.watches).iter() {
             watch.arm();
         }
-        if let Some(port) = Port::bound() {
+        if let Some(port) = self.port() {
             port.arm();
         }
         self.flush_deferred(&lock(&self.connections));

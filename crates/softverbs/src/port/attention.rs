@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::Port;
 use crate::lock;
@@ -16,17 +16,13 @@ use crate::progress::By;
 use crate::progress::attention::{Orders, Tick};
 use crate::progress::source::{Source, Ticking};
 
-/// The program has polled a completion queue since the engine last received. Not in the port, which a poll
-/// that takes completions would have to look up.
-static POLLS: AtomicBool = AtomicBool::new(false);
-
 impl Port {
     /// The program polls and has not requested an event.
     #[inline]
-    pub(crate) fn polls() {
+    pub(crate) fn polls(&self) {
         // Only the first one writes: threads that poll do not compete for the cache line.
-        if !POLLS.load(Ordering::Relaxed) {
-            POLLS.store(true, Ordering::Relaxed);
+        if !self.polls.load(Ordering::Relaxed) {
+            self.polls.store(true, Ordering::Relaxed);
         }
     }
 
@@ -77,7 +73,7 @@ impl Ticking for Port {
 
 impl Source for Port {
     fn ready(self: Arc<Self>, _events: u32) {
-        let polls = POLLS.swap(false, Ordering::Relaxed);
+        let polls = self.polls.swap(false, Ordering::Relaxed);
         let receiver = lock(&self.receiver);
         if self.receive(receiver, By::Engine) {
             if polls {

@@ -45,7 +45,7 @@ mod table;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use drops::Drops;
@@ -86,10 +86,14 @@ pub(crate) trait Endpoint: Send + Sync {
 pub(crate) struct Port {
     /// To have the engine call it back.
     this: Weak<Self>,
+    /// [`fork::generation`] of its process.
+    generation: u32,
     engine: Arc<Engine>,
     /// That of the sockets in the engine.
     token: u64,
     attention: Attention,
+    /// The program has polled a completion queue since the engine last received.
+    polls: AtomicBool,
     /// The engine has left the sockets to polls at a tick since one has looked at all of them.
     ticked: AtomicBool,
     slot: Arc<Slot>,
@@ -104,9 +108,6 @@ pub(crate) struct Port {
 
 static PORT: PerProcess<Arc<Port>> = PerProcess::new();
 
-/// [`fork::generation`] of the process that has bound the port, plus 1.
-static BOUND: AtomicU32 = AtomicU32::new(0);
-
 impl Port {
     /// The port of this process, bound if it is not yet. EADDRINUSE: another user or a device of the kernel
     /// has it. EAGAIN: no slot is free. EPERM: the process had another user when it claimed its slot.
@@ -120,9 +121,11 @@ impl Port {
         let owners = Owners::new(slot.user());
         let port = Arc::new_cyclic(|this| Self {
             this: this.clone(),
+            generation: fork::generation(),
             token: engine.token(),
             engine,
             attention: Attention::new(config::get().policy),
+            polls: AtomicBool::new(false),
             ticked: AtomicBool::new(false),
             slot,
             sockets,
@@ -136,19 +139,20 @@ impl Port {
         port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
         *bound = Some(port.clone());
         drop(bound);
-        BOUND.store(fork::generation().wrapping_add(1), Ordering::Release);
         port.joined();
         Ok(port)
     }
 
-    /// The port of this process, if it is bound.
+    /// Whether it is the port of this process, and not that of the parent.
     #[inline]
-    pub(crate) fn bound() -> Option<Arc<Self>> {
-        match BOUND.load(Ordering::Acquire) {
-            0 => None,
-            generation if generation == fork::generation().wrapping_add(1) => lock(PORT.get()).clone(),
-            _ => None,
-        }
+    pub(crate) fn is_own(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// The port of this process, if it is bound.
+    #[cfg(all(test, not(loom)))]
+    fn bound() -> Option<Arc<Self>> {
+        lock(PORT.get()).clone()
     }
 
     /// Has the packets that `peer` sends to queue pair `num` at the address `local` given to `endpoint`.

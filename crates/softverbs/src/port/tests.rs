@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -383,7 +384,7 @@ fn stops() {
         let by_engine = wait_until_quiet(&port, || {
             let sent = send();
             wait_until(|| {
-                Port::polls();
+                port.polls();
                 port.poll();
                 got() == sent
             });
@@ -687,7 +688,7 @@ fn member() {
                 let port = port.clone();
                 std::thread::spawn(move || {
                     loop {
-                        Port::polls();
+                        port.polls();
                         port.poll();
                         std::thread::yield_now();
                     }

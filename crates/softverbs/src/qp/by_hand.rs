@@ -32,6 +32,8 @@ impl Qp {
         let engine = Engine::get()?;
         self.engine.get_or_init(|| engine);
         let port = Port::get()?;
+        self.send_cq.receive_at(&port);
+        self.recv_cq.receive_at(&port);
         let mut session = lock(&self.session);
         let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         if self.state.load(Ordering::Acquire) != INIT {
