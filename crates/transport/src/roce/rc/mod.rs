@@ -340,6 +340,7 @@ fn place(
     parts: impl Iterator<Item = Access> + Clone,
     payload: &[u8],
 ) -> Result<(), NotPlaced> {
+    let parts = parts.filter(|part| part.len > 0);
     if parts.clone().any(|part| host.check(part).is_err()) {
         return Err(NotPlaced);
     }

@@ -319,7 +319,8 @@ impl Requester {
 
 /// Copies the payload out of registered memory; the status of a request that may not read it.
 fn fetch(host: &mut impl Host, parts: impl Iterator<Item = Access>, mut into: &mut [u8]) -> Result<(), u32> {
-    for part in parts {
+    // A message without payload needs no memory, and may name none.
+    for part in parts.filter(|part| part.len > 0) {
         let (here, rest) = into.split_at_mut(part.len);
         host.fetch(part, here).map_err(|why| match why {
             Unreachable::Denied(_) | Unreachable::Fault => status::LOC_PROT_ERR,

@@ -35,6 +35,19 @@ fn reads_of_every_length() {
 }
 
 #[test]
+fn messages_without_payload_name_no_memory() {
+    let mut pair = Pair::new();
+    pair.post_receive(1, 10, 0x8000, 8);
+    for (id, op) in [(1, Op::Send), (2, Op::Write), (3, Op::Read)] {
+        let local = Local::memory(&[]).unwrap();
+        pair.post(0, crate::wr::SendWr { local, rkey: 0, ..wr(id, op, 0, 0, 0) });
+    }
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+    assert_eq!(pair.done(1), [(10, OK)]);
+}
+
+#[test]
 fn sends_take_receives_in_order() {
     let mut pair = Pair::new();
     pair.fill(0, 0, 2 * MTU, 1);
