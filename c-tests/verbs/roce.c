@@ -1,53 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* roce.c -- soft0 as a RoCE device: the device, its GIDs, the states of a queue pair */
-#include "ends.h"
-
-#include <arpa/inet.h>
-#include <stdlib.h>
+#include "rc.h"
 
 static void
 nothing(struct side *side)
 {
 	(void)side;
-}
-
-/* The device soft0 as a RoCE device. */
-static struct ibv_context *
-roce_device(void)
-{
-	struct ibv_context *device = NULL;
-	struct ibv_device **list;
-	int n;
-
-	setenv("SOFTVERBS_TRANSPORT", "roce", 1);
-	list = ibv_get_device_list(&n);
-	MADE(list);
-	for (int i = 0; i < n; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), "soft0") == 0)
-			device = ibv_open_device(list[i]);
-	}
-	ibv_free_device_list(list);
-	MADE(device);
-	return device;
-}
-
-/* The index of 127.0.0.1 in the GID table. */
-static uint8_t
-loopback_index(struct ibv_context *device)
-{
-	struct ibv_gid_entry entries[256];
-	ssize_t n = ibv_query_gid_table(device, entries, 256, 0);
-	struct in6_addr wanted;
-
-	EXPECT(inet_pton(AF_INET6, "::ffff:127.0.0.1", &wanted) == 1, "");
-	EXPECT(n > 0, "%zd entries", n);
-	for (ssize_t i = 0; i < n; i++) {
-		EXPECT(entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 && entries[i].port_num == 1, "entry %zd", i);
-		if (memcmp(&entries[i].gid, &wanted, sizeof(wanted)) == 0)
-			return (uint8_t)entries[i].gid_index;
-	}
-	EXPECT(false, "127.0.0.1 has no GID");
-	return 0;
 }
 
 static void

@@ -37,6 +37,28 @@ pub struct Ending<'a> {
     pub why: &'a dyn fmt::Display,
 }
 
+/// How a connection has ended, as far as the program gets events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// One of the sides has closed it.
+    Closed,
+    /// It has failed.
+    Failed,
+    /// A completion has the error.
+    Completed,
+    /// A request of the peer for memory was refused, for its key, its range or a missing right.
+    AccessRefused,
+    /// Another request of the peer was refused.
+    RequestRefused,
+}
+
+impl Ended {
+    /// Neither side has closed the connection.
+    pub fn is_failure(self) -> bool {
+        self != Self::Closed
+    }
+}
+
 /// What a connection calls to transfer bytes, access memory, and take and complete work requests.
 pub trait Host {
     /// The current time. Called only to set or to check a deadline.
@@ -82,6 +104,5 @@ pub trait Host {
     /// The connection is ending. Called once, before the requests that fail with it complete.
     fn ends(&mut self, _ending: Ending<'_>) {}
     /// The connection has ended. Called once, after everything received before the end was delivered.
-    /// `failed`: neither side has closed it.
-    fn ended(&mut self, failed: bool);
+    fn ended(&mut self, how: Ended);
 }

@@ -6,7 +6,7 @@ use super::rnr::Late;
 use super::{Instruments, State};
 use crate::strict::Strict;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use transport::host::{Durable, Ending, Host};
+use transport::host::{Durable, Ended, Ending, Host};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::roce::link::PacketLink;
 use transport::step::{Awaits, Budget, Connection, Stepped, reason};
@@ -216,9 +216,9 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
         self.host.ends(ending);
     }
 
-    fn ended(&mut self, failed: bool) {
+    fn ended(&mut self, how: Ended) {
         self.instruments.ends();
-        self.host.ended(failed);
+        self.host.ended(how);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::strict::Strict;
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use transport::host::{self, Durable, Ending};
+use transport::host::{self, Durable, Ended, Ending};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
 use transport::roce::link::PacketLink;
 use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
@@ -398,11 +398,16 @@ impl<L: QpLink> host::Host for Host<'_, L> {
         self.qp.report_ending(ending);
     }
 
-    fn ended(&mut self, failed: bool) {
-        probes::close(self.qp.num, failed);
+    fn ended(&mut self, how: Ended) {
+        probes::close(self.qp.num, how.is_failure());
         let (qp, last) = (self.qp, self.qp.srq.is_some());
         if let Some(raise) = qp.on_async_event.get() {
-            failed.then(|| raise(AsyncEvent::Failed));
+            match how {
+                Ended::Failed => raise(AsyncEvent::Failed),
+                Ended::AccessRefused => raise(AsyncEvent::AccessRefused),
+                Ended::RequestRefused => raise(AsyncEvent::RequestRefused),
+                Ended::Closed | Ended::Completed => {}
+            }
             last.then(|| raise(AsyncEvent::LastReceiveTaken));
         }
         if let Some(observer) = self.qp.observer.get().and_then(Weak::upgrade) {

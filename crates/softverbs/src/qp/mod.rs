@@ -83,10 +83,13 @@ pub(crate) enum Stage {
 /// Asynchronous events of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// Its connection has failed.
+    /// Its connection has failed (IBV_EVENT_QP_FATAL).
     Failed,
+    /// An access of the peer was refused (IBV_EVENT_QP_ACCESS_ERR).
+    AccessRefused,
+    /// Another request of the peer was refused (IBV_EVENT_QP_REQ_ERR).
+    RequestRefused,
     /// Every request that was begun before SQD has completed (IBV_EVENT_SQ_DRAINED).
-    #[allow(dead_code, reason = "until the queue pair has a connection of RoCE")]
     Drained,
     /// It takes no more receives from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED).
     LastReceiveTaken,

@@ -8,7 +8,7 @@ use super::plan::{Disk, Predictions};
 use super::random::mix;
 use super::world::{Side, Sim, say};
 use crate::access::{Access, Denied, REMOTE_READ, REMOTE_WRITE};
-use crate::host::Durable;
+use crate::host::{Durable, Ended};
 use crate::iwarp::link::{LinkError, Part};
 use crate::testing::memory::{Memory, Regions, State};
 use crate::testing::queues::WorkQueue;
@@ -154,7 +154,7 @@ impl World for At<'_> {
         self.sim.checker.established(self.me);
     }
 
-    fn has_ended(&mut self, _failed: bool) {
+    fn has_ended(&mut self, _how: Ended) {
         say!(self.sim, "side {} has ended", self.me);
         let none_left = self.sim.plan.sides[self.me].shared || self.side().queues.receives.is_empty();
         self.sim.checker.ended(self.me, none_left);

@@ -7,7 +7,7 @@ use super::world::{Parts, World};
 use crate::access::{
     Access, Bind, Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
 };
-use crate::host::Durable;
+use crate::host::{Durable, Ended};
 use crate::units::Micros;
 use crate::wr::Completion;
 
@@ -86,8 +86,8 @@ pub struct Recorder<L> {
     pub durable: Durable,
     /// The result of binding and invalidating windows.
     pub windows: Result<(), Denied>,
-    /// What the connection reported at its end: that neither side has closed it.
-    pub failed: Option<bool>,
+    /// How the connection has ended.
+    pub ended: Option<Ended>,
 }
 
 /// Bytes that differ from those beside them. By copies, since Miri takes long for each byte.
@@ -114,7 +114,7 @@ impl<L> Recorder<L> {
             closed: false,
             durable: Durable::Now,
             windows: Ok(()),
-            failed: None,
+            ended: None,
         }
     }
 
@@ -181,8 +181,8 @@ impl<L> World for Recorder<L> {
         self.calls.push(Call::Established);
     }
 
-    fn has_ended(&mut self, failed: bool) {
-        self.failed = Some(failed);
+    fn has_ended(&mut self, how: Ended) {
+        self.ended = Some(how);
         self.calls.push(Call::Ended);
     }
 }

@@ -12,7 +12,7 @@ use super::memory::{Memory, Placement};
 use super::queues::{Queues, WorkQueue};
 use super::stream::{Found, Pipe};
 use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
-use crate::host::{Durable, Host};
+use crate::host::{Durable, Ended, Host};
 use crate::iwarp::link::{LinkError, Part, StreamLink};
 use crate::units::Micros;
 use crate::wr::{Completion, RecvWr, SendWr};
@@ -72,8 +72,8 @@ pub trait World {
     fn releases(&mut self) {}
     /// The connection is established.
     fn is_established(&mut self) {}
-    /// It has ended; `failed`: neither side has closed it.
-    fn has_ended(&mut self, _failed: bool) {}
+    /// It has ended.
+    fn has_ended(&mut self, _how: Ended) {}
 }
 
 /// A world whose link is a stream of bytes.
@@ -276,9 +276,9 @@ impl<W: World> Host for W {
         self.is_established();
     }
 
-    fn ended(&mut self, failed: bool) {
+    fn ended(&mut self, how: Ended) {
         self.parts().queues.end();
-        self.has_ended(failed);
+        self.has_ended(how);
     }
 }
 

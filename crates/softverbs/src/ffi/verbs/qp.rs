@@ -179,6 +179,8 @@ pub(crate) unsafe fn create_qp(
     connection.set_on_async_event(Box::new(move |event| {
         let (kind, object) = match event {
             AsyncEvent::Failed => (ibv_event_type::IBV_EVENT_QP_FATAL, handle),
+            AsyncEvent::AccessRefused => (ibv_event_type::IBV_EVENT_QP_ACCESS_ERR, handle),
+            AsyncEvent::RequestRefused => (ibv_event_type::IBV_EVENT_QP_REQ_ERR, handle),
             AsyncEvent::Drained if !notifies_drained.load(Ordering::Relaxed) => return,
             AsyncEvent::Drained => (ibv_event_type::IBV_EVENT_SQ_DRAINED, handle),
             AsyncEvent::LastReceiveTaken => (ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED, handle),

@@ -27,6 +27,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+use crate::host::Ended;
 use crate::iwarp::link::StreamLink;
 use crate::iwarp::wire::terminate::Terminate;
 use crate::limits::STALLED_END_MS;
@@ -287,14 +288,14 @@ impl Conn {
         }
         let failed = failed.and_then(|(position, status)| Some((&self.send.sq.entry(position)?.wr, status)));
         let ending = end.describe(failed);
-        let is_failure = ending.is_failure;
+        let how = if ending.is_failure { Ended::Failed } else { Ended::Closed };
         host.ends(ending);
         let last = if end.is_without_link() { None } else { self.send.final_bytes(host, terminate) };
         if opened {
             host.close(last.as_deref());
         }
         self.flush(host);
-        host.ended(is_failure);
+        host.ended(how);
     }
 
     /// Completes all outstanding and newly posted requests with a flush error.

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::access::{Denied, Unchanged};
-use crate::host::Ending;
+use crate::host::{Ended, Ending};
 use crate::roce::wire::Nak;
 use crate::units::Errno;
 use crate::wr::{SendWr, status};
@@ -132,6 +132,21 @@ impl fmt::Display for End {
 }
 
 impl End {
+    /// What the program learns of it, besides completions.
+    pub(super) fn kind(&self) -> Ended {
+        match self {
+            Self::Local => Ended::Closed,
+            Self::Lost(_) => Ended::Failed,
+            Self::Request(_) => Ended::Completed,
+            Self::Refused(Refusal { cause, .. }) => match (cause, cause.nak()) {
+                (Cause::TooLong | Cause::Receive, _) => Ended::Completed,
+                (_, Nak::RemoteAccess) => Ended::AccessRefused,
+                (_, Nak::InvalidRequest) => Ended::RequestRefused,
+                _ => Ended::Failed,
+            },
+        }
+    }
+
     /// Describes the end to the host, with the request of this side that fails because of it.
     pub(super) fn describe<'a>(&'a self, failed: Option<(&'a SendWr, u32)>) -> Ending<'a> {
         let refused = if let Self::Refused(refusal) = self { Some(refusal.operation) } else { None };

@@ -272,12 +272,11 @@ impl Rc {
             failed = self.requester.sq.entry(position).map(|entry| (&entry.wr, status));
         }
         let ending = end.describe(failed);
-        let is_failure = ending.is_failure;
         host.ends(ending);
         // What was replied to before the end, and the NAK: a NAK that is lost is repeated.
         let _ = self.responder.send_replies(host, &mut self.buf, &mut Quota::of_bytes(usize::MAX));
         self.flush(host);
-        host.ended(is_failure);
+        host.ended(end.kind());
     }
 
     /// Completes with a flush error what is outstanding, and what was posted since.

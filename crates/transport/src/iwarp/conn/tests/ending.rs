@@ -200,7 +200,7 @@ fn the_host_is_told_whether_one_side_has_closed_the_connection() {
     let told = |end: &fn(&mut Bench)| {
         let mut bench = busy();
         end(&mut bench);
-        bench.host.failed
+        bench.host.ended.map(|how| how.is_failure())
     };
     assert_eq!(closed.each_ref().map(told), [Some(false); 2]);
     assert_eq!(failed.each_ref().map(told), [Some(true); 4]);

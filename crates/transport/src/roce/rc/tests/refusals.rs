@@ -3,6 +3,7 @@
 
 use super::pair::{Fate, MTU, Pair, wr};
 use crate::access::REMOTE_READ;
+use crate::host::Ended;
 use crate::roce::wire::{Bth, Extension, Opcode, Operation, Packet, Psn, Reth};
 use crate::testing::recorder::{BARE, FOREIGN, STAG};
 use crate::wr::{Op, status};
@@ -21,6 +22,10 @@ fn refused(pair: &mut Pair, failing: crate::wr::SendWr) -> u32 {
     done[1].1
 }
 
+fn ends(pair: &Pair) -> [Option<Ended>; 2] {
+    [0, 1].map(|me| pair.hosts[me].ended)
+}
+
 #[test]
 fn an_access_that_memory_does_not_permit() {
     for op in [Op::Write, Op::Read] {
@@ -29,6 +34,7 @@ fn an_access_that_memory_does_not_permit() {
             let failing = crate::wr::SendWr { rkey, ..wr(2, op, 0, 3 * MTU as u32, 0x4000) };
             assert_eq!(refused(&mut pair, failing), status::REM_ACCESS_ERR, "{op:?} with key {rkey:#x}");
             assert!(pair.conns[1].is_over());
+            assert_eq!(ends(&pair), [Some(Ended::Completed), Some(Ended::AccessRefused)]);
         }
         let mut pair = Pair::new();
         let beyond = wr(2, op, 0, 300, 0x1_0000 - 299);
@@ -42,6 +48,7 @@ fn an_operation_that_the_queue_pair_does_not_permit() {
     pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
     pair.settle();
     assert_eq!(pair.done(0), [(1, status::REM_INV_REQ_ERR)]);
+    assert_eq!(ends(&pair), [Some(Ended::Completed), Some(Ended::RequestRefused)]);
 }
 
 #[test]
@@ -65,6 +72,7 @@ fn a_message_longer_than_the_receive() {
     pair.settle();
     assert_eq!(pair.done(0), [(1, status::REM_INV_REQ_ERR)]);
     assert_eq!(pair.done(1), [(20, status::LOC_LEN_ERR), (21, FLUSHED)]);
+    assert_eq!(ends(&pair), [Some(Ended::Completed); 2]);
 }
 
 #[test]

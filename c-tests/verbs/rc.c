@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rc.c -- see rc.h */
+#include "rc.h"
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#define LIMIT_MS 10000
+
+struct ibv_context *
+roce_device(void)
+{
+	struct ibv_context *device = NULL;
+	struct ibv_device **list;
+	int n;
+
+	setenv("SOFTVERBS_TRANSPORT", "roce", 1);
+	list = ibv_get_device_list(&n);
+	MADE(list);
+	for (int i = 0; i < n; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), "soft0") == 0)
+			device = ibv_open_device(list[i]);
+	}
+	ibv_free_device_list(list);
+	MADE(device);
+	return device;
+}
+
+uint8_t
+loopback_index(struct ibv_context *device)
+{
+	struct ibv_gid_entry entries[256];
+	ssize_t n = ibv_query_gid_table(device, entries, 256, 0);
+	struct in6_addr wanted;
+
+	EXPECT(inet_pton(AF_INET6, "::ffff:127.0.0.1", &wanted) == 1, "");
+	EXPECT(n > 0, "%zd entries", n);
+	for (ssize_t i = 0; i < n; i++) {
+		EXPECT(entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 && entries[i].port_num == 1, "entry %zd", i);
+		if (memcmp(&entries[i].gid, &wanted, sizeof(wanted)) == 0)
+			return (uint8_t)entries[i].gid_index;
+	}
+	EXPECT(false, "127.0.0.1 has no GID");
+	return 0;
+}
+
+void
+meet(struct rc *rc)
+{
+	say(rc->side, 'm');
+	hear(rc->side, 'm');
+}
+
+static void
+defaults(struct rc_terms *terms)
+{
+	if (terms->qps == 0)
+		terms->qps = 1;
+	if (terms->length == 0)
+		terms->length = 4096;
+	if (terms->mtu == 0)
+		terms->mtu = IBV_MTU_1024;
+	if (terms->access == 0)
+		terms->access = RC_FULL;
+	if (terms->region == 0)
+		terms->region = RC_FULL;
+	if (terms->timeout == 0)
+		terms->timeout = 14;
+	if (terms->retries == 0)
+		terms->retries = 7;
+	if (terms->rnr_retries == 0)
+		terms->rnr_retries = 7;
+	if (terms->rnr_timer == 0)
+		terms->rnr_timer = 1;
+}
+
+void
+open_rc(struct rc *rc, struct side *side, struct rc_terms terms)
+{
+	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = RC_REQUESTS, .max_recv_wr = RC_REQUESTS, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = RC_INLINE}};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = RC_QPS * RC_REQUESTS, .max_sge = 4}};
+
+	defaults(&terms);
+	*rc = (struct rc){.side = side, .terms = terms, .device = roce_device(), .memory = pages(terms.length)};
+	rc->pd = ibv_alloc_pd(rc->device);
+	MADE(rc->pd);
+	rc->channel = ibv_create_comp_channel(rc->device);
+	MADE(rc->channel);
+	rc->send_cq = ibv_create_cq(rc->device, RC_QPS * RC_REQUESTS, NULL, NULL, 0);
+	MADE(rc->send_cq);
+	rc->recv_cq = ibv_create_cq(rc->device, RC_QPS * RC_REQUESTS, NULL, rc->channel, 0);
+	MADE(rc->recv_cq);
+	rc->mr = REG_MR(rc->pd, rc->memory, terms.length, terms.region);
+	if (terms.shared) {
+		rc->srq = ibv_create_srq(rc->pd, &srq);
+		MADE(rc->srq);
+	}
+	attr.send_cq = rc->send_cq;
+	attr.recv_cq = rc->recv_cq;
+	attr.srq = rc->srq;
+	for (int i = 0; i < terms.qps; i++) {
+		rc->qps[i] = ibv_create_qp(rc->pd, &attr);
+		MADE(rc->qps[i]);
+	}
+}
+
+/* What one side sends to the other of a queue pair. */
+struct identity {
+	uint32_t number;
+	uint32_t psn;
+	union ibv_gid gid;
+	struct place place;
+};
+
+static void
+connect_one(struct rc *rc, struct ibv_qp *qp, uint32_t psn)
+{
+	struct rc_terms *terms = &rc->terms;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)terms->access};
+	uint8_t index = loopback_index(rc->device);
+	struct identity own = {.number = qp->qp_num, .psn = psn,
+		.place = {(uintptr_t)rc->memory, rc->mr->rkey, (uint32_t)terms->length}};
+	struct identity other;
+
+	DONE(ibv_query_gid(rc->device, 1, index, &own.gid));
+	tell(rc->side, &own, sizeof(own));
+	learn(rc->side, &other, sizeof(other));
+	rc->peer = other.place;
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = terms->mtu, .dest_qp_num = other.number, .rq_psn = other.psn,
+		.max_dest_rd_atomic = 16, .min_rnr_timer = terms->rnr_timer,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = other.gid, .sgid_index = index, .hop_limit = 64}}};
+	DONE(ibv_modify_qp(qp, &attr,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = terms->timeout, .retry_cnt = terms->retries,
+		.rnr_retry = terms->rnr_retries, .max_rd_atomic = 16};
+	DONE(ibv_modify_qp(qp, &attr,
+		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+void
+connect_rc(struct rc *rc)
+{
+	/* PSNs wrap after few packets. */
+	for (int i = 0; i < rc->terms.qps; i++)
+		connect_one(rc, rc->qps[i], 0xfffff0 + (uint32_t)i);
+	meet(rc);
+}
+
+void
+make_rc(struct rc *rc, struct side *side, struct rc_terms terms)
+{
+	open_rc(rc, side, terms);
+	connect_rc(rc);
+}
+
+void
+close_rc(struct rc *rc)
+{
+	for (int i = 0; i < rc->terms.qps; i++)
+		DONE(ibv_destroy_qp(rc->qps[i]));
+	if (rc->srq != NULL)
+		DONE(ibv_destroy_srq(rc->srq));
+	DONE(ibv_dereg_mr(rc->mr));
+	DONE(ibv_destroy_cq(rc->send_cq));
+	DONE(ibv_destroy_cq(rc->recv_cq));
+	DONE(ibv_destroy_comp_channel(rc->channel));
+	DONE(ibv_dealloc_pd(rc->pd));
+	DONE(ibv_close_device(rc->device));
+}
+
+void
+set_state(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+
+	DONE(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+}
+
+enum ibv_qp_state
+state_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	DONE(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
+	return attr.qp_state;
+}
+
+struct ibv_send_wr
+request(struct ibv_sge *entry, struct rc *rc, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t length)
+{
+	*entry = (struct ibv_sge){(uintptr_t)rc->memory + offset, length, rc->mr->lkey};
+	return (struct ibv_send_wr){.wr_id = wr_id, .sg_list = entry, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {rc->peer.addr + offset, rc->peer.rkey}};
+}
+
+void
+post_wr(struct rc *rc, int i, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	DONE(ibv_post_send(rc->qps[i], wr, &bad));
+}
+
+void
+post(struct rc *rc, int i, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t length)
+{
+	struct ibv_sge entry;
+	struct ibv_send_wr wr = request(&entry, rc, opcode, wr_id, offset, length);
+
+	post_wr(rc, i, &wr);
+}
+
+void
+post_receive(struct rc *rc, int i, uint64_t wr_id, size_t offset, uint32_t length)
+{
+	struct ibv_sge entry = {(uintptr_t)rc->memory + offset, length, rc->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &entry, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	if (rc->srq != NULL)
+		DONE(ibv_post_srq_recv(rc->srq, &wr, &bad));
+	else
+		DONE(ibv_post_recv(rc->qps[i], &wr, &bad));
+}
+
+struct ibv_wc
+next_of(struct ibv_cq *cq)
+{
+	uint64_t limit = now_ms() + LIMIT_MS;
+	struct ibv_wc wc;
+	int n;
+
+	while ((n = ibv_poll_cq(cq, 1, &wc)) == 0) {
+		EXPECT(now_ms() < limit, "no completion");
+		sched_yield();
+	}
+	EXPECT(n == 1, "%d", n);
+	return wc;
+}
+
+static void
+expect_next(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = next_of(cq);
+
+	EXPECT(wc.wr_id == wr_id && wc.status == status, "%#llx: %s instead of %#llx: %s", (unsigned long long)wc.wr_id,
+		ibv_wc_status_str(wc.status), (unsigned long long)wr_id, ibv_wc_status_str(status));
+}
+
+void
+expect_sent(struct rc *rc, uint64_t wr_id, enum ibv_wc_status status)
+{
+	expect_next(rc->send_cq, wr_id, status);
+}
+
+void
+expect_received(struct rc *rc, uint64_t wr_id, enum ibv_wc_status status)
+{
+	expect_next(rc->recv_cq, wr_id, status);
+}
+
+void
+expect_nothing(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	EXPECT(ibv_poll_cq(cq, 1, &wc) == 0, "%#llx: %s", (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status));
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rc.h -- reliable connections by hand, for tests on libibverbs: the two processes exchange queue pair
+ * numbers, PSNs and GIDs, and call ibv_modify_qp(3), as most RDMA programs do. soft0 as a RoCE device.
+ */
+#ifndef VERBS_RC_H
+#define VERBS_RC_H 1
+
+#include "ends.h"
+
+#define RC_QPS 16
+#define RC_REQUESTS 160
+#define RC_INLINE 128
+#define RC_FULL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+
+/* What both sides choose; a zero is the default that open_rc() puts there. */
+struct rc_terms {
+	int qps; /* 1 */
+	size_t length; /* of the memory: 4096 */
+	enum ibv_mtu mtu; /* IBV_MTU_1024 */
+	int access; /* of the queue pairs: RC_FULL */
+	int region; /* the access of the region: RC_FULL */
+	uint8_t timeout; /* 14 */
+	uint8_t retries; /* 7 */
+	uint8_t rnr_retries; /* 7 */
+	uint8_t rnr_timer; /* 1: 10 us */
+	bool shared; /* one receive queue for all */
+};
+
+/* One side of one or several connections. */
+struct rc {
+	struct side *side;
+	struct rc_terms terms;
+	struct ibv_context *device;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel; /* that of recv_cq */
+	struct ibv_cq *send_cq;
+	struct ibv_cq *recv_cq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qps[RC_QPS];
+	char *memory;
+	struct ibv_mr *mr;
+	struct place peer; /* the region of the other side */
+};
+
+/* The device soft0 as a RoCE device, and the index of 127.0.0.1 in its GID table. */
+struct ibv_context *roce_device(void);
+uint8_t loopback_index(struct ibv_context *device);
+
+/* Makes the objects; the queue pairs are in RESET. */
+void open_rc(struct rc *rc, struct side *side, struct rc_terms terms);
+
+/* From RESET to RTS on both sides; both return when both are there. */
+void connect_rc(struct rc *rc);
+
+/* Both. */
+void make_rc(struct rc *rc, struct side *side, struct rc_terms terms);
+void close_rc(struct rc *rc);
+
+/* Waits until the other side has come here, too. */
+void meet(struct rc *rc);
+
+void set_state(struct ibv_qp *qp, enum ibv_qp_state state);
+enum ibv_qp_state state_of(struct ibv_qp *qp);
+
+/* A signalled request with one entry at this offset of the memory, to the same offset of the other side's. */
+struct ibv_send_wr request(struct ibv_sge *entry, struct rc *rc, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t length);
+void post(struct rc *rc, int i, enum ibv_wr_opcode opcode, uint64_t wr_id, size_t offset, uint32_t length);
+void post_wr(struct rc *rc, int i, struct ibv_send_wr *wr);
+
+/* A receive with one entry; on the shared queue, if there is one. */
+void post_receive(struct rc *rc, int i, uint64_t wr_id, size_t offset, uint32_t length);
+
+/* The next completion, which must be there before 10 seconds have passed. */
+struct ibv_wc next_of(struct ibv_cq *cq);
+
+/* The next completion of a request is this one, with this status. */
+void expect_sent(struct rc *rc, uint64_t wr_id, enum ibv_wc_status status);
+void expect_received(struct rc *rc, uint64_t wr_id, enum ibv_wc_status status);
+void expect_nothing(struct ibv_cq *cq);
+
+#endif /* VERBS_RC_H */
