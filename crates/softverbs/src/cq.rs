@@ -621,6 +621,42 @@ impl Producer {
         self.cq.push(completion, self.owner)
     }
 
+    /// Removes the completions of this producer from the queue, as when they are polled.
+    pub(crate) fn discard(&self) {
+        let mut guard = lock(&self.cq.ring);
+        let ring = &mut *guard;
+        let (mut kept, mut announced) = (ring.taken, ring.announced);
+        let mut after = None;
+        for position in ring.taken..ring.put {
+            let entry = ring.entries[ring.index(position)];
+            if entry.owner != self.owner {
+                let to = ring.index(kept);
+                ring.entries[to] = entry;
+                kept += 1;
+                continue;
+            }
+            announced -= u64::from(position < ring.announced);
+            let owner = &ring.owners[self.owner as usize];
+            if let Some(sends) = &owner.sends {
+                sends.free(1);
+            }
+            if let Some(instruments) = &owner.instruments {
+                if instruments.taken(&entry.completion) {
+                    after = Some(instruments.clone());
+                }
+            }
+        }
+        (ring.put, ring.announced) = (kept, announced);
+        if kept == ring.taken {
+            self.cq.has_more.store(false, Ordering::Relaxed);
+        }
+        drop(guard);
+        if let Some(instruments) = after {
+            instruments.tell();
+        }
+        self.cq.give_room();
+    }
+
     /// Whether it is the queue at this address.
     pub(crate) fn is_at(&self, cq: usize) -> bool {
         Arc::as_ptr(&self.cq).addr() == cq

@@ -56,6 +56,27 @@ fn completions_come_out_in_order_and_a_full_queue_refuses() {
 }
 
 #[test]
+fn discarded_completions_are_not_polled_and_free_their_entries() {
+    let cq = Arc::new(Cq::new(4, None).unwrap());
+    let sends = sends(2);
+    let requests = Producer::new(cq.clone(), Some(sends.clone()), None).unwrap();
+    let others = producer(&cq);
+    // In the middle of the ring, so that it wraps around.
+    assert!(others.push(done(9)) && others.push(done(9)));
+    assert_eq!((poll_one(&cq), poll_one(&cq)), (Some(9), Some(9)));
+    assert!(others.push(done(1)) && requests.push(done(2)) && others.push(done(3)) && requests.push(done(4)));
+    assert!(!others.push(done(5)));
+    requests.discard();
+    assert_eq!(sends.room(), 2);
+    assert!(others.push(done(5)));
+    assert_eq!([(); 4].map(|()| poll_one(&cq)), [Some(1), Some(3), Some(5), None]);
+    assert!(requests.push(done(6)), "it can be used again");
+    assert_eq!(poll_one(&cq), Some(6));
+    requests.discard();
+    assert_eq!(poll_one(&cq), None);
+}
+
+#[test]
 fn completions_outlive_their_producer_and_free_entries_of_no_other_one() {
     let cq = Arc::new(Cq::new(8, None).unwrap());
     let (first, second) = (sends(2), sends(2));

@@ -83,9 +83,17 @@ impl Qp {
         Ok(())
     }
 
-    /// Any state to RESET: what is outstanding is dropped without completions. ENOMEM: the state is as
-    /// before.
+    /// Any state to RESET: what is outstanding is dropped without completions, and completions that the
+    /// program has not polled are dropped, too. ENOMEM: the state is as before.
     pub(crate) fn reset(&self) -> Result<(), Errno> {
+        self.drop_outstanding()?;
+        // Nothing adds completions any more. Other queue pairs get the room, so no lock is held here.
+        self.send_cq.discard();
+        self.recv_cq.discard();
+        Ok(())
+    }
+
+    fn drop_outstanding(&self) -> Result<(), Errno> {
         let mut session = lock(&self.session);
         let Transport::Roce(roce) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         let fresh = Rc::new(self.num, self.max_send_wr, self.srq.is_none())?;
