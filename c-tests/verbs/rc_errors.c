@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rc_errors.c -- reliable connections made by hand over RoCE: errors of requests, states, and peers that do not answer */
+/*
+ * rc_errors.c -- reliable connections made by hand over RoCE: errors of requests, states, and peers that do
+ * not answer
+ */
 #include "rc.h"
 
 #include <fcntl.h>
@@ -105,7 +108,10 @@ no_receive_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* Requests that the target refuses: their status, what is behind them flushed, what is before them carried out. */
+/*
+ * Requests that the target refuses: their status, what is behind them flushed, what is before them carried
+ * out.
+ */
 struct refused {
 	enum ibv_wr_opcode opcode;
 	uint32_t length;
@@ -235,7 +241,10 @@ too_long_i(struct side *side)
 	}
 }
 
-/* A peer that is killed: RETRY_EXC_ERR at the first request without an answer, after retry_cnt timeouts of T to 4 T. */
+/*
+ * A peer that is killed: RETRY_EXC_ERR at the first request without an answer, after retry_cnt timeouts of T
+ * to 4 T.
+ */
 static void
 killed_t(struct side *side)
 {
@@ -422,7 +431,10 @@ reset_i(struct side *side)
 	close_rc(&rc);
 }
 
-/* In SQD no request is begun, and those that were end; an event reports it. Requests of the peer are carried out. */
+/*
+ * In SQD no request is begun, and those that were end; an event reports it. Requests of the peer are carried
+ * out.
+ */
 static void
 drained_t(struct side *side)
 {
