@@ -160,8 +160,7 @@ impl Rc {
         }
         if self.state == State::Over {
             self.flush(host);
-            self.linger(host, why, budget);
-            stepped.again = false;
+            self.linger(host, why, budget, &mut stepped);
         }
         stepped.awaits = match (self.responder.rq.keeps_completions(), self.state) {
             (true, _) => Awaits::Room,
@@ -235,8 +234,10 @@ impl Rc {
         }
     }
 
-    /// After the end: repeats the NAK for a refused request that the peer sends again.
-    fn linger(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget) {
+    /// After the end: sends what was replied to before it, and the NAK, which is repeated for a refused
+    /// request that the peer sends again. Within the budget: before the end, the peer may have requested
+    /// gigabytes.
+    fn linger(&mut self, host: &mut impl PacketLink, why: u32, budget: Budget, stepped: &mut Stepped) {
         if why & reason::WRITABLE != 0 {
             self.unblock();
         }
@@ -251,7 +252,11 @@ impl Rc {
                 _ => {}
             }
         }
-        let _ = self.responder.send_replies(host, &mut self.buf, &mut to_send);
+        let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);
+        stepped.moved += budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
+        stepped.operations +=
+            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
+        stepped.again = to_receive.is_used_up() || matches!(replied, Ok(Replied::Busy));
     }
 
     fn unblock(&mut self) {
@@ -273,8 +278,9 @@ impl Rc {
         }
         let ending = end.describe(failed);
         host.ends(ending);
-        // What was replied to before the end, and the NAK: a NAK that is lost is repeated.
-        let _ = self.responder.send_replies(host, &mut self.buf, &mut Quota::of_bytes(usize::MAX));
+        if matches!(end, End::Local) {
+            self.responder.discard_reads();
+        }
         self.flush(host);
         host.ended(end.kind());
     }

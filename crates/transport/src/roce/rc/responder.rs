@@ -482,6 +482,11 @@ impl Responder {
         }
     }
 
+    /// The program has ended the connection: nothing is read any more.
+    pub(super) fn discard_reads(&mut self) {
+        self.replies.discard_reads();
+    }
+
     /// Lets go of what is queued.
     pub(super) fn unblock(&mut self) {
         self.replies.unblock();

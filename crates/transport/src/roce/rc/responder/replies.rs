@@ -129,6 +129,13 @@ impl Replies {
         })
     }
 
+    /// Drops the first response of a read and all behind it.
+    pub(super) fn discard_reads(&mut self) {
+        let keep = self.queue.iter().position(|reply| matches!(reply, Reply::Read { .. }));
+        self.queue.truncate(keep.unwrap_or(self.queue.len()));
+        self.answers = self.queue.iter().filter(|reply| !matches!(reply, Reply::Ack { .. })).count();
+    }
+
     /// Drops the reply with this PSN and all behind it.
     pub(super) fn discard_from(&mut self, psn: Psn) {
         let keep = self.queue.iter().position(|reply| reply.psn().distance(psn) >= 0);

@@ -2,6 +2,7 @@
 //! Two connections joined by packets that a test carries, drops or changes.
 
 mod faults;
+mod hostile;
 mod pair;
 mod refusals;
 mod transfer;

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! A peer, or who forges its packets, that wants work, memory or answers without a limit.
+
+use super::pair::{MTU, Pair, wr};
+use crate::roce::wire::{
+    Aeth, AtomicEth, Bth, Extension, Nak, Opcode, Operation, Packet, Psn, Reth, Syndrome,
+};
+use crate::step::{Budget, Quota, Stepped, reason};
+use crate::testing::recorder::{BASE, Call, SIZE, STAG};
+use crate::wr::{Op, status};
+
+const OK: u32 = status::SUCCESS;
+/// The PSN of the first request to side 1.
+const FIRST: u32 = 0xff_fffa;
+
+/// A packet for side 1 arrives there; no step follows.
+fn arrives(pair: &mut Pair, operation: Operation, psn: u32, extension: Extension, payload: &[u8]) {
+    let bth = Bth { ack_req: true, ..Bth::new(Opcode::Rc(operation), 0x22_0002, Psn::new(psn)) };
+    let mut packet = Packet::encode_headers(&bth, &extension).to_vec();
+    packet.extend_from_slice(payload);
+    pair.hosts[1].link.arrived.push_back(packet);
+}
+
+fn reth(len: usize) -> Extension {
+    Extension::Reth(Reth { va: BASE, rkey: STAG, len: len as u32 })
+}
+
+fn write(pair: &mut Pair, psn: u32) {
+    arrives(pair, Operation::WriteOnly, psn, reth(8), &[7; 8]);
+}
+
+fn step(pair: &mut Pair, why: u32, operations: usize) -> Stepped {
+    let quota = Quota { bytes: usize::MAX, operations };
+    pair.conns[1].step(&mut pair.hosts[1], why, Budget { send: quota, receive: quota })
+}
+
+/// What side 1 has sent since the last call.
+fn sent(pair: &mut Pair) -> Vec<Operation> {
+    let sent = std::mem::take(&mut pair.hosts[1].link.sent);
+    let operation = |packet: &Vec<u8>| match Packet::parse(packet).unwrap().bth.opcode {
+        Opcode::Rc(operation) => operation,
+        other => panic!("{other}"),
+    };
+    sent.iter().map(operation).collect()
+}
+
+#[test]
+fn the_end_sends_no_more_than_the_budget() {
+    let mut pair = Pair::new();
+    arrives(&mut pair, Operation::ReadRequest, FIRST, reth(SIZE), &[]);
+    // The middle of nothing.
+    arrives(&mut pair, Operation::WriteMiddle, FIRST + (SIZE / MTU) as u32, Extension::None, &[0; MTU]);
+    let stepped = step(&mut pair, reason::READABLE, 10);
+    assert!(pair.conns[1].is_over() && stepped.again);
+    let mut all = sent(&mut pair);
+    assert!(all.len() <= 20, "{} packets in one step", all.len());
+    while step(&mut pair, reason::AGAIN, 10).again {
+        let more = sent(&mut pair);
+        assert!(more.len() <= 10);
+        all.extend(more);
+    }
+    all.extend(sent(&mut pair));
+    assert_eq!(all.len(), SIZE / MTU + 1, "the data of the read, and then the NAK");
+    assert_eq!(all.last(), Some(&Operation::Acknowledge));
+}
+
+#[test]
+fn reads_are_not_answered_when_the_program_has_ended_it() {
+    let mut pair = Pair::new();
+    write(&mut pair, FIRST);
+    arrives(&mut pair, Operation::ReadRequest, FIRST + 1, reth(SIZE), &[]);
+    pair.hosts[1].link.room = Some(0);
+    step(&mut pair, reason::READABLE, 100);
+    pair.hosts[1].link.room = None;
+    step(&mut pair, reason::DISCONNECT | reason::WRITABLE, 100);
+    assert_eq!(sent(&mut pair), [Operation::Acknowledge], "of the write");
+}
+
+#[test]
+fn what_arrives_after_the_end_is_taken_in_portions() {
+    let mut pair = Pair::new();
+    step(&mut pair, reason::DISCONNECT, 100);
+    (0..25).for_each(|_| write(&mut pair, FIRST));
+    let again: Vec<_> = (0..3).map(|_| step(&mut pair, reason::READABLE, 10).again).collect();
+    assert_eq!(again, [true, true, false]);
+    assert!(sent(&mut pair).is_empty());
+}
+
+#[test]
+fn duplicates_in_masses_get_few_replies() {
+    let mut pair = Pair::new();
+    pair.hosts[1].memory.bytes[..8].fill(0);
+    let add = Extension::Atomic(AtomicEth { va: BASE, rkey: STAG, swap_add: 1, compare: 0 });
+    write(&mut pair, FIRST);
+    arrives(&mut pair, Operation::FetchAdd, FIRST + 1, add, &[]);
+    arrives(&mut pair, Operation::ReadRequest, FIRST + 2, reth(8), &[]);
+    step(&mut pair, reason::READABLE, 100);
+    assert_eq!(sent(&mut pair).len(), 3);
+    for _ in 0..1_000 {
+        write(&mut pair, FIRST);
+        arrives(&mut pair, Operation::FetchAdd, FIRST + 1, add, &[]);
+        arrives(&mut pair, Operation::ReadRequest, FIRST + 2, reth(8), &[]);
+    }
+    pair.hosts[1].calls.clear();
+    step(&mut pair, reason::READABLE, usize::MAX);
+    let replies = sent(&mut pair);
+    assert!((1..=20).contains(&replies.len()), "{} replies", replies.len());
+    assert!(!pair.hosts[1].calls.iter().any(|call| matches!(call, Call::Changed(_) | Call::Placed(_))));
+    assert!(pair.conns[1].is_open());
+}
+
+#[test]
+fn a_psn_far_outside_changes_nothing_and_gets_one_nak() {
+    let mut pair = Pair::new();
+    for distance in [1, 2, 1_000, 0x7f_ffff] {
+        (0..50).for_each(|_| write(&mut pair, FIRST + distance));
+    }
+    step(&mut pair, reason::READABLE, usize::MAX);
+    assert_eq!(sent(&mut pair), [Operation::Acknowledge]);
+    // Behind: as a duplicate of a request that there has never been.
+    arrives(&mut pair, Operation::FetchAdd, FIRST - 1, reth_of_atomic(), &[]);
+    arrives(&mut pair, Operation::ReadRequest, FIRST - 1, reth(SIZE), &[]);
+    (0..50).for_each(|_| write(&mut pair, FIRST + 0x80_0000));
+    step(&mut pair, reason::READABLE, usize::MAX);
+    assert_eq!(sent(&mut pair), [Operation::Acknowledge]);
+    assert!(!pair.hosts[1].calls.iter().any(|call| matches!(call, Call::Changed(_) | Call::Placed(_))));
+    write(&mut pair, FIRST);
+    step(&mut pair, reason::READABLE, 100);
+    assert_eq!(sent(&mut pair), [Operation::Acknowledge]);
+}
+
+fn reth_of_atomic() -> Extension {
+    Extension::Atomic(AtomicEth { va: BASE, rkey: STAG, swap_add: 1, compare: 0 })
+}
+
+/// NAKs of one gap, and ACKs that say that the response of a read was lost, in masses.
+#[test]
+fn forged_naks_cost_one_retransmission() {
+    let forged = [
+        (Operation::Acknowledge, Syndrome::Nak(Nak::PsnSequence)),
+        (Operation::Acknowledge, Syndrome::Reserved(0xff)),
+        (Operation::Acknowledge, Syndrome::Nak(Nak::Other(31))),
+    ];
+    for (operation, syndrome) in forged {
+        let mut pair = Pair::new();
+        pair.post(1, wr(1, Op::Read, 0, 8, 0x4000));
+        pair.post(1, wr(2, Op::Write, 0, 8, 0x4000));
+        step(&mut pair, reason::POSTED, 100);
+        assert_eq!(sent(&mut pair).len(), 2);
+        for _ in 0..1_000 {
+            let aeth = Extension::Aeth(Aeth { syndrome, msn: 1 });
+            arrives(&mut pair, operation, 0x10, aeth, &[]);
+            let ack = Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 1 });
+            arrives(&mut pair, Operation::Acknowledge, 0x11, ack, &[]);
+            step(&mut pair, reason::READABLE, 100);
+        }
+        assert!(sent(&mut pair).len() <= 2, "{syndrome:?}");
+        assert!(pair.conns[1].is_open() && pair.done(1).is_empty());
+    }
+}
+
+/// A peer that takes back what it has acknowledged, or acknowledges what it has not got.
+#[test]
+fn acks_complete_nothing_twice() {
+    let mut pair = Pair::new();
+    for id in 0..6 {
+        pair.post(1, wr(id, Op::Write, 0, 8, 0x4000));
+    }
+    step(&mut pair, reason::POSTED, 100);
+    for psn in [0x12, 0x10, 0x12, 0x0f, 0x16, 0xff_ffff, 0x13, 0x80_0010, 0x15, 0x15] {
+        let ack = Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 9 });
+        arrives(&mut pair, Operation::Acknowledge, psn, ack, &[]);
+        step(&mut pair, reason::READABLE, 100);
+    }
+    assert_eq!(pair.done(1), (0..6).map(|id| (id, OK)).collect::<Vec<_>>());
+    assert!(pair.conns[1].is_open());
+}
+
+#[test]
+fn the_longest_timeout_and_rnr_delay_do_not_overflow() {
+    let mut pair = Pair::with(|_, terms| terms.timeout = 31);
+    pair.post(1, wr(1, Op::Send, 0, 8, 0));
+    step(&mut pair, reason::POSTED, 100);
+    let deadline = pair.conns[1].deadline().unwrap();
+    assert_eq!(deadline - pair.hosts[1].now, 8_796_093_022);
+    for _ in 0..100 {
+        let rnr = Extension::Aeth(Aeth { syndrome: Syndrome::Rnr { timer: 0 }, msn: 0 });
+        arrives(&mut pair, Operation::Acknowledge, 0x10, rnr, &[]);
+        step(&mut pair, reason::READABLE, 100);
+        assert!(pair.expire(1));
+    }
+    assert!(pair.conns[1].is_open() && pair.done(1).is_empty(), "rnr_retry 7 is unlimited");
+}
