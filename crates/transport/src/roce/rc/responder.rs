@@ -217,7 +217,8 @@ impl Responder {
                 }
             }
             Extension::Atomic(_) => {
-                let saved = self.saved.iter().find(|(saved, ..)| *saved == psn);
+                // The latest: PSNs come again.
+                let saved = self.saved.iter().rev().find(|(saved, ..)| *saved == psn);
                 if let (Some(&(psn, msn, original)), true) = (saved, self.replies.has_room(terms.reads)) {
                     self.acknowledge();
                     self.replies.push(Reply::Atomic { psn, msn, original });

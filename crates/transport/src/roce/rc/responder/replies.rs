@@ -101,15 +101,18 @@ impl Replies {
         self.blocked = false;
     }
 
-    /// Adds a reply. An ACK replaces the one before it, and so does a NAK, which acknowledges as much. One
+    /// Adds a reply. Of ACKs and NAKs behind each other, one is left, however many packets the peer sends
+    /// between two reads: the last one, unless it is an ACK that says less than the NAK before it. A reply
     /// that finds the queue full is dropped: the peer repeats the request.
     pub(super) fn push(&mut self, reply: Reply) {
-        let replaced = match (self.queue.back(), &reply) {
-            (Some(last @ Reply::Ack { .. }), Reply::Ack { .. }) => last.is_ack() || !reply.is_ack(),
-            _ => false,
-        };
-        if replaced {
-            self.queue.pop_back();
+        if let (Some(last), Reply::Ack { psn, .. }) = (self.queue.back_mut(), &reply) {
+            if let Reply::Ack { psn: before, .. } = *last {
+                // Behind the packet that a NAK asks for: it has arrived.
+                if last.is_ack() || !reply.is_ack() || psn.distance(before) >= 0 {
+                    *last = reply;
+                }
+                return;
+            }
         }
         if self.queue.len() >= self.max {
             return;

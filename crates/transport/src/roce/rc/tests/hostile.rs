@@ -86,6 +86,47 @@ fn what_arrives_after_the_end_is_taken_in_portions() {
     assert!(sent(&mut pair).is_empty());
 }
 
+/// NAKs and ACKs while the link takes nothing: the response of a read finds room behind them.
+#[test]
+fn acknowledgements_that_wait_are_merged() {
+    let mut pair = Pair::new();
+    pair.hosts[1].link.room = Some(0);
+    for round in 0..40 {
+        write(&mut pair, FIRST + round + 1);
+        step(&mut pair, reason::READABLE, 100);
+        write(&mut pair, FIRST + round);
+        step(&mut pair, reason::READABLE, 100);
+    }
+    arrives(&mut pair, Operation::ReadRequest, FIRST + 40, reth(8), &[]);
+    step(&mut pair, reason::READABLE, 100);
+    pair.hosts[1].link.room = None;
+    step(&mut pair, reason::WRITABLE, 100);
+    assert_eq!(sent(&mut pair), [Operation::Acknowledge, Operation::ReadOnly]);
+}
+
+/// A NAK that waits is not replaced by the ACK of a duplicate, which says less.
+#[test]
+fn a_nak_survives_a_duplicate() {
+    let mut pair = Pair::new();
+    pair.hosts[1].link.room = Some(0);
+    write(&mut pair, FIRST);
+    write(&mut pair, FIRST + 2);
+    step(&mut pair, reason::READABLE, 100);
+    write(&mut pair, FIRST);
+    step(&mut pair, reason::READABLE, 100);
+    pair.hosts[1].link.room = None;
+    step(&mut pair, reason::WRITABLE, 100);
+    let packets = std::mem::take(&mut pair.hosts[1].link.sent);
+    let syndromes: Vec<_> = packets
+        .iter()
+        .filter_map(|packet| match Packet::parse(packet).unwrap().extension {
+            Extension::Aeth(aeth) => Some(aeth.syndrome),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(syndromes, [Syndrome::Nak(Nak::PsnSequence)]);
+}
+
 #[test]
 fn duplicates_in_masses_get_few_replies() {
     let mut pair = Pair::new();
