@@ -13,6 +13,7 @@ pub mod connection;
 pub mod memory;
 pub mod packets;
 pub mod queues;
+pub mod rc;
 pub mod recorder;
 pub mod stream;
 pub mod world;

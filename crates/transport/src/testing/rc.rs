@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The harness of the fuzz target `rc`: a RoCE connection whose peer, or somebody on the path, sends
+//! anything.
+//!
+//! Two connections exchange packets, so that PSNs, messages and reads are those of a real peer. What is on
+//! its way to the first one, the input changes, repeats, drops and adds to. The queues of [`super::queues`]
+//! assert that requests and receives complete once and in order; asserted here is that no byte changes which
+//! nobody may change, that what is sent is well-formed and no more than the budget, and that a connection
+//! which ends completes everything.
+
+use super::connection::input::Input;
+use super::memory::{Region, State};
+use super::packets::Packets;
+use super::recorder::{BASE, Recorder};
+use crate::access::{FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::host::Durable;
+use crate::roce::rc::{Rc, ReceiveTerms, SendTerms};
+use crate::roce::wire::{DEFAULT_PKEY, Opcode, Packet, PathMtu, Psn};
+use crate::step::{Budget, Quota, reason};
+use crate::wr::{Local, Op, RecvWr, SendWr, Sge};
+
+const MTU: usize = 256;
+const DEPTH: u32 = 4;
+const RECEIVES: usize = 4;
+const NUMBERS: [u32; 2] = [0x11_0001, 0x22_0002];
+
+/// For the peer: reads, writes and atomic operations.
+const OPEN: u32 = 0x101;
+/// For the peer: reads. Its bytes never change.
+const READABLE: u32 = 0x202;
+/// Of the program alone: receives and what its requests use.
+const OWN: u32 = 0x303;
+/// The bytes of each region, in this order, with as many between them that belong to none.
+const LEN: usize = 0x1000;
+/// What may change: the first region and the third.
+const CHANGES: [std::ops::Range<usize>; 2] = [LEN..2 * LEN, 5 * LEN..6 * LEN];
+
+fn address(region: u8) -> (u32, u64) {
+    match region % 3 {
+        0 => (OPEN, BASE + LEN as u64),
+        1 => (READABLE, BASE + 3 * LEN as u64),
+        _ => (OWN, BASE + 5 * LEN as u64),
+    }
+}
+
+/// One connection to its end.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let choice = input.bytes::<4>();
+    let mut run = Run::new(choice);
+    while !input.is_empty() {
+        run.act(&mut input);
+        run.check();
+    }
+    run.finish();
+}
+
+struct Run {
+    conns: [Rc; 2],
+    hosts: [Recorder<Packets>; 2],
+    own_receives: bool,
+    /// Reasons for the next step, from the last one or from what has happened since.
+    again: [u32; 2],
+    next_id: u64,
+    /// What never changes, of the first side.
+    before: Vec<u8>,
+    flushes: Vec<u64>,
+}
+
+impl Run {
+    fn new(choice: [u8; 4]) -> Self {
+        let own_receives = choice[0] & 1 == 0;
+        let first = [0xff_fff0 + u32::from(choice[1]), u32::from(choice[2]) << 16];
+        let mut conns =
+            NUMBERS.map(|num| Rc::new(num, DEPTH, own_receives).expect("memory for a connection"));
+        for (me, conn) in conns.iter_mut().enumerate() {
+            let terms = ReceiveTerms {
+                mtu: PathMtu::Mtu256,
+                dest_qp: NUMBERS[1 - me],
+                pkey: DEFAULT_PKEY,
+                rq_psn: Psn::new(first[1 - me]),
+                reads: 1 + u16::from(choice[3] & 3),
+                rnr_timer: choice[3] >> 3,
+                access: LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC,
+            };
+            conn.receive(terms).expect("memory for a connection");
+            conn.send(SendTerms {
+                sq_psn: Psn::new(first[me]),
+                timeout: choice[0] >> 3,
+                retries: choice[2] & 7,
+                rnr_retries: choice[1] & 7,
+                reads: 1 + u16::from(choice[3] & 3),
+            });
+        }
+        let hosts = [(); 2].map(|()| {
+            let mut host = Recorder::new(Packets::default());
+            let all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+            let flush = if choice[0] & 2 != 0 { FLUSH_PERSISTENT } else { 0 };
+            let rights = [all | flush, REMOTE_READ, LOCAL_WRITE];
+            host.memory.table = (0u8..3)
+                .map(|region| {
+                    let (stag, addr) = address(region);
+                    let rights = rights[usize::from(region)];
+                    Region { stag, addr, len: LEN, rights, state: State::Mapped }
+                })
+                .collect();
+            host.durable = if choice[0] & 4 != 0 { Durable::Later } else { Durable::Now };
+            host
+        });
+        let before = hosts[0].memory.bytes.clone();
+        let again = [reason::POSTED; 2];
+        Self { conns, hosts, own_receives, again, next_id: 0, before, flushes: Vec::new() }
+    }
+
+    fn step(&mut self, me: usize, why: u32, operations: usize) {
+        let quota = Quota { bytes: usize::MAX, operations };
+        let (conn, host) = (&mut self.conns[me], &mut self.hosts[me]);
+        let before = host.link.sent.len();
+        let stepped = conn.step(host, why | self.again[me], Budget { send: quota, receive: quota });
+        self.again[me] = if stepped.again { reason::AGAIN } else { 0 };
+        let sent = host.link.sent.len() - before;
+        // The step in which it ends has the budget twice.
+        assert!(sent <= 2 * operations, "{sent} packets in a step of {operations}");
+        for packet in &host.link.sent[before..] {
+            let packet = Packet::parse(packet).expect("a packet that is well-formed");
+            assert_eq!(packet.bth.dest_qp, NUMBERS[1 - me]);
+            assert!(packet.payload.len() <= MTU && matches!(packet.bth.opcode, Opcode::Rc(_)));
+        }
+        for call in std::mem::take(&mut host.calls) {
+            match call {
+                super::recorder::Call::Flushed(_, number) if me == 0 => self.flushes.push(number),
+                super::recorder::Call::Flushed(_, number) => {
+                    self.conns[1].durable(&mut self.hosts[1], number, true);
+                    self.again[1] |= reason::DURABLE;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn act(&mut self, input: &mut Input<'_>) {
+        let kind = input.byte();
+        let me = usize::from(kind >> 7);
+        match kind & 15 {
+            0 | 1 => self.post(me, input),
+            2 => self.post_receive(me, input),
+            3..=5 => self.carry(1, input, kind & 0x70 == 0x10),
+            6 => self.carry(1, input, true),
+            7 | 8 => self.carry(0, input, false),
+            9 => self.step(
+                me,
+                u32::from(input.byte()) & (reason::ALL & !reason::DISCONNECT),
+                1 + usize::from(kind >> 4),
+            ),
+            10 => {
+                if let Some(deadline) = self.conns[me].deadline() {
+                    self.hosts.iter_mut().for_each(|host| host.now = host.now.max(deadline));
+                    self.step(me, reason::TIME, 100);
+                }
+            }
+            11 => {
+                let room = input.byte();
+                self.hosts[me].link.room = (room < 200).then_some(usize::from(room & 7));
+                self.again[me] |= reason::WRITABLE;
+            }
+            12 => {
+                self.hosts[me].queues.send_cq.room = usize::from(input.byte() & 3);
+                self.hosts[me].queues.recv_cq.room = usize::from(input.byte() & 3);
+                self.again[me] |= reason::ROOM;
+            }
+            13 => {
+                let bytes = input.take(usize::from(kind >> 4) * 8 + 12).to_vec();
+                self.hosts[0].link.arrived.push_back(bytes);
+                self.step(0, reason::READABLE, 20);
+            }
+            14 => self.memory(input),
+            _ => {
+                if let Some(number) = self.flushes.pop() {
+                    self.conns[0].durable(&mut self.hosts[0], number, kind & 16 == 0);
+                    self.step(0, reason::DURABLE, 20);
+                } else if kind & 0x70 == 0x70 {
+                    self.step(me, reason::DISCONNECT, 20);
+                }
+            }
+        }
+    }
+
+    /// Takes the next packet that a side has sent to the other one.
+    fn carry(&mut self, from: usize, input: &mut Input<'_>, changes: bool) {
+        self.step(from, reason::POSTED | reason::READABLE, 20);
+        let sent = &mut self.hosts[from].link.sent;
+        let count = sent.len().min(usize::from(input.byte() % 8) + 1);
+        let mut packets: Vec<Vec<u8>> = sent.drain(..count).collect();
+        if changes {
+            if let Some(packet) = packets.first().cloned() {
+                packets.insert(usize::from(input.byte()) % 2, change(packet, input));
+            }
+        }
+        if from == 1 && input.byte() % 8 == 0 && !packets.is_empty() {
+            packets.remove(0);
+        }
+        self.hosts[1 - from].link.arrived.extend(packets);
+        self.step(1 - from, reason::READABLE, 20);
+    }
+
+    fn post(&mut self, me: usize, input: &mut Input<'_>) {
+        if self.hosts[me].queues.requests().count() >= DEPTH as usize {
+            return;
+        }
+        let [what, flags, local, remote, len] = input.bytes();
+        let op = match what % 8 {
+            0 | 1 => Op::Write,
+            2 => Op::WriteWithImm,
+            3 => Op::Read,
+            4 => Op::FetchAdd,
+            5 => Op::CompareSwap,
+            6 => Op::SendWithImm,
+            _ => Op::Send,
+        };
+        let is_atomic = matches!(op, Op::FetchAdd | Op::CompareSwap);
+        let len = if is_atomic { 8 } else { u32::from(len) * 4 };
+        // Now and then memory that does not permit it, and that is behind the end.
+        let (lkey, addr) = address(if flags & 0xc0 == 0xc0 { local } else { 2 });
+        let addr = addr + u64::from(local) * 8;
+        let (rkey, remote_addr) = address(if flags & 0x30 == 0x30 { remote } else { 0 });
+        let local = match is_atomic {
+            true => Local::Atomic { addr, lkey, compare_add: u64::from(what), swap: 7 },
+            false => Local::memory(&[Sge::new(addr, len, lkey)]).expect("an entry"),
+        };
+        self.next_id += 1;
+        let host = &mut self.hosts[me];
+        host.queues.sends.push_back(SendWr {
+            wr_id: self.next_id,
+            op,
+            signaled: flags & 1 == 0,
+            fence: flags & 2 != 0,
+            solicited: flags & 4 != 0,
+            imm: [1, 2, 3, 4],
+            local,
+            len,
+            remote_addr: remote_addr + u64::from(remote) * 8,
+            rkey,
+        });
+        self.again[me] |= reason::POSTED;
+    }
+
+    fn post_receive(&mut self, me: usize, input: &mut Input<'_>) {
+        if self.hosts[me].queues.posted_receives().count() >= RECEIVES {
+            return;
+        }
+        let [at, len] = input.bytes();
+        let (lkey, addr) = address(2);
+        self.next_id += 1;
+        let wr = RecvWr::one(self.next_id, addr + u64::from(at) * 8, u32::from(len) * 8, lkey);
+        self.hosts[me].queues.receives.push_back(wr);
+        self.again[me] |= reason::RECEIVE;
+    }
+
+    /// A region is deregistered, not mapped any more, or as it was.
+    fn memory(&mut self, input: &mut Input<'_>) {
+        let byte = input.byte();
+        let state = [State::Mapped, State::Unmapped, State::Deregistered, State::Foreign];
+        let region = usize::from(byte >> 4) % 3;
+        self.hosts[0].memory.table[region].state = state[usize::from(byte & 3)];
+    }
+
+    fn check(&self) {
+        let now = &self.hosts[0].memory.bytes;
+        let mut from = 0;
+        for range in CHANGES {
+            assert!(
+                now[from..range.start] == self.before[from..range.start],
+                "memory that nobody may change"
+            );
+            from = range.end;
+        }
+        assert!(now[from..] == self.before[from..], "memory that nobody may change");
+    }
+
+    fn finish(&mut self) {
+        for me in 0..2 {
+            self.hosts[me].link.room = None;
+            let queues = &mut self.hosts[me].queues;
+            (queues.send_cq.room, queues.recv_cq.room) = (1 << 20, 1 << 20);
+            self.step(me, reason::DISCONNECT | reason::WRITABLE | reason::ROOM, 20);
+            for _ in 0..10_000 {
+                if self.again[me] == 0 {
+                    break;
+                }
+                self.step(me, 0, 20);
+            }
+            assert_eq!(self.again[me], 0, "the connection does not come to its end");
+            assert!(self.conns[me].is_over() && self.conns[me].deadline().is_none());
+            let queues = &self.hosts[me].queues;
+            assert!(queues.ended && queues.requests().count() == 0, "a request is not complete");
+            let receives = if self.own_receives {
+                queues.posted_receives().count()
+            } else {
+                queues.taken_receives.len()
+            };
+            assert_eq!(receives, 0, "a receive is not complete");
+        }
+        self.check();
+    }
+}
+
+/// A packet as somebody on the path makes it of another one.
+fn change(mut packet: Vec<u8>, input: &mut Input<'_>) -> Vec<u8> {
+    for _ in 0..=input.byte() % 3 {
+        let [what, value] = input.bytes();
+        let psn = packet.get(9..12).map_or(0, |psn| u32::from_be_bytes([0, psn[0], psn[1], psn[2]]));
+        let mut set = |at: usize, value: u8| {
+            if let Some(byte) = packet.get_mut(at) {
+                *byte = value;
+            }
+        };
+        match what % 10 {
+            // The opcode, of RC mostly.
+            0 | 1 => set(0, if what & 0x80 == 0 { value % 32 } else { value }),
+            // The PSN: near, or anywhere.
+            2 | 3 => {
+                let delta = i32::from(value as i8) << if what & 0x80 == 0 { 0 } else { 16 };
+                let psn = psn.wrapping_add_signed(delta).to_be_bytes();
+                (1..4).for_each(|i| set(8 + i, psn[i]));
+            }
+            // Pad and flags, the P_Key, and that an acknowledgement is requested.
+            4 => set([1, 2, 3, 8][usize::from(what >> 4) % 4], value),
+            // An extension header: an address, a key, a length, a syndrome.
+            5 | 6 => set(12 + usize::from(what >> 3), value),
+            7 => packet.truncate(usize::from(value)),
+            8 => packet.resize(packet.len() + usize::from(value) * 4, what),
+            _ => {
+                // A key and an address that are right.
+                let (key, addr) = address(value);
+                let reth = [&(addr + u64::from(what)).to_be_bytes()[..], &key.to_be_bytes()].concat();
+                for (i, byte) in reth.into_iter().enumerate() {
+                    set(12 + i, byte);
+                }
+            }
+        }
+    }
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+    use crate::sim::random::Draw;
+
+    /// Few of the rounds of the fuzzer, but in every run of the tests.
+    #[test]
+    fn random_inputs() {
+        for seed in 0..if cfg!(miri) { 5 } else { 2_000 } {
+            let mut draw = Draw::new(seed);
+            let bytes: Vec<u8> = (0..draw.below(600)).map(|_| draw.below(256) as u8).collect();
+            run(&bytes);
+        }
+    }
+}
