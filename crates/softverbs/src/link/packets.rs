@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use crate::lock;
 use crate::port::{Endpoint, Packet, Port, Sender};
@@ -17,28 +17,50 @@ const MAX_WAITING: usize = 2048;
 /// Packets that have arrived for a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
-    queue: Mutex<VecDeque<Packet>>,
-    /// Whether the queue has any, to be checked without the lock.
+    waiting: Mutex<Waiting>,
+    /// Whether there are any, to be checked without the lock.
     has_any: AtomicBool,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    queue: VecDeque<Packet>,
+    /// The link that takes them. A thread that receives may still have a packet for the link before it,
+    /// from another peer.
+    link: u32,
+}
+
 impl Arrived {
-    /// Adds a packet.
-    pub(crate) fn push(&self, packet: Packet) {
-        let mut queue = lock(&self.queue);
-        if queue.len() < MAX_WAITING && queue.try_reserve(1).is_ok() {
-            queue.push_back(packet);
-            self.has_any.store(true, Ordering::Release);
+    /// Begins a link, whose number it gives: packets for the one before it are dropped.
+    pub(crate) fn restart(&self) -> u32 {
+        let mut waiting = lock(&self.waiting);
+        waiting.link = waiting.link.wrapping_add(1);
+        waiting.queue.clear();
+        self.has_any.store(false, Ordering::Release);
+        waiting.link
+    }
+
+    /// Adds a packet for this link. False: there is no room for it.
+    pub(crate) fn push(&self, link: u32, packet: Packet) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.link != link {
+            return true;
         }
+        if waiting.queue.len() == MAX_WAITING || waiting.queue.try_reserve(1).is_err() {
+            return false;
+        }
+        waiting.queue.push_back(packet);
+        self.has_any.store(true, Ordering::Release);
+        true
     }
 
     fn take(&self) -> Option<Packet> {
         if self.is_empty() {
             return None;
         }
-        let mut queue = lock(&self.queue);
-        let packet = queue.pop_front();
-        if queue.is_empty() {
+        let mut waiting = lock(&self.waiting);
+        let packet = waiting.queue.pop_front();
+        if waiting.queue.is_empty() {
             self.has_any.store(false, Ordering::Release);
         }
         packet
@@ -78,6 +100,8 @@ pub(crate) struct Packets {
     num: u32,
     sender: Sender,
     arrived: Arc<Arrived>,
+    /// What [`Port`] knows by a weak reference.
+    _endpoint: Arc<dyn Endpoint>,
 }
 
 impl Packets {
@@ -87,12 +111,12 @@ impl Packets {
         num: u32,
         route: &Route,
         arrived: Arc<Arrived>,
-        endpoint: Weak<dyn Endpoint>,
+        endpoint: Arc<dyn Endpoint>,
     ) -> Self {
-        port.attach(num, route.local, route.peer, endpoint);
+        port.attach(num, route.local, route.peer, Arc::downgrade(&endpoint));
         let sender =
             port.sender(num, route.local, route.peer_address(), route.traffic_class, route.hop_limit);
-        Self { port, num, sender, arrived }
+        Self { port, num, sender, arrived, _endpoint: endpoint }
     }
 
     /// Sends a packet, with others until [`Packets::flush`]; false: not now.
@@ -113,6 +137,37 @@ impl Drop for Packets {
     fn drop(&mut self) {
         self.sender.flush();
         self.port.detach(self.num);
-        while self.arrived.take().is_some() {}
+        self.arrived.restart();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(byte: u8) -> Packet {
+        Packet::copy(&[byte; 12]).unwrap()
+    }
+
+    #[test]
+    fn a_packet_for_the_link_before_is_dropped() {
+        let arrived = Arrived::default();
+        let before = arrived.restart();
+        assert!(arrived.push(before, packet(1)));
+        let link = arrived.restart();
+        assert!(arrived.is_empty());
+        assert!(arrived.push(before, packet(2)) && arrived.is_empty(), "from the peer before");
+        assert!(arrived.push(link, packet(3)));
+        assert_eq!(arrived.take().unwrap().as_ref(), [3; 12]);
+        assert!(arrived.is_empty() && arrived.take().is_none());
+    }
+
+    #[test]
+    fn a_flood_takes_a_bounded_amount_of_memory() {
+        let arrived = Arrived::default();
+        let link = arrived.restart();
+        let taken = (0..3 * MAX_WAITING).filter(|_| arrived.push(link, packet(1))).count();
+        assert_eq!(taken, MAX_WAITING);
+        assert!(arrived.take().is_some() && arrived.push(link, packet(1)));
     }
 }

@@ -25,6 +25,8 @@ pub(super) enum Reason {
     NotForwarded,
     /// There is no memory for it.
     Memory,
+    /// The queue of its queue pair is full.
+    Overflow,
     /// The kernel has refused to send it.
     NotSent,
 }

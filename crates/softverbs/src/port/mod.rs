@@ -181,6 +181,11 @@ impl Port {
         Sender::new(self.clone(), num, local, peer, traffic_class, hop_limit)
     }
 
+    /// An endpoint has no room for a packet.
+    pub(crate) fn overflowed(&self) {
+        self.drops.add(drops::Reason::Overflow, 1);
+    }
+
     /// Calls the endpoints that wait until the socket takes packets again.
     fn now_writable(&self, family: Family) {
         for num in self.sockets.stop_waiting(family) {

@@ -34,7 +34,7 @@ pub(crate) struct Packet(Box<[u8]>);
 
 impl Packet {
     /// A copy; `None` without memory.
-    pub(super) fn copy(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn copy(bytes: &[u8]) -> Option<Self> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;
         copy.extend_from_slice(bytes);

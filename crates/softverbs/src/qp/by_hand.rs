@@ -2,12 +2,12 @@
 //! Queue pairs that the program connects by hand: the transitions of ibv_modify_qp(3), over RoCE.
 #![forbid(unsafe_code)]
 
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use super::linked::Transport;
 use super::{CONNECTED, INIT, Qp, RECEIVING, RESET};
-use crate::link::{Packets, Route};
+use crate::link::{Arrived, Packets, Route};
 use crate::lock;
 use crate::port::{Endpoint, Packet, Port};
 use crate::progress::engine::Engine;
@@ -40,8 +40,10 @@ impl Qp {
             return Err(libc::EINVAL);
         }
         roce.conn.receive(terms)?;
-        let endpoint: Weak<dyn Endpoint> = self.this.clone();
-        roce.link = Some(Packets::open(port, self.num, &route, self.arrived.clone(), endpoint));
+        let arrived = self.arrived.clone();
+        let (link, qp) = (arrived.restart(), self.this.clone());
+        let endpoint = Arc::new(Inlet { qp, port: port.clone(), arrived: arrived.clone(), link });
+        roce.link = Some(Packets::open(port, self.num, &route, arrived, endpoint));
         let peer = route.peer_address();
         *lock(&self.peer) = Some(peer);
         if let Some(instruments) = &self.instruments {
@@ -116,9 +118,27 @@ impl Qp {
     }
 }
 
-impl Endpoint for Qp {
+/// What receives the packets of one link of a queue pair, from RTR to RESET.
+struct Inlet {
+    qp: Weak<Qp>,
+    port: Arc<Port>,
+    arrived: Arc<Arrived>,
+    link: u32,
+}
+
+impl Inlet {
+    fn drive(&self, reasons: u32, by: By) {
+        if let Some(qp) = self.qp.upgrade() {
+            qp.drive(reasons, by);
+        }
+    }
+}
+
+impl Endpoint for Inlet {
     fn arrived(&self, packet: Packet) {
-        self.arrived.push(packet);
+        if !self.arrived.push(self.link, packet) {
+            self.port.overflowed();
+        }
     }
 
     fn received(&self, by: By) {
