@@ -33,6 +33,11 @@ pub(super) enum Reason {
 
 const REASONS: usize = Reason::NotSent as usize + 1;
 
+/// Whether a counter has reached the next power of two.
+fn has_doubled(before: u64, more: u64) -> bool {
+    more > 0 && before.wrapping_add(more).checked_ilog2() != before.checked_ilog2()
+}
+
 /// The counters, and that of packets which were forwarded.
 #[derive(Default)]
 pub(super) struct Drops {
@@ -41,10 +46,14 @@ pub(super) struct Drops {
 }
 
 impl Drops {
-    /// Counts a packet.
+    /// Counts packets. Logs the count whenever it has doubled: who floods the port does not flood the log.
     pub(super) fn add(&self, reason: Reason, packets: u64) {
-        if self.reasons[reason as usize].fetch_add(packets, Ordering::Relaxed) == 0 {
-            log::debug!("the first packet at UDP port 4791 was dropped: {reason:?}");
+        let before = self.reasons[reason as usize].fetch_add(packets, Ordering::Relaxed);
+        if has_doubled(before, packets) {
+            log::debug!(
+                "UDP port 4791: packets dropped so far, {reason:?}: {}",
+                before.wrapping_add(packets)
+            );
         }
     }
 
@@ -61,5 +70,18 @@ impl Drops {
     #[cfg(test)]
     pub(super) fn get_forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_doubled;
+
+    #[test]
+    fn a_flood_is_logged_some_sixty_times() {
+        let logged: Vec<u64> = (0..1_000_000).filter(|&before| has_doubled(before, 1)).collect();
+        assert_eq!(logged[..5], [0, 1, 3, 7, 15]);
+        assert_eq!(logged.len(), 20);
+        assert!(has_doubled(5, 3) && !has_doubled(5, 2) && !has_doubled(0, 0));
     }
 }
