@@ -5,6 +5,7 @@
 use super::memory::{self, COUNTERS, PERSISTENT, READABLE, SINKS, SOURCE, WRITABLE};
 use super::plan::{Disk, Plan, SidePlan};
 use super::random::{Count, Draw};
+use super::request::Mix;
 use super::world::Sim;
 use crate::iwarp::conn::{Framing, Role, Sizes};
 use crate::step::Quota;
@@ -35,7 +36,7 @@ fn plan(crc: bool) -> Plan {
         recv_cq: 8,
         budget: Quota::of_bytes(1 << 16),
         disk: Disk::Slow,
-        scatter: 256,
+        mix: Mix { scatter: 256, ..Mix::default() },
         ..SidePlan::default()
     };
     let asking = SidePlan { role: Role::INITIATOR_ANNOUNCED, requests: 2, ..side };

@@ -22,9 +22,10 @@ pub(super) const REGIONS: usize = 7;
 
 pub(super) const PERSISTENT_LEN: usize = 64;
 pub(super) const WORDS: usize = 3;
-const LEN: usize = 2048;
+/// Longer than several packets with the largest path MTU.
+const LEN: usize = 0xa000;
 /// From the beginning of a region to that of the next.
-const STEP: u64 = 0x1000;
+const STEP: u64 = 0x1_0000;
 const RIGHTS: [u32; REGIONS] = [
     0,
     LOCAL_WRITE,
@@ -121,4 +122,28 @@ pub(super) fn sent(memory: &Regions, side: usize, wr: &SendWr, at: usize) -> Opt
     let inside = entry.addr >= start && entry.addr + u64::from(entry.len) <= start + LEN as u64;
     let permitted = inside && entry.lkey() == stag(side, SOURCE);
     permitted.then(|| memory.at(addr, 1)[0])
+}
+
+/// Whether these are the bytes of a request of a side from byte `at` on.
+pub(super) fn is_sent(memory: &Regions, side: usize, wr: &SendWr, mut at: usize, mut bytes: &[u8]) -> bool {
+    if at + bytes.len() > wr.len as usize {
+        return false;
+    }
+    if let Local::Inline(contents) = &wr.local {
+        return contents[at..][..bytes.len()] == *bytes;
+    }
+    if let Local::LongInline(contents) = &wr.local {
+        return contents[at..][..bytes.len()] == *bytes;
+    }
+    let entries = entries(wr);
+    while !bytes.is_empty() {
+        let Some((_, addr, len)) = entry_at(&entries, at) else { return false };
+        let (here, rest) = bytes.split_at(len.min(bytes.len()));
+        // The entry is permitted as a whole, or nothing of it is sent.
+        if sent(memory, side, wr, at).is_none() || memory.at(addr, here.len()) != here {
+            return false;
+        }
+        (at, bytes) = (at + here.len(), rest);
+    }
+    true
 }

@@ -3,6 +3,7 @@
 //! states are reached that one set of rates for all would never lead to.
 
 use super::random::Draw;
+use super::request::Mix;
 use crate::iwarp::conn::{Framing, Role, Sizes};
 use crate::step::{Budget, Quota};
 
@@ -50,9 +51,7 @@ pub(super) struct SidePlan {
     pub opens_late: bool,
     pub max_send_wr: u32,
     pub requests: usize,
-    /// Requests of this side are of these kinds: bits of an index into the opcodes.
-    pub opcodes: usize,
-    pub longest: usize,
+    pub mix: Mix,
     pub receives: Receives,
     pub one_cq: bool,
     pub send_cq: usize,
@@ -60,14 +59,6 @@ pub(super) struct SidePlan {
     pub budget: Quota,
     pub disk: Disk,
     /// Rates, of 256.
-    pub unsignaled: u32,
-    pub fence: u32,
-    pub inline: u32,
-    /// A write or a read is followed by one of its kind, with the same key, and they are posted together.
-    pub alike: u32,
-    /// A request or a receive has several entries.
-    pub scatter: u32,
-    pub bad_request: u32,
     pub short_receive: u32,
     pub disconnect: u32,
     pub destroy: u32,
@@ -124,7 +115,7 @@ impl Plan {
         let ends = draw.below(2) == 0;
         if !ends {
             for side in &mut sides {
-                (side.disconnect, side.destroy, side.exit, side.bad_request) = (0, 0, 0, 0);
+                (side.disconnect, side.destroy, side.exit, side.mix.bad_request) = (0, 0, 0, 0);
             }
         }
         // A pipe that takes a byte at a time makes long schedules, which show nothing that short ones do not.
@@ -136,7 +127,7 @@ impl Plan {
         if narrow {
             for side in &mut sides {
                 side.requests = side.requests.min(3);
-                side.longest = side.longest.min(120);
+                side.mix.longest = side.mix.longest.min(120);
             }
         }
         Self {
@@ -194,8 +185,7 @@ impl SidePlan {
             opens_late: draw.below(3) == 0,
             max_send_wr: draw.one_of(&[1, 2, 3, 8, 16]),
             requests: draw.one_of(&[0, 1, 2, 3, 5, 8, 12]),
-            opcodes: draw.below(255) + 1,
-            longest: draw.one_of(&[8, 64, 120, 300, 400]),
+            mix: Mix::new(draw, &[8, 64, 120, 300, 400], 8, RARE),
             receives: draw.one_of(&[
                 Receives::Early,
                 Receives::Reposted,
@@ -211,12 +201,6 @@ impl SidePlan {
                 operations: if draw.below(4) == 0 { draw.between(1, 4) } else { 1 << 16 },
             },
             disk: draw.one_of(&[Disk::Fast, Disk::Slow, Disk::Slow, Disk::Slow, Disk::Failing]),
-            unsignaled: draw.rate(192),
-            fence: draw.rate(128),
-            inline: draw.rate(256),
-            alike: draw.rate(256),
-            scatter: draw.rate(256),
-            bad_request: draw.rate(RARE),
             short_receive: if draw.below(16) == 0 { 32 } else { 0 },
             disconnect: draw.rate(RARE),
             destroy: draw.rate(RARE),

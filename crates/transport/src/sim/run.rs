@@ -15,7 +15,7 @@ const MOST_ACTIONS: usize = 400_000;
 
 impl Sim {
     /// Runs the schedule of a seed; gives a digest of all that happened.
-    pub(super) fn run(&mut self, seed: u64) -> u64 {
+    pub(super) fn schedule(&mut self, seed: u64) -> u64 {
         let mut draw = Draw::new(seed);
         let plan = Plan::new(&mut draw);
         say!(self, "{plan:#?}");
@@ -129,7 +129,7 @@ impl Sim {
             }
             16..20 => self.wake(me),
             20..24 => {
-                let together = if self.plan.sides[me].alike > 0 { self.draw.between(1, 5) } else { 1 };
+                let together = if self.plan.sides[me].mix.alike > 0 { self.draw.between(1, 5) } else { 1 };
                 (0..together).fold(false, |posted, _| self.post(me) || posted)
             }
             24 => self.receive_if_late(me),

@@ -7,6 +7,7 @@ use super::checker::{Checker, OutboundStream};
 use super::memory::{self, PERSISTENT, READABLE, REGIONS, WRITABLE};
 use super::plan::Plan;
 use super::random::Draw;
+use super::schedules::Simulation;
 use crate::access::{REMOTE_READ, REMOTE_WRITE};
 use crate::iwarp::conn::Conn;
 use crate::step::reason;
@@ -69,6 +70,16 @@ macro_rules! say {
     ($sim:expr, $($arg:tt)*) => { if $sim.trace { eprintln!("{:>5} {:>9} us  {}", $sim.actions, $sim.now, format!($($arg)*)) } };
 }
 pub(super) use say;
+
+impl Simulation for Sim {
+    fn new(trace: bool) -> Self {
+        Self { trace, ..Self::new() }
+    }
+
+    fn run(&mut self, seed: u64) -> u64 {
+        self.schedule(seed)
+    }
+}
 
 impl Sim {
     pub(super) fn new() -> Self {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Runs many schedules of a simulation, or one alone with a trace.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+const THREADS: u64 = 2;
+
+/// A simulation.
+pub(super) trait Simulation {
+    /// With or without a trace.
+    fn new(trace: bool) -> Self;
+    /// Runs the schedule of a seed; gives a digest of all that happened.
+    fn run(&mut self, seed: u64) -> u64;
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: not a number")))
+}
+
+/// Runs every THREADS-th seed below `schedules`, until one fails on any thread.
+fn run_seeds<S: Simulation>(test: &str, first: u64, schedules: u64, failed: &AtomicBool) {
+    let mut sim = S::new(false);
+    for seed in (first..schedules).step_by(THREADS as usize) {
+        if failed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| sim.run(seed))) {
+            failed.store(true, Ordering::Relaxed);
+            eprintln!(
+                "schedule {seed} fails; alone: SIM_SEED={seed} cargo test -p transport --profile sim {test} -- --nocapture"
+            );
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Runs `SIM_SCHEDULES` schedules, or that of `SIM_SEED`, in the test of this name.
+pub(super) fn run<S: Simulation>(test: &str) {
+    if let Some(seed) = number("SIM_SEED") {
+        S::new(true).run(seed);
+        return;
+    }
+    let schedules = number("SIM_SCHEDULES").unwrap_or(20_000);
+    let (failed, began) = (AtomicBool::new(false), Instant::now());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|i| {
+                let failed = &failed;
+                scope.spawn(move || run_seeds::<S>(test, i, schedules, failed))
+            })
+            .collect();
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                resume_unwind(panic);
+            }
+        }
+    });
+    let rate = schedules as f64 / began.elapsed().as_secs_f64();
+    println!("{schedules} schedules of {test}, {rate:.0} a second");
+}
