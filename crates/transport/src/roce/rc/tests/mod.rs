@@ -3,6 +3,7 @@
 
 mod faults;
 mod hostile;
+mod found;
 mod pair;
 mod refusals;
 mod transfer;

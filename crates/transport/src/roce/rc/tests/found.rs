@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Schedules that the simulation has found.
+
+use super::pair::{Fate, Pair, wr};
+use crate::host::Durable;
+use crate::step::reason;
+use crate::testing::memory::State;
+use crate::testing::recorder::{BARE, BASE, STAG};
+use crate::wr::{Local, Op, SendWr, status};
+
+const OK: u32 = status::SUCCESS;
+
+/// A request without bytes may have no key.
+#[test]
+fn nothing_needs_no_key() {
+    let mut pair = Pair::new();
+    for (id, op) in [(1, Op::Write), (2, Op::Read), (3, Op::Send)] {
+        let mut empty = wr(id, op, 0, 0, 0);
+        (empty.local, empty.rkey) = (Local::memory(&[]).unwrap(), 0);
+        pair.post(0, empty);
+    }
+    pair.post_receive(1, 20, 0, 0);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+    assert_eq!(pair.done(1), [(20, OK)]);
+}
