@@ -161,13 +161,18 @@ impl Requester {
                 let Some(wr) = host.next_send() else { break };
                 self.sq.push(wr);
             }
-            if !self.is_open || self.blocked || self.retry.is_waiting() || self.failing.is_some() {
+            if !self.is_open || self.blocked || self.retry.is_waiting() {
                 break Sent::Idle;
             }
-            if self.cursor == self.end && (self.is_draining || !self.begin_next(host)?) {
+            let begins = !self.is_draining && self.failing.is_none();
+            if self.cursor == self.end && !(begins && self.begin_next(host)?) {
                 break Sent::Idle;
             }
             let Some(message) = self.message_at(self.cursor) else { break Sent::Idle };
+            // What comes before a request that cannot be sent is still sent again.
+            if self.failing.is_some_and(|(position, _)| message.position >= position) {
+                break Sent::Idle;
+            }
             let packets = self.packets_of_request(&message);
             let outstanding = self.cursor - self.acked;
             if outstanding > 0 && outstanding + packets > u64::from(self.window.packets()) {

@@ -24,3 +24,19 @@ fn nothing_needs_no_key() {
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
     assert_eq!(pair.done(1), [(20, OK)]);
 }
+
+/// A request that cannot be sent does not keep those before it from being sent again.
+#[test]
+fn what_is_before_a_bad_request_is_sent_again() {
+    let mut pair = Pair::new();
+    let mut bad = wr(2, Op::Write, 0, 8, 0x4000);
+    bad.local = Local::Memory { addr: 0, lkey: STAG + 1 };
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    pair.post(0, bad);
+    pair.settle_with(|_, _| Fate::Lost);
+    for _ in 0..2 {
+        assert!(pair.expire(0));
+        pair.settle();
+    }
+    assert_eq!(pair.done(0), [(1, OK), (2, status::LOC_PROT_ERR)]);
+}
