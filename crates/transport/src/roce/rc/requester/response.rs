@@ -92,11 +92,13 @@ impl Requester {
         self.retry.progressed();
         self.acked = end;
         self.cursor = self.cursor.max(end);
-        if let Some(front) = self.messages.front().filter(|front| front.end() <= end) {
+        if let Some(front) = self.messages.front().copied().filter(|front| front.end() <= end) {
             if let Some(entry) = self.sq.at(front.position) {
                 entry.progress = Progress::Done(status::SUCCESS);
             }
             self.messages.pop_front();
+            // It could not be sent again, and need not be.
+            self.failing = self.failing.filter(|(position, _)| *position != front.position);
         }
     }
 

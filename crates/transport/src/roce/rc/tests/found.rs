@@ -40,3 +40,22 @@ fn what_is_before_a_bad_request_is_sent_again() {
     }
     assert_eq!(pair.done(0), [(1, OK), (2, status::LOC_PROT_ERR)]);
 }
+
+/// A request that cannot be sent again succeeds when its acknowledgement arrives, and the next ones are sent.
+#[test]
+fn an_acknowledgement_of_what_cannot_be_sent_again() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    let mut from_bare = wr(2, Op::Write, 0, 8, 0x4000);
+    from_bare.local = Local::Memory { addr: BASE, lkey: BARE };
+    pair.post(0, from_bare);
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    let bare = pair.hosts[0].memory.find(BARE).unwrap();
+    pair.hosts[0].memory.table[bare].state = State::Deregistered;
+    assert!(pair.expire(0) && pair.expire(0), "the acknowledgements are late");
+    pair.post(0, wr(3, Op::Write, 0, 8, 0x4000));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+}
