@@ -45,7 +45,8 @@ impl Requester {
             Syndrome::Ack { .. } => self.acknowledge(sequence + 1),
             Syndrome::Rnr { timer } => {
                 self.acknowledge(sequence)?;
-                if self.acked != sequence {
+                // While it waits, another one says the same again.
+                if self.acked != sequence || self.retry.is_waiting() {
                     return Ok(());
                 }
                 self.go_back();

@@ -59,3 +59,15 @@ fn an_acknowledgement_of_what_cannot_be_sent_again() {
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
 }
+
+/// An RNR NAK that the network repeats costs one retry.
+#[test]
+fn a_repeated_rnr_nak_is_one() {
+    let mut pair = Pair::with(|_, terms| terms.rnr_retries = 1);
+    pair.post(0, wr(1, Op::Send, 0, 8, 0));
+    pair.settle_with(|from, _| if from == 1 { Fate::Twice } else { Fate::Arrives });
+    pair.post_receive(1, 20, 0x7000, 8);
+    assert!(pair.expire(0));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK)]);
+}
