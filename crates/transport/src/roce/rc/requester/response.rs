@@ -155,7 +155,12 @@ impl Requester {
     /// Something between the peer and this side was lost: sends again from the oldest packet without an
     /// acknowledgement, once for each gap.
     fn gap(&mut self) -> Result<(), End> {
-        if self.retry.finds_gap() { self.send_again() } else { Ok(()) }
+        if !self.retry.finds_gap() {
+            return Ok(());
+        }
+        // The peer has the whole timeout for what is sent again.
+        self.retry.started();
+        self.send_again()
     }
 
     fn send_again(&mut self) -> Result<(), End> {
