@@ -209,19 +209,20 @@ impl Responder {
                 let access = access_of(&reth, REMOTE_READ);
                 if was_requested
                     && terms.access & REMOTE_READ != 0
-                    && self.replies.has_room(terms.reads)
+                    && self.replies.has_room(terms.reads, true)
                     && (reth.len == 0 || host.check(access).is_ok())
                 {
                     self.acknowledge();
-                    self.replies.push(Reply::read(psn, self.msn, access, None));
+                    self.replies.push(Reply::read(psn, self.msn, access, true, None));
                 }
             }
             Extension::Atomic(_) => {
                 // The latest: PSNs come again.
                 let saved = self.saved.iter().rev().find(|(saved, ..)| *saved == psn);
-                if let (Some(&(psn, msn, original)), true) = (saved, self.replies.has_room(terms.reads)) {
+                if let (Some(&(psn, msn, original)), true) = (saved, self.replies.has_room(terms.reads, true))
+                {
                     self.acknowledge();
-                    self.replies.push(Reply::Atomic { psn, msn, original });
+                    self.replies.push(Reply::Atomic { psn, msn, original, repeated: true });
                 }
             }
             _ => self.ack_due = true,
@@ -410,7 +411,7 @@ impl Responder {
         if reth.len > MAX_MESSAGE {
             return Err(Cause::Sequence.into());
         }
-        if !self.replies.has_room(terms.reads) {
+        if !self.replies.has_room(terms.reads, false) {
             return Err(Cause::TooMany.into());
         }
         let access = access_of(reth, REMOTE_READ);
@@ -423,7 +424,7 @@ impl Responder {
         }
         self.acknowledge();
         self.msn = (self.msn + 1) & 0x00ff_ffff;
-        self.replies.push(Reply::read(psn, self.msn, access, pending));
+        self.replies.push(Reply::read(psn, self.msn, access, false, pending));
         Ok(packets_of(reth.len, terms))
     }
 
@@ -439,7 +440,7 @@ impl Responder {
         if terms.access & REMOTE_ATOMIC == 0 {
             return Err(Cause::QpAccess.into());
         }
-        if !self.replies.has_room(terms.reads) {
+        if !self.replies.has_room(terms.reads, false) {
             return Err(Cause::TooMany.into());
         }
         let word = Access { stag: rkey, addr: va, len: WORD, rights: REMOTE_ATOMIC };
@@ -455,7 +456,7 @@ impl Responder {
             self.saved.pop_front();
         }
         self.saved.push_back((psn, self.msn, original));
-        self.replies.push(Reply::Atomic { psn, msn: self.msn, original });
+        self.replies.push(Reply::Atomic { psn, msn: self.msn, original, repeated: false });
         Ok(1)
     }
 

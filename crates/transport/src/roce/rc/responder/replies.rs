@@ -23,23 +23,31 @@ pub(super) enum Reply {
         access: Access,
         sent: usize,
         pending: Option<u64>,
+        /// The request is a duplicate.
+        repeated: bool,
     },
     Atomic {
         psn: Psn,
         msn: u32,
         original: u64,
+        /// The request is a duplicate.
+        repeated: bool,
     },
     /// Acknowledges everything up to this PSN, or, with another syndrome, everything before it.
-    Ack {
-        psn: Psn,
-        msn: u32,
-        syndrome: Syndrome,
-    },
+    Ack { psn: Psn, msn: u32, syndrome: Syndrome },
 }
 
 impl Reply {
-    pub(super) fn read(psn: Psn, msn: u32, access: Access, pending: Option<u64>) -> Self {
-        Self::Read { psn, msn, access, sent: 0, pending }
+    pub(super) fn read(psn: Psn, msn: u32, access: Access, repeated: bool, pending: Option<u64>) -> Self {
+        Self::Read { psn, msn, access, sent: 0, pending, repeated }
+    }
+
+    /// Whether it is a response, to a duplicate or to a new request.
+    fn is_answer(&self, to_duplicate: bool) -> bool {
+        match *self {
+            Self::Read { repeated, .. } | Self::Atomic { repeated, .. } => repeated == to_duplicate,
+            Self::Ack { .. } => false,
+        }
     }
 
     fn psn(&self) -> Psn {
@@ -67,8 +75,9 @@ pub(in crate::roce::rc) enum Replied {
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     queue: VecDeque<Reply>,
-    /// Reads and atomic operations in the queue.
-    answers: usize,
+    /// Responses in the queue, to new requests and to duplicates: the peer counts each request once, so a
+    /// duplicate takes no room from a new one.
+    answers: [usize; 2],
     next_number: u64,
     blocked: bool,
     /// Replies that may wait: the peer decides how many there would be.
@@ -82,9 +91,9 @@ impl Replies {
         self.queue.try_reserve_exact(self.max).map_err(|_| libc::ENOMEM)
     }
 
-    /// Whether one more read or atomic operation may be taken.
-    pub(super) fn has_room(&self, reads: u16) -> bool {
-        self.answers < usize::from(reads)
+    /// Whether one more read or atomic operation may be taken, or a duplicate of one.
+    pub(super) fn has_room(&self, reads: u16, is_duplicate: bool) -> bool {
+        self.answers[usize::from(is_duplicate)] < usize::from(reads)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -117,8 +126,14 @@ impl Replies {
         if self.queue.len() >= self.max {
             return;
         }
-        self.answers += usize::from(!matches!(reply, Reply::Ack { .. }));
+        self.answers[0] += usize::from(reply.is_answer(false));
+        self.answers[1] += usize::from(reply.is_answer(true));
         self.queue.push_back(reply);
+    }
+
+    fn count(&mut self) {
+        let of = |kind| self.queue.iter().filter(|reply| reply.is_answer(kind)).count();
+        self.answers = [false, true].map(of);
     }
 
     /// What this number stands for is durable, or cannot be made so; gives its PSN.
@@ -143,7 +158,7 @@ impl Replies {
     pub(super) fn discard_from(&mut self, psn: Psn) {
         let keep = self.queue.iter().position(|reply| reply.psn().distance(psn) >= 0);
         self.queue.truncate(keep.unwrap_or(self.queue.len()));
-        self.answers = self.queue.iter().filter(|reply| !matches!(reply, Reply::Ack { .. })).count();
+        self.count();
     }
 
     /// Sends replies. `Err`: the memory of the read that has this PSN is gone; no reply is left.
@@ -164,14 +179,14 @@ impl Replies {
             }
             let is_complete = match front {
                 Reply::Read { pending: Some(_), .. } => return Ok(Replied::All),
-                Reply::Read { psn, msn, access, sent, pending: None } => {
+                Reply::Read { psn, msn, access, sent, pending: None, .. } => {
                     let len = (access.len - *sent).min(terms.mtu.bytes());
                     let psn = psn.add((*sent / terms.mtu.bytes()) as u32);
                     let is_last = *sent + len == access.len;
                     let piece = (*sent, len, is_last);
                     if let Err(psn) = build_data(host, buf, terms, (psn, *msn), *access, piece) {
                         self.queue.clear();
-                        self.answers = 0;
+                        self.count();
                         return Err(psn);
                     }
                     if host.send_packet(buf.bytes()) {
@@ -181,7 +196,7 @@ impl Replies {
                         None
                     }
                 }
-                Reply::Atomic { psn, msn, original } => {
+                Reply::Atomic { psn, msn, original, .. } => {
                     let aeth = Aeth { syndrome: Syndrome::ACK, msn: *msn };
                     let extension = Extension::AtomicAck(aeth, *original);
                     buf.begin(bth(terms, Operation::AtomicAcknowledge, *psn), &extension, 0);
@@ -199,7 +214,8 @@ impl Replies {
             };
             budget.charge(1, buf.bytes().len());
             if is_complete {
-                self.answers -= usize::from(!matches!(front, Reply::Ack { .. }));
+                self.answers[0] -= usize::from(front.is_answer(false));
+                self.answers[1] -= usize::from(front.is_answer(true));
                 self.queue.pop_front();
             }
         }

@@ -97,3 +97,25 @@ fn a_gap_starts_the_timer_again() {
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
 }
+
+/// A duplicate of a read whose response is still queued takes no room from the next read.
+#[test]
+fn a_duplicate_is_not_one_read_too_many() {
+    let mut pair = Pair::with(|path, terms| (path.reads, terms.reads) = (1, 1));
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.step(0, reason::POSTED);
+    // The request arrives twice, and the link takes one response.
+    pair.carry(0, &mut |_, _| Fate::Twice);
+    pair.hosts[1].link.room = Some(1);
+    pair.step(1, reason::READABLE);
+    pair.carry(1, &mut |_, _| Fate::Arrives);
+    pair.post(0, wr(2, Op::Read, 0x100, 8, 0x8000));
+    pair.step(0, reason::READABLE);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    assert!(!pair.conns[1].is_over(), "the second read is the only one outstanding");
+    pair.hosts[1].link.room = None;
+    pair.step(1, reason::WRITABLE);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+}
