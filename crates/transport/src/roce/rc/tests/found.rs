@@ -119,3 +119,19 @@ fn a_duplicate_is_not_one_read_too_many() {
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
 }
+
+/// A NAK behind a read that waits for durability is sent after its response, although the connection has ended.
+#[test]
+fn a_refusal_behind_a_flush_is_sent() {
+    let mut pair = Pair::new();
+    pair.hosts[1].durable = Durable::Later;
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.post(0, SendWr { rkey: 0, ..wr(2, Op::Write, 0, 8, 0x4000) });
+    pair.settle();
+    assert!(pair.conns[1].is_over() && pair.done(0).is_empty());
+    let (conn, host) = (&mut pair.conns[1], &mut pair.hosts[1]);
+    conn.durable(host, 1, true);
+    pair.step(1, reason::DURABLE);
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, status::REM_ACCESS_ERR)]);
+}
