@@ -15,6 +15,7 @@ mod plan;
 mod program;
 pub(crate) mod random;
 mod request;
+mod roce;
 mod run;
 mod schedules;
 mod tap;

@@ -41,25 +41,6 @@ fn what_is_before_a_bad_request_is_sent_again() {
     assert_eq!(pair.done(0), [(1, OK), (2, status::LOC_PROT_ERR)]);
 }
 
-/// A request that cannot be sent again succeeds when its acknowledgement arrives, and the next ones are sent.
-#[test]
-fn an_acknowledgement_of_what_cannot_be_sent_again() {
-    let mut pair = Pair::new();
-    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
-    let mut from_bare = wr(2, Op::Write, 0, 8, 0x4000);
-    from_bare.local = Local::Memory { addr: BASE, lkey: BARE };
-    pair.post(0, from_bare);
-    pair.step(0, reason::POSTED);
-    pair.carry(0, &mut |_, _| Fate::Arrives);
-    pair.step(1, reason::READABLE);
-    let bare = pair.hosts[0].memory.find(BARE).unwrap();
-    pair.hosts[0].memory.table[bare].state = State::Deregistered;
-    assert!(pair.expire(0) && pair.expire(0), "the acknowledgements are late");
-    pair.post(0, wr(3, Op::Write, 0, 8, 0x4000));
-    pair.settle();
-    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
-}
-
 /// An RNR NAK that the network repeats costs one retry.
 #[test]
 fn a_repeated_rnr_nak_is_one() {
@@ -70,32 +51,6 @@ fn a_repeated_rnr_nak_is_one() {
     assert!(pair.expire(0));
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK)]);
-}
-
-/// What is sent again because of a gap has the whole timeout.
-#[test]
-fn a_gap_starts_the_timer_again() {
-    let mut pair = Pair::new();
-    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
-    pair.post(0, wr(2, Op::Write, 0x100, 8, 0x4000));
-    pair.step(0, reason::POSTED);
-    pair.carry(0, &mut |_, _| Fate::Arrives);
-    pair.step(1, reason::READABLE);
-    assert!(pair.expire(0), "the requests were sent, which counts as progress");
-    // The response of the read is lost, the acknowledgement of the write is late.
-    let mut responses = 0;
-    pair.hosts[0].now = pair.conns[0].deadline().unwrap() - 1;
-    pair.carry(1, &mut |_, _| {
-        responses += 1;
-        if responses == 1 { Fate::Lost } else { Fate::Arrives }
-    });
-    pair.step(0, reason::READABLE);
-    assert!(pair.carry(0, &mut |_, _| Fate::Lost), "the read is requested again");
-    assert!(pair.expire(0));
-    assert!(!pair.carry(0, &mut |_, _| Fate::Lost), "and not again after a microsecond");
-    assert!(pair.expire(0));
-    pair.settle();
-    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
 }
 
 /// A duplicate of a read whose response is still queued takes no room from the next read.
@@ -134,4 +89,49 @@ fn a_refusal_behind_a_flush_is_sent() {
     pair.step(1, reason::DURABLE);
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, status::REM_ACCESS_ERR)]);
+}
+
+/// What is sent again because of a gap has the whole timeout.
+#[test]
+fn a_gap_starts_the_timer_again() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.post(0, wr(2, Op::Write, 0x100, 8, 0x4000));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    assert!(pair.expire(0), "the requests were sent, which counts as progress");
+    // The response of the read is lost, the acknowledgement of the write is late.
+    let mut responses = 0;
+    pair.hosts[0].now = pair.conns[0].deadline().unwrap() - 1;
+    pair.carry(1, &mut |_, _| {
+        responses += 1;
+        if responses == 1 { Fate::Lost } else { Fate::Arrives }
+    });
+    pair.step(0, reason::READABLE);
+    assert!(pair.carry(0, &mut |_, _| Fate::Lost), "the read is requested again");
+    assert!(pair.expire(0));
+    assert!(!pair.carry(0, &mut |_, _| Fate::Lost), "and not again after a microsecond");
+    assert!(pair.expire(0));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
+}
+
+/// A request that cannot be sent again succeeds when its acknowledgement arrives, and the next ones are sent.
+#[test]
+fn an_acknowledgement_of_what_cannot_be_sent_again() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Write, 0, 8, 0x4000));
+    let mut from_bare = wr(2, Op::Write, 0, 8, 0x4000);
+    from_bare.local = Local::Memory { addr: BASE, lkey: BARE };
+    pair.post(0, from_bare);
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    pair.step(1, reason::READABLE);
+    let bare = pair.hosts[0].memory.find(BARE).unwrap();
+    pair.hosts[0].memory.table[bare].state = State::Deregistered;
+    assert!(pair.expire(0) && pair.expire(0), "the acknowledgements are late");
+    pair.post(0, wr(3, Op::Write, 0, 8, 0x4000));
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
 }

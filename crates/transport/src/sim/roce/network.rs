@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The network in one direction: packets on their way.
+
+use std::collections::VecDeque;
+
+use crate::units::Micros;
+
+struct Flight {
+    due: Micros,
+    packet: Vec<u8>,
+}
+
+/// Packets of one side on their way to the other one.
+#[derive(Default)]
+pub(super) struct Network {
+    flights: Vec<Flight>,
+    /// Packets that have arrived and were not taken.
+    pub arrived: VecDeque<Vec<u8>>,
+}
+
+impl Network {
+    pub(super) fn begin(&mut self) {
+        self.flights.clear();
+        self.arrived.clear();
+    }
+
+    /// A packet departs; it may arrive from this time on.
+    pub(super) fn depart(&mut self, due: Micros, packet: Vec<u8>) {
+        self.flights.push(Flight { due, packet });
+    }
+
+    /// Packets that may arrive now.
+    pub(super) fn arrivals(&self, now: Micros) -> usize {
+        self.flights.iter().filter(|flight| flight.due <= now).count()
+    }
+
+    /// Takes the `which`-th of those.
+    pub(super) fn take(&mut self, now: Micros, which: usize) -> Option<Vec<u8>> {
+        let mut due = self.flights.iter().enumerate().filter(|(_, flight)| flight.due <= now);
+        let (index, _) = due.nth(which)?;
+        Some(self.flights.remove(index).packet)
+    }
+
+    /// When the next packet that is delayed may arrive.
+    pub(super) fn next(&self, now: Micros) -> Option<Micros> {
+        self.flights.iter().map(|flight| flight.due).filter(|due| *due > now).min()
+    }
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! Two connections, the network between them, memory and queues around them.
+
+use super::checker::Checker;
+use super::network::Network;
+use super::pace::Pace;
+use super::plan::{NUMBERS, Plan};
+use crate::access::{Access, Denied};
+use crate::host::Durable;
+use crate::roce::rc::Rc;
+use crate::roce::wire::Packet;
+use crate::sim::memory;
+use crate::sim::plan::Disk;
+use crate::sim::random::Draw;
+use crate::sim::world::say;
+use crate::step::reason;
+use crate::testing::memory::{Placement, Regions};
+use crate::testing::packets::PacketWorld;
+use crate::testing::queues::{Queues, WorkQueue};
+use crate::testing::world::{Parts, World};
+use crate::units::Micros;
+use crate::wr::{Completion, RecvWr};
+
+/// The driver of one connection, and the program above it.
+#[derive(Default)]
+pub(super) struct Side {
+    /// Reasons for a step.
+    pub reasons: u32,
+    pub stalled: bool,
+    /// The link takes nothing.
+    pub blocked: bool,
+    pub receives_posted: usize,
+    /// Receives that other connections have taken from the shared queue.
+    pub stolen: usize,
+    pub timer: Option<Micros>,
+    pub batch: Vec<Placement>,
+    pub queues: Queues,
+    pub flushes: Vec<u64>,
+    pub flushed: Vec<(u64, bool)>,
+    pub pace: Pace,
+}
+
+pub(super) struct Sim {
+    pub conns: [Option<Rc>; 2],
+    pub sides: [Side; 2],
+    /// By sender.
+    pub networks: [Network; 2],
+    pub memories: [Regions; 2],
+    pub checker: Checker,
+    pub plan: Plan,
+    pub draw: Draw,
+    pub now: Micros,
+    /// Phase 2: no faults any more.
+    pub healed: bool,
+    /// A corrupted packet was delivered.
+    pub forged: bool,
+    pub actions: usize,
+    /// A digest of all that happened.
+    pub print: u64,
+    pub trace: bool,
+    /// Completions of requests by status, in all schedules.
+    pub statuses: [u64; 32],
+}
+
+impl Sim {
+    pub(super) fn empty(trace: bool) -> Self {
+        let mut draw = Draw::new(0);
+        Self {
+            conns: [None, None],
+            sides: Default::default(),
+            networks: Default::default(),
+            memories: [memory::new(0), memory::new(1)],
+            checker: Checker::default(),
+            plan: Plan::new(&mut draw),
+            draw,
+            now: 0,
+            healed: false,
+            forged: false,
+            actions: 0,
+            print: 0,
+            trace,
+            statuses: [0; 32],
+        }
+    }
+
+    /// Starts from nothing but a seed; only large allocations are kept.
+    pub(super) fn begin(&mut self, plan: Plan, draw: Draw) {
+        (self.plan, self.draw) = (plan, draw);
+        (self.now, self.healed, self.forged, self.actions, self.print) = (1_000, false, false, 0, 0);
+        self.checker.begin();
+        let is_exact = self.plan.duplicate == 0 && self.plan.delay == 0 && self.plan.late == 0;
+        for (me, side) in self.sides.iter_mut().enumerate() {
+            let of = &self.plan.sides[me];
+            let mut queues = Queues::new(of.send_cq, of.recv_cq);
+            queues.one_cq = of.one_cq;
+            *side = Side { queues, pace: Pace::new(of, is_exact), ..Side::default() };
+            self.networks[me].begin();
+            memory::begin(&mut self.memories[me], me);
+            self.conns[me] = Some(Rc::new(NUMBERS[me], of.max_send_wr, !of.shared).unwrap());
+        }
+    }
+
+    pub(super) fn note(&mut self, what: u64) {
+        self.print = (self.print ^ what).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+    }
+
+    /// A fault with this rate happens now.
+    pub(super) fn fault(&mut self, rate: u32) -> bool {
+        !self.healed && self.draw.chance(rate)
+    }
+
+    /// A fault of the network or the driver, which may cost a retry.
+    pub(super) fn trouble(&mut self, rate: u32) -> bool {
+        let happens = self.fault(rate);
+        self.checker.faults += u64::from(happens);
+        happens
+    }
+
+    pub(super) fn host(&mut self, me: usize) -> At<'_> {
+        At { sim: self, me }
+    }
+
+    /// A packet of side `from` departs.
+    fn depart(&mut self, from: usize, packet: &[u8]) {
+        if self.trouble(self.plan.lose) {
+            say!(self, "that packet is lost");
+            return;
+        }
+        let copies = if self.trouble(self.plan.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let delayed = self.trouble(self.plan.delay);
+            let delay = if delayed { 1 << self.draw.below(20) } else { 0 };
+            self.networks[from].depart(self.now + delay, packet.to_vec());
+        }
+    }
+
+    /// A packet of side `from` arrives; false when there is none.
+    pub(super) fn arrive(&mut self, from: usize) -> bool {
+        let count = self.networks[from].arrivals(self.now);
+        if count == 0 {
+            return false;
+        }
+        let reordered = count > 1 && self.trouble(self.plan.reorder);
+        let which = if reordered { self.draw.below(count) } else { 0 };
+        let Some(mut packet) = self.networks[from].take(self.now, which) else { return false };
+        let to = 1 - from;
+        if self.trouble(self.plan.corrupt) {
+            if !self.plan.forge || self.draw.below(4) > 0 {
+                return true;
+            }
+            say!(self, "a corrupted packet is delivered");
+            for _ in 0..self.draw.between(1, 4) {
+                let at = self.draw.below(packet.len().min(40));
+                packet[at] ^= 1 << self.draw.below(8);
+            }
+            self.forged = true;
+        }
+        let full = self.networks[from].arrived.len() >= self.plan.sides[to].buffer && !self.healed;
+        let model = &self.checker.sides[to];
+        if full || !model.open || model.destroyed {
+            self.checker.faults += 1;
+            return true;
+        }
+        self.networks[from].arrived.push_back(packet);
+        self.sides[to].reasons |= reason::READABLE;
+        true
+    }
+}
+
+/// The world of one of the two connections.
+pub(super) struct At<'a> {
+    pub sim: &'a mut Sim,
+    me: usize,
+}
+
+impl At<'_> {
+    /// The model is compared: no corrupted packet was delivered.
+    fn is_checked(&self) -> bool {
+        !self.sim.forged
+    }
+}
+
+impl World for At<'_> {
+    type Memory = Regions;
+
+    fn parts(&mut self) -> Parts<'_, Regions> {
+        let side = &mut self.sim.sides[self.me];
+        Parts { memory: &mut self.sim.memories[self.me], queues: &mut side.queues, batch: &mut side.batch }
+    }
+
+    fn time(&mut self) -> Micros {
+        self.sim.now
+    }
+
+    fn uses(&self, call: &str) {
+        let model = &self.sim.checker.sides[self.me];
+        assert!(model.open && !model.destroyed, "side {} {call} without a queue pair", self.me);
+    }
+
+    fn elsewhere(&mut self) {
+        if self.sim.fault(self.sim.plan.inside) {
+            self.sim.inside();
+        }
+    }
+
+    fn failed(&mut self, access: Access, why: &dyn std::fmt::Debug, _inbound: bool) {
+        say!(self.sim, "side {}: {access:x?} fails: {why:?}", self.me);
+        self.sim.checker.failed(self.me, access);
+    }
+
+    fn placed(&mut self, access: Access, bytes: &[u8], _directly: bool) {
+        say!(self.sim, "side {}: {access:x?} is placed", self.me);
+        if self.is_checked() {
+            self.sim.checker.placed(self.me, access, bytes, &self.sim.memories, &self.sim.plan);
+        }
+        self.sim.note(access.addr ^ access.len as u64);
+    }
+
+    fn changed(&mut self, access: Access, original: u64, now: u64) {
+        say!(self.sim, "side {}: {access:x?} changes from {original} to {now}", self.me);
+        if self.is_checked() {
+            self.sim.checker.changed(self.me, access, original, now, &self.sim.plan);
+        }
+    }
+
+    fn flush(&mut self, _read: Access, number: u64) -> Durable {
+        if self.sim.plan.sides[self.me].disk == Disk::Fast {
+            return Durable::Now;
+        }
+        self.sim.sides[self.me].flushes.push(number);
+        Durable::Later
+    }
+
+    fn invalidate_window(&mut self, stag: u32) -> Result<(), Denied> {
+        if !self.is_checked() {
+            return Err(Denied::Stag);
+        }
+        let checker = &mut self.sim.checker;
+        checker.invalidates(self.me, stag, &self.sim.plan);
+        // A program may have posted something else.
+        let model = &checker.sides[1 - self.me];
+        if stag != memory::window(self.me, model.executing) {
+            return Err(Denied::Stag);
+        }
+        checker.invalidated(self.me);
+        Ok(())
+    }
+
+    fn took_receive(&mut self, wr: Option<&RecvWr>) {
+        say!(self.sim, "side {} takes {wr:x?}", self.me);
+        if self.is_checked() {
+            self.sim.checker.took_receive(self.me, wr);
+        }
+    }
+
+    fn completes(&mut self, queue: WorkQueue, completion: &Completion) {
+        say!(self.sim, "side {}: {queue:?} {completion:x?}", self.me);
+        self.sim.note(completion.wr_id << 8 | u64::from(completion.status));
+        if queue == WorkQueue::Send {
+            self.sim.statuses[completion.status as usize] += 1;
+        }
+        if self.is_checked() {
+            match queue {
+                WorkQueue::Send => self.sim.checker.completes_send(self.me, completion, &self.sim.plan),
+                WorkQueue::Receive => self.sim.checker.completes_receive(self.me, completion),
+            }
+        }
+        if queue == WorkQueue::Receive {
+            self.sim.repost(self.me);
+        }
+    }
+
+    fn no_room(&mut self, queue: WorkQueue) {
+        if queue == WorkQueue::Receive {
+            self.sim.checker.sides[self.me].is_not_ready();
+        }
+    }
+
+    fn releases(&mut self) {
+        if self.is_checked() {
+            self.sim.checker.succeeds(self.me);
+        }
+    }
+
+    fn has_ended(&mut self, failed: bool) {
+        say!(self.sim, "side {} has ended, failed: {failed}", self.me);
+        self.sim.checker.sides[self.me].ended = true;
+    }
+}
+
+impl PacketWorld for At<'_> {
+    fn transmit(&mut self, packet: &[u8]) -> bool {
+        let side = &mut self.sim.sides[self.me];
+        if side.blocked || self.sim.trouble(self.sim.plan.blocked) {
+            let side = &mut self.sim.sides[self.me];
+            side.blocked = true;
+            side.pace.excuse();
+            return false;
+        }
+        let parsed = Packet::parse(packet).expect("a packet");
+        say!(
+            self.sim,
+            "side {} sends {:?} {:x?}, {} bytes",
+            self.me,
+            parsed.bth,
+            parsed.extension,
+            parsed.payload.len()
+        );
+        let now = self.sim.now;
+        if self.is_checked() {
+            self.sim.sides[self.me].pace.sends(self.me, &parsed, now);
+        }
+        self.sim.note(u64::from(parsed.bth.psn.get()));
+        self.sim.depart(self.me, packet);
+        true
+    }
+
+    fn arrive(&mut self) -> Option<Vec<u8>> {
+        let packet = self.sim.networks[1 - self.me].arrived.pop_front()?;
+        if let Ok(parsed) = Packet::parse(&packet) {
+            say!(
+                self.sim,
+                "side {} takes {:?} {:x?}, {} bytes",
+                self.me,
+                parsed.bth,
+                parsed.extension,
+                parsed.payload.len()
+            );
+            self.sim.sides[self.me].pace.takes(&parsed, self.sim.now);
+        }
+        Some(packet)
+    }
+}
