@@ -7,6 +7,7 @@ use crate::units::Micros;
 
 struct Flight {
     due: Micros,
+    is_late: bool,
     packet: Vec<u8>,
 }
 
@@ -24,9 +25,9 @@ impl Network {
         self.arrived.clear();
     }
 
-    /// A packet departs; it may arrive from this time on.
-    pub(super) fn depart(&mut self, due: Micros, packet: Vec<u8>) {
-        self.flights.push(Flight { due, packet });
+    /// A packet departs; it may arrive from this time on. `is_late`: behind others, or a second time.
+    pub(super) fn depart(&mut self, due: Micros, is_late: bool, packet: Vec<u8>) {
+        self.flights.push(Flight { due, is_late, packet });
     }
 
     /// Packets that may arrive now.
@@ -34,11 +35,12 @@ impl Network {
         self.flights.iter().filter(|flight| flight.due <= now).count()
     }
 
-    /// Takes the `which`-th of those.
-    pub(super) fn take(&mut self, now: Micros, which: usize) -> Option<Vec<u8>> {
+    /// Takes the `which`-th of those, and whether it is late.
+    pub(super) fn take(&mut self, now: Micros, which: usize) -> Option<(Vec<u8>, bool)> {
         let mut due = self.flights.iter().enumerate().filter(|(_, flight)| flight.due <= now);
         let (index, _) = due.nth(which)?;
-        Some(self.flights.remove(index).packet)
+        let flight = self.flights.remove(index);
+        Some((flight.packet, flight.is_late))
     }
 
     /// When the next packet that is delayed may arrive.

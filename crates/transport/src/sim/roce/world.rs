@@ -130,7 +130,7 @@ impl Sim {
         for _ in 0..copies {
             let delayed = self.trouble(self.plan.delay);
             let delay = if delayed { 1 << self.draw.below(20) } else { 0 };
-            self.networks[from].depart(self.now + delay, packet.to_vec());
+            self.networks[from].depart(self.now + delay, delayed || copies > 1, packet.to_vec());
         }
     }
 
@@ -142,7 +142,9 @@ impl Sim {
         }
         let reordered = count > 1 && self.trouble(self.plan.reorder);
         let which = if reordered { self.draw.below(count) } else { 0 };
-        let Some(mut packet) = self.networks[from].take(self.now, which) else { return false };
+        let Some((mut packet, is_late)) = self.networks[from].take(self.now, which) else { return false };
+        // It may trouble a request that was posted since.
+        self.checker.faults += u64::from(is_late);
         let to = 1 - from;
         if self.trouble(self.plan.corrupt) {
             if !self.plan.forge || self.draw.below(4) > 0 {
