@@ -6,7 +6,7 @@ use super::network::Network;
 use super::pace::Pace;
 use super::plan::{NUMBERS, Plan};
 use crate::access::{Access, Denied};
-use crate::host::Durable;
+use crate::host::{Durable, Ended};
 use crate::roce::rc::Rc;
 use crate::roce::wire::Packet;
 use crate::sim::memory;
@@ -91,8 +91,7 @@ impl Sim {
         let is_exact = self.plan.duplicate == 0 && self.plan.delay == 0 && self.plan.late == 0;
         for (me, side) in self.sides.iter_mut().enumerate() {
             let of = &self.plan.sides[me];
-            let mut queues = Queues::new(of.send_cq, of.recv_cq);
-            queues.one_cq = of.one_cq;
+            let queues = Queues::new(of.send_cq, of.recv_cq, of.one_cq);
             *side = Side { queues, pace: Pace::new(of, is_exact), ..Side::default() };
             self.networks[me].begin();
             memory::begin(&mut self.memories[me], me);
@@ -284,8 +283,8 @@ impl World for At<'_> {
         }
     }
 
-    fn has_ended(&mut self, failed: bool) {
-        say!(self.sim, "side {} has ended, failed: {failed}", self.me);
+    fn has_ended(&mut self, how: Ended) {
+        say!(self.sim, "side {} has ended: {how:?}", self.me);
         self.sim.checker.sides[self.me].ended = true;
     }
 }

@@ -11,7 +11,8 @@ use crate::roce::wire::{Aeth, Bth, Extension, Opcode, Operation, Psn, Syndrome};
 use crate::step::Quota;
 use crate::units::Errno;
 
-/// ACKs and NAKs that may wait beside the reads: those between two reads are merged.
+/// ACKs and NAKs that may wait beside the reads, which may be duplicates, too: acknowledgements between two reads
+/// are merged.
 const SPARE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +88,7 @@ pub(super) struct Replies {
 impl Replies {
     /// ENOMEM.
     pub(super) fn open(&mut self, reads: usize) -> Result<(), Errno> {
-        self.max = 2 * reads + SPARE;
+        self.max = 4 * reads + SPARE;
         self.queue.try_reserve_exact(self.max).map_err(|_| libc::ENOMEM)
     }
 
@@ -151,7 +152,7 @@ impl Replies {
     pub(super) fn discard_reads(&mut self) {
         let keep = self.queue.iter().position(|reply| matches!(reply, Reply::Read { .. }));
         self.queue.truncate(keep.unwrap_or(self.queue.len()));
-        self.answers = self.queue.iter().filter(|reply| !matches!(reply, Reply::Ack { .. })).count();
+        self.count();
     }
 
     /// Drops the reply with this PSN and all behind it.

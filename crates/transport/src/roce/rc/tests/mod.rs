@@ -2,8 +2,8 @@
 //! Two connections joined by packets that a test carries, drops or changes.
 
 mod faults;
-mod hostile;
 mod found;
+mod hostile;
 mod pair;
 mod refusals;
 mod transfer;
