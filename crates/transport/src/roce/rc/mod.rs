@@ -191,12 +191,12 @@ impl Rc {
         self.responder.acknowledge();
         let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);
         // The replies to what came before a refused request leave before its NAK.
-        let is_drained = drained?;
+        let (is_drained, replied) = (drained?, replied?);
         let sent = self.requester.send(host, &mut self.buf, self.num, &mut to_send)?;
         stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
         stepped.operations =
             budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
-        stepped.again = !is_drained || sent == Sent::Busy || replied? == Replied::Busy;
+        stepped.again = !is_drained || sent == Sent::Busy || replied == Replied::Busy;
         Ok(())
     }
 

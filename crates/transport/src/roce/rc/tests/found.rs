@@ -3,7 +3,7 @@
 
 use super::pair::{Fate, Pair, wr};
 use crate::host::Durable;
-use crate::step::reason;
+use crate::step::{Budget, Quota, reason};
 use crate::testing::memory::State;
 use crate::testing::recorder::{BARE, BASE, STAG};
 use crate::wr::{Local, Op, SendWr, status};
@@ -134,4 +134,19 @@ fn an_acknowledgement_of_what_cannot_be_sent_again() {
     pair.post(0, wr(3, Op::Write, 0, 8, 0x4000));
     pair.settle();
     assert_eq!(pair.done(0), [(1, OK), (2, OK), (3, OK)]);
+}
+
+/// A read whose memory is gone ends the connection also in a step whose budget ends with its request.
+#[test]
+fn a_used_up_budget_hides_no_refusal() {
+    let mut pair = Pair::new();
+    pair.hosts[1].memory.table[0].state = State::Unmapped;
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.step(0, reason::POSTED);
+    pair.carry(0, &mut |_, _| Fate::Arrives);
+    let one = Quota { bytes: usize::MAX, operations: 1 };
+    pair.conns[1].step(&mut pair.hosts[1], reason::READABLE, Budget { send: one, receive: one });
+    assert!(pair.conns[1].is_over());
+    pair.settle();
+    assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
 }
