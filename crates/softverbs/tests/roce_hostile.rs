@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! What others send to UDP port 4791, and a program that changes its queue pairs meanwhile. The environment is
-//! read once in a process, so each test starts itself again with SOFTVERBS_TRANSPORT=roce.
+//! What others send to UDP port 4791, and a program that changes its queue pairs meanwhile. The environment
+//! is read once in a process, so each test starts itself again with SOFTVERBS_TRANSPORT=roce.
 
 use libc::c_int;
 use rdma_sys::*;

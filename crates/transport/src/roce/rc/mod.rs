@@ -136,8 +136,8 @@ impl Rc {
     }
 
     /// What a flush to persistence waited for, by the number that [`Host::make_durable`] was given; a step
-    /// with [`reason::DURABLE`] follows. Also after the end: the NAK for the request that was refused is behind
-    /// this response.
+    /// with [`reason::DURABLE`] follows. Also after the end: the NAK for the request that was refused is
+    /// behind this response.
     pub fn durable(&mut self, host: &mut impl PacketLink, number: u64, durable: bool) {
         if let Err(end) = self.responder.durable(number, durable) {
             self.end(host, end);

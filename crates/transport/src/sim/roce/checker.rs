@@ -212,7 +212,8 @@ impl Checker {
             }
             status::RETRY_EXC_ERR => {
                 let has_refused = !peer.told && peer.has_refused(1 - me);
-                // What was posted later suffers from earlier faults, too: the packet behind may be on its way.
+                // What was posted later suffers from earlier faults, too: the packet behind may be on its
+                // way.
                 let enough = self.faults > u64::from(plan.sides[me].terms.retries);
                 // A duplicate of a read whose memory is gone by then is dropped.
                 let gone = |access: &Access| access.stag == wr.rkey && access.rights == REMOTE_READ;

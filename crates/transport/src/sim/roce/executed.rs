@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Requests at the peer, and their responses: each is carried out once and in order, with its bytes, where they
-//! belong.
+//! Requests at the peer, and their responses: each is carried out once and in order, with its bytes, where
+//! they belong.
 
 use super::checker::{Change, Checker, Posted};
 use super::plan::Plan;
@@ -177,8 +177,8 @@ impl Checker {
         }
     }
 
-    /// Bytes that a read returns were there at some time since it was posted, and since what was posted before
-    /// it was carried out.
+    /// Bytes that a read returns were there at some time since it was posted, and since what was posted
+    /// before it was carried out.
     fn has_read(&self, me: usize, index: usize, posted_at: u64, at: usize, bytes: &[u8], memory: &Regions) {
         let (wr, host) = (&self.sides[me].requests[index].wr, 1 - me);
         let addr = wr.remote_addr + at as u64;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Two reliable connections of RoCE joined by a network of packets, run through seeded schedules.
 //!
-//! As the simulation of iWARP beside it: a schedule is a function of its seed, and a model of what verbs promise
-//! is kept beside the connections and checked at each call that they make. It looks at packets and at calls,
-//! never into a connection. A packet that the network has corrupted fails its ICRC, so it is lost; a few
-//! schedules let corrupted packets pass, and then only what must hold with any peer is checked.
+//! As the simulation of iWARP beside it: a schedule is a function of its seed, and a model of what verbs
+//! promise is kept beside the connections and checked at each call that they make. It looks at packets and at
+//! calls, never into a connection. A packet that the network has corrupted fails its ICRC, so it is lost; a
+//! few schedules let corrupted packets pass, and then only what must hold with any peer is checked.
 
 mod checker;
 mod executed;

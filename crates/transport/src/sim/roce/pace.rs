@@ -13,7 +13,8 @@ pub(super) struct Pace {
     mtu: usize,
     /// `None`: no timer.
     timeout_us: Option<Micros>,
-    /// The request PSNs that were sent, counted from 0 without wrapping, and the next one if nothing is repeated.
+    /// The request PSNs that were sent, counted from 0 without wrapping, and the next one if nothing is
+    /// repeated.
     sent: u64,
     cursor: u64,
     /// Below this, all are acknowledged.
@@ -31,8 +32,8 @@ pub(super) struct Pace {
     /// Request packets taken, and acknowledgements sent.
     pub taken: u64,
     pub acks: u64,
-    /// Since the last request was sent, a response was taken, or the link took nothing for a while: so another
-    /// cause than the timer explains that requests are sent again, or the timer expired earlier.
+    /// Since the last request was sent, a response was taken, or the link took nothing for a while: so
+    /// another cause than the timer explains that requests are sent again, or the timer expired earlier.
     is_excused: bool,
     /// When the oldest outstanding packet was sent, or the last progress was made, or sending went back.
     quiet_since: Micros,

@@ -11,8 +11,8 @@ use crate::roce::wire::{Aeth, Bth, Extension, Opcode, Operation, Psn, Syndrome};
 use crate::step::Quota;
 use crate::units::Errno;
 
-/// ACKs and NAKs that may wait beside the reads, which may be duplicates, too: acknowledgements between two reads
-/// are merged.
+/// ACKs and NAKs that may wait beside the reads, which may be duplicates, too: acknowledgements between two
+/// reads are merged.
 const SPARE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]

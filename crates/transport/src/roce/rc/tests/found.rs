@@ -75,7 +75,8 @@ fn a_duplicate_is_not_one_read_too_many() {
     assert_eq!(pair.done(0), [(1, OK), (2, OK)]);
 }
 
-/// A NAK behind a read that waits for durability is sent after its response, although the connection has ended.
+/// A NAK behind a read that waits for durability is sent after its response, although the connection has
+/// ended.
 #[test]
 fn a_refusal_behind_a_flush_is_sent() {
     let mut pair = Pair::new();
