@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 
 use super::memory::{modify_nothing, pages};
 use super::*;
@@ -8,6 +9,8 @@ use super::*;
 pub(crate) struct Mapping {
     addr: u64,
     len: usize,
+    /// Ranges that are unmapped already, as offset and length. What another test has mapped there is its own.
+    unmapped: Mutex<Vec<(usize, usize)>>,
 }
 
 impl Mapping {
@@ -16,7 +19,7 @@ impl Mapping {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses.
         let addr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
         assert_ne!(addr, libc::MAP_FAILED);
-        Self { addr: addr as u64, len }
+        Self { addr: addr as u64, len, unmapped: Mutex::default() }
     }
 
     pub(crate) fn addr(&self) -> u64 {
@@ -28,13 +31,19 @@ impl Mapping {
         assert!(at + len <= self.len);
         // SAFETY: the range is part of this mapping, to which there are no references.
         unsafe { libc::munmap((self.addr as *mut libc::c_void).byte_add(at), len) };
+        self.unmapped.lock().unwrap().push((at, len));
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping is not used any more; pages that are already unmapped are skipped.
-        unsafe { libc::munmap(self.addr as *mut libc::c_void, self.len) };
+        let unmapped = self.unmapped.get_mut().unwrap();
+        for at in (0..self.len).step_by(page_size() as usize) {
+            if unmapped.iter().all(|(from, len)| !(*from..from + len).contains(&at)) {
+                // SAFETY: the page is part of this mapping, which is not used any more.
+                unsafe { libc::munmap((self.addr as *mut libc::c_void).byte_add(at), page_size() as usize) };
+            }
+        }
     }
 }
 
