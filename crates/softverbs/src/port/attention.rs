@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Which thread receives: the engine, or threads of the program that poll.
 //!
-//! The sockets of the port are a set as those of a completion queue are, with the same [`Attention`]: the
-//! kernel wakes the engine for them, or polls of the program have received datagrams repeatedly and the
-//! engine checks the set at each tick only. No thread of the program sleeps on the set, and no memory is
-//! shared with a peer.
+//! The sockets of the port are a set as those of a completion queue are, with the same
+//! [`Attention`](crate::progress::attention::Attention): the kernel wakes the engine for them, or polls of
+//! the program have received datagrams repeatedly and the engine checks the set at each tick only. No thread
+//! of the program sleeps on the set, and no memory is shared with a peer.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

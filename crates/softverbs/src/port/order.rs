@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! The positions of the processes in the groups, for the program of [`steer`](super::steer).
+//! The positions of the processes in the groups, for the program of [`super::steer`].
 //!
 //! The kernel appends a socket to its group when it is bound, and moves the last one to the place of one that
 //! is closed. No call tells the order. A process finds it by queries, one for each position: the program

@@ -2,9 +2,9 @@
 //! One reliable connection as a state machine.
 //!
 //! A [`Conn`] is plain data with one entry point, [`Conn::step`]: its arguments say what has happened, and it
-//! calls its [`Host`] for the effects. It has no lock, atomic, socket, thread or clock, so two of them joined
-//! by a simulated link run through millions of schedules in seconds (`sim`), and the results apply to every
-//! driver that makes one step at a time.
+//! calls its [`Host`](crate::host::Host) for the effects. It has no lock, atomic, socket, thread or clock, so
+//! two of them joined by a simulated link run through millions of schedules in seconds (`sim`), and the
+//! results apply to every driver that makes one step at a time.
 //!
 //! A step sends before it receives: requests that the link has accepted complete before later input is
 //! processed. So a program sees the completion of a request before that of the reply to it, as it expects.
@@ -120,7 +120,8 @@ impl Conn {
         }
     }
 
-    /// Reports the result of a flush to persistence, by the number that was passed to [`Host::make_durable`].
+    /// Reports the result of a flush to persistence, by the number that was passed to
+    /// [`make_durable`](crate::host::Host::make_durable).
     /// The caller then makes a step with [`reason::DURABLE`].
     pub fn durable(&mut self, host: &mut impl StreamLink, number: u64, durable: bool) {
         if self.state != State::Open {

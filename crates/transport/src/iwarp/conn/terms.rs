@@ -84,6 +84,7 @@ pub struct Terms<'a> {
     pub wait_for_receives: bool,
     /// Bytes that arrived after the peer's MPA frame.
     pub early: &'a [u8],
-    /// Whether the host may carry out requests by direct copy ([`StreamLink::transfer`]).
+    /// Whether the host may carry out requests by direct copy
+    /// ([`transfer`](crate::iwarp::link::StreamLink::transfer)).
     pub transfers: bool,
 }
