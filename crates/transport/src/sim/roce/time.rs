@@ -58,8 +58,11 @@ impl Sim {
             let messages = plan.requests as u64 + 1;
             most += 4 * timeout * rounds + messages * rnr_delay_us(peer.path.rnr_timer);
             let pace = &self.sides[me].pace;
-            // What was lost before, and what a peer that is over does not answer.
-            let faults = self.checker.faults + if self.checker.sides[1 - me].is_over() { rounds } else { 0 };
+            // What was lost before, and what the peer does not answer: it is over, or has forgotten the
+            // result of an atomic operation, of which more were outstanding than it announced.
+            let is_forgetful = plan.terms.reads > peer.path.reads;
+            let is_silent = is_forgetful || self.checker.sides[1 - me].is_over();
+            let faults = self.checker.faults + if is_silent { rounds } else { 0 };
             let (again, may) = (pace.again, pace.may_repeat(faults));
             assert!(
                 again <= may,
