@@ -3,7 +3,8 @@
 //!
 //! It provides the verbs and rdma_cm objects that librpma needs, with the C structures and the errno
 //! conventions of libibverbs and librdmacm, and requires no RDMA device, no privileges and no kernel module.
-//! The wire protocol is iWARP over TCP, so the remote peer can also be the kernel's siw or an iWARP adapter.
+//! By default the wire protocol is iWARP over TCP, so the remote peer can also be the kernel's siw or an
+//! iWARP adapter; with `SOFTVERBS_TRANSPORT=roce` it is RoCE v2 over UDP.
 //!
 //! ```text
 //! ffi                           the objects and functions of verbs and rdma_cm, as C structures
@@ -12,6 +13,7 @@
 //! qp ──▶ transport              a reliable connection as a state machine: requests and bytes in, bytes and completions out
 //!  │ └─▶ progress               which thread drives it: turn, rings, watches, the engine
 //!  ├───▶ port                   UDP port 4791, which the processes of a user share, for RoCE
+//!  ├───▶ port                   UDP port 4791 of RoCE, which the processes of a user share
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels

@@ -16,7 +16,7 @@
 //! limits    bounds on what a program or a peer may request
 //! iwarp     RDMA over TCP: wire formats, and the connection
 //! testing   memory, queues and links of tests, if compiled for them
-//! roce      RDMA over UDP: wire formats
+//! roce      RDMA over UDP: wire formats, and a reliable connection
 //! ```
 #![forbid(unsafe_code)]
 

@@ -46,7 +46,7 @@ pub(super) struct Drops {
 }
 
 impl Drops {
-    /// Counts packets. Logs the count whenever it has doubled: who floods the port does not flood the log.
+    /// Counts packets. Logs the count whenever it has doubled: flooding the port does not flood the log.
     pub(super) fn add(&self, reason: Reason, packets: u64) {
         let before = self.reasons[reason as usize].fetch_add(packets, Ordering::Relaxed);
         if has_doubled(before, packets) {

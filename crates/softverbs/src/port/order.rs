@@ -30,10 +30,10 @@ use crate::progress::source::Source;
 use crate::sys::{self, Route};
 use transport::roce::wire::UDP_PORT;
 
-/// Between the begins of two rounds of queries.
+/// Interval between two rounds of queries.
 const INTERVAL: Duration = Duration::from_millis(20);
 const MAX_INTERVAL: Duration = Duration::from_secs(2);
-/// How long answers are waited for. Its engine answers for a process, so nothing but a busy or stopped one
+/// Timeout of a query. Its engine answers for a process, so nothing but a busy or stopped one
 /// takes longer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(50);
 /// Between two checks: less than the time in which a queue pair repeats a packet several times with the usual

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Which slots belong to processes of this user, as /proc/net/udp says.
+//! Which slots belong to processes of this user, according to /proc/net/udp.
 //!
 //! A process gives packets to the loopback port of a slot, and believes a datagram from there, only if the
 //! socket at that port is of this user. The answer of the kernel is kept for a moment.

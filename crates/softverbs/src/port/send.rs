@@ -222,11 +222,11 @@ impl Sender {
             libc::EMSGSIZE => ": the packet is larger than the MTU of the route; use a smaller path MTU",
             libc::EPERM => ": a packet filter of this host forbids it; permit UDP port 4791",
             libc::ENETUNREACH | libc::EHOSTUNREACH => ": there is no route; ip route get shows it",
-            libc::EINVAL => ": the local address is not one of this host any more",
+            libc::EINVAL => ": the local address is no longer assigned to this host",
             _ => "",
         };
         log::warn!(
-            "RoCE: queue pair {:#x} cannot send to {} from {:?}: {}{remedy}. It is repeated as after a loss; \
+            "RoCE: queue pair {:#x} cannot send to {} from {:?}: {}{remedy}. the packet will be retransmitted; \
              further failures are not logged",
             self.num,
             self.route.to.ip(),

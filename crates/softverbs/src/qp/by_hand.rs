@@ -27,7 +27,7 @@ pub(crate) struct Change {
 
 impl Qp {
     /// INIT to RTR: requests of the peer are carried out. EINVAL in another state; ENOMEM; EADDRINUSE,
-    /// EAGAIN, EPERM: UDP port 4791 cannot be had ([`Port::get`]).
+    /// EAGAIN, EPERM: UDP port 4791 cannot be bound ([`Port::get`]).
     pub(crate) fn ready_to_receive(&self, route: Route, terms: ReceiveTerms) -> Result<(), Errno> {
         let engine = Engine::get()?;
         self.engine.get_or_init(|| engine);

@@ -34,7 +34,7 @@ fn clock() -> u64 {
 /// when this is dropped.
 pub(crate) struct Posting<'a> {
     qp: &'a Qp,
-    /// Some were posted, and not sent.
+    /// Requests were posted but not sent yet.
     posted: bool,
     /// Bytes of the longest payload that is sent.
     len: u32,

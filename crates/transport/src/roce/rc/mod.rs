@@ -46,7 +46,7 @@ const _: () = assert!(MAX_READS <= u8::MAX as u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// RTR: requests of the peer are carried out, none is sent.
+    /// RTR: executes the peer's requests, sends none.
     Receiving,
     /// RTS.
     Open,
@@ -200,7 +200,7 @@ impl Rc {
         Ok(())
     }
 
-    /// Takes the packets that have arrived. False: the budget is used up.
+    /// Processes received packets. False: the budget is used up.
     fn receive_all(&mut self, host: &mut impl PacketLink, budget: &mut Quota) -> Result<bool, End> {
         loop {
             if budget.is_used_up() {
@@ -292,7 +292,7 @@ impl Rc {
     /// A message without a receive is answered by an RNR NAK, so that none waits here.
     pub fn wait_no_more(&mut self) {}
 
-    /// The queue pair is destroyed: nothing completes any more.
+    /// The queue pair is destroyed: no further completions.
     pub fn abandon(&mut self, _host: &mut impl PacketLink) {
         self.state = State::Over;
     }

@@ -32,7 +32,7 @@ use retry::Retry;
 const READ_PIECE: usize = 32 << 10;
 /// Packets that one read request asks for.
 const READ_PIECE_PACKETS: u64 = 32;
-/// A message asks for an acknowledgement at its end, and a long one after this many packets.
+/// The last packet of a message sets AckReq, and in a long message every packet after this many.
 const ACK_INTERVAL: u64 = 8;
 
 /// A message that has PSNs: its request in the send queue, the first PSN, and how many there are.
@@ -51,7 +51,7 @@ impl Message {
     }
 }
 
-/// What came of [`Requester::send`].
+/// The result of [`Requester::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// Nothing is left that may be sent now.
@@ -80,7 +80,7 @@ pub(super) struct Requester {
     max_reads: usize,
     window: Window,
     retry: Retry,
-    /// A request of this side that cannot be sent. It fails when all before it are complete.
+    /// A local request that cannot be sent. It fails once all earlier ones are complete.
     failing: Option<(u64, u32)>,
     /// The link takes nothing until it says so.
     blocked: bool,

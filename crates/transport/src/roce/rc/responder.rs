@@ -28,7 +28,7 @@ use replies::{Replies, Reply};
 
 /// The longest message (IBTA 9.7.1).
 const MAX_MESSAGE: u32 = 1 << 31;
-/// An ACK covers at most this many requests that did not ask for one: the peer's window may be short.
+/// Sends an ACK after this many requests without AckReq, because the peer's window may be small.
 const ACK_AFTER: u32 = 16;
 /// Bytes of the word of an atomic operation.
 const WORD: usize = 8;

@@ -8,9 +8,9 @@
 
 /// Packets at the beginning.
 const INITIAL: u32 = 16;
-/// Packets that are never waited with: below it, each loss would cost a timeout.
+/// The smallest window. With fewer packets in flight every loss would cost a timeout.
 const MIN: u32 = 2;
-/// Bytes of packets at most: what a receive buffer of 4 MiB takes of full packets.
+/// The largest window in bytes: the full-size packets that fit in a receive buffer of 4 MiB.
 const MAX_BYTES: usize = 2 << 20;
 /// Packets at most.
 const MAX_PACKETS: usize = 1024;

@@ -80,7 +80,7 @@ pub(super) fn sender(
     const WC_GRH: u32 = 1;
     if wc.wc_flags & WC_GRH == 0 {
         log::warn!(
-            "ibv_init_ah_from_wc: the completion has no IBV_WC_GRH, so it is not that of a datagram of RoCE"
+            "ibv_init_ah_from_wc: the completion has no IBV_WC_GRH, so it is not the completion of a RoCE datagram"
         );
         return Err(libc::EINVAL);
     }

@@ -62,12 +62,12 @@ impl Reply {
     }
 }
 
-/// What came of [`Replies::send`].
+/// The result of [`Replies::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::roce::rc) enum Replied {
     /// None is left, or the first one waits for durability.
     All,
-    /// The link takes nothing now.
+    /// The link is full.
     Blocked,
     /// The budget is used up.
     Busy,

@@ -38,7 +38,7 @@ pub struct Req {
     pub pkey: u16,
     /// The path MTU as [`PathMtu::code`](super::super::PathMtu::code), 4 bits.
     pub path_mtu: u8,
-    /// RNR retry count, 3 bits; 7 is without end.
+    /// RNR retry count, 3 bits; 7: infinite.
     pub rnr_retry_count: u8,
     /// How often messages of connection management are repeated, 4 bits.
     pub max_cm_retries: u8,
