@@ -210,10 +210,16 @@ impl Responder {
                 if was_requested
                     && terms.access & REMOTE_READ != 0
                     && self.replies.has_room(terms.reads, true)
-                    && (reth.len == 0 || host.check(access).is_ok())
                 {
                     self.acknowledge();
-                    self.replies.push(Reply::read(psn, self.msn, access, true, None));
+                    // The region may be deregistered by now. That ends the connection of a peer that still
+                    // waits for the response, and no other: a late duplicate means nothing to its sender.
+                    let syndrome = Syndrome::Nak(Nak::RemoteAccess);
+                    self.replies.push(if reth.len == 0 || host.check(access).is_ok() {
+                        Reply::read(psn, self.msn, access, true, None)
+                    } else {
+                        Reply::Ack { psn, msn: self.msn, syndrome }
+                    });
                 }
             }
             Extension::Atomic(_) => {

@@ -191,7 +191,8 @@ impl Checker {
                 .any(|access| wr.local.parts(0, wr.len as usize, 0).any(|part| part.stag == access.stag)),
             status::REM_ACCESS_ERR => {
                 let within = |access: &Access| access.stag == wr.rkey && access.rights & LOCAL_WRITE == 0;
-                !executed && peer.denied.iter().any(within)
+                // A read may be refused when it is repeated.
+                (!executed || wr.is_read()) && peer.denied.iter().any(within)
             }
             status::REM_INV_REQ_ERR => {
                 let is_send = posted.is_message() && wr.op != Op::WriteWithImm;

@@ -151,3 +151,19 @@ fn a_used_up_budget_hides_no_refusal() {
     pair.settle();
     assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
 }
+
+/// A read whose response was lost, and whose region is deregistered when it is repeated, is refused; the
+/// responder goes on.
+#[test]
+fn a_repeated_read_of_a_deregistered_region_is_refused() {
+    let mut pair = Pair::new();
+    pair.post(0, wr(1, Op::Read, 0, 8, 0x8000));
+    pair.settle_with(|from, _| if from == 1 { Fate::Lost } else { Fate::Arrives });
+    pair.hosts[1].memory.table[0].state = State::Deregistered;
+    for _ in 0..2 {
+        assert!(pair.expire(0));
+        pair.settle();
+    }
+    assert_eq!(pair.done(0), [(1, status::REM_ACCESS_ERR)]);
+    assert!(!pair.conns[1].is_over());
+}
