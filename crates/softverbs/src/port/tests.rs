@@ -22,6 +22,8 @@ use crate::policy::trust::WORST;
 
 /// Says which world the process is.
 const WORLD: &str = "SOFTVERBS_TEST_WORLD";
+/// The variable that repeats a run with its seed.
+const SEED: &str = "SEED";
 
 fn this_binary(test: &str) -> Vec<String> {
     let binary = std::env::current_exe().unwrap().to_string_lossy().into_owned();
@@ -89,8 +91,8 @@ fn sixty_four_processes_exchange_packets_while_some_are_killed() {
 }
 
 fn many() {
-    let seed = std::env::var("SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    println!("SEED={seed}");
+    let seed = std::env::var(SEED).map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("{SEED}={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut members = start(Family::V4, 64);
     for _ in 0..10 {
