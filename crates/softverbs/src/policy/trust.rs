@@ -7,7 +7,7 @@
 //! [`MAX_TRUST`] more signs are needed.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::mode::{Decisions, Mode};
@@ -31,19 +31,12 @@ pub(crate) struct Trust {
     /// Signs in a row, and how many are needed.
     streak: AtomicU32,
     needed: AtomicU32,
-    /// No tick has passed since the signs were enough: the next one sees the last of them.
-    is_new: AtomicBool,
     decisions: Decisions,
 }
 
 impl Trust {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self {
-            streak: AtomicU32::new(0),
-            needed: AtomicU32::new(MIN_TRUST),
-            is_new: AtomicBool::new(false),
-            decisions: Decisions::new(mode),
-        }
+        Self { streak: AtomicU32::new(0), needed: AtomicU32::new(MIN_TRUST), decisions: Decisions::new(mode) }
     }
 
     /// A poll has moved bytes, or a sleep has ended. Returns whether that is enough.
@@ -56,7 +49,6 @@ impl Trust {
         let is_enough = streak >= self.needed.load(Ordering::Relaxed);
         if is_enough {
             self.streak.store(0, Ordering::Relaxed);
-            self.is_new.store(true, Ordering::Relaxed);
         }
         is_enough
     }
@@ -66,12 +58,8 @@ impl Trust {
         self.streak.store(0, Ordering::Relaxed);
     }
 
-    /// The program polled or slept since the last tick. The first tick after the decision shows nothing: the
-    /// last sign before it may have been the one that completed the streak.
+    /// The program polled again before the tick.
     pub(crate) fn confirmed(&self) {
-        if self.is_new.swap(false, Ordering::Relaxed) {
-            return;
-        }
         let needed = self.needed.load(Ordering::Relaxed);
         self.needed.store((needed / 2).max(MIN_TRUST), Ordering::Relaxed);
     }
@@ -101,21 +89,6 @@ mod tests {
         (1..MIN_TRUST).for_each(|_| assert!(!trust.look()));
         trust.reset();
         assert_eq!(signs(&trust), MIN_TRUST, "signs in a row");
-    }
-
-    #[test]
-    fn signs_that_stop_at_once_are_not_trusted_at_the_same_number_again() {
-        let trust = Trust::new(Mode::Adaptive);
-        let signs = |trust: &Trust| (1..).find(|_| trust.look()).unwrap();
-        for needed in (0..8).map(|errors| MIN_TRUST << errors) {
-            assert_eq!(signs(&trust), needed);
-            // The first tick sees the last sign, the second one data that was not read.
-            trust.confirmed();
-            trust.refuted();
-        }
-        let needed = signs(&trust);
-        (0..3).for_each(|_| trust.confirmed());
-        assert_eq!(signs(&trust), needed / 4, "it has polled for two more ticks");
     }
 
     #[test]
