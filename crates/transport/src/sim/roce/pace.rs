@@ -95,10 +95,7 @@ impl Pace {
             self.again += 1;
         }
         if sequence < self.cursor {
-            if let Some(timeout) = self.timeout_us
-                && !self.is_excused
-                && now > self.rnr_until
-            {
+            if let Some(timeout) = self.timeout_us.filter(|_| !self.is_excused && now > self.rnr_until) {
                 let waited = now - self.quiet_since;
                 assert!(waited >= timeout, "side {me} sends {packet:?} again after {waited} us");
             }

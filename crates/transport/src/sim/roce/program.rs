@@ -49,9 +49,8 @@ impl Sim {
         let longest = self.plan.sides[1 - me].mix.longest;
         let len = if short { self.draw.below(64) } else { longest };
         let mut entries = plan.mix.entries(&mut self.draw, me, RECEIVES, len, MAX_SGE);
-        if self.fault(plan.bad_receive)
-            && let Some(entry) = entries.last_mut()
-        {
+        let is_bad = self.fault(plan.bad_receive);
+        if let Some(entry) = entries.last_mut().filter(|_| is_bad) {
             *entry = Sge::new(entry.addr, entry.len, memory::stag(me, memory::READABLE));
         }
         let wr = RecvWr::new(20_000 + index as u64, &entries, len as u32).unwrap();
