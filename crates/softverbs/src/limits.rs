@@ -17,8 +17,6 @@ pub(crate) const MAX_MR: u32 = (1 << 24) - 1;
 /// Memory windows: half of the slots of the levels of the table up to 2^21, since 24 bits of their STags are
 /// drawn.
 pub(crate) const MAX_MW: u32 = (1 << 11) + (1 << 14) + (1 << 17) + (1 << 20);
-/// Bytes of a message: RFC 5041 has a 32-bit message offset, verbs limit a message to 2^31 bytes.
-pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 /// Bytes of private data that a program may send: rdma_cm has an 8-bit length, of which siw leaves 251 bytes
 /// beside the enhanced block of RFC 6581.
 pub(crate) const MAX_PRIVATE_DATA: usize = 251;
@@ -28,20 +26,10 @@ pub(crate) const MAX_PRIVATE_DATA: usize = 251;
 pub(crate) const ADAPTER_REQUEST_DATA: usize = 56;
 pub(crate) const ADAPTER_ACCEPT_DATA: usize = 196;
 pub(crate) const ADAPTER_REJECT_DATA: usize = 148;
-/// The default timer of an adapter's RNR NAK (`min_rnr_timer` 0 of ibv_modify_qp(3), which rdma_cm sets).
-pub(crate) const RNR_TIMER_US: u64 = 655_360;
-/// The RNR retry count that means unlimited retries (`rnr_retry_count` of rdma_connect(3)).
-pub(crate) const RNR_UNLIMITED: u8 = 7;
-/// Bytes of a request in flight that strict mode checks for changes, and bytes that it reads at a time.
-pub(crate) const FLIGHT_BYTES: usize = 1 << 20;
-pub(crate) const FLIGHT_STEP: usize = 4096;
 /// Bytes of private data in an event: rdma_cm has an 8-bit length.
 pub(crate) const MAX_PRIVATE_DATA_IN: usize = 255;
 /// The backlog of a listener, unless the program sets another one.
 pub(crate) const BACKLOG: i32 = 1024;
-/// The number of older accepted connections whose requests are checked once more before a newer request is
-/// reported, to keep the order: a few system calls a connection.
-pub(crate) const YOUNGEST: usize = 64;
 /// Offers of shared memory at a listener for connections whose MPA Request has not arrived yet. It follows
 /// the offer at once.
 pub(crate) const MAX_OFFERS: usize = 256;
@@ -55,30 +43,6 @@ pub(crate) const LIMITED_LOG_LINES: u32 = 5;
 pub(crate) const LIMITED_LOG_INTERVAL_S: u64 = 60;
 /// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
-/// The number of liveness checks before a silent host is considered lost.
-pub(crate) const LOOKS: u32 = 16;
-/// The number of retries of a refused TCP connection, and the milliseconds before the first one; each wait is
-/// twice the previous one.
-pub(crate) const REFUSALS: u32 = 5;
-pub(crate) const REFUSED_MS: u64 = 2;
-/// Milliseconds for which a closing connection waits for the peer's FIN.
-pub(crate) const LINGER_MS: u64 = 2_000;
-/// The budget of the engine for a connection, in each direction, before it serves the next one: bytes, and
-/// segments and requests. The kernel takes 0.6 us for an aligned 8-byte write, so a peer that floods the
-/// connection with them gets 150 us.
-pub(crate) const ENGINE_BYTES: usize = 1 << 20;
-pub(crate) const ENGINE_OPERATIONS: usize = 256;
-/// The budget of a call of the program for a connection, in each direction, before it leaves the rest to the
-/// engine: about 100 us of bytes, or a millisecond of small operations, for which waking the engine would
-/// cost the program more.
-pub(crate) const PROGRAM_BYTES: usize = 512 << 10;
-pub(crate) const PROGRAM_OPERATIONS: usize = 1024;
-/// Steps that a call of the program performs for reasons that other threads have left, before it leaves them
-/// to the engine.
-pub(crate) const PROGRAM_ROUNDS: u32 = 8;
-/// Milliseconds after which strict mode checks a thread that waits for a completion: other threads may post
-/// before that.
-pub(crate) const STUCK_WAIT_MS: u64 = 1000;
 /// Ended connections of a completion queue whose reasons are kept. There is more than one only with a shared
 /// receive queue.
 pub(crate) const ENDINGS: usize = 16;

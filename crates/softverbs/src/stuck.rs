@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use crate::channel::EventQueue;
 use crate::cq::Cq;
-use crate::limits::STUCK_WAIT_MS;
 use crate::lock;
 use crate::progress::Outstanding;
 use crate::progress::engine::Engine;
@@ -21,6 +20,10 @@ use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::strict::{self, Strict};
 use crate::sys;
+
+/// Milliseconds after which strict mode checks a thread that waits for a completion: other threads may post
+/// before that.
+const STUCK_WAIT_MS: u64 = 1000;
 
 /// The completion queues of a channel. Other threads create and destroy some during the wait.
 type Queues = Mutex<Vec<Arc<Cq>>>;

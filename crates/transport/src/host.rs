@@ -13,6 +13,9 @@ use crate::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use crate::units::{Errno, Micros};
 use crate::wr::{Completion, RecvWr, SendWr};
 
+/// Placements in one system call. The kernel accepts 1024, but each needs entries in two arrays on the stack.
+pub const PLACE_BATCH: usize = 128;
+
 /// When the bytes that a persistent flush covers are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {

@@ -7,8 +7,11 @@ use std::num::NonZeroU32;
 use arrayvec::ArrayVec;
 
 use crate::access::{Access, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
-use crate::limits::{MAX_SGE, SHORT_INLINE};
+use crate::limits::MAX_SGE;
 use crate::units::Errno;
+
+/// Bytes of inline data that are stored in the work request itself; librpma needs 8.
+pub const SHORT_INLINE: usize = 32;
 
 /// Status of a completion: names and values of `enum ibv_wc_status`.
 #[allow(missing_docs)]

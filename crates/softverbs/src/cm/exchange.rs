@@ -19,9 +19,13 @@ use transport::iwarp::wire::mpa::{self, Decoded, Frame, Kind};
 use transport::iwarp::wire::rdmap::TermCode;
 
 use super::negotiate::{self, Agreed, Offer, Refusal};
-use crate::limits::{REFUSALS, REFUSED_MS};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
+
+/// The number of retries of a refused TCP connection, and the milliseconds before the first one; each wait is
+/// twice the previous one.
+const REFUSALS: u32 = 5;
+const REFUSED_MS: u64 = 2;
 
 /// The stage of an initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use super::pending::{Admission, Pending};
 use super::request::{PendingConnection, State, Unfetched};
 use super::{negotiate, send_reply};
 use crate::faults::{self, Fault};
-use crate::limits::{REQUEST_TIMEOUT_S, YOUNGEST};
+use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
@@ -35,6 +35,9 @@ use transport::iwarp::wire::mpa::{Frame, MAX_FRAME_LEN};
 /// The epoll event for the end of a connection whose request has not been fetched. A peer sends no data
 /// before the MPA Reply, so no other event is needed.
 const END: u32 = libc::EPOLLRDHUP as u32;
+/// The number of older accepted connections whose requests are checked once more before a newer request is
+/// reported, to keep the order: a few system calls a connection.
+const YOUNGEST: usize = 64;
 
 /// A pending connection as the engine serves it.
 pub(super) struct Incoming {

@@ -11,10 +11,9 @@ use std::ptr::addr_of;
 
 use super::send_flags::{SEND_FENCE, SEND_INLINE, SEND_SIGNALED, SEND_SOLICITED};
 use super::verbs;
-use crate::limits::MAX_MESSAGE;
 use crate::qp::Qp;
 use crate::sys::Errno;
-use transport::limits::MAX_INLINE;
+use transport::limits::{MAX_INLINE, MAX_MESSAGE};
 use transport::wr::{Entries, Local, Op, SendWr, Sge};
 
 /// The supported opcodes of `enum ibv_wr_opcode` that transfer bytes; [`verbs::atomic_of`] and

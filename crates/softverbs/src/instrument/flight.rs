@@ -11,12 +11,15 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::limits::{FLIGHT_BYTES, FLIGHT_STEP};
 use crate::progress::Outstanding;
 use crate::sys::Process;
 use crate::{lock, memory};
 use transport::access::{Access, Accessor};
 use transport::wr::{Op, SendWr};
+
+/// Bytes of a request in flight that strict mode checks for changes, and bytes that it reads at a time.
+const FLIGHT_BYTES: usize = 1 << 20;
+const FLIGHT_STEP: usize = 4096;
 
 /// A posted request.
 struct Request {

@@ -27,7 +27,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use crate::faults::{self, Plan};
-use crate::limits::RNR_UNLIMITED;
 use crate::process::PerProcess;
 use crate::progress::Outstanding;
 use crate::strict::{self, Strict};
@@ -39,6 +38,7 @@ use fault_queue::FaultQueue;
 use rnr::Rnr;
 use rpma_metrics::{Event, Process};
 use transport::access::Accessor;
+use transport::roce::rc::RNR_UNLIMITED;
 use transport::wr::{Completion, SendWr, opcode};
 
 pub(crate) use host::{Exposed, Instrumented, Queue};

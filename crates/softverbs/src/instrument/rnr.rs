@@ -6,9 +6,12 @@
 //! of the connection permit. The message is here already, so each retry only checks for a receive: in
 //! [`Strict::Adapter`] there is no check between two retries.
 
-use crate::limits::{RNR_TIMER_US, RNR_UNLIMITED};
 use crate::strict::{Places, Rule, Strict};
+use transport::roce::rc::RNR_UNLIMITED;
 use transport::units::Micros;
+
+/// The default timer of an adapter's RNR NAK (`min_rnr_timer` 0 of ibv_modify_qp(3), which rdma_cm sets).
+const RNR_TIMER_US: u64 = 655_360;
 
 /// How a message without a receive is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::limits::LINGER_MS;
 use crate::lock;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
@@ -18,6 +17,8 @@ use crate::sys;
 
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
+/// Milliseconds for which a closing connection waits for the peer's FIN.
+const LINGER_MS: u64 = 2_000;
 /// Maximum number of consecutive reads, so that a peer that keeps sending does not occupy the engine.
 const READS: usize = 16;
 

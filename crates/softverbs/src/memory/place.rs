@@ -29,7 +29,7 @@ use super::table::{Grant, acquire};
 use super::word::WordStore;
 use crate::sys::{self, Errno, Process};
 use transport::access::{Access, Accessor, Denied, Unreachable};
-use transport::limits::PLACE_BATCH;
+use transport::host::PLACE_BATCH;
 
 /// Whether a copy through the kernel failed because the system call is not permitted, not because of the
 /// memory.

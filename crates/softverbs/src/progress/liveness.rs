@@ -19,12 +19,13 @@ use std::time::Duration;
 use super::engine::Engine;
 use super::source::Source;
 use super::{By, Driven};
-use crate::limits::LOOKS;
 use crate::process::PerProcess;
 use crate::sys::{self, Heard};
 use crate::{config, lock};
 use transport::step::reason;
 
+/// The number of liveness checks before a silent host is considered lost.
+const LOOKS: u32 = 16;
 /// The number of unanswered probes of a lost host: a single one may have been lost on the way.
 const UNANSWERED_PROBES: u32 = 2;
 

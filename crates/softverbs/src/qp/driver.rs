@@ -10,7 +10,6 @@ use super::linked::{Linked, QpLink, Transport};
 use super::{AsyncEvent, Qp, now};
 use crate::cq::Overrun;
 use crate::instrument::{self, Exposed, Instrumented, Instruments, Queue};
-use crate::limits::{ENGINE_BYTES, ENGINE_OPERATIONS, PROGRAM_BYTES, PROGRAM_OPERATIONS, PROGRAM_ROUNDS};
 use crate::link::{Link, Packets};
 use crate::memory::{self, Batch};
 use crate::policy::poller;
@@ -29,6 +28,20 @@ use transport::roce::link::PacketLink;
 use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
+
+/// The budget of the engine for a connection, in each direction, before it serves the next one: bytes, and
+/// segments and requests. The kernel takes 0.6 us for an aligned 8-byte write, so a peer that floods the
+/// connection with them gets 150 us.
+const ENGINE_BYTES: usize = 1 << 20;
+const ENGINE_OPERATIONS: usize = 256;
+/// The budget of a call of the program for a connection, in each direction, before it leaves the rest to the
+/// engine: about 100 us of bytes, or a millisecond of small operations, for which waking the engine would
+/// cost the program more.
+const PROGRAM_BYTES: usize = 512 << 10;
+const PROGRAM_OPERATIONS: usize = 1024;
+/// Steps that a call of the program performs for reasons that other threads have left, before it leaves them
+/// to the engine.
+const PROGRAM_ROUNDS: u32 = 8;
 
 impl Driven for Qp {
     fn drive(&self, reasons: u32, by: By) -> bool {

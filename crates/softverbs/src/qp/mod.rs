@@ -25,7 +25,6 @@ use std::time::Instant;
 
 use crate::cq::{Cq, Producer};
 use crate::instrument::{self, Instruments, Settings};
-use crate::limits::RNR_UNLIMITED;
 use crate::link::{Arrived, Link, Rings};
 use crate::memory::Batch;
 use crate::policy::coalesce::Coalescer;
@@ -47,6 +46,7 @@ use transport::access::Accessor;
 use transport::host::Ending;
 use transport::iwarp::conn::{Framing, Role, Terms};
 use transport::iwarp::wire::stream;
+use transport::roce::rc::RNR_UNLIMITED;
 use transport::step::reason;
 use transport::units::Micros;
 use transport::wr::{RecvWr, SendWr};

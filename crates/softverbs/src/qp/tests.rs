@@ -8,7 +8,6 @@ use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::Opcode;
 
 use super::*;
-use crate::limits::RNR_UNLIMITED;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
 use crate::strict::Strict;

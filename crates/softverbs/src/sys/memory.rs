@@ -102,7 +102,7 @@ impl Process {
 
 /// Copies pieces to memory of this process through the kernel, in order, and returns how many bytes of them
 /// were copied: fewer than all if the memory that follows is not mapped and writable. Copies at most the
-/// first [`transport::limits::PLACE_BATCH`] pieces. EFAULT if nothing was copied.
+/// first [`transport::host::PLACE_BATCH`] pieces. EFAULT if nothing was copied.
 ///
 /// The kernel copies each piece as one, to the address itself, so a fault in it is handled like one of a
 /// socket call. It looks up the pages of each contiguous source, which costs more than to copy some bytes:
@@ -118,7 +118,7 @@ pub(crate) unsafe fn copy_to<'a>(
     buffer: &[u8],
     pieces: impl Iterator<Item = (&'a [u8], u64)> + Clone,
 ) -> Result<usize, Errno> {
-    const MOST: usize = transport::limits::PLACE_BATCH;
+    const MOST: usize = transport::host::PLACE_BATCH;
     /// More than the header of an FPDU, and the padding and CRC of the one before.
     const NEAR: usize = 64;
     let mut nowhere = [const { MaybeUninit::<u8>::uninit() }; NEAR];

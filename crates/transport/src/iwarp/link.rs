@@ -5,6 +5,9 @@ use crate::access::{Access, Unreachable};
 use crate::host::Host;
 use crate::units::Errno;
 
+/// Ranges of the peer's memory that one system call accesses, on behalf of one or more requests.
+pub const MAX_TOGETHER: usize = 64;
+
 /// One element of a gathered send.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {

@@ -5,8 +5,8 @@
 use super::plan::Plan;
 use super::random::Draw;
 use super::world::{Sim, say};
+use crate::iwarp::conn::{FIRST_FPDU_TIMEOUT_S, RESPONDER_PAUSE_MS};
 use crate::iwarp::conn::{Role, Terms};
-use crate::limits::{FIRST_FPDU_TIMEOUT_S, RESPONDER_PAUSE_MS};
 use crate::step::{Awaits, reason};
 use crate::testing::memory::State;
 

@@ -10,12 +10,11 @@ use rdma_sys::rdma_conn_param;
 use crate::cm::calls::Params;
 use crate::cm::negotiate::Offer;
 use crate::config;
-use crate::limits::{
-    ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA, RNR_UNLIMITED,
-};
+use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA};
 use crate::strict::{self, Places, Rule, Strict};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
+use transport::roce::rc::RNR_UNLIMITED;
 
 /// The message that carries private data.
 #[derive(Clone, Copy)]

@@ -15,7 +15,7 @@ use std::ptr::addr_of;
 use super::{OUI, PKEY, PORT, gid, transport};
 use crate::limits::*;
 use crate::sys::{self, set_errno};
-use ::transport::limits::{MAX_READS, MAX_SGE};
+use ::transport::limits::{MAX_MESSAGE, MAX_READS, MAX_SGE};
 
 /// The vendor ID of the device: its OUI.
 const VENDOR: u32 = u32::from_be_bytes([0, OUI[0], OUI[1], OUI[2]]);

@@ -9,7 +9,8 @@ use crate::iwarp::wire::terminate::Terminate;
 
 use crate::access::Access;
 use crate::iwarp::link::Part;
-use crate::limits::{MAX_SGE, SHORT_INLINE};
+use crate::limits::MAX_SGE;
+use crate::wr::SHORT_INLINE;
 
 const _: () = assert!(MAX_CONTROL_FPDU >= stream::MAX_HEADER_LEN + SHORT_INLINE + stream::MAX_TRAILER_LEN);
 

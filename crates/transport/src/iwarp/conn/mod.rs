@@ -30,7 +30,6 @@ mod tests;
 use crate::host::Ended;
 use crate::iwarp::link::StreamLink;
 use crate::iwarp::wire::terminate::Terminate;
-use crate::limits::STALLED_END_MS;
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
 use crate::units::{Errno, Micros};
 use ending::{End, Refusal, status_of};
@@ -39,7 +38,12 @@ use recv::{Ran, RecvHalf};
 use send::{Failure, Flushed, SendHalf, fail_request};
 
 pub use fpdu::terminate_fpdu;
+#[cfg(test)]
+pub(crate) use opening::{FIRST_FPDU_TIMEOUT_S, RESPONDER_PAUSE_MS};
 pub use terms::{Framing, Role, Sizes, Terms};
+
+/// Milliseconds that a message waits for a receive after the peer has closed the connection.
+const STALLED_END_MS: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

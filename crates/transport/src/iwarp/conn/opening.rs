@@ -19,8 +19,22 @@ use super::ending::End;
 use super::send::SendHalf;
 use super::terms::Role;
 use crate::iwarp::link::StreamLink;
-use crate::limits::{FIRST_FPDU_TIMEOUT_S, FIRST_PROBE_MS, PROBES, RESPONDER_PAUSE_MS, UNHEARD_BYTES};
 use crate::units::Micros;
+
+/// Seconds after the MPA Reply within which the initiator must send its first FPDU.
+pub(crate) const FIRST_FPDU_TIMEOUT_S: u64 = 10;
+/// Milliseconds after which an initiator that has received nothing sends an empty RDMA Write as a probe. The
+/// interval then doubles, for [`PROBES`] messages in total. A responder in the kernel is ready for FPDUs by
+/// the first or second probe, later on a busy machine.
+const FIRST_PROBE_MS: u64 = 10;
+/// The last probe is sent after 10 s.
+const PROBES: u32 = 10;
+/// Bytes that an initiator may send before it has received something or sent a probe: half of what the peer's
+/// socket of a new TCP connection buffers unread.
+pub(super) const UNHEARD_BYTES: usize = 32 * 1024;
+/// Milliseconds for which a responder delays its first message if the initiator has not announced a first
+/// FPDU (RFC 6581) and none has arrived.
+pub(crate) const RESPONDER_PAUSE_MS: u64 = 100;
 
 /// The state of the opening phase.
 #[derive(Default)]

@@ -37,7 +37,7 @@ use packet::PacketBuf;
 use requester::{Requester, Sent};
 use responder::{Replied, Responder};
 
-pub use terms::{ReceiveTerms, SendTerms};
+pub use terms::{RNR_UNLIMITED, ReceiveTerms, SendTerms};
 
 const _: () = assert!(MAX_READS <= u8::MAX as u16);
 

@@ -17,7 +17,7 @@ use super::place;
 use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::{Durable, Host};
-use crate::limits::MAX_READS;
+use crate::limits::{MAX_MESSAGE, MAX_READS};
 use crate::roce::link::PacketLink;
 use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
 use crate::rq::{Current, RecvQueue};
@@ -26,8 +26,6 @@ use crate::units::Errno;
 use crate::wr::{Completion, Extra, opcode, status};
 use replies::{Replies, Reply};
 
-/// The longest message (IBTA 9.7.1).
-const MAX_MESSAGE: u32 = 1 << 31;
 /// Sends an ACK after this many requests without AckReq, because the peer's window may be small.
 const ACK_AFTER: u32 = 16;
 /// Bytes of the word of an atomic operation.

@@ -40,8 +40,8 @@ pub struct SendTerms {
     pub reads: u16,
 }
 
-/// `rnr_retry` without a limit.
-pub(super) const RNR_UNLIMITED: u8 = 7;
+/// `rnr_retry` (`rnr_retry_count` of rdma_connect(3)) without a limit.
+pub const RNR_UNLIMITED: u8 = 7;
 /// The local ACK timeout is never shorter, in microseconds: below, a peer that shares its processor with this
 /// side would be late by scheduling alone.
 const MIN_TIMEOUT_US: Micros = 1_000;

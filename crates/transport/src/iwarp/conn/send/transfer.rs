@@ -14,8 +14,8 @@ use arrayvec::ArrayVec;
 
 use super::{Entry, Progress, SendHalf};
 use crate::access::{Access, LOCAL_WRITE};
-use crate::iwarp::link::{Part, StreamLink};
-use crate::limits::{MAX_SGE, MAX_TOGETHER};
+use crate::iwarp::link::{MAX_TOGETHER, Part, StreamLink};
+use crate::limits::MAX_SGE;
 use crate::step::Quota;
 use crate::wr::{Local, Op, SendWr, status};
 

@@ -5,8 +5,8 @@ use crate::iwarp::wire::rdmap::{Opcode, TermCode};
 use crate::iwarp::wire::terminate::Terminate;
 
 use super::host::*;
+use crate::iwarp::conn::STALLED_END_MS;
 use crate::iwarp::conn::{Conn, Sizes};
-use crate::limits::STALLED_END_MS;
 use crate::step::{Awaits, reason};
 use crate::wr::{Completion, Op, SendWr, opcode, status};
 

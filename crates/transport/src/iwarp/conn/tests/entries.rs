@@ -7,9 +7,9 @@ use super::host::*;
 use crate::access::{Access, LOCAL_WRITE};
 use crate::iwarp::conn::{Framing, Sizes, Terms};
 use crate::iwarp::link::LinkError;
-use crate::limits::{MAX_INLINE, MAX_SGE, SHORT_INLINE};
+use crate::limits::{MAX_INLINE, MAX_SGE};
 use crate::step::reason;
-use crate::wr::{Entries, Local, Op, RecvWr, SendWr, Sge, status};
+use crate::wr::{Entries, Local, Op, RecvWr, SHORT_INLINE, SendWr, Sge, status};
 
 /// A request that gathers these ranges of the region: where each begins, and its length.
 fn gathered(wr_id: u64, op: Op, ranges: &[(u64, u32)]) -> SendWr {

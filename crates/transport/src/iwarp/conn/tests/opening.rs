@@ -2,8 +2,8 @@
 //! Until the peer has been heard.
 
 use super::host::*;
+use crate::iwarp::conn::opening::UNHEARD_BYTES;
 use crate::iwarp::conn::{Role, Sizes, Terms};
-use crate::limits::UNHEARD_BYTES;
 use crate::step::reason;
 use crate::wr::Op;
 

@@ -7,9 +7,9 @@ use super::host::*;
 use crate::access::{Access, REMOTE_READ, REMOTE_WRITE};
 use crate::host::Durable;
 use crate::iwarp::conn::{Framing, Role, Sizes, Terms};
+use crate::iwarp::link::MAX_TOGETHER;
 use crate::iwarp::wire::ddp::Header;
 use crate::iwarp::wire::rdmap::{Opcode, encode_immediate};
-use crate::limits::MAX_TOGETHER;
 use crate::step::reason;
 use crate::wr::{Local, Op, SendWr, status};
 
