@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Every limit on what a program or a peer may request, with the reason for its value.
+//! Every bound on what a program or a hostile peer may request, with the reason for its value.
+//!
+//! A constant belongs here if someone else could choose the number that it bounds, and memory, time or log
+//! would be used up without it. Timers, retry counts, budgets and batch sizes are decisions of the module
+//! that uses them, and are there; predictions are in `policy`.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -43,6 +47,15 @@ pub(crate) const LIMITED_LOG_LINES: u32 = 5;
 pub(crate) const LIMITED_LOG_INTERVAL_S: u64 = 60;
 /// Seconds after the TCP connection within which the complete MPA Request must arrive (siw: 5).
 pub(crate) const REQUEST_TIMEOUT_S: u64 = 5;
+/// Packets of a queue pair that wait for its connection: twice what the window of a peer of this library
+/// permits. More are dropped, which the peer finds as a loss.
+pub(crate) const MAX_WAITING_PACKETS: usize = 2048;
+/// Bytes of datagrams that may wait at the loopback port of a slot, where any process of the host can send
+/// them; the kernel doubles it for its own needs.
+pub(crate) const SLOT_BUFFER_LEN: i32 = 1 << 20;
+/// Reads of /proc/net/udp within 20 ms for slots that were not in it (`port/owners.rs`): a stranger who holds
+/// many slots can cause as many.
+pub(crate) const OWNER_READS: u32 = 16;
 /// Ended connections of a completion queue whose reasons are kept. There is more than one only with a shared
 /// receive queue.
 pub(crate) const ENDINGS: usize = 16;

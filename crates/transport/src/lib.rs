@@ -13,7 +13,7 @@
 //! wr        work requests and completions
 //! access    accesses to registered memory, and why they are denied
 //! sq, rq    the send queue and the receive queue of a queue pair
-//! limits    bounds on what a program or a peer may request
+//! limits    bounds on what a program or a hostile peer may request
 //! iwarp     RDMA over TCP: wire formats, and the connection
 //! testing   memory, queues and links of tests, if compiled for them
 //! roce      RDMA over UDP: wire formats, and a reliable connection

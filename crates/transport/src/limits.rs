@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Every limit on what a program or a peer may request of a connection, with the reason for its value.
+//! Every bound on what a program or a hostile peer may request of a connection, with the reason for its value.
+//!
+//! A constant belongs here if someone else could choose the number that it bounds, and memory, time or log
+//! would be used up without it. Timers, retry counts, budgets and batch sizes are decisions of the module
+//! that uses them, and are there; predictions are in `policy`.
 
 /// Scatter/gather entries of a work request: enough for common programs. librpma never uses more than one.
 pub const MAX_SGE: usize = 16;
@@ -11,3 +15,6 @@ pub const MAX_INLINE: usize = 220;
 /// Maximum IRD and ORD, the numbers of outstanding RDMA Reads and atomic operations in each direction: the
 /// limit of siw.
 pub const MAX_READS: u16 = 128;
+/// ACKs and NAKs that may wait beside the responses of reads, which may be duplicates, too: acknowledgements
+/// between two reads are merged.
+pub(crate) const SPARE_REPLIES: usize = 4;

@@ -7,12 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::limits::MAX_WAITING_PACKETS;
 use crate::lock;
 use crate::port::{Endpoint, Packet, Port, Sender};
-
-/// Packets of a queue pair that wait for its connection: twice what the window of a peer of this library
-/// permits. More are dropped, which the peer finds as a loss.
-const MAX_WAITING: usize = 2048;
 
 /// Packets that have arrived for a queue pair.
 #[derive(Debug, Default)]
@@ -46,7 +43,7 @@ impl Arrived {
         if waiting.link != link {
             return true;
         }
-        if waiting.queue.len() == MAX_WAITING || waiting.queue.try_reserve(1).is_err() {
+        if waiting.queue.len() == MAX_WAITING_PACKETS || waiting.queue.try_reserve(1).is_err() {
             return false;
         }
         waiting.queue.push_back(packet);
@@ -166,8 +163,8 @@ mod tests {
     fn a_flood_takes_a_bounded_amount_of_memory() {
         let arrived = Arrived::default();
         let link = arrived.restart();
-        let taken = (0..3 * MAX_WAITING).filter(|_| arrived.push(link, packet(1))).count();
-        assert_eq!(taken, MAX_WAITING);
+        let taken = (0..3 * MAX_WAITING_PACKETS).filter(|_| arrived.push(link, packet(1))).count();
+        assert_eq!(taken, MAX_WAITING_PACKETS);
         assert!(arrived.take().is_some() && arrived.push(link, packet(1)));
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::slot;
 use super::socket::Family;
 use crate::cancel::whole;
+use crate::limits::OWNER_READS;
 use crate::lock;
 use transport::roce::wire::UDP_PORT;
 
@@ -22,8 +23,6 @@ use transport::roce::wire::UDP_PORT;
 const TRUSTED_FOR: Duration = Duration::from_millis(200);
 /// After so long the table is read again for a slot that was not in it.
 const ABSENT_FOR: Duration = Duration::from_millis(20);
-/// Reads in that time. A stranger who holds many slots can cause as many.
-const READS: u32 = 16;
 /// The number of users without one (/proc/sys/kernel/overflowuid).
 const NOBODY: u32 = 65534;
 
@@ -66,7 +65,7 @@ impl Owners {
         if !is_within(known.interval, ABSENT_FOR) {
             (known.interval, known.reads) = (Some(now), 0);
         }
-        if known.reads == READS {
+        if known.reads == OWNER_READS {
             return false;
         }
         known.reads += 1;

@@ -8,6 +8,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use crate::limits::SLOT_BUFFER_LEN;
 use crate::socket::Socket;
 use crate::sys::{self, Errno};
 
@@ -16,8 +17,6 @@ pub(super) const MAX_SLOT: u8 = 254;
 /// The UDP port of slot 0. The ports behind it are below those that the kernel gives out by default, so a
 /// client of another protocol seldom has one.
 const BASE_PORT: u16 = 24_700;
-/// Bytes of datagrams that may wait at the loopback port; the kernel doubles it for its own needs.
-const RECEIVE_BUFFER_LEN: i32 = 1 << 20;
 
 /// The loopback address of a slot.
 pub(super) fn address(slot: u8) -> SocketAddr {
@@ -91,7 +90,7 @@ impl Slot {
 
 fn bind(slot: u8) -> Result<Socket, Errno> {
     let socket = Socket::noted(|| sys::datagram_socket(libc::AF_INET))?;
-    sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER_LEN);
+    sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SLOT_BUFFER_LEN);
     // The loopback interface of a network namespace may be down: then no process forwards, but slots are
     // claimed all the same.
     sys::set_option(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);

@@ -4,16 +4,13 @@
 use std::collections::VecDeque;
 
 use crate::access::Access;
+use crate::limits::SPARE_REPLIES;
 use crate::roce::link::PacketLink;
 use crate::roce::rc::packet::PacketBuf;
 use crate::roce::rc::terms::ReceiveTerms;
 use crate::roce::wire::{Aeth, Bth, Extension, Opcode, Operation, Psn, Syndrome};
 use crate::step::Quota;
 use crate::units::Errno;
-
-/// ACKs and NAKs that may wait beside the reads, which may be duplicates, too: acknowledgements between two
-/// reads are merged.
-const SPARE: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
@@ -88,7 +85,7 @@ pub(super) struct Replies {
 impl Replies {
     /// ENOMEM.
     pub(super) fn open(&mut self, reads: usize) -> Result<(), Errno> {
-        self.max = 4 * reads + SPARE;
+        self.max = 4 * reads + SPARE_REPLIES;
         self.queue.try_reserve_exact(self.max).map_err(|_| libc::ENOMEM)
     }
 
