@@ -40,6 +40,17 @@ pub struct Budget {
     pub receive: Quota,
 }
 
+impl Budget {
+    /// The work of both directions together, if so much of the budget is left.
+    pub(crate) fn used(self, left: Self) -> Quota {
+        Quota {
+            bytes: self.receive.bytes - left.receive.bytes + (self.send.bytes - left.send.bytes),
+            operations: self.receive.operations - left.receive.operations
+                + (self.send.operations - left.send.operations),
+        }
+    }
+}
+
 /// A number of bytes and of operations. Operations are limited too, since a small one takes as long as
 /// thousands of bytes.
 #[derive(Clone, Copy, Debug, Default)]

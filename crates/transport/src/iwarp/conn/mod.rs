@@ -219,9 +219,8 @@ impl Conn {
         if self.recv.has_acted() {
             host.acted();
         }
-        stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
-        stepped.operations =
-            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
+        let used = budget.used(Budget { send: to_send, receive: to_receive });
+        (stepped.moved, stepped.operations) = (used.bytes, used.operations);
         if time_up && self.opening.awaits_first() {
             self.opening.time(&mut self.send, host)?;
         }

@@ -193,9 +193,8 @@ impl Rc {
         // The replies to what came before a refused request leave before its NAK.
         let (is_drained, replied) = (drained?, replied?);
         let sent = self.requester.send(host, &mut self.buf, self.num, &mut to_send)?;
-        stepped.moved = budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
-        stepped.operations =
-            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
+        let used = budget.used(Budget { send: to_send, receive: to_receive });
+        (stepped.moved, stepped.operations) = (used.bytes, used.operations);
         stepped.again = !is_drained || sent == Sent::Busy || replied == Replied::Busy;
         Ok(())
     }
@@ -251,9 +250,9 @@ impl Rc {
             }
         }
         let replied = self.responder.send_replies(host, &mut self.buf, &mut to_send);
-        stepped.moved += budget.receive.bytes - to_receive.bytes + (budget.send.bytes - to_send.bytes);
-        stepped.operations +=
-            budget.receive.operations - to_receive.operations + (budget.send.operations - to_send.operations);
+        let used = budget.used(Budget { send: to_send, receive: to_receive });
+        stepped.moved += used.bytes;
+        stepped.operations += used.operations;
         stepped.again = to_receive.is_used_up() || matches!(replied, Ok(Replied::Busy));
     }
 
