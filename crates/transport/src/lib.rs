@@ -14,6 +14,7 @@
 //! access    accesses to registered memory, and why they are denied
 //! sq, rq    the send queue and the receive queue of a queue pair
 //! limits    bounds on what a program or a hostile peer may request
+//! policy    heuristics, which affect performance only
 //! iwarp     RDMA over TCP: wire formats, and the connection
 //! testing   memory, queues and links of tests, if compiled for them
 //! roce      RDMA over UDP: wire formats, and a reliable connection
@@ -25,6 +26,7 @@ mod bytes;
 pub mod host;
 pub mod iwarp;
 pub mod limits;
+pub mod policy;
 pub mod roce;
 mod rq;
 #[cfg(test)]

@@ -9,9 +9,10 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod coalesce;
-pub(crate) mod mode;
 pub(crate) mod poller;
 pub(crate) mod settle;
 pub(crate) mod spin;
 pub(crate) mod trust;
 pub(crate) mod yielding;
+
+pub(crate) use transport::policy::mode;

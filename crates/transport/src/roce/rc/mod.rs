@@ -22,7 +22,6 @@ mod responder;
 mod terms;
 #[cfg(test)]
 mod tests;
-mod window;
 
 use crate::access::Access;
 use crate::host::Host;

@@ -17,7 +17,7 @@ const MAX_PACKETS: usize = 1024;
 
 /// How many packets may be outstanding.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     packets: u32,
     max: u32,
     /// Up to here the window grows by one for each packet.
@@ -27,18 +27,18 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(mtu: usize) -> Self {
+    pub(crate) fn new(mtu: usize) -> Self {
         let max = (MAX_BYTES / mtu.max(1)).min(MAX_PACKETS) as u32;
         Self { packets: INITIAL, max, threshold: max, acknowledged: 0 }
     }
 
     /// Packets that may be outstanding.
-    pub(super) fn packets(&self) -> u32 {
+    pub(crate) fn packets(&self) -> u32 {
         self.packets
     }
 
     /// So many packets were acknowledged.
-    pub(super) fn acknowledged(&mut self, packets: u32) {
+    pub(crate) fn acknowledged(&mut self, packets: u32) {
         if self.packets < self.threshold {
             self.packets = self.packets.saturating_add(packets).min(self.threshold);
             return;
@@ -51,13 +51,13 @@ impl Window {
     }
 
     /// Nothing came back for a whole timeout: begins again.
-    pub(super) fn timed_out(&mut self) {
+    pub(crate) fn timed_out(&mut self) {
         self.lost();
         self.packets = MIN;
     }
 
     /// Packets were lost.
-    pub(super) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         self.threshold = (self.packets / 2).max(MIN);
         self.packets = self.threshold;
         self.acknowledged = 0;

@@ -3,13 +3,12 @@
 //!
 //! A mode replaces predictions only. The guarantees that a heuristic gives whatever it predicts (the longest
 //! spin, the fewest polls between two yields) hold in every mode, and with them the worst cost.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The mode of all heuristics of a process (`SOFTVERBS_POLICY`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// As predicted.
     #[default]
     Adaptive,
@@ -24,20 +23,21 @@ pub(crate) enum Mode {
 /// The mode of one heuristic, and how many random decisions it has drawn. The count is part of the value, so
 /// a test makes the same decisions in each run.
 #[derive(Debug)]
-pub(crate) struct Decisions {
+pub struct Decisions {
     mode: Mode,
     /// Shared by threads, which may draw in any order.
     drawn: AtomicU64,
 }
 
 impl Decisions {
-    pub(crate) fn new(mode: Mode) -> Self {
+    /// Those of one heuristic.
+    pub fn new(mode: Mode) -> Self {
         Self { mode, drawn: AtomicU64::new(0) }
     }
 
     /// The next decision, if it is made without a prediction.
     #[inline]
-    pub(crate) fn prescribed(&self) -> Option<bool> {
+    pub fn prescribed(&self) -> Option<bool> {
         if self.mode == Mode::Adaptive { None } else { Some(self.unpredicted()) }
     }
 
@@ -67,13 +67,13 @@ fn mixed(number: u64) -> u64 {
 }
 
 /// The modes in which the tests check the worst cost of each heuristic.
-#[cfg(test)]
-pub(crate) const MODES: [Mode; 6] =
+#[cfg(any(test, feature = "testing"))]
+pub const MODES: [Mode; 6] =
     [Mode::Adaptive, Mode::Never, Mode::Always, Mode::Random(0), Mode::Random(1), Mode::Random(u64::MAX)];
 
 /// For each sequence of `count` decisions, a random mode that begins with it.
-#[cfg(all(test, loom))]
-pub(crate) fn random_modes(count: u32) -> impl Iterator<Item = Mode> {
+#[cfg(any(test, feature = "testing"))]
+pub fn random_modes(count: u32) -> impl Iterator<Item = Mode> {
     (0..1 << count).map(move |wanted: u32| {
         let begins_so = |mode: &Mode| {
             let decisions = Decisions::new(*mode);
