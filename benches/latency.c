@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* latency.c -- one write or message of 8 bytes at a time, which the target's program polls for or answers. */
+/*
+ * latency.c -- one write or message of 8 bytes at a time, which the target's program polls for or answers.
+ * `rpma perf` does not replace it: it signals each operation and times it until its completion, so its times
+ * end before the target's program has the data.
+ */
 #include "bench.h"
 
 #define LEN 8
