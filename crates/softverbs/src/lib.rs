@@ -12,7 +12,7 @@
 //!   ▼
 //! qp ──▶ transport              a reliable connection as a state machine: requests and bytes in, bytes and completions out
 //!  │ └─▶ progress               which thread drives it: turn, rings, watches, the engine
-//!  ├───▶ port                   UDP port 4791, which the processes of a user share, for RoCE
+//!  ├───▶ policy                 heuristics: what the program will do next
 //!  ├───▶ port                   UDP port 4791 of RoCE, which the processes of a user share
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
