@@ -12,8 +12,16 @@
 //! Anonymous unions have the names that bindgen generates: `__bindgen_anon_1` and so on, in the order of the
 //! struct.
 #![no_std]
-#![allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals)]
-#![allow(clippy::all, unsafe_op_in_unsafe_fn)]
+#![allow(
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unsafe_op_in_unsafe_fn,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "bindgen generates the declarations"
+)]
 
 mod status;
 

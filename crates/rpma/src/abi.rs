@@ -5,7 +5,7 @@
 //! values arrive as plain integers ([`arg`]) and are checked where they are used.
 
 #![forbid(unsafe_code)]
-#![allow(non_camel_case_types)]
+#![expect(non_camel_case_types, reason = "the names are those of the C interface")]
 
 use std::ffi::{c_int, c_uint, c_void};
 

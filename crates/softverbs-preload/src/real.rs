@@ -154,7 +154,7 @@ macro_rules! exports {
             use $module as soft;
             // SAFETY: the expression at most reads the context of the object, and the manual page of the
             // function requires that the caller passes an object that has not been destroyed.
-            #[allow(unused_unsafe)]
+            #[allow(unused_unsafe, reason = "some expressions read no object")]
             let ours = unsafe { $ours };
             if ours {
                 $crate::messages::begin();

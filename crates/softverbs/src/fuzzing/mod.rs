@@ -16,7 +16,7 @@ use transport::testing::connection::input::Input;
 use transport::testing::connection::{Start, run};
 
 /// One connection, from its handshake to its end.
-#[allow(unreachable_pub)] // fuzz targets call it, with cfg(fuzzing)
+#[allow(unreachable_pub, reason = "fuzz targets call it, with cfg(fuzzing)")]
 pub fn connection(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some((agreed, early)) = handshake::run(&mut input) else { return };

@@ -30,8 +30,6 @@ use transport::access::{Access, Accessor};
 use transport::iwarp::link::{LinkError, Part};
 
 /// The link of a connection.
-// `Local`, the larger variant, is the default.
-#[allow(clippy::large_enum_variant)]
 pub(crate) enum Link {
     Tcp(Tcp),
     Local(Local),

@@ -40,7 +40,7 @@ impl<T> Section<T> {
     ///
     /// This thread must be inside the section, and must not use another result of this function at the same
     /// time.
-    #[allow(clippy::mut_from_ref)]
+    #[expect(clippy::mut_from_ref, reason = "only the thread inside the section has a reference")]
     pub(crate) unsafe fn value(&self) -> &mut T {
         // SAFETY: the caller guarantees that this thread is inside, where no other thread can be, and that it
         // uses no other reference to the value.

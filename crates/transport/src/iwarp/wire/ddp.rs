@@ -57,7 +57,7 @@ pub enum Header {
 
 impl Header {
     /// Bytes of the encoded header: [`TAGGED_LEN`] or [`UNTAGGED_LEN`].
-    #[allow(clippy::len_without_is_empty)]
+    #[expect(clippy::len_without_is_empty, reason = "no header is empty")]
     #[inline]
     pub fn len(&self) -> usize {
         match self {

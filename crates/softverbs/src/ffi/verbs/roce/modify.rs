@@ -114,7 +114,7 @@ impl Modified {
             .map_err(|Refusal { errno, why }| Refusal { errno, why: format!("{from} to {to}: {why}") })
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "the call, and what it may read and change")]
     fn apply(
         &mut self,
         kind: Kind,
