@@ -7,12 +7,14 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 /// Enumerations whose values are combined with `|`.
-const FLAGS: &str =
-    "ibv_(.*_flags|.*_mask|odp_.*|.*_cap_bits|device_cap_flags|.*_caps)|ib_uverbs_access_flags";
+const FLAGS: &str = "ibv_(.*_flags|.*_mask|odp_.*|.*_cap_bits|device_cap_flags|.*_caps)|ib_uverbs_(access_flags|advise_mr_flag|query_port_flags)";
 /// Enumerations whose values are used alone.
 const ALTERNATIVES: &str = "ibv_(node_type|transport_type|atomic_cap|mtu|port_state|wc_status|wc_opcode|mw_type|rate|srq_type|\
 	wq_type|wq_state|qp_type|qp_state|mig_state|wr_opcode|event_type)|ib_uverbs_advise_mr_advice|rdma_cm_event_type|\
 	rdma_driver_id|rdma_port_space";
+
+/// Values of enumerations without a name, and macros.
+const NAMELESS: &str = "RAI_.*|RDMA_OPTION_.*|IBV_LINK_LAYER_.*|IBV_WC_STANDARD_FLAGS";
 
 /// Types from libc that replace generated ones implement Copy, so that types that contain them can derive it.
 #[derive(Debug)]
@@ -31,7 +33,8 @@ pub fn declarations(include: &[PathBuf]) {
         .clang_args(include.iter().map(|path| format!("-I{}", path.display())))
         .use_core()
         .parse_callbacks(Box::new(OfLibc))
-        .allowlist_item("(ibv|rdma|verbs)_.*|ib_uverbs_access_flags|ib_uverbs_advise_mr_advice")
+        .allowlist_item("(ibv|rdma|verbs)_.*|ib_uverbs_access_flags|ib_uverbs_advise_mr_(advice|flag)|ib_uverbs_query_port_flags")
+        .allowlist_item(NAMELESS)
         .blocklist_type("in6_addr|_*pthread_.*|__atomic_wide_counter.*|sockaddr.*|timespec")
         .bitfield_enum(FLAGS)
         .constified_enum_module(ALTERNATIVES)

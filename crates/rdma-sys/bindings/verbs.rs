@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Made by tools/bindings from the headers of libibverbs and librdmacm 1.14.44.0 1.3.44.0.
 
+pub const RAI_PASSIVE: u32 = 1;
+pub const RAI_NUMERICHOST: u32 = 2;
+pub const RAI_NOROUTE: u32 = 4;
+pub const RAI_FAMILY: u32 = 8;
 pub type __time_t = ::core::ffi::c_long;
 pub type __syscall_slong_t = ::core::ffi::c_long;
 pub type __socklen_t = ::core::ffi::c_uint;
@@ -51,6 +55,38 @@ impl ::core::ops::BitAndAssign for ib_uverbs_access_flags {
 #[repr(transparent)]
 #[derive(Copy, Clone, Hash, PartialEq, Eq)]
 pub struct ib_uverbs_access_flags(pub ::core::ffi::c_uint);
+impl ib_uverbs_query_port_flags {
+    pub const IB_UVERBS_QPF_GRH_REQUIRED: ib_uverbs_query_port_flags = ib_uverbs_query_port_flags(1);
+}
+impl ::core::ops::BitOr<ib_uverbs_query_port_flags> for ib_uverbs_query_port_flags {
+    type Output = Self;
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        ib_uverbs_query_port_flags(self.0 | other.0)
+    }
+}
+impl ::core::ops::BitOrAssign for ib_uverbs_query_port_flags {
+    #[inline]
+    fn bitor_assign(&mut self, rhs: ib_uverbs_query_port_flags) {
+        self.0 |= rhs.0;
+    }
+}
+impl ::core::ops::BitAnd<ib_uverbs_query_port_flags> for ib_uverbs_query_port_flags {
+    type Output = Self;
+    #[inline]
+    fn bitand(self, other: Self) -> Self {
+        ib_uverbs_query_port_flags(self.0 & other.0)
+    }
+}
+impl ::core::ops::BitAndAssign for ib_uverbs_query_port_flags {
+    #[inline]
+    fn bitand_assign(&mut self, rhs: ib_uverbs_query_port_flags) {
+        self.0 &= rhs.0;
+    }
+}
+#[repr(transparent)]
+#[derive(Copy, Clone, Hash, PartialEq, Eq)]
+pub struct ib_uverbs_query_port_flags(pub ::core::ffi::c_uint);
 pub const IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM: ib_uverbs_flow_action_esp_keymat = 0;
 pub type ib_uverbs_flow_action_esp_keymat = ::core::ffi::c_uint;
 pub const IB_UVERBS_FLOW_ACTION_ESP_REPLAY_NONE: ib_uverbs_flow_action_esp_replay = 0;
@@ -143,6 +179,38 @@ pub mod ib_uverbs_advise_mr_advice {
     pub const IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE: Type = 1;
     pub const IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: Type = 2;
 }
+impl ib_uverbs_advise_mr_flag {
+    pub const IB_UVERBS_ADVISE_MR_FLAG_FLUSH: ib_uverbs_advise_mr_flag = ib_uverbs_advise_mr_flag(1);
+}
+impl ::core::ops::BitOr<ib_uverbs_advise_mr_flag> for ib_uverbs_advise_mr_flag {
+    type Output = Self;
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        ib_uverbs_advise_mr_flag(self.0 | other.0)
+    }
+}
+impl ::core::ops::BitOrAssign for ib_uverbs_advise_mr_flag {
+    #[inline]
+    fn bitor_assign(&mut self, rhs: ib_uverbs_advise_mr_flag) {
+        self.0 |= rhs.0;
+    }
+}
+impl ::core::ops::BitAnd<ib_uverbs_advise_mr_flag> for ib_uverbs_advise_mr_flag {
+    type Output = Self;
+    #[inline]
+    fn bitand(self, other: Self) -> Self {
+        ib_uverbs_advise_mr_flag(self.0 & other.0)
+    }
+}
+impl ::core::ops::BitAndAssign for ib_uverbs_advise_mr_flag {
+    #[inline]
+    fn bitand_assign(&mut self, rhs: ib_uverbs_advise_mr_flag) {
+        self.0 &= rhs.0;
+    }
+}
+#[repr(transparent)]
+#[derive(Copy, Clone, Hash, PartialEq, Eq)]
+pub struct ib_uverbs_advise_mr_flag(pub ::core::ffi::c_uint);
 pub mod rdma_driver_id {
     pub type Type = ::core::ffi::c_uint;
     pub const RDMA_DRIVER_UNKNOWN: Type = 0;
@@ -942,6 +1010,10 @@ pub mod ibv_port_state {
     pub const IBV_PORT_ACTIVE: Type = 4;
     pub const IBV_PORT_ACTIVE_DEFER: Type = 5;
 }
+pub const IBV_LINK_LAYER_UNSPECIFIED: _bindgen_ty_13 = 0;
+pub const IBV_LINK_LAYER_INFINIBAND: _bindgen_ty_13 = 1;
+pub const IBV_LINK_LAYER_ETHERNET: _bindgen_ty_13 = 2;
+pub type _bindgen_ty_13 = ::core::ffi::c_uint;
 impl ibv_port_cap_flags {
     pub const IBV_PORT_SM: ibv_port_cap_flags = ibv_port_cap_flags(2);
     pub const IBV_PORT_NOTICE_SUP: ibv_port_cap_flags = ibv_port_cap_flags(4);
@@ -1235,6 +1307,8 @@ impl ::core::ops::BitAndAssign for ibv_create_cq_wc_flags {
 #[repr(transparent)]
 #[derive(Copy, Clone, Hash, PartialEq, Eq)]
 pub struct ibv_create_cq_wc_flags(pub ::core::ffi::c_uint);
+pub const IBV_WC_STANDARD_FLAGS: _bindgen_ty_15 = 127;
+pub type _bindgen_ty_15 = ::core::ffi::c_uint;
 impl ibv_wc_flags {
     pub const IBV_WC_GRH: ibv_wc_flags = ibv_wc_flags(1);
     pub const IBV_WC_WITH_IMM: ibv_wc_flags = ibv_wc_flags(2);
@@ -5936,6 +6010,16 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn rdma_event_str(event: rdma_cm_event_type::Type) -> *const ::core::ffi::c_char;
 }
+pub const RDMA_OPTION_ID: _bindgen_ty_25 = 0;
+pub const RDMA_OPTION_IB: _bindgen_ty_25 = 1;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub const RDMA_OPTION_ID_TOS: _bindgen_ty_26 = 0;
+pub const RDMA_OPTION_ID_REUSEADDR: _bindgen_ty_26 = 1;
+pub const RDMA_OPTION_ID_AFONLY: _bindgen_ty_26 = 2;
+pub const RDMA_OPTION_ID_ACK_TIMEOUT: _bindgen_ty_26 = 3;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub const RDMA_OPTION_IB_PATH: _bindgen_ty_27 = 1;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 unsafe extern "C" {
     pub fn rdma_set_option(
         id: *mut rdma_cm_id,

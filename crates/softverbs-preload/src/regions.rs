@@ -9,17 +9,19 @@
 //! fork(2). On-demand regions are not marked, as on an adapter.
 
 use libc::{c_int, c_uint, c_void};
-use rdma_sys::{ibv_mr, ibv_pd};
-use softverbs::verbs::{
-    self as soft, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD,
-    IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW, IBV_REREG_MR_ERR_DO_FORK_OLD, IBV_REREG_MR_ERR_DONT_FORK_NEW,
+use rdma_sys::{
+    IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW, IBV_REREG_MR_ERR_DO_FORK_OLD,
+    IBV_REREG_MR_ERR_DONT_FORK_NEW, ibv_access_flags, ibv_mr, ibv_pd, ibv_rereg_mr_flags,
 };
+use softverbs::verbs as soft;
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Access flag: the range need not be mapped at registration.
-const ON_DEMAND: c_int = 1 << 6;
+const ON_DEMAND: c_int = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0 as c_int;
+const ACCESS: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as c_int;
+const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
 
 /// A range that is marked with MADV_DONTFORK for a region.
 #[derive(Clone, Copy)]
@@ -176,9 +178,8 @@ pub(crate) unsafe fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     let old = marked().get(&(mr as usize)).copied();
-    let is_wanted =
-        if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 { access & ON_DEMAND == 0 } else { old.is_some() };
-    let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0 && !addr.is_null();
+    let is_wanted = if flags & ACCESS != 0 { access & ON_DEMAND == 0 } else { old.is_some() };
+    let moves = flags & TRANSLATION != 0 && !addr.is_null();
     let new = match (moves && is_wanted).then(|| Marked::new(addr, length)) {
         Some(None) => return IBV_REREG_MR_ERR_DONT_FORK_NEW,
         Some(new) => new,

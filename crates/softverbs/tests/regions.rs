@@ -139,7 +139,8 @@ fn a_region_is_re_registered_under_traffic() {
             let mut changes = 0usize;
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 changes += 1;
-                let flags = verbs::IBV_REREG_MR_CHANGE_TRANSLATION | verbs::IBV_REREG_MR_CHANGE_ACCESS;
+                let flags = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as i32
+                    | ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as i32;
                 let addr = memories[changes % 2] as *mut libc::c_void;
                 let access = ALL | zero_based;
                 // SAFETY: the region and both buffers outlive the thread.
@@ -187,11 +188,10 @@ fn a_region_changes_its_protection_domain_under_a_connection() {
         let (mut near, mut far) = (vec![0u8; 64], vec![7u8; 64]);
         let sink = client.register(&mut near, LOCAL_WRITE);
         let target = server.register(&mut far, ALL);
+        let flags = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0 as i32;
         let to = |pd| {
             // SAFETY: the region and the protection domains still exist.
-            let result = unsafe {
-                verbs::ibv_rereg_mr(target, verbs::IBV_REREG_MR_CHANGE_PD, pd, std::ptr::null_mut(), 0, 0)
-            };
+            let result = unsafe { verbs::ibv_rereg_mr(target, flags, pd, std::ptr::null_mut(), 0, 0) };
             assert_eq!(result, 0);
         };
         to(other);

@@ -119,7 +119,7 @@ fn a_window_of_type_1_permits_access_to_a_part_of_a_region() {
     assert_eq!(unsafe { verbs::ibv_dereg_mr(ends.region) }, libc::EBUSY);
     // SAFETY: the region is still registered.
     let result = unsafe { verbs::ibv_rereg_mr(ends.region, 1 << 2, null_mut(), null_mut(), 0, 1) };
-    assert_eq!(result, verbs::IBV_REREG_MR_ERR_INPUT);
+    assert_eq!(result, IBV_REREG_MR_ERR_INPUT);
     assert_eq!(ends.access(WRITE, ends.addr(1024 + 56), rkey(mw)), 0);
     assert_eq!(ends.access(READ, ends.addr(1024 + 56), rkey(mw)), 0);
     assert!(ends.far[1080..1088] == [7; 8] && ends.far.iter().filter(|byte| **byte != 0).count() == 8);

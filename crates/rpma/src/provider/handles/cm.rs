@@ -17,9 +17,6 @@ use crate::provider::native::NativeQp;
 use crate::provider::{Api, metered};
 use crate::text::Text;
 
-/// `RAI_PASSIVE` of `rdma/rdma_cma.h`.
-const RAI_PASSIVE: c_int = 1;
-
 /// Which side of a connection an address is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -49,7 +46,7 @@ impl AddrInfo {
         // guarantees C strings.
         let ret = unsafe {
             let mut hints = MaybeUninit::<rdma_addrinfo>::zeroed().assume_init();
-            hints.ai_flags = if side == Side::Passive { RAI_PASSIVE } else { 0 };
+            hints.ai_flags = if side == Side::Passive { RAI_PASSIVE as c_int } else { 0 };
             hints.ai_qp_type = ibv_qp_type::IBV_QPT_RC as c_int;
             hints.ai_port_space = rdma_port_space::RDMA_PS_TCP as c_int;
             api.rdma_getaddrinfo(node, service, &hints, &mut info)

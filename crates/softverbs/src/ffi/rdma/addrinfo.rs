@@ -14,9 +14,9 @@ use std::ptr::{addr_of_mut, null_mut};
 use super::finish;
 use crate::cm::addr::{family, read, to_storage};
 
-pub(super) const RAI_PASSIVE: c_int = 1;
-const RAI_NUMERICHOST: c_int = 1 << 1;
-const RAI_FAMILY: c_int = 1 << 3;
+pub(super) const PASSIVE: c_int = rdma_sys::RAI_PASSIVE as c_int;
+const NUMERICHOST: c_int = rdma_sys::RAI_NUMERICHOST as c_int;
+const FAMILY: c_int = rdma_sys::RAI_FAMILY as c_int;
 
 /// Whether a service is a port number or may be a name. getaddrinfo(3) must not see an invalid number: it
 /// uses the lower 16 bits of any number, and treats an empty string as no service, so the program would use
@@ -90,7 +90,7 @@ pub unsafe fn rdma_getaddrinfo(
     ask.ai_socktype = if hints.qp_type == UD { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
     ask.ai_family = hints.family;
     ask.ai_flags = if hints.passive() { libc::AI_PASSIVE } else { 0 }
-        | if hints.flags & RAI_NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
+        | if hints.flags & NUMERICHOST != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut found: *mut libc::addrinfo = null_mut();
     // SAFETY: rdma_getaddrinfo(3) requires that `node` and `service` are NULL or C strings; `ask` and `found`
     // are local variables.
@@ -176,7 +176,7 @@ impl Hints {
         if (qp_type == rc && port_space == udp) || (qp_type == UD && port_space == tcp) {
             return Err(libc::EAI_SOCKTYPE);
         }
-        let family = if given.ai_flags & RAI_FAMILY == 0 { libc::AF_UNSPEC } else { given.ai_family };
+        let family = if given.ai_flags & FAMILY == 0 { libc::AF_UNSPEC } else { given.ai_family };
         if !matches!(family, libc::AF_UNSPEC | libc::AF_INET | libc::AF_INET6) {
             return Err(libc::EAI_FAMILY);
         }
@@ -199,7 +199,7 @@ impl Hints {
     }
 
     fn passive(&self) -> bool {
-        self.flags & RAI_PASSIVE != 0
+        self.flags & PASSIVE != 0
     }
 }
 
@@ -231,7 +231,7 @@ fn make_info(
     let info = allocate(unsafe { std::mem::zeroed::<rdma_addrinfo>() })?;
     // SAFETY: `info` is a new block with an rdma_addrinfo, to which nothing else points.
     let filled = (|| unsafe {
-        (*info).ai_flags = hints.flags & RAI_PASSIVE;
+        (*info).ai_flags = hints.flags & PASSIVE;
         (*info).ai_family = dst.or(src).map_or(libc::AF_UNSPEC, |addr| family(&addr).as_raw().into());
         (*info).ai_qp_type = hints.qp_type;
         (*info).ai_port_space = hints.port_space;

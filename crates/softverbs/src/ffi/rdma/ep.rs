@@ -11,7 +11,7 @@ use rdma_sys::{
 };
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
-use super::addrinfo::RAI_PASSIVE;
+use super::addrinfo::PASSIVE;
 use super::event::take_event;
 use super::handle::IdObject;
 use super::{
@@ -96,7 +96,7 @@ unsafe fn set_up(
     // SAFETY: the caller guarantees that `id` has just been created. rdma_create_ep(3) requires that the
     // addresses are as long as `res` says (NULL if that is 0), and that `pd` and `attr` are NULL or valid.
     unsafe {
-        if res.ai_flags & RAI_PASSIVE != 0 {
+        if res.ai_flags & PASSIVE != 0 {
             errno_of(rdma_bind_addr(id, src))?;
             if !attr.is_null() {
                 let mut template = attr.read();

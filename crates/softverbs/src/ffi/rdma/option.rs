@@ -2,18 +2,13 @@
 //! rdma_set_option(3): the options of an identifier.
 
 use libc::{c_int, c_void};
-use rdma_sys::rdma_cm_id;
+use rdma_sys::{
+    RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
+    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_cm_id,
+};
 
 use super::finish;
 use super::handle::IdObject;
-
-const LEVEL_ID: c_int = 0;
-const LEVEL_IB: c_int = 1;
-const ID_TOS: c_int = 0;
-const ID_REUSEADDR: c_int = 1;
-const ID_AFONLY: c_int = 2;
-const ID_ACK_TIMEOUT: c_int = 3;
-const IB_PATH: c_int = 1;
 
 /// Sets an option of an identifier, whose value is the `optlen` bytes at `optval`. At level RDMA_OPTION_ID:
 ///
@@ -65,18 +60,18 @@ pub unsafe fn rdma_set_option(
             // which is the size of an integer here; it may be unaligned.
             Ok(unsafe { optval.cast::<c_int>().read_unaligned() })
         };
-        match (level, optname) {
-            (LEVEL_ID, ID_TOS) => {
+        match (level as u32, optname as u32) {
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
                 cm.set_tos(byte()?);
                 Ok(())
             }
-            (LEVEL_ID, ID_REUSEADDR) => cm.set_reuse(int()? != 0),
-            (LEVEL_ID, ID_AFONLY) => cm.set_only_ipv6(int()? != 0),
-            (LEVEL_ID, ID_ACK_TIMEOUT) => {
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => cm.set_reuse(int()? != 0),
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => cm.set_only_ipv6(int()? != 0),
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
                 cm.set_ack_timeout(byte()?);
                 Ok(())
             }
-            (LEVEL_IB, IB_PATH) => Err(libc::EINVAL),
+            (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => Err(libc::EINVAL),
             _ => Err(libc::ENOSYS),
         }
     })();

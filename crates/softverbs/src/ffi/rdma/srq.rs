@@ -2,7 +2,9 @@
 //! The shared receive queue of an identifier: rdma_create_srq(3) and rdma_destroy_srq(3).
 
 use libc::c_int;
-use rdma_sys::{ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_type, rdma_cm_id};
+use rdma_sys::{
+    ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type, rdma_cm_id,
+};
 use std::ptr::{addr_of, addr_of_mut, null_mut};
 
 use super::finish;
@@ -39,8 +41,8 @@ pub unsafe fn rdma_create_srq(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *mut i
 ///
 /// As for rdma_create_srq_ex(3).
 pub unsafe fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_init_attr_ex) -> c_int {
-    const TYPE: u32 = 1;
-    const PD: u32 = 1 << 1;
+    const TYPE: u32 = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE.0;
+    const PD: u32 = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD.0;
     let result = (|| {
         if id.is_null() || attr.is_null() {
             return Err(libc::EINVAL);

@@ -8,7 +8,8 @@
 
 use libc::c_int;
 use rdma_sys::{
-    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_opcode, ibv_wc_status,
+    IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask,
+    ibv_create_cq_attr_flags as Flags, ibv_poll_cq_attr, ibv_wc_opcode, ibv_wc_status,
 };
 use std::mem::offset_of;
 use std::ptr::{addr_of_mut, null_mut};
@@ -25,9 +26,9 @@ const _: () = assert!(
         && offset_of!(ibv_cq, async_events_completed) == offset_of!(ibv_cq_ex, async_events_completed)
 );
 
-/// The standard fields of `enum ibv_create_cq_wc_flags`: length, immediate data, queue pair numbers, and
-/// fields of other transports, which are 0.
-const FIELDS: u64 = 0x7f;
+/// The standard fields: length, immediate data, queue pair numbers, and fields of other transports, which are
+/// 0.
+const FIELDS: u64 = IBV_WC_STANDARD_FLAGS as u64;
 
 /// The slot of the extended context that the inline function `ibv_create_cq_ex` of `verbs.h` calls. Returns
 /// the queue, which ibv_destroy_cq(3) destroys, or NULL and errno. EOPNOTSUPP: more than the standard fields
@@ -41,9 +42,9 @@ pub(crate) unsafe extern "C" fn create_cq_slot(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    const MASK_FLAGS: u32 = 1;
-    const SINGLE_THREADED: u32 = 1;
-    const IGNORE_OVERRUN: u32 = 2;
+    const MASK_FLAGS: u32 = ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0;
+    const SINGLE_THREADED: u32 = Flags::IBV_CREATE_CQ_ATTR_SINGLE_THREADED.0;
+    const IGNORE_OVERRUN: u32 = Flags::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0;
     // SAFETY: ibv_create_cq_ex(3) requires that `attr` points to an ibv_cq_init_attr_ex; it holds only
     // integers and addresses, and is copied.
     let given = unsafe { attr.read() };

@@ -7,8 +7,8 @@
 
 use libc::{c_char, c_int};
 use rdma_sys::{
-    ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags,
-    ibv_mtu, ibv_port_attr, ibv_port_state, ibv_query_device_ex_input,
+    IBV_LINK_LAYER_ETHERNET, ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex,
+    ibv_device_cap_flags, ibv_mtu, ibv_port_attr, ibv_port_state, ibv_query_device_ex_input,
 };
 use std::ptr::addr_of;
 
@@ -109,7 +109,6 @@ const _: () = assert!(std::mem::offset_of!(PortAttr, active_speed_ex) == 52);
 fn port_attributes() -> PortAttr {
     /// 10 Gb/s per lane.
     const SPEED: u8 = 4;
-    const LINK_LAYER_ETHERNET: u8 = 2;
     const PHYS_LINK_UP: u8 = 5;
     // SAFETY: all-zero is a valid ibv_port_attr: it holds only integers and nullable pointers.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
@@ -122,7 +121,7 @@ fn port_attributes() -> PortAttr {
     attr.active_width = 2;
     attr.active_speed = SPEED;
     attr.phys_state = PHYS_LINK_UP;
-    attr.link_layer = LINK_LAYER_ETHERNET;
+    attr.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
     transport().complete_port(&mut attr);
     PortAttr { attr, active_speed_ex: u32::from(SPEED) }
 }

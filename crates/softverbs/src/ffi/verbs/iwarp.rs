@@ -5,7 +5,7 @@ use libc::c_int;
 use rdma_sys::{
     ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_mtu, ibv_node_type, ibv_pd, ibv_port_attr,
 };
-use rdma_sys::{ibv_qp_attr, ibv_qp_state, ibv_transport_type, ibv_wc};
+use rdma_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_transport_type, ibv_wc};
 
 use super::qp_object::QpOwn;
 use super::transport::{Gid, GidType, Transport};
@@ -89,9 +89,11 @@ impl Transport for Iwarp {
     /// EOPNOTSUPP: RTR or RTS of a queue pair that rdma_cm has not connected, RESET of one that has had a
     /// connection, and SQD, which iWARP does not have; the log says what to do instead.
     fn modify(&self, own: &QpOwn, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
-        const STATE: u32 = 1;
-        const PORT_NUM: u32 = 1 << 5;
-        const KNOWN: u32 = ((1 << 21) - 1) | (1 << 25);
+        const STATE: u32 = ibv_qp_attr_mask::IBV_QP_STATE.0;
+        const PORT_NUM: u32 = ibv_qp_attr_mask::IBV_QP_PORT.0;
+        /// All bits up to that of IBV_QP_DEST_QPN.
+        const KNOWN: u32 =
+            (2 * ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 - 1) | ibv_qp_attr_mask::IBV_QP_RATE_LIMIT.0;
         if mask & !KNOWN != 0 || (mask & PORT_NUM != 0 && attr.port_num != PORT) {
             return Err(libc::EINVAL);
         }

@@ -6,6 +6,7 @@
 //! at that moment. Deregistration waits for accesses in progress.
 
 use libc::{c_int, c_void};
+use rdma_sys::{ib_uverbs_access_flags, ib_uverbs_advise_mr_advice as advices, ib_uverbs_advise_mr_flag};
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd, ibv_sge};
 use std::ptr::addr_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -55,8 +56,8 @@ pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
 
 /// All access flags of verbs except the optional ones.
 pub(super) const ACCESS_KNOWN: u32 = 0x3ff;
-/// Access flags that a provider may ignore (IBV_ACCESS_OPTIONAL_RANGE).
-pub(super) const ACCESS_OPTIONAL: u32 = 0x3ff0_0000;
+/// Access flags that a provider may ignore.
+pub(super) const ACCESS_OPTIONAL: u32 = ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0;
 
 /// Access flag: the range need not be mapped at registration.
 const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
@@ -222,8 +223,13 @@ pub unsafe fn ibv_advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
-    const FLAG_FLUSH: u32 = 1;
-    if advice > 2 || flags & !FLAG_FLUSH != 0 || num_sge == 0 || sg_list.is_null() {
+    use advices::*;
+    const FLAG_FLUSH: u32 = ib_uverbs_advise_mr_flag::IB_UVERBS_ADVISE_MR_FLAG_FLUSH.0;
+    if advice > IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
+        || flags & !FLAG_FLUSH != 0
+        || num_sge == 0
+        || sg_list.is_null()
+    {
         return libc::EINVAL;
     }
     // SAFETY: ibv_advise_mr(3) requires that `pd` was returned by ibv_alloc_pd and has not been deallocated.
@@ -233,15 +239,16 @@ pub unsafe fn ibv_advise_mr(
         // `num_sge`.
         let sge = unsafe { sg_list.add(i).read() };
         let len = u64::from(sge.length);
-        let rights = if advice == 1 { LOCAL_WRITE } else { 0 };
+        let for_write = advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+        let rights = if for_write { LOCAL_WRITE } else { 0 };
         let access = Access { stag: sge.lkey, addr: sge.addr, len: sge.length as usize, rights };
         let Ok(grant) = memory::acquire(access, pd) else { return libc::EINVAL };
         if len == 0 {
             continue;
         }
         let done = match advice {
-            2 => sys::will_need(grant.addr(), len),
-            _ => sys::populate(grant.addr(), len, advice == 1),
+            IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => sys::will_need(grant.addr(), len),
+            _ => sys::populate(grant.addr(), len, for_write),
         };
         match done {
             Ok(()) => {}

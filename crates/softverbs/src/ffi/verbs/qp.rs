@@ -9,7 +9,7 @@
 use libc::c_int;
 use rdma_sys::{
     ibv_context, ibv_event_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_state, ibv_qp_type,
+    ibv_qp_init_attr_ex, ibv_qp_init_attr_mask as Mask, ibv_qp_state, ibv_qp_type,
 };
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,8 @@ use crate::limits::*;
 use crate::qp::{AsyncEvent, Attributes, Qp, numbers};
 use crate::sys::Errno;
 use ::transport::limits::{MAX_INLINE, MAX_SGE};
+
+const PD: u32 = Mask::IBV_QP_INIT_ATTR_PD.0;
 
 /// EOPNOTSUPP: a queue pair type that the device does not have. EINVAL: not a queue pair type.
 fn check_type(qp_type: ibv_qp_type::Type) -> Result<(), Errno> {
@@ -82,15 +84,14 @@ pub(crate) unsafe fn create_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
-    const MASK_PD: u32 = 1;
-    const MASK_CREATE_FLAGS: u32 = 1 << 2;
-    const MASK_SEND_OPS: u32 = 1 << 6;
+    const CREATE_FLAGS: u32 = Mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0;
+    const SEND_OPS: u32 = Mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
     // SAFETY: the caller guarantees that `attr` points to an ibv_qp_init_attr_ex; it holds only integers and
     // addresses, and is copied.
     let given = unsafe { attr.read() };
     let cap = given.cap;
     check_type(given.qp_type)?;
-    let refused = given.comp_mask & MASK_PD == 0
+    let refused = given.comp_mask & PD == 0
         || given.pd.is_null()
         || given.send_cq.is_null()
         || given.recv_cq.is_null()
@@ -102,11 +103,11 @@ pub(crate) unsafe fn create_qp(
     if refused {
         return Err(libc::EINVAL);
     }
-    let create_flags = if given.comp_mask & MASK_CREATE_FLAGS != 0 { given.create_flags } else { 0 };
-    if given.comp_mask & !(MASK_PD | MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0 || create_flags != 0 {
+    let create_flags = if given.comp_mask & CREATE_FLAGS != 0 { given.create_flags } else { 0 };
+    if given.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) != 0 || create_flags != 0 {
         return Err(unsupported("a queue pair with these extensions"));
     }
-    let operations = (given.comp_mask & MASK_SEND_OPS != 0).then_some(given.send_ops_flags);
+    let operations = (given.comp_mask & SEND_OPS != 0).then_some(given.send_ops_flags);
     if operations.is_some_and(|flags| flags & !qp_ex::OPERATIONS != 0) {
         return Err(unsupported("a queue pair with these send operations"));
     }
@@ -224,7 +225,6 @@ pub(crate) unsafe extern "C" fn create_qp_slot(
 
 /// Converts the attributes of rdma_create_qp(3) and ibv_create_qp(3) to those of the extended functions.
 pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init_attr_ex {
-    const MASK_PD: u32 = 1;
     // SAFETY: all-zero is a valid ibv_qp_init_attr_ex: it holds only integers and nullable pointers.
     let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
     attr.qp_context = given.qp_context;
@@ -234,7 +234,7 @@ pub(crate) fn extended(given: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init
     attr.cap = given.cap;
     attr.qp_type = given.qp_type;
     attr.sq_sig_all = given.sq_sig_all;
-    attr.comp_mask = MASK_PD;
+    attr.comp_mask = PD;
     attr.pd = pd;
     attr
 }

@@ -6,7 +6,7 @@
 //! the old one has permitted.
 
 use libc::{c_int, c_void};
-use rdma_sys::{ibv_mr, ibv_pd};
+use rdma_sys::{IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd, ibv_rereg_mr_flags};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::Ordering;
 
@@ -16,27 +16,10 @@ use crate::memory::Change;
 use crate::sys::{Errno, set_errno};
 use transport::access::ZERO_BASED;
 
-/// Flag of [`ibv_rereg_mr`] (`enum ibv_rereg_mr_flags`): change address and length.
-pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
-/// Flag of [`ibv_rereg_mr`]: change the protection domain.
-pub const IBV_REREG_MR_CHANGE_PD: c_int = 1 << 1;
-/// Flag of [`ibv_rereg_mr`]: change the access flags.
-pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 1 << 2;
-
-/// Result of [`ibv_rereg_mr`] (`enum ibv_rereg_mr_err_code`): the arguments are invalid, the region is
-/// unchanged.
-pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-/// Result of `ibv_rereg_mr` on an adapter: MADV_DONTFORK failed for the new memory, the region is unchanged.
-/// Never returned by [`ibv_rereg_mr`], which explains why.
-pub const IBV_REREG_MR_ERR_DONT_FORK_NEW: c_int = -2;
-/// Result of `ibv_rereg_mr` on an adapter: the region is changed, MADV_DOFORK failed for the old memory.
-/// Never returned by [`ibv_rereg_mr`].
-pub const IBV_REREG_MR_ERR_DO_FORK_OLD: c_int = -3;
-/// Result of [`ibv_rereg_mr`]: the command failed, the region can only be deregistered.
-pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
-/// Result of `ibv_rereg_mr` on an adapter: as -4, and MADV_DOFORK failed for the new memory. Never returned
-/// by [`ibv_rereg_mr`].
-pub const IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW: c_int = -5;
+const TRANSLATION: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as c_int;
+const PD: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0 as c_int;
+const ACCESS: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0 as c_int;
+const FLAGS: c_int = ibv_rereg_mr_flags::IBV_REREG_MR_FLAGS_SUPPORTED.0 as c_int;
 
 /// Changes a memory region in place; the object and its keys stay. IBV_REREG_MR_CHANGE_TRANSLATION changes
 /// its memory to `length` bytes at `addr`, IBV_REREG_MR_CHANGE_PD its protection domain to `pd`, and
@@ -112,12 +95,11 @@ impl Wanted {
 
     /// Checks the arguments without accessing an object.
     fn is_valid(&self) -> bool {
-        let all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
         self.flags != 0
-            && self.flags & !all == 0
-            && !(self.changes(IBV_REREG_MR_CHANGE_TRANSLATION) && (self.addr.is_null() || self.length == 0))
-            && !(self.changes(IBV_REREG_MR_CHANGE_PD) && self.pd.is_null())
-            && (self.changes(IBV_REREG_MR_CHANGE_ACCESS) || self.access == 0)
+            && self.flags & !FLAGS == 0
+            && !(self.changes(TRANSLATION) && (self.addr.is_null() || self.length == 0))
+            && !(self.changes(PD) && self.pd.is_null())
+            && (self.changes(ACCESS) || self.access == 0)
     }
 }
 
@@ -141,7 +123,7 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     })?;
     let (mut region, mut iova) = change.region();
     let was_zero_based = region.access & ZERO_BASED != 0;
-    if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
+    if wanted.changes(PD) {
         // SAFETY: ibv_rereg_mr(3) requires that `pd`, which is not NULL (checked above), has not been
         // deallocated, and that `mr` has not been deregistered. Both have a field `context` that never
         // changes, whichever device they belong to.
@@ -153,32 +135,32 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
         // (checked above).
         region.pd = unsafe { PdObject::own(wanted.pd) }.number;
     }
-    if wanted.changes(IBV_REREG_MR_CHANGE_ACCESS) {
+    if wanted.changes(ACCESS) {
         region.access = wanted.access;
     }
-    if wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
+    if wanted.changes(TRANSLATION) {
         (region.addr, region.len) = (wanted.addr as u64, wanted.length as u64);
     }
     let zero_based = region.access & ZERO_BASED != 0;
-    if wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION) || zero_based != was_zero_based {
+    if wanted.changes(TRANSLATION) || zero_based != was_zero_based {
         iova = if zero_based { 0 } else { region.addr };
     }
     if !is_valid(region.addr, region.len, iova, region.access) {
         return Err(input(libc::EINVAL));
     }
-    let needs_mapping = wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
+    let needs_mapping = wanted.changes(TRANSLATION | ACCESS);
     if needs_mapping && !is_mapped(region.addr, region.len, region.access) {
         change.withdraw();
         return Err(command(libc::EFAULT));
     }
-    if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
+    if wanted.changes(PD) {
         // SAFETY: `pd` belongs to softverbs (checked above), and ibv_rereg_mr(3) requires that it has not
         // been deallocated. It is counted before the change, so that it cannot be deallocated in between.
         unsafe { PdObject::own(wanted.pd) }.users.fetch_add(1, Ordering::AcqRel);
     }
     if let Err(e) = change.replace(region, iova) {
         change.withdraw();
-        if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
+        if wanted.changes(PD) {
             // SAFETY: `pd` has not been deallocated: the region is still counted in its `users`.
             unsafe { PdObject::own(wanted.pd) }.users.fetch_sub(1, Ordering::AcqRel);
         }
@@ -188,12 +170,12 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
     // re-registers the region before `change` is dropped. The region is counted in `users` of the old
     // protection domain, which therefore has not been deallocated.
     unsafe {
-        if wanted.changes(IBV_REREG_MR_CHANGE_PD) {
+        if wanted.changes(PD) {
             let old = own.pd.swap(wanted.pd, Ordering::AcqRel);
             PdObject::own(old).users.fetch_sub(1, Ordering::AcqRel);
             addr_of_mut!((*mr).pd).write(wanted.pd);
         }
-        if wanted.changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
+        if wanted.changes(TRANSLATION) {
             addr_of_mut!((*mr).addr).write(wanted.addr);
             let process = rpma_metrics::counting().filter(|_| own.is_counted.load(Ordering::Relaxed));
             if let Some(process) = process {

@@ -5,7 +5,7 @@
 //! 0.
 
 use libc::c_int;
-use rdma_sys::{ibv_event_type, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use rdma_sys::{ibv_event_type, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use std::ptr::{addr_of, addr_of_mut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -111,15 +111,15 @@ pub unsafe fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int
 ///
 /// As for ibv_modify_srq(3).
 pub unsafe fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
-    const MASK_MAX_WR: c_int = 1;
-    const MASK_LIMIT: c_int = 2;
-    if mask & !(MASK_MAX_WR | MASK_LIMIT) != 0 {
+    const MAX_WR: c_int = ibv_srq_attr_mask::IBV_SRQ_MAX_WR.0 as c_int;
+    const LIMIT: c_int = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as c_int;
+    if mask & !(MAX_WR | LIMIT) != 0 {
         return libc::EINVAL;
     }
     // SAFETY: ibv_modify_srq(3) requires that `attr` points to an ibv_srq_attr, which holds only integers and
     // is copied, and that `srq` was returned by ibv_create_srq and has not been destroyed.
     let (given, own) = unsafe { (attr.read(), SrqObject::own(srq)) };
-    let room = (mask & MASK_MAX_WR != 0).then_some(given.max_wr);
-    let limit = (mask & MASK_LIMIT != 0).then_some(given.srq_limit);
+    let room = (mask & MAX_WR != 0).then_some(given.max_wr);
+    let limit = (mask & LIMIT != 0).then_some(given.srq_limit);
     own.modify(room, limit).err().unwrap_or(0)
 }

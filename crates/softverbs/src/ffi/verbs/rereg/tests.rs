@@ -10,9 +10,6 @@ use crate::memory::FULL;
 use crate::sys::{self, tests::Mapping};
 use transport::access::{Denied, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 
-const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
-const PD: c_int = IBV_REREG_MR_CHANGE_PD;
-const ACCESS: c_int = IBV_REREG_MR_CHANGE_ACCESS;
 const ON_DEMAND: u32 = 1 << 6;
 /// A page that the kernel permits no program to map.
 const UNMAPPED: u64 = 4096;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! Address handles: the address of a peer to which datagrams can be sent.
 
-use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
+use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc, ibv_wc_flags};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::addr_of;
@@ -77,8 +77,7 @@ pub(super) fn sender(
     grh: &ibv_grh,
     find: impl FnOnce(IpAddr) -> Option<usize>,
 ) -> Result<ibv_ah_attr, Errno> {
-    const WC_GRH: u32 = 1;
-    if wc.wc_flags & WC_GRH == 0 {
+    if wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 == 0 {
         log::warn!(
             "ibv_init_ah_from_wc: the completion has no IBV_WC_GRH, so it is not the completion of a RoCE datagram"
         );

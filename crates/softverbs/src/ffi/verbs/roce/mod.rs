@@ -20,9 +20,9 @@ mod transitions;
 
 use libc::c_int;
 use rdma_sys::{
-    ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_mtu, ibv_node_type, ibv_pd, ibv_port_attr,
+    ib_uverbs_query_port_flags, ibv_ah, ibv_ah_attr, ibv_device_attr, ibv_grh, ibv_mtu, ibv_node_type, ibv_pd,
 };
-use rdma_sys::{ibv_qp_attr, ibv_qp_state, ibv_transport_type, ibv_wc};
+use rdma_sys::{ibv_port_attr, ibv_port_cap_flags, ibv_qp_attr, ibv_qp_state, ibv_transport_type, ibv_wc};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
@@ -70,13 +70,10 @@ impl Transport for Roce {
     }
 
     fn complete_port(&self, attr: &mut ibv_port_attr) {
-        /// IBV_PORT_IP_BASED_GIDS.
-        const IP_BASED_GIDS: u32 = 1 << 26;
-        /// IBV_QPF_GRH_REQUIRED: there are only global routes.
-        const GRH_REQUIRED: u8 = 1;
         attr.active_mtu = ibv_mtu::Type::from(active_mtu().code());
-        attr.port_cap_flags |= IP_BASED_GIDS;
-        attr.flags |= GRH_REQUIRED;
+        attr.port_cap_flags |= ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0;
+        // there are only global routes
+        attr.flags |= ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8;
     }
 
     fn gid_type(&self) -> GidType {
