@@ -357,6 +357,7 @@ fuzz:
 	@CARGO="$(CARGO)" tools/fuzz $(FUZZ_SECONDS) build/fuzz
 
 coverage: all
+	@$(SETUP) python3
 	@$(MAKE) --no-print-directory -s -C c-tests/pairs all PREFIX=$(STAGE) OUT=$(STAGE)/pairs
 	@CARGO="$(CARGO)" tools/coverage $(STAGE) build/coverage
 
