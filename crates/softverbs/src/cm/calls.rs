@@ -12,13 +12,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::binding::{Binding, Refused, permit_rebind};
-use super::connect::{Attempt, Outgoing};
+use super::addr;
 use super::id::Id;
-use super::listen::Listener;
+use super::iwarp::binding::{Binding, Refused, permit_rebind};
+use super::iwarp::connect::{Attempt, Outgoing};
+use super::iwarp::listen::Listener;
+use super::iwarp::{offers, prepare, send_reply};
 use super::negotiate::{self, Offer};
 use super::phase::{Disconnect, Phase};
-use super::{addr, offers, prepare, send_reply};
 use crate::faults::{self, Event};
 use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;

@@ -4,7 +4,7 @@
 
 use rdma_sys::rdma_cm_event_type;
 
-use super::request::Unfetched;
+use super::iwarp::request::Unfetched;
 
 /// A queued event; its fields are those of `rdma_cm_event`.
 pub(crate) struct Event {

@@ -3,8 +3,7 @@
 //! [`Responder`].
 //!
 //! The results of socket calls and the time go in; the next action comes out. Neither owns a socket, a timer
-//! or a lock: [`super::connect`] and [`super::incoming`] do, and a simulation tests the two values against
-//! each other.
+//! or a lock: [`super::iwarp`] does, and a simulation tests the two values against each other.
 //!
 //! An initiator produces exactly one outcome, [`Next::Established`] or [`Next::Failed`], at its deadline at
 //! the latest. A responder never replies to a malformed request.

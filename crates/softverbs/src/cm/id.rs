@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::binding::Binding;
 use super::event::Event;
+use super::iwarp::binding::Binding;
+use super::iwarp::request::{Request, Unfetched};
 use super::options::Options;
 use super::phase::{Held, Phase};
-use super::request::{Request, Unfetched};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};

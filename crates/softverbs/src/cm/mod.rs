@@ -4,27 +4,19 @@
 //! [`calls`] has a function for each C function of rdma_cm that acts on an identifier. [`phase`] decides
 //! which call is permitted and which event is due; [`exchange`] decides what follows from each byte of the
 //! MPA handshake and each timeout. Both are plain values without socket, lock or clock, and a simulation
-//! (`sim.rs`) tests them against each other. [`connect`], [`listen`] and [`incoming`] own the sockets and
-//! timers, and the engine serves them.
+//! (`sim.rs`) tests them against each other. [`iwarp`] owns the sockets and timers.
 
 pub(crate) mod addr;
-pub(crate) mod binding;
 pub(crate) mod calls;
-pub(crate) mod connect;
 pub(crate) mod event;
 mod exchange;
 pub(crate) mod id;
-pub(crate) mod incoming;
+mod iwarp;
 mod limited_log;
-pub(crate) mod listen;
 pub(crate) mod negotiate;
-pub(crate) mod offers;
 pub(crate) mod options;
-mod pending;
 mod phase;
-pub(crate) mod request;
 #[cfg(test)]
 mod sim;
-mod socket;
 
-use socket::{prepare, send_reply};
+pub(crate) use iwarp::request::Request;

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use super::pd::default_pd;
 use super::queues::CreatedQueues;
+use crate::cm::Request;
 use crate::cm::addr;
 use crate::cm::id::{Channel, Id};
-use crate::cm::request::Request;
 use crate::ffi::object::Object;
 use crate::ffi::soft0;
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use rustix::net::ipproto;
 use rustix::net::sockopt::socket_protocol;
 
-use super::addr;
+use crate::cm::addr;
 use crate::evidence::{self, Evidence};
 use crate::fork;
 use crate::limits::{BACKLOG, MAX_OFFERS, REQUEST_TIMEOUT_S};

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::sockopt;
 
-use super::addr;
+use crate::cm::addr;
 use crate::lock;
 use crate::process::PerProcess;
 use crate::sys::Errno;

@@ -10,10 +10,11 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
-use super::exchange::Responder;
 use super::offers::Offer;
 use super::pending::Admission;
-use super::{addr, negotiate, send_reply};
+use super::send_reply;
+use crate::cm::exchange::Responder;
+use crate::cm::{addr, negotiate};
 use crate::lock;
 use crate::progress::engine::Engine;
 use crate::progress::timers::Timer;

@@ -15,12 +15,12 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::addr;
-use super::event::Event;
-use super::exchange::{Accepted, Failure, Initiator, Next, Stage};
-use super::id::{Connecting, Id};
-use super::negotiate::Offer;
 use super::offers::Offered;
+use crate::cm::addr;
+use crate::cm::event::Event;
+use crate::cm::exchange::{Accepted, Failure, Initiator, Next, Stage};
+use crate::cm::id::{Connecting, Id};
+use crate::cm::negotiate::Offer;
 use crate::faults::{Action, Fault};
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;

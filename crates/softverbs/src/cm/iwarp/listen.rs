@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::addr;
-use super::id::{Id, Listening};
 use super::incoming::{ConnectRequests, Incoming};
 use super::offers::Offers;
-use super::options::Options;
 use super::pending::{Admissions, Host, Limits, Paused};
+use crate::cm::addr;
+use crate::cm::id::{Id, Listening};
+use crate::cm::options::Options;
 use crate::limits::BACKLOG;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
