@@ -15,6 +15,7 @@ extern crate lock_order as std;
 
 mod counters;
 pub mod flushes;
+pub mod packets;
 mod serve;
 pub mod setting;
 mod socket;

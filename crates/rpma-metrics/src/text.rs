@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::counters::{BOUNDS, KINDS, Kind, REASONS, STATUSES, Snapshot};
-use super::{Process, flushes};
+use super::{Process, flushes, packets};
 
 /// The maximum number of connections with separate counters in the text; the sums cover all.
 const CONNECTIONS: usize = 256;
@@ -74,7 +74,8 @@ impl Collector for Counted {
         gauge("rpma_regions", "Registered memory regions", now.regions)?;
         gauge("rpma_region_bytes", "Bytes of the registered memory regions", now.region_bytes)?;
         each_connection(&mut to, &now)?;
-        durable(&mut to)
+        durable(&mut to)?;
+        packets_at_port(&mut to)
     }
 }
 
@@ -157,6 +158,19 @@ fn durable(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     seconds.encode_counter::<NoLabelSet, f64, u64>(&now.time.as_secs_f64(), None)
 }
 
+/// Counters of RoCE alone.
+fn packets_at_port(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Some(now) = packets::counted() else { return Ok(()) };
+    let help = "Packets of RoCE that were dropped, by reason";
+    let mut family = to.encode_descriptor("rpma_roce_packets_dropped", help, None, MetricType::Counter)?;
+    for (reason, count) in now.dropped {
+        counter(family.encode_family(&[("reason", reason)])?, count)?;
+    }
+    let help = "Packets of RoCE that were forwarded to the process of their queue pair";
+    let forwarded = to.encode_descriptor("rpma_roce_packets_forwarded", help, None, MetricType::Counter)?;
+    counter(forwarded, now.forwarded)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +198,9 @@ mod tests {
             connection.counts.completed(0);
         }
         connection.counts.completed(10);
+        packets::read_by(|| {
+            Some(packets::Packets { dropped: vec![("icrc", 3), ("p_key", 0)], forwarded: 2 })
+        });
         let text = of(process).unwrap();
         for line in [
             "rpma_info{pid=\"42\",version=\"1.4.0\"} 1",
@@ -200,6 +217,9 @@ mod tests {
             "rpma_operation_seconds_count{op=\"write\"} 3",
             "rpma_operation_seconds_bucket{le=\"+Inf\",op=\"write\"} 3",
             "rpma_regions 1",
+            "rpma_roce_packets_dropped_total{reason=\"icrc\"} 3",
+            "rpma_roce_packets_dropped_total{reason=\"p_key\"} 0",
+            "rpma_roce_packets_forwarded_total 2",
             "rpma_region_bytes 4096",
             "rpma_connection_operations_total{conn=\"1\",peer=\"[::1]:7204\",op=\"write\"} 3",
             "rpma_connection_bytes_total{conn=\"1\",peer=\"[::1]:7204\",op=\"write\"} 192",

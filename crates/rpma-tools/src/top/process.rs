@@ -30,6 +30,8 @@ pub(super) struct Counters {
     flushes: By,
     msyncs: f64,
     msync_seconds: f64,
+    packets_dropped: By,
+    packets_forwarded: f64,
 }
 
 /// The percentiles of a latency.
@@ -66,6 +68,9 @@ pub(super) struct Row {
     flushes_served: BTreeMap<String, u64>,
     msyncs: u64,
     msync_seconds: f64,
+    /// Packets of RoCE, by reason.
+    packets_dropped: BTreeMap<String, u64>,
+    packets_forwarded: u64,
 }
 
 fn with_label(samples: &[Sample], name: &str, label: &str) -> By {
@@ -107,6 +112,8 @@ impl Counters {
             flushes: with_label(&samples, "rpma_flushes_served_total", "result"),
             msyncs: alone(&samples, "rpma_msyncs_total"),
             msync_seconds: alone(&samples, "rpma_msync_seconds_total"),
+            packets_dropped: with_label(&samples, "rpma_roce_packets_dropped_total", "reason"),
+            packets_forwarded: alone(&samples, "rpma_roce_packets_forwarded_total"),
         })
     }
 
@@ -158,6 +165,8 @@ impl Counters {
             flushes_served: whole(&self.flushes),
             msyncs: self.msyncs as u64,
             msync_seconds: self.msync_seconds,
+            packets_dropped: whole(&self.packets_dropped),
+            packets_forwarded: self.packets_forwarded as u64,
         }
     }
 }

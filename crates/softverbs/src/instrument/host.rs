@@ -8,7 +8,7 @@ use crate::strict::Strict;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{Durable, Ended, Ending, Host};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::roce::link::PacketLink;
+use transport::roce::link::{Dropped, PacketLink};
 use transport::step::{Awaits, Budget, Connection, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -264,5 +264,9 @@ impl<H: Exposed + PacketLink> PacketLink for Instrumented<'_, H> {
 
     fn receive_packet(&mut self) -> Option<H::Packet> {
         self.host.receive_packet()
+    }
+
+    fn dropped_packet(&mut self, why: Dropped) {
+        self.host.dropped_packet(why);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use crate::limits::MAX_WAITING_PACKETS;
 use crate::lock;
 use crate::port::{Endpoint, Packet, Port, Sender};
+use transport::roce::link::Dropped;
 
 /// Packets that have arrived for a queue pair.
 #[derive(Debug, Default)]
@@ -123,6 +124,11 @@ impl Packets {
 
     pub(crate) fn receive(&mut self) -> Option<Packet> {
         self.arrived.take()
+    }
+
+    /// The connection has dropped a packet.
+    pub(crate) fn dropped(&self, why: Dropped) {
+        self.port.dropped(why);
     }
 
     pub(crate) fn flush(&mut self) {

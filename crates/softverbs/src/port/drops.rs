@@ -1,31 +1,37 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Packets that were dropped, by reason.
+//! Packets that were dropped, by reason. The metrics list them.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rpma_metrics::packets::Packets;
+
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// It is too short or too long for a packet, or its addresses are unknown.
+    /// Too short, too long, not of the transport service of its queue pair, or without addresses.
     Malformed,
-    /// Its destination is a multicast address or the multicast queue pair.
+    /// The destination is a multicast address or the multicast queue pair.
     Multicast,
-    /// It is for queue pair 1, connection management.
+    /// For queue pair 1, connection management.
     Management,
-    /// The invariant CRC does not match.
+    /// The invariant CRC is wrong.
     Icrc,
     /// No queue pair has its number, and no process its slot.
     UnknownQp,
-    /// It is not from the peer of the queue pair, or not to its address.
+    /// Not from the peer of the queue pair, or not to its address.
     WrongAddress,
+    /// Another P_Key than that of the queue pair.
+    Pkey,
+    /// A request after a gap, or a response to no outstanding request.
+    Psn,
     /// A datagram at the loopback port that no process of this user has sent.
     Distrusted,
     /// It could not be forwarded.
     NotForwarded,
-    /// There is no memory for it.
+    /// Out of memory.
     Memory,
-    /// The queue of its queue pair is full.
+    /// The queue of the queue pair is full.
     Overflow,
     /// The kernel has refused to send it.
     NotSent,
@@ -33,12 +39,29 @@ pub(super) enum Reason {
 
 const REASONS: usize = Reason::NotSent as usize + 1;
 
+/// The reasons, in the order of [`Reason`]: the label of the metrics, and the words of the log.
+const NAMES: [(&str, &str); REASONS] = [
+    ("malformed", "malformed"),
+    ("multicast", "multicast"),
+    ("management", "connection management"),
+    ("icrc", "wrong ICRC"),
+    ("unknown_qp", "unknown queue pair"),
+    ("wrong_address", "wrong address"),
+    ("p_key", "wrong P_Key"),
+    ("psn", "unexpected PSN"),
+    ("untrusted", "forwarded by an untrusted process"),
+    ("not_forwarded", "cannot be forwarded"),
+    ("no_memory", "out of memory"),
+    ("queue_full", "queue of the queue pair is full"),
+    ("not_sent", "not sent by the kernel"),
+];
+
 /// Whether a counter has reached the next power of two.
 fn has_doubled(before: u64, more: u64) -> bool {
     more > 0 && before.wrapping_add(more).checked_ilog2() != before.checked_ilog2()
 }
 
-/// The counters, and that of packets which were forwarded.
+/// The counters, and that of forwarded packets.
 #[derive(Default)]
 pub(super) struct Drops {
     reasons: [AtomicU64; REASONS],
@@ -46,20 +69,27 @@ pub(super) struct Drops {
 }
 
 impl Drops {
-    /// Counts packets. Logs the count whenever it has doubled: flooding the port does not flood the log.
+    /// Counts packets. Logs the count whenever it has doubled, so that a flood does not fill the log.
     pub(super) fn add(&self, reason: Reason, packets: u64) {
         let before = self.reasons[reason as usize].fetch_add(packets, Ordering::Relaxed);
         if has_doubled(before, packets) {
-            log::debug!(
-                "UDP port 4791: packets dropped so far, {reason:?}: {}",
-                before.wrapping_add(packets)
-            );
+            let (_, words) = NAMES[reason as usize];
+            log::debug!("UDP port 4791: packets dropped so far, {words}: {}", before.wrapping_add(packets));
         }
     }
 
     /// A packet was given to the process of its slot.
     pub(super) fn forwarded(&self) {
         self.forwarded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counters with the labels of the metrics.
+    pub(super) fn counts(&self) -> Packets {
+        let dropped = NAMES.iter().zip(&self.reasons);
+        Packets {
+            dropped: dropped.map(|((label, _), count)| (*label, count.load(Ordering::Relaxed))).collect(),
+            forwarded: self.forwarded.load(Ordering::Relaxed),
+        }
     }
 
     #[cfg(test)]
@@ -75,7 +105,7 @@ impl Drops {
 
 #[cfg(test)]
 mod tests {
-    use super::has_doubled;
+    use super::*;
 
     #[test]
     fn a_flood_is_logged_some_sixty_times() {
@@ -83,5 +113,20 @@ mod tests {
         assert_eq!(logged[..5], [0, 1, 3, 7, 15]);
         assert_eq!(logged.len(), 20);
         assert!(has_doubled(5, 3) && !has_doubled(5, 2) && !has_doubled(0, 0));
+    }
+
+    #[test]
+    fn each_reason_has_a_label() {
+        let drops = Drops::default();
+        for (count, reason) in
+            [(1, Reason::Malformed), (2, Reason::Pkey), (3, Reason::Psn), (4, Reason::NotSent)]
+        {
+            drops.add(reason, count);
+        }
+        drops.forwarded();
+        let Packets { dropped, forwarded } = drops.counts();
+        let counted: Vec<_> = dropped.into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [("malformed", 1), ("p_key", 2), ("psn", 3), ("not_sent", 4)]);
+        assert_eq!(forwarded, 1);
     }
 }

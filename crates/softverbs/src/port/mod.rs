@@ -48,7 +48,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
-use drops::Drops;
+use drops::{Drops, Reason};
 use order::Order;
 use owners::Owners;
 use receive::Receiver;
@@ -63,6 +63,8 @@ use crate::progress::attention::Attention;
 use crate::progress::engine::Engine;
 use crate::sys::Errno;
 use crate::{config, fork, lock};
+use rpma_metrics::packets;
+use transport::roce::link::Dropped;
 
 pub(crate) use numbers::{allocate_number, release_number};
 pub(crate) use receive::Packet;
@@ -139,6 +141,7 @@ impl Port {
         port.engine.add(port.token, port.sockets.set.fd(), libc::EPOLLIN as u32, port.clone())?;
         *bound = Some(port.clone());
         drop(bound);
+        packets::read_by(|| Self::bound().map(|port| port.drops.counts()));
         port.joined();
         Ok(port)
     }
@@ -150,7 +153,6 @@ impl Port {
     }
 
     /// The port of this process, if it is bound.
-    #[cfg(all(test, not(loom)))]
     fn bound() -> Option<Arc<Self>> {
         lock(PORT.get()).clone()
     }
@@ -183,7 +185,17 @@ impl Port {
 
     /// An endpoint has no room for a packet.
     pub(crate) fn overflowed(&self) {
-        self.drops.add(drops::Reason::Overflow, 1);
+        self.drops.add(Reason::Overflow, 1);
+    }
+
+    /// A queue pair has dropped a packet.
+    pub(crate) fn dropped(&self, why: Dropped) {
+        let reason = match why {
+            Dropped::Malformed => Reason::Malformed,
+            Dropped::Pkey => Reason::Pkey,
+            Dropped::Psn => Reason::Psn,
+        };
+        self.drops.add(reason, 1);
     }
 
     /// Calls the endpoints that wait until the socket takes packets again.

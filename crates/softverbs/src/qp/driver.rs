@@ -24,7 +24,7 @@ use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{self, Durable, Ended, Ending};
 use transport::iwarp::link::{LinkError, Part, StreamLink};
-use transport::roce::link::PacketLink;
+use transport::roce::link::{Dropped, PacketLink};
 use transport::step::{Awaits, Budget, Connection, Quota, Stepped, reason};
 use transport::units::Micros;
 use transport::wr::{Completion, RecvWr, SendWr};
@@ -472,5 +472,11 @@ impl PacketLink for Host<'_, Packets> {
 
     fn receive_packet(&mut self) -> Option<Packet> {
         self.link.as_mut()?.receive()
+    }
+
+    fn dropped_packet(&mut self, why: Dropped) {
+        if let Some(link) = &self.link {
+            link.dropped(why);
+        }
     }
 }

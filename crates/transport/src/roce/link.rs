@@ -3,6 +3,17 @@
 
 use crate::host::Host;
 
+/// Why a received packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// It is malformed, or of another transport service.
+    Malformed,
+    /// Its P_Key is not that of the queue pair.
+    Pkey,
+    /// A request that follows a gap, or a response to no outstanding request.
+    Psn,
+}
+
 /// A host whose link carries packets, from the base transport header to the padding. The link adds the ICRC
 /// to what it sends, and checks and removes it from what it delivers.
 pub trait PacketLink: Host {
@@ -14,4 +25,6 @@ pub trait PacketLink: Host {
     fn send_packet(&mut self, packet: &[u8]) -> bool;
     /// The next packet that arrived from the peer for this queue pair.
     fn receive_packet(&mut self) -> Option<Self::Packet>;
+    /// A received packet was dropped.
+    fn dropped_packet(&mut self, why: Dropped);
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::recorder::Recorder;
 use super::world::World;
-use crate::roce::link::PacketLink;
+use crate::roce::link::{Dropped, PacketLink};
 
 /// A world whose link carries packets.
 pub trait PacketWorld: World {
@@ -13,6 +13,8 @@ pub trait PacketWorld: World {
     fn transmit(&mut self, packet: &[u8]) -> bool;
     /// The next packet from the peer.
     fn arrive(&mut self) -> Option<Vec<u8>>;
+    /// A packet was dropped.
+    fn dropped(&mut self, _why: Dropped) {}
 }
 
 impl<W: PacketWorld> PacketLink for W {
@@ -28,6 +30,10 @@ impl<W: PacketWorld> PacketLink for W {
         self.elsewhere();
         self.arrive()
     }
+
+    fn dropped_packet(&mut self, why: Dropped) {
+        self.dropped(why);
+    }
 }
 
 /// Packets that were sent, and those that have arrived and were not taken.
@@ -39,6 +45,8 @@ pub struct Packets {
     pub arrived: VecDeque<Vec<u8>>,
     /// How many more the link takes.
     pub room: Option<usize>,
+    /// Why packets were dropped.
+    pub dropped: Vec<Dropped>,
 }
 
 impl PacketWorld for Recorder<Packets> {
@@ -54,5 +62,9 @@ impl PacketWorld for Recorder<Packets> {
 
     fn arrive(&mut self) -> Option<Vec<u8>> {
         self.link.arrived.pop_front()
+    }
+
+    fn dropped(&mut self, why: Dropped) {
+        self.link.dropped.push(why);
     }
 }

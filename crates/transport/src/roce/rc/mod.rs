@@ -26,7 +26,7 @@ mod tests;
 use crate::access::Access;
 use crate::host::Host;
 use crate::limits::MAX_READS;
-use crate::roce::link::PacketLink;
+use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::wire::{Opcode, Operation, Packet, is_same_partition};
 use crate::sq::Progress;
 use crate::step::{Awaits, Budget, Quota, Stepped, reason};
@@ -207,7 +207,13 @@ impl Rc {
             let Some(bytes) = host.receive_packet() else { return Ok(true) };
             let bytes = bytes.as_ref();
             budget.charge(1, bytes.len());
-            let Some((operation, packet)) = self.parse(bytes) else { continue };
+            let (operation, packet) = match self.parse(bytes) {
+                Ok(parsed) => parsed,
+                Err(why) => {
+                    host.dropped_packet(why);
+                    continue;
+                }
+            };
             if operation.is_response() {
                 self.requester.receive(host, operation, &packet)?;
                 continue;
@@ -219,14 +225,15 @@ impl Rc {
         }
     }
 
-    /// A packet of this service, if its P_Key is that of the queue pair.
-    fn parse<'a>(&self, bytes: &'a [u8]) -> Option<(Operation, Packet<'a>)> {
-        let packet = Packet::parse(bytes).ok()?;
-        match packet.bth.opcode {
-            Opcode::Rc(operation) if is_same_partition(packet.bth.pkey, self.terms?.pkey) => {
-                Some((operation, packet))
-            }
-            _ => None,
+    /// A packet of this service whose P_Key is that of the queue pair.
+    fn parse<'a>(&self, bytes: &'a [u8]) -> Result<(Operation, Packet<'a>), Dropped> {
+        let packet = Packet::parse(bytes).map_err(|_| Dropped::Malformed)?;
+        let (Opcode::Rc(operation), Some(terms)) = (packet.bth.opcode, self.terms) else {
+            return Err(Dropped::Malformed);
+        };
+        match is_same_partition(packet.bth.pkey, terms.pkey) {
+            true => Ok((operation, packet)),
+            false => Err(Dropped::Pkey),
         }
     }
 
@@ -242,7 +249,7 @@ impl Rc {
             let Some(bytes) = host.receive_packet() else { break };
             to_receive.charge(1, bytes.as_ref().len());
             match self.parse(bytes.as_ref()) {
-                Some((operation, packet)) if operation.is_request() => {
+                Ok((operation, packet)) if operation.is_request() => {
                     self.responder.receive_after_end(&packet);
                 }
                 _ => {}

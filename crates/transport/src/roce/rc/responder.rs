@@ -18,7 +18,7 @@ use super::terms::ReceiveTerms;
 use crate::access::{Access, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::host::{Durable, Host};
 use crate::limits::{MAX_MESSAGE, MAX_READS};
-use crate::roce::link::PacketLink;
+use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::wire::{AtomicEth, Extension, Nak, Operation, Packet, Psn, Reth, Syndrome};
 use crate::rq::{Current, RecvQueue};
 use crate::step::Quota;
@@ -115,7 +115,7 @@ impl Responder {
     /// Takes a request of the peer.
     pub(super) fn receive(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl PacketLink,
         operation: Operation,
         packet: &Packet<'_>,
     ) -> Result<(), End> {
@@ -123,6 +123,7 @@ impl Responder {
         let psn = packet.bth.psn;
         let distance = psn.distance(self.expected);
         if distance > 0 {
+            host.dropped_packet(Dropped::Psn);
             self.gap();
             return Ok(());
         }

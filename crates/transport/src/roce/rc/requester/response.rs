@@ -6,6 +6,7 @@ use super::retry::Expired;
 use super::{End, Failed, Requester};
 use crate::access::LOCAL_WRITE;
 use crate::host::Host;
+use crate::roce::link::{Dropped, PacketLink};
 use crate::roce::rc::place;
 use crate::roce::wire::{Aeth, Extension, Nak, Operation, Packet, Psn, Syndrome, rnr_delay_us};
 use crate::sq::Progress;
@@ -18,11 +19,14 @@ impl Requester {
     /// Takes a response. One that belongs to no request that was sent is dropped: it is late, or forged.
     pub(in crate::roce::rc) fn receive(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl PacketLink,
         operation: Operation,
         packet: &Packet<'_>,
     ) -> Result<(), End> {
-        let Some(sequence) = self.sequence(packet.bth.psn) else { return Ok(()) };
+        let Some(sequence) = self.sequence(packet.bth.psn) else {
+            host.dropped_packet(Dropped::Psn);
+            return Ok(());
+        };
         match packet.extension {
             Extension::Aeth(aeth) if operation == Operation::Acknowledge => {
                 self.acknowledged(host, sequence, aeth)

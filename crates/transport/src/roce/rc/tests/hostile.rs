@@ -2,6 +2,7 @@
 //! A peer, or who forges its packets, that wants work, memory or answers without a limit.
 
 use super::pair::{MTU, Pair, wr};
+use crate::roce::link::Dropped;
 use crate::roce::wire::{
     Aeth, AtomicEth, Bth, Extension, Nak, Opcode, Operation, Packet, Psn, Reth, Syndrome,
 };
@@ -74,6 +75,24 @@ fn reads_are_not_answered_when_the_program_has_ended_it() {
     pair.hosts[1].link.room = None;
     step(&mut pair, reason::DISCONNECT | reason::WRITABLE, 100);
     assert_eq!(sent(&mut pair), [Operation::Acknowledge], "of the write");
+}
+
+#[test]
+fn a_dropped_packet_has_a_reason() {
+    let mut pair = Pair::new();
+    let ack = Extension::Aeth(Aeth { syndrome: Syndrome::ACK, msn: 1 });
+    arrives(&mut pair, Operation::WriteOnly, FIRST + 1, reth(8), &[7; 8]);
+    arrives(&mut pair, Operation::Acknowledge, 77, ack, &[]);
+    write(&mut pair, FIRST);
+    write(&mut pair, FIRST);
+    let link = &mut pair.hosts[1].link;
+    let mut other = link.arrived.back().unwrap().clone();
+    other[2] = 0x12;
+    link.arrived.push_back(other);
+    link.arrived.push_back(vec![0x64; 20]);
+    step(&mut pair, reason::READABLE, 100);
+    let expected = [Dropped::Psn, Dropped::Psn, Dropped::Pkey, Dropped::Malformed];
+    assert_eq!(pair.hosts[1].link.dropped, expected, "and not the duplicate");
 }
 
 #[test]
