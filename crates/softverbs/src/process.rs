@@ -10,9 +10,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-struct Owned<T> {
+struct Owned<T: 'static> {
     pid: u32,
     value: Mutex<Option<T>>,
+    #[expect(dead_code, reason = "keeps the parent's box reachable, so that leak checkers do not report it")]
+    parents: Option<&'static Self>,
 }
 
 /// A lock that is unlocked, and its value empty, at the start of each process.
@@ -37,7 +39,7 @@ impl<T: Send> PerProcess<T> {
             if let Some(owned) = owned.filter(|owned| owned.pid == pid) {
                 return &owned.value;
             }
-            let new = Box::into_raw(Box::new(Owned { pid, value: Mutex::new(None) }));
+            let new = Box::into_raw(Box::new(Owned { pid, value: Mutex::new(None), parents: owned }));
             match self.current.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     // Release the parent's value, unless another thread of the parent held the lock.
