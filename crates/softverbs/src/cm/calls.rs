@@ -13,49 +13,46 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::addr;
-use super::id::Id;
-use super::iwarp::binding::{Binding, Refused, permit_rebind};
-use super::iwarp::connect::{Attempt, Outgoing};
-use super::iwarp::listen::Listener;
-use super::iwarp::{offers, prepare, send_reply};
-use super::negotiate::{self, Offer};
+use super::id::{Channel, Id, Protocol};
+use super::iwarp;
 use super::phase::{Disconnect, Phase};
-use crate::faults::{self, Event};
-use crate::qp::{ConnObserver, Qp, Stream};
-use crate::socket::Socket;
+use super::protocol::{Attempt, Params, Request};
+use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
-use transport::iwarp::wire::mpa;
 
-/// The parameters of rdma_connect(3) or rdma_accept(3).
-pub(crate) struct Params {
-    pub private_data: Vec<u8>,
-    pub offer: Offer,
-    /// `rnr_retry_count`: how often a message without a posted receive at the peer is retried, 0 to 7.
-    pub rnr_retry: u8,
+/// The protocol of an identifier that is neither bound nor connected.
+fn protocol() -> Box<dyn Protocol> {
+    Box::<iwarp::Local>::default()
+}
+
+/// A new identifier.
+pub(crate) fn create(channel: Option<Channel>) -> Arc<Id> {
+    Id::new(channel, protocol())
+}
+
+/// The identifier of a connect request that the program has fetched.
+pub(crate) fn create_requested(channel: Option<Channel>, request: Box<dyn Request>) -> Arc<Id> {
+    Id::requested(channel, protocol(), request)
 }
 
 impl Id {
     /// Binds the identifier to a local address, which it keeps until it is destroyed, and returns the address
-    /// with the actual port. EINVAL: the identifier is bound, listening, connecting or connected. EMFILE,
-    /// ENFILE, EAFNOSUPPORT from socket(2), and the errors of [`Binding::new`].
+    /// with the actual port. EINVAL: the identifier is bound, listening, connecting or connected. Errors of
+    /// [`Protocol::bind`].
     pub(crate) fn bind(&self, wanted: &SocketAddr) -> Result<SocketAddr, Errno> {
-        let mut state = self.state();
-        if state.phase.idle().is_err() || state.binding.is_some() {
+        let state = self.state();
+        if state.phase.idle().is_err() || self.protocol().bound().is_some() {
             return Err(libc::EINVAL);
         }
-        let refused = |refused: Refused| refused.errno(wanted);
-        let socket = Socket::new(addr::family(wanted))?;
-        state.options.apply(&socket);
-        let binding = Binding::new(&socket, wanted, state.options.reuse).map_err(refused)?;
-        let bound = binding.addr();
-        state.socket = Some(socket);
-        state.binding = Some(binding);
-        Ok(bound)
+        let bound = self.protocol().bind(wanted, state.options);
+        // `errno` may log, which must not happen with the lock held.
+        drop(state);
+        bound.map_err(|refused| refused.errno(wanted))
     }
 
     /// The local address, if the identifier is bound.
     pub(crate) fn bound(&self) -> Option<SocketAddr> {
-        self.state().binding.as_ref().map(Binding::addr)
+        self.protocol().bound()
     }
 
     /// Sets the remote address and the timeout for establishing the TCP connection. Returns the local
@@ -64,10 +61,7 @@ impl Id {
     pub(crate) fn resolve(&self, to: SocketAddr, timeout: Duration) -> Result<SocketAddr, Errno> {
         let mut state = self.state();
         state.phase.idle()?;
-        let from = match &state.binding {
-            Some(binding) => binding.addr(),
-            None => addr::source_for(&to)?,
-        };
+        let from = self.protocol().source(&to)?;
         if addr::family(&from) != addr::family(&to) {
             return Err(libc::EINVAL);
         }
@@ -85,7 +79,7 @@ impl Id {
     pub(crate) fn can_listen(&self) -> Result<(), Errno> {
         let state = self.state();
         state.phase.idle()?;
-        if state.socket.is_some() { Ok(()) } else { Err(libc::EINVAL) }
+        if self.protocol().bound().is_some() { Ok(()) } else { Err(libc::EINVAL) }
     }
 
     /// Starts listening. `backlog`: see listen(2); [`crate::limits::BACKLOG`] if it is not positive. EINVAL
@@ -93,20 +87,17 @@ impl Id {
     /// listener must have exclusively. Other errors of listen(2), EMFILE, ENOMEM; afterwards the identifier
     /// is no longer bound.
     pub(crate) fn listen(self: &Arc<Self>, backlog: i32) -> Result<(), Errno> {
-        let socket = {
-            let mut state = self.state();
+        {
+            let state = self.state();
             state.phase.idle()?;
-            let binding = state.binding.as_ref().ok_or(libc::EINVAL)?;
-            let addr = binding.addr();
-            if let Err(refused) = binding.claim() {
+            let addr = self.protocol().bound().ok_or(libc::EINVAL)?;
+            if let Err(refused) = self.protocol().claim() {
                 // `errno` may log, which must not happen with the lock held.
                 drop(state);
                 return Err(refused.errno(&addr));
             }
-            state.socket.take().ok_or(libc::EINVAL)?
-        };
-        permit_rebind(&socket);
-        let listener = Listener::start(self, socket, backlog).inspect_err(|_| self.state().binding = None)?;
+        }
+        let listener = self.protocol().listen(self, backlog)?;
         let refused = self.state().phase.listen(listener);
         refused.map_err(|listener| {
             listener.close();
@@ -128,43 +119,23 @@ impl Id {
 
     /// Starts connecting `qp` to the remote address; an event reports the outcome. For an identifier that is
     /// not bound, `has_source` is called with the local address before an event can be queued. EINVAL as for
-    /// [`Id::can_connect`], and if the private data does not fit into an MPA Request; EMFILE, ENFILE, ENOMEM.
-    /// After an error no event follows, and the identifier can be connected again.
+    /// [`Id::can_connect`], and if the private data is too long; EMFILE, ENFILE, ENOMEM. After an error no
+    /// event follows, and the identifier can be connected again.
     pub(crate) fn connect(
         self: &Arc<Self>,
         qp: Arc<Qp>,
         params: Params,
-        has_source: impl FnOnce(&SocketAddr),
+        mut has_source: impl FnMut(&SocketAddr),
     ) -> Result<(), Errno> {
-        let (dst, timeout, bound, options) = {
+        let (dst, timeout, options) = {
             let mut state = self.state();
             let dst = state.dst.ok_or(libc::EINVAL)?;
             state.phase.connect()?;
-            (dst, state.timeout, state.socket.take(), state.options)
+            (dst, state.timeout, state.options)
         };
         qp.set_ack_timeout(options.ack_timeout);
-        let started = (|| {
-            let Params { private_data, offer, rnr_retry } = params;
-            let mut request = Vec::new();
-            mpa::encode(&negotiate::request(offer), &private_data, &mut request).map_err(|_| libc::EINVAL)?;
-            let is_bound = bound.is_some();
-            let socket = bound.map_or_else(|| Socket::new(addr::family(&dst)), Ok)?;
-            if is_bound {
-                permit_rebind(&socket);
-            } else {
-                options.apply(&socket);
-            }
-            let attempt = Attempt { qp, request, offer, rnr_retry, dst, timeout };
-            if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Connect)) {
-                return Outgoing::start_to_fail(self, socket, attempt, fault);
-            }
-            prepare(&socket);
-            let connected = addr::connect(&socket, &dst);
-            if !is_bound && matches!(connected, Ok(()) | Err(libc::EINPROGRESS)) {
-                has_source(&addr::local(&socket)?);
-            }
-            Outgoing::start(self, socket, connected, attempt)
-        })();
+        let attempt = Attempt { qp, params, dst, timeout, options };
+        let started = self.protocol().connect(self, attempt, &mut has_source);
         let mut state = self.state();
         match started {
             Ok(attempt) => {
@@ -173,8 +144,6 @@ impl Id {
             }
             Err(e) => {
                 state.phase.not_started();
-                // The bound socket is closed, so the address is free again.
-                state.binding = None;
                 Err(e)
             }
         }
@@ -191,32 +160,13 @@ impl Id {
     pub(crate) fn accept(self: &Arc<Self>, qp: &Qp, params: &Params) -> Result<(), Errno> {
         let (request, awaits, ack_timeout) = {
             let mut state = self.state();
-            let announced = |e: &mpa::Enhanced| e.peer_to_peer;
-            let (request, awaits) =
-                state.phase.accept(|request| request.frame.enhanced.as_ref().is_some_and(announced))?;
+            let (request, awaits) = state.phase.accept(|request| request.is_awaited())?;
             (request, awaits, state.options.ack_timeout)
         };
         qp.set_ack_timeout(ack_timeout);
-        let (reply, agreed) = negotiate::accept(&request.frame, params.offer);
-        let connected = (|| {
-            // Answer the offer before the MPA Reply: the initiator reads the answer when it has the reply.
-            let rings = request.offer.and_then(offers::Offer::accept);
-            let socket = request.socket.filter(|socket| send_reply(socket, &reply, &params.private_data));
-            let weak: Weak<Self> = Arc::downgrade(self);
-            let observer: Weak<dyn ConnObserver> = weak;
-            qp.connect(Stream {
-                socket: socket.ok_or(libc::ECONNRESET)?,
-                rings,
-                crc: agreed.crc,
-                ord: u32::from(agreed.ord),
-                role: agreed.role,
-                early: Vec::new(),
-                rnr_retry: params.rnr_retry,
-                peer: request.peer,
-                observer,
-            })
-        })();
-        connected.inspect_err(|_| self.state().phase.not_accepted())?;
+        let weak: Weak<Self> = Arc::downgrade(self);
+        let observer: Weak<dyn ConnObserver> = weak;
+        request.accept(observer, qp, params).inspect_err(|_| self.state().phase.not_accepted())?;
         if !awaits {
             self.established();
         }
@@ -247,9 +197,9 @@ impl Id {
     /// Rejects an unanswered request, cancels a connection attempt, and closes a connection or a listener. No
     /// further event is queued, and queued events are discarded.
     pub(crate) fn destroy(&self) {
-        let (phase, qp, socket, binding) = {
+        let (phase, qp) = {
             let mut state = self.state();
-            (state.phase.destroy(), state.qp.take(), state.socket.take(), state.binding.take())
+            (state.phase.destroy(), state.qp.take())
         };
         match phase {
             Phase::Listening(listener) => listener.close(),
@@ -260,9 +210,7 @@ impl Id {
         if let Some(qp) = qp {
             qp.disconnect();
         }
-        // In this order, so that the address is not given to another identifier while this socket has it.
-        drop(socket);
-        drop(binding);
+        self.protocol().release();
         self.leave_channel();
     }
 
@@ -292,9 +240,7 @@ impl Id {
         let (options, listener) = {
             let mut state = self.state();
             state.options.tos = Some(tos);
-            if let Some(socket) = &state.socket {
-                state.options.apply_tos(socket);
-            }
+            self.protocol().apply_tos(state.options);
             (state.options, state.phase.listener().cloned())
         };
         if let Some(listener) = listener {
@@ -305,15 +251,12 @@ impl Id {
     /// Sets RDMA_OPTION_ID_REUSEADDR. EINVAL: the identifier listens, or it is bound and `reuse` is false.
     pub(crate) fn set_reuse(&self, reuse: bool) -> Result<(), Errno> {
         let mut state = self.state();
-        if state.phase.listener().is_some() || (!reuse && state.binding.is_some()) {
+        if state.phase.listener().is_some() || (!reuse && self.protocol().bound().is_some()) {
             return Err(libc::EINVAL);
         }
         state.options.reuse = reuse;
-        if let (true, Some(binding)) = (reuse, &state.binding) {
-            binding.permit_reuse();
-            if let Some(socket) = &state.socket {
-                permit_rebind(socket);
-            }
+        if reuse {
+            self.protocol().permit_reuse();
         }
         Ok(())
     }
@@ -321,7 +264,7 @@ impl Id {
     /// Sets RDMA_OPTION_ID_AFONLY. EINVAL: the identifier is bound, connecting or connected.
     pub(crate) fn set_only_ipv6(&self, only: bool) -> Result<(), Errno> {
         let mut state = self.state();
-        if state.phase.idle().is_err() || state.binding.is_some() {
+        if state.phase.idle().is_err() || self.protocol().bound().is_some() {
             return Err(libc::EINVAL);
         }
         state.options.only_ipv6 = Some(only);

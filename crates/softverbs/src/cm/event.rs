@@ -4,7 +4,7 @@
 
 use rdma_sys::rdma_cm_event_type;
 
-use super::iwarp::request::Unfetched;
+use super::protocol::Unfetched;
 
 /// A queued event; its fields are those of `rdma_cm_event`.
 pub(crate) struct Event {
@@ -19,7 +19,7 @@ pub(crate) struct Event {
     /// The IRD of the remote peer.
     pub initiator_depth: u8,
     /// The pending connection of a connect request; dropping the event closes it.
-    pub request: Option<Unfetched>,
+    pub request: Option<Box<dyn Unfetched>>,
     /// Why a connection attempt failed.
     pub reason: Option<String>,
 }

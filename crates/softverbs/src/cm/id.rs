@@ -12,14 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::event::Event;
-use super::iwarp::binding::Binding;
-use super::iwarp::request::{Request, Unfetched};
 use super::options::Options;
 use super::phase::{Held, Phase};
+use super::protocol::{Attempt, Refused, Request};
 use crate::channel::EventQueue;
 use crate::lock;
 use crate::qp::{ConnObserver, Qp};
-use crate::socket::Socket;
+use crate::sys::Errno;
 use rdma_sys::rdma_cm_event_type::{
     self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
@@ -28,7 +27,39 @@ use rdma_sys::rdma_cm_event_type::{
 /// An event channel.
 pub(crate) type Channel = Arc<EventQueue<Event>>;
 
-/// A listening socket, as its identifier uses it.
+/// The protocol by which an identifier connects, with its local address. Its methods may be called with the
+/// state of the identifier locked, except those that take the identifier.
+pub(super) trait Protocol: Send + Sync {
+    /// Binds the identifier, which is not bound, and returns the address with the actual port.
+    fn bind(&self, wanted: &SocketAddr, options: Options) -> Result<SocketAddr, Refused>;
+    /// The address that the identifier is bound to.
+    fn bound(&self) -> Option<SocketAddr>;
+    /// The address from which the identifier connects to `dst`. ENETUNREACH and other errors of connect(2):
+    /// there is no route.
+    fn source(&self, dst: &SocketAddr) -> Result<SocketAddr, Errno>;
+    /// Claims the bound address for a listener, which shares it with no other identifier.
+    fn claim(&self) -> Result<(), Refused>;
+    /// Listens at the claimed address. EINVAL: another thread does. After another error the identifier is not
+    /// bound.
+    fn listen(&self, id: &Arc<Id>, backlog: i32) -> Result<Arc<dyn Listening>, Errno>;
+    /// Starts an attempt; an event reports the outcome. For an identifier that is not bound, `has_source` is
+    /// called with the local address before an event can be queued. After an error the identifier is not
+    /// bound.
+    fn connect(
+        &self,
+        id: &Arc<Id>,
+        attempt: Attempt,
+        has_source: &mut dyn FnMut(&SocketAddr),
+    ) -> Result<Arc<dyn Connecting>, Errno>;
+    /// Releases the bound address: the identifier is being destroyed.
+    fn release(&self);
+    /// Applies RDMA_OPTION_ID_REUSEADDR to the bound address.
+    fn permit_reuse(&self);
+    /// Applies the type of service.
+    fn apply_tos(&self, options: Options);
+}
+
+/// A listener, as its identifier uses it.
 pub(super) trait Listening: Send + Sync {
     /// Stops listening; the port is free when this returns.
     fn close(&self);
@@ -43,23 +74,19 @@ pub(super) trait Connecting: Send + Sync {
 }
 
 /// The resources that an identifier holds in each phase.
-pub(super) enum Sockets {}
+pub(super) enum Resources {}
 
-impl Held for Sockets {
+impl Held for Resources {
     type Listener = Arc<dyn Listening>;
     type Attempt = Arc<dyn Connecting>;
-    type Request = Request;
+    type Request = Box<dyn Request>;
 }
 
 /// What `Id::state` guards.
 pub(super) struct State {
-    pub phase: Phase<Sockets>,
+    pub phase: Phase<Resources>,
     pub channel: Option<Channel>,
     pub qp: Option<Arc<Qp>>,
-    /// The address of rdma_bind_addr(3), kept until the identifier is destroyed.
-    pub binding: Option<Binding>,
-    /// The socket bound by rdma_bind_addr(3), until rdma_listen(3) or rdma_connect(3) takes it.
-    pub socket: Option<Socket>,
     pub dst: Option<SocketAddr>,
     pub timeout: Duration,
     pub options: Options,
@@ -70,27 +97,35 @@ pub(crate) struct Id {
     /// The address of the C structure, which each event carries.
     handle: AtomicUsize,
     state: Mutex<State>,
+    protocol: Box<dyn Protocol>,
 }
 
 impl Id {
-    pub(crate) fn new(channel: Option<Channel>) -> Arc<Self> {
-        Self::with_phase(channel, Phase::Idle)
+    pub(super) fn new(channel: Option<Channel>, protocol: Box<dyn Protocol>) -> Arc<Self> {
+        Self::with_phase(channel, protocol, Phase::Idle)
     }
 
     /// The identifier of a connect request.
-    pub(crate) fn requested(channel: Option<Channel>, request: Request) -> Arc<Self> {
-        Self::with_phase(channel, Phase::Requested(request))
+    pub(super) fn requested(
+        channel: Option<Channel>,
+        protocol: Box<dyn Protocol>,
+        request: Box<dyn Request>,
+    ) -> Arc<Self> {
+        Self::with_phase(channel, protocol, Phase::Requested(request))
     }
 
-    fn with_phase(channel: Option<Channel>, phase: Phase<Sockets>) -> Arc<Self> {
+    fn with_phase(
+        channel: Option<Channel>,
+        protocol: Box<dyn Protocol>,
+        phase: Phase<Resources>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             handle: AtomicUsize::new(0),
+            protocol,
             state: Mutex::new(State {
                 phase,
                 channel,
                 qp: None,
-                binding: None,
-                socket: None,
                 dst: None,
                 timeout: Duration::ZERO,
                 options: Options::default(),
@@ -106,6 +141,11 @@ impl Id {
     /// Locks the state; see the lock order above.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// The protocol by which it connects.
+    pub(super) fn protocol(&self) -> &dyn Protocol {
+        &*self.protocol
     }
 
     /// Queues an event of the connection, and a DISCONNECTED event if the connection has already ended.
@@ -163,10 +203,12 @@ impl Id {
     /// Withdraws a connect request whose peer has disconnected before the program fetched it. The last event
     /// of a channel is not withdrawn: the program may have seen the descriptor become readable, and must not
     /// block when it fetches that event.
-    pub(crate) fn withdraw_request(&self, is_it: impl Fn(&Unfetched) -> bool) {
+    pub(crate) fn withdraw_request(&self, key: usize) {
         let channel = self.state().channel.clone();
         let Some(channel) = channel else { return };
-        drop(channel.withdraw_unless_last(|event| event.request.as_ref().is_some_and(&is_it)));
+        drop(channel.withdraw_unless_last(|event| {
+            event.request.as_ref().is_some_and(|request| request.key() == key)
+        }));
     }
 
     /// Removes the identifier from its channel: no further event is queued, and queued events are discarded.
@@ -215,11 +257,13 @@ pub(crate) fn is_connect_request(event: &Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cm::iwarp::Local;
 
     /// The events of an accepted connection that ends and is then established.
     fn events(awaits: bool) -> Vec<u32> {
         let channel = Arc::new(EventQueue::new().unwrap());
-        let id = Id::with_phase(Some(channel.clone()), Phase::Accepting { awaits });
+        let protocol = Box::<Local>::default();
+        let id = Id::with_phase(Some(channel.clone()), protocol, Phase::Accepting { awaits });
         id.ended();
         if !awaits {
             id.established();

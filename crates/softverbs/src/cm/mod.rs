@@ -4,7 +4,8 @@
 //! [`calls`] has a function for each C function of rdma_cm that acts on an identifier. [`phase`] decides
 //! which call is permitted and which event is due; [`exchange`] decides what follows from each byte of the
 //! MPA handshake and each timeout. Both are plain values without socket, lock or clock, and a simulation
-//! (`sim.rs`) tests them against each other. [`iwarp`] owns the sockets and timers.
+//! (`sim.rs`) tests them against each other. An identifier connects by an
+//! [`id::Protocol`]; that of [`iwarp`] owns the sockets and timers.
 
 pub(crate) mod addr;
 pub(crate) mod calls;
@@ -16,7 +17,8 @@ mod limited_log;
 pub(crate) mod negotiate;
 pub(crate) mod options;
 mod phase;
+pub(crate) mod protocol;
 #[cfg(test)]
 mod sim;
 
-pub(crate) use iwarp::request::Request;
+pub(crate) use protocol::Params;

@@ -21,39 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::net::sockopt;
 
 use crate::cm::addr;
+use crate::cm::protocol::Refused;
 use crate::lock;
 use crate::process::PerProcess;
-use crate::sys::Errno;
-
-/// Why an identifier cannot be bound to an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Errno(Errno),
-    /// EADDRNOTAVAIL: the port is in use, and one of the two addresses is a wildcard.
-    Wildcard,
-}
-
-impl From<Errno> for Refused {
-    fn from(errno: Errno) -> Self {
-        Self::Errno(errno)
-    }
-}
-
-impl Refused {
-    /// The errno value. Logs the reason if the text of that errno would mislead, so it must not be called
-    /// with a lock held.
-    pub(crate) fn errno(self, wanted: &SocketAddr) -> Errno {
-        match self {
-            Self::Errno(errno) => errno,
-            Self::Wildcard => {
-                log::warn!(
-                    "cannot bind to {wanted}: the port is in use, and a wildcard address conflicts with every other address on it"
-                );
-                libc::EADDRNOTAVAIL
-            }
-        }
-    }
-}
 
 /// The address that an identifier is bound to.
 #[derive(Clone, Copy, Debug)]

@@ -39,8 +39,8 @@ use transport::iwarp::wire::terminate::Terminate;
 const READ: u32 = libc::EPOLLIN as u32;
 const WRITE: u32 = libc::EPOLLOUT as u32;
 
-/// The parameters of a connection attempt.
-pub(crate) struct Attempt {
+/// The MPA handshake of a connection handshake.
+pub(super) struct Handshake {
     pub qp: Arc<Qp>,
     /// The encoded MPA Request.
     pub request: Vec<u8>,
@@ -65,12 +65,12 @@ struct State {
     next_try: Option<Timer>,
 }
 
-/// A connection attempt.
+/// A connection handshake.
 pub(crate) struct Outgoing {
     id: Weak<Id>,
     engine: Arc<Engine>,
     token: u64,
-    attempt: Attempt,
+    handshake: Handshake,
     state: Mutex<Option<State>>,
 }
 
@@ -80,14 +80,19 @@ fn has_adapter() -> bool {
 }
 
 impl Outgoing {
-    fn new(id: &Arc<Id>, socket: Socket, attempt: Attempt, exchange: Initiator) -> Result<Arc<Self>, Errno> {
+    fn new(
+        id: &Arc<Id>,
+        socket: Socket,
+        handshake: Handshake,
+        exchange: Initiator,
+    ) -> Result<Arc<Self>, Errno> {
         let engine = Engine::get()?;
         let state = State { socket, exchange, offered: None, timer: None, next_try: None };
         Ok(Arc::new(Self {
             id: Arc::downgrade(id),
             token: engine.token(),
             engine,
-            attempt,
+            handshake,
             state: Mutex::new(Some(state)),
         }))
     }
@@ -98,12 +103,12 @@ impl Outgoing {
     pub(crate) fn start_to_fail(
         id: &Arc<Id>,
         socket: Socket,
-        attempt: Attempt,
+        handshake: Handshake,
         fault: Fault<'_>,
     ) -> Result<Arc<Self>, Errno> {
-        let exchange = Initiator::new(attempt.offer, Instant::now(), attempt.timeout).with_fault();
-        let outgoing = Self::new(id, socket, attempt, exchange)?;
-        fault.log(format_args!("connection to {}", outgoing.attempt.dst));
+        let exchange = Initiator::new(handshake.offer, Instant::now(), handshake.timeout).with_fault();
+        let outgoing = Self::new(id, socket, handshake, exchange)?;
+        fault.log(format_args!("connection to {}", outgoing.handshake.dst));
         let errno = match fault.action() {
             Action::Timeout => libc::ETIMEDOUT,
             Action::Unreachable => libc::EHOSTUNREACH,
@@ -119,11 +124,11 @@ impl Outgoing {
         id: &Arc<Id>,
         socket: Socket,
         connected: Result<(), Errno>,
-        attempt: Attempt,
+        handshake: Handshake,
     ) -> Result<Arc<Self>, Errno> {
-        let (fd, timeout) = (socket.as_raw_fd(), attempt.timeout);
-        let exchange = Initiator::new(attempt.offer, Instant::now(), timeout);
-        let outgoing = Self::new(id, socket, attempt, exchange)?;
+        let (fd, timeout) = (socket.as_raw_fd(), handshake.timeout);
+        let exchange = Initiator::new(handshake.offer, Instant::now(), timeout);
+        let outgoing = Self::new(id, socket, handshake, exchange)?;
         let engine = &outgoing.engine;
         let source: Arc<dyn Source> = outgoing.clone();
         match connected {
@@ -138,7 +143,7 @@ impl Outgoing {
                     state.timer = Some(engine.schedule(timeout, &source));
                 }
             }
-            // Report it as an event, like every other outcome of an attempt.
+            // Report it as an event, like every other outcome of an handshake.
             Err(e) => {
                 engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno: e }));
             }
@@ -152,7 +157,7 @@ impl Outgoing {
         // The responder reads the offer when the request has arrived, so the offer must be sent first.
         state.offered = config::get().local.then(|| Offered::send(&state.socket)).flatten();
         // The send buffer of a new connection is much larger than a frame, so all of it is sent.
-        sys::send(&state.socket, &self.attempt.request)?;
+        sys::send(&state.socket, &self.handshake.request)?;
         // After the request, which the responder is waiting for.
         super::socket::limit_intervals(&state.socket);
         let limit = config::get().reply_timeout;
@@ -210,8 +215,8 @@ impl Outgoing {
             None => return,
             Some(State { socket, .. }) => {
                 // The first call may return the error of the previous attempt, ECONNABORTED.
-                let connected = match addr::connect(socket, &self.attempt.dst) {
-                    Err(libc::ECONNABORTED) => addr::connect(socket, &self.attempt.dst),
+                let connected = match addr::connect(socket, &self.handshake.dst) {
+                    Err(libc::ECONNABORTED) => addr::connect(socket, &self.handshake.dst),
                     first => first,
                 };
                 match connected {
@@ -238,7 +243,7 @@ impl Outgoing {
 
     /// Logs the cause of the failure, which the fields of an event cannot carry, and returns it.
     fn report(&self, stage: Stage, errno: Errno, wrong: Option<String>) -> String {
-        let dst = self.attempt.dst;
+        let dst = self.handshake.dst;
         let text = std::io::Error::from_raw_os_error(errno);
         let (level, why) = match (stage, errno, wrong) {
             (_, _, Some(wrong)) => (Level::Warn, format!("{dst}: connect failed: {wrong}")),
@@ -303,15 +308,15 @@ impl Outgoing {
         let Some(id) = self.id.upgrade() else { return };
         let Some(state) = self.take() else { return };
         let observer: Weak<dyn ConnObserver> = self.id.clone();
-        let connected = self.attempt.qp.connect(Stream {
+        let connected = self.handshake.qp.connect(Stream {
             socket: state.socket,
             rings,
             crc: agreed.crc,
             ord: u32::from(agreed.ord),
             role: agreed.role,
             early,
-            rnr_retry: self.attempt.rnr_retry,
-            peer: self.attempt.dst,
+            rnr_retry: self.handshake.rnr_retry,
+            peer: self.handshake.dst,
             observer,
         });
         let enhanced = frame.enhanced.unwrap_or_default();

@@ -243,7 +243,7 @@ impl ConnectRequests {
             event.responder_resources = depth(enhanced.ord);
             event.initiator_depth = depth(enhanced.ird);
         }
-        event.request = Some(request);
+        event.request = Some(Box::new(request));
         id.notify(event);
     }
 
@@ -251,7 +251,7 @@ impl ConnectRequests {
     /// program can still fetch it; the reply then fails.
     fn withdraw(&self, connection: &Arc<PendingConnection>) {
         if let Some(id) = self.id.upgrade() {
-            id.withdraw_request(|request| request.is_of(connection));
+            id.withdraw_request(connection.key());
         }
     }
 }

@@ -2,15 +2,18 @@
 //! Connection management over iWARP: TCP sockets, and the MPA handshake on them.
 //!
 //! [`exchange`](super::exchange) decides what follows from each byte of the handshake and each timeout.
-//! [`connect`], [`listen`] and [`incoming`] own the sockets and timers, and the engine serves them.
+//! [`local`] has the socket of an identifier until it connects or listens; then [`connect`], [`listen`] and
+//! [`incoming`] own the sockets and timers, and the engine serves them.
 
-pub(super) mod binding;
-pub(super) mod connect;
+mod binding;
+mod connect;
 mod incoming;
-pub(super) mod listen;
-pub(super) mod offers;
+mod listen;
+mod local;
+mod offers;
 mod pending;
-pub(super) mod request;
+mod request;
 mod socket;
 
-pub(super) use socket::{prepare, send_reply};
+pub(super) use local::Local;
+use socket::{prepare, send_reply};

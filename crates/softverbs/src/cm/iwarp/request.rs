@@ -8,17 +8,20 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::offers::Offer;
 use super::pending::Admission;
 use super::send_reply;
 use crate::cm::exchange::Responder;
+use crate::cm::protocol::{self, Params, Request};
 use crate::cm::{addr, negotiate};
-use crate::lock;
 use crate::progress::engine::Engine;
 use crate::progress::timers::Timer;
+use crate::qp::{ConnObserver, Qp, Stream};
 use crate::socket::Socket;
+use crate::sys::Errno;
+use crate::{config, lock};
 use transport::iwarp::wire::mpa::Frame;
 
 /// A pending connection, whose socket the engine watches.
@@ -45,23 +48,28 @@ pub(super) struct State {
 }
 
 /// A connect request that the program has not fetched. Dropping it closes the connection.
-pub(crate) struct Unfetched {
+pub(super) struct Unfetched {
     connection: Arc<PendingConnection>,
     frame: Frame,
 }
 
-/// A connect request. Dropping it closes the connection.
-pub(crate) struct Request {
+/// A connect request that the program has fetched.
+struct Fetched {
     /// `None`: the peer has closed the connection.
-    pub socket: Option<Socket>,
+    socket: Option<Socket>,
     /// Shared memory offered by the peer.
-    pub offer: Option<Offer>,
-    pub frame: Frame,
-    pub local: Option<SocketAddr>,
-    pub peer: SocketAddr,
+    offer: Option<Offer>,
+    frame: Frame,
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
 }
 
 impl PendingConnection {
+    /// Identifies the connection while it exists.
+    pub(super) fn key(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
     /// Takes the socket, and removes it from the engine.
     pub(super) fn take(&self) -> Option<State> {
         let state = lock(&self.state).take()?;
@@ -77,39 +85,78 @@ impl PendingConnection {
     }
 }
 
-impl Request {
-    /// Sends an MPA Reply that rejects the request, unless the peer has closed the connection.
-    pub(crate) fn reject(&self, private_data: &[u8]) {
-        if let Some(socket) = &self.socket {
-            send_reply(socket, &negotiate::rejection(&self.frame), private_data);
-        }
-    }
-}
-
 impl Unfetched {
     pub(super) fn new(connection: Arc<PendingConnection>, frame: Frame) -> Self {
         Self { connection, frame }
     }
 
-    /// Whether this is the connect request of `connection`.
-    pub(super) fn is_of(&self, connection: &Arc<PendingConnection>) -> bool {
-        Arc::ptr_eq(&self.connection, connection)
-    }
-
     pub(super) fn frame(&self) -> &Frame {
         &self.frame
     }
+}
 
-    /// Hands the connection to the program: it is no longer pending, and the caller owns its socket.
-    pub(crate) fn fetch(self) -> Request {
+impl protocol::Unfetched for Unfetched {
+    fn key(&self) -> usize {
+        self.connection.key()
+    }
+
+    /// The connection is no longer pending, and the caller owns its socket.
+    fn fetch(self: Box<Self>) -> Box<dyn Request> {
         let (socket, offer) = self.connection.take().map(|state| (state.socket, state.offer)).unzip();
         let local = socket.as_ref().and_then(|socket| addr::local(socket).ok());
-        Request { socket, offer: offer.flatten(), frame: self.frame, local, peer: self.connection.peer }
+        let offer = offer.flatten();
+        Box::new(Fetched { socket, offer, frame: self.frame, local, peer: self.connection.peer })
     }
 }
 
 impl Drop for Unfetched {
     fn drop(&mut self) {
         self.connection.take();
+    }
+}
+
+impl Request for Fetched {
+    fn local(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Whether the peer has announced an RTR.
+    fn is_awaited(&self) -> bool {
+        self.frame.enhanced.is_some_and(|enhanced| enhanced.peer_to_peer)
+    }
+
+    fn accept(
+        self: Box<Self>,
+        observer: Weak<dyn ConnObserver>,
+        qp: &Qp,
+        params: &Params,
+    ) -> Result<(), Errno> {
+        let offer = negotiate::Offer { ird: params.ird, ord: params.ord, crc: config::get().crc };
+        let (reply, agreed) = negotiate::accept(&self.frame, offer);
+        // Answer the offer before the MPA Reply: the initiator reads the answer when it has the reply.
+        let rings = self.offer.and_then(Offer::accept);
+        let socket = self.socket.filter(|socket| send_reply(socket, &reply, &params.private_data));
+        qp.connect(Stream {
+            socket: socket.ok_or(libc::ECONNRESET)?,
+            rings,
+            crc: agreed.crc,
+            ord: u32::from(agreed.ord),
+            role: agreed.role,
+            early: Vec::new(),
+            rnr_retry: params.rnr_retry,
+            peer: self.peer,
+            observer,
+        })
+    }
+
+    /// Sends an MPA Reply that rejects the request.
+    fn reject(&self, private_data: &[u8]) {
+        if let Some(socket) = &self.socket {
+            send_reply(socket, &negotiate::rejection(&self.frame), private_data);
+        }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use super::pd::default_pd;
 use super::queues::CreatedQueues;
-use crate::cm::Request;
-use crate::cm::addr;
 use crate::cm::id::{Channel, Id};
+use crate::cm::protocol::Request;
+use crate::cm::{addr, calls};
 use crate::ffi::object::Object;
 use crate::ffi::soft0;
 
@@ -53,16 +53,16 @@ pub(super) fn blank_id(
 pub(super) fn new_requested_id(
     on: Option<(*mut rdma_event_channel, Channel)>,
     context: *mut c_void,
-    request: Request,
+    request: Box<dyn Request>,
 ) -> *mut rdma_cm_id {
     let (channel, queue) = on.map_or((null_mut(), None), |(channel, queue)| (channel, Some(queue)));
     let mut c = blank_id(channel, context, rdma_port_space::RDMA_PS_TCP);
     c.verbs = soft0::context();
     c.pd = default_pd();
     c.port_num = 1;
-    if let Some(local) = &request.local {
+    if let Some(local) = &request.local() {
         c.route.addr.__bindgen_anon_1.src_storage = addr::to_storage(local).0;
     }
-    c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer).0;
-    create_object(c, Id::requested(queue, request))
+    c.route.addr.__bindgen_anon_2.dst_storage = addr::to_storage(&request.peer()).0;
+    create_object(c, calls::create_requested(queue, request))
 }

@@ -16,9 +16,8 @@ use super::finish;
 use super::handle::{IdObject, blank_id, create_object};
 use super::pd::default_pd;
 use super::sync;
-use crate::cm::addr;
 use crate::cm::event::Event;
-use crate::cm::id::Id;
+use crate::cm::{addr, calls};
 use crate::ffi::soft0;
 use crate::ffi::unsupported;
 use crate::ffi::verbs::transport;
@@ -59,7 +58,7 @@ pub unsafe fn rdma_create_id(
     }
     // SAFETY: rdma_create_id(3) requires that `channel` is NULL, or was returned by rdma_create_event_channel
     // and has not been destroyed.
-    let cm = Id::new(unsafe { queue_of(channel) });
+    let cm = calls::create(unsafe { queue_of(channel) });
     let c = create_object(blank_id(channel, context, ps), cm);
     // SAFETY: rdma_create_id(3) requires that `id` is valid for writes of a pointer.
     unsafe { id.write(c) };

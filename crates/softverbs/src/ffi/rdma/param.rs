@@ -7,9 +7,7 @@
 use libc::c_void;
 use rdma_sys::rdma_conn_param;
 
-use crate::cm::calls::Params;
-use crate::cm::negotiate::Offer;
-use crate::config;
+use crate::cm::Params;
 use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA};
 use crate::strict::{self, Places, Rule, Strict};
 use crate::sys::Errno;
@@ -64,7 +62,7 @@ pub(super) struct Param {
 
 impl From<Param> for Params {
     fn from(Param { private_data, ird, ord, rnr_retry, .. }: Param) -> Self {
-        Self { private_data, offer: Offer { ird, ord, crc: config::get().crc }, rnr_retry }
+        Self { private_data, ird, ord, rnr_retry }
     }
 }
 
