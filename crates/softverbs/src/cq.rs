@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::channel::EventQueue;
-use crate::instrument::Instruments;
 use crate::limits::ENDINGS;
+use crate::logged::Logged;
 use crate::policy::yielding::Yielding;
 use crate::port::Port;
 use crate::progress::engine::Engine;
@@ -32,7 +32,6 @@ use crate::progress::ring::Ring;
 use crate::progress::sleep::Watches;
 use crate::progress::watch::Watch;
 use crate::progress::{By, Driven, Outstanding};
-use crate::strict::{Places, Rule, Strict};
 use crate::sys::Errno;
 use crate::{config, lock, probes};
 use reserve::try_filled;
@@ -50,21 +49,28 @@ struct Entry {
     owner: u32,
 }
 
+/// Observes the polls of the completions of a queue pair.
+pub(crate) trait PollObserver: Send + Sync {
+    /// The program has polled this completion, the oldest one of a request or of a receive. True if
+    /// [`Self::report`] has something to log, once the caller holds no lock.
+    fn polled(&self, completion: &Completion) -> bool;
+    /// Logs what [`Self::polled`] has found.
+    fn report(&self);
+}
+
 /// What a poll of the completions of a [`Producer`] acts on.
 #[derive(Default)]
 struct Owner {
     /// The send queue of whose entries a completion keeps one until it is polled.
     sends: Option<Arc<Ring<SendWr>>>,
-    /// Those of the queue pair, which count completions that the program takes.
-    instruments: Option<Arc<Instruments>>,
+    observer: Option<Arc<dyn PollObserver>>,
     /// Completions still in the ring, once the producer is gone.
     left: Option<u64>,
 }
 
 /// What follows a poll when the lock of the ring is released.
 enum Unlocked {
-    /// Report what the instruments have found.
-    Tell(Arc<Instruments>),
+    Report(Arc<dyn PollObserver>),
     Drop(#[expect(dead_code, reason = "dropped as a whole")] Owner),
 }
 
@@ -141,8 +147,8 @@ pub(crate) struct Cq {
     /// The queue was full, and a connection keeps completions.
     waiting: AtomicBool,
     ignores_overruns: AtomicBool,
-    /// The rules of strict mode that were violated here.
-    places: Places,
+    /// See [`Self::logged`].
+    logged: Logged,
     /// How connections of this queue have ended, the last ones.
     endings: Mutex<VecDeque<Ending>>,
 }
@@ -167,17 +173,6 @@ pub fn on_failed_completion(report: fn(&str)) {
     let _ = ON_FAILED.set(Box::new(report));
 }
 
-/// How strict mode treats an overrun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overrun {
-    /// The connection keeps the completion until there is room.
-    Permitted,
-    /// The queue is in error, and the connection ends.
-    First,
-    /// The queue was in error already, and this connection ends, too.
-    Another,
-}
-
 impl Cq {
     /// ENOMEM.
     pub(crate) fn new(entries: u32, channel: Option<Arc<EventQueue<usize>>>) -> Result<Self, Errno> {
@@ -196,7 +191,7 @@ impl Cq {
             deferred: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             ignores_overruns: AtomicBool::new(false),
-            places: Places::new(),
+            logged: Logged::new(),
             endings: Mutex::default(),
         })
     }
@@ -215,26 +210,18 @@ impl Cq {
         self.ignores_overruns.store(true, Ordering::Relaxed);
     }
 
-    /// A completion of this queue pair found the queue full: reported in strict mode.
-    pub(crate) fn overrun_by(&self, num: u32, mode: Strict) -> Overrun {
-        if mode == Strict::Off || self.ignores_overruns.load(Ordering::Relaxed) {
-            return Overrun::Permitted;
-        }
-        let entries = lock(&self.ring).entries.len();
-        let first = self.places.report(
-            mode,
-            Rule::CompletionQueue,
-            format_args!("queue pair {num}: a completion found all {entries} entries of its completion queue taken"),
-            format_args!(
-                "create the queue with as many entries as requests and receives are outstanding (ibv_create_cq, \
-                 rpma_conn_cfg_set_cq_size, rpma_conn_cfg_set_rcq_size), or take completions earlier (ibv_poll_cq, rpma_cq_get_wc)"
-            ),
-        );
-        match mode {
-            Strict::Adapter if first => Overrun::First,
-            Strict::Adapter => Overrun::Another,
-            _ => Overrun::Permitted,
-        }
+    pub(crate) fn ignores_overruns(&self) -> bool {
+        self.ignores_overruns.load(Ordering::Relaxed)
+    }
+
+    /// The number of entries.
+    pub(crate) fn entries(&self) -> usize {
+        lock(&self.ring).entries.len()
+    }
+
+    /// The conditions that instruments have logged for this queue.
+    pub(crate) fn logged(&self) -> &Logged {
+        &self.logged
     }
 
     /// A connection of this queue pair ends; because of the request with this `wr_id`, if there is one.
@@ -318,21 +305,6 @@ impl Cq {
             Some(outstanding) if ring.put == ring.taken => outstanding,
             _ => Outstanding::Completion,
         }
-    }
-
-    /// A thread waits for a completion of this queue, or of others of its channel, and there are only
-    /// unsignalled requests: reported in strict mode.
-    pub(crate) fn remark_wait(&self) {
-        self.places.remark(
-            Rule::Wait,
-            format_args!(
-                "a thread waits for a completion event, but no signalled request or receive is outstanding on its queue pairs"
-            ),
-            format_args!(
-                "post the request that is waited for with IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS), and wait once for as many \
-                 completions as there are"
-            ),
-        );
     }
 
     /// Whether no queue pair uses this queue.
@@ -472,10 +444,8 @@ impl Cq {
             if let Some(sends) = &owner.sends {
                 sends.free(1);
             }
-            if let Some(instruments) = &owner.instruments {
-                if instruments.taken(&completion) {
-                    after.push(Unlocked::Tell(instruments.clone()));
-                }
+            if let Some(observer) = owner.observer.as_ref().filter(|observer| observer.polled(&completion)) {
+                after.push(Unlocked::Report(observer.clone()));
             }
             if owner.left.is_some() {
                 after.extend(ring.polled_last(index).map(Unlocked::Drop));
@@ -485,8 +455,8 @@ impl Cq {
         ring.taken += count as u64;
         drop(guard);
         for after in after {
-            if let Unlocked::Tell(instruments) = after {
-                instruments.tell();
+            if let Unlocked::Report(observer) = after {
+                observer.report();
             }
         }
         if let Some(failed) = failed {
@@ -592,9 +562,9 @@ impl Producer {
     pub(crate) fn new(
         cq: Arc<Cq>,
         sends: Option<Arc<Ring<SendWr>>>,
-        instruments: Option<Arc<Instruments>>,
+        observer: Option<Arc<dyn PollObserver>>,
     ) -> Result<Self, Errno> {
-        let new = Owner { sends, instruments, left: None };
+        let new = Owner { sends, observer, left: None };
         let mut guard = lock(&cq.ring);
         let ring = &mut *guard;
         let owner = match ring.free_owners.pop() {
@@ -640,10 +610,8 @@ impl Producer {
             if let Some(sends) = &owner.sends {
                 sends.free(1);
             }
-            if let Some(instruments) = &owner.instruments {
-                if instruments.taken(&entry.completion) {
-                    after = Some(instruments.clone());
-                }
+            if let Some(observer) = owner.observer.as_ref().filter(|one| one.polled(&entry.completion)) {
+                after = Some(observer.clone());
             }
         }
         (ring.put, ring.announced) = (kept, announced);
@@ -651,8 +619,8 @@ impl Producer {
             self.cq.has_more.store(false, Ordering::Relaxed);
         }
         drop(guard);
-        if let Some(instruments) = after {
-            instruments.tell();
+        if let Some(observer) = after {
+            observer.report();
         }
         self.cq.give_room();
     }

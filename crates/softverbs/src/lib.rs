@@ -17,17 +17,17 @@
 //!  ├───▶ link                   the TCP socket that carries its bytes, or memory shared with a peer on the same host
 //!  ├───▶ memory                 memory regions: access checks, placement, durability
 //!  └───▶ cq, srq, channel       completion queues, shared receive queues, event channels
-//!        instrument             strict mode and fault injection, between a connection and its queue pair
-//!        strict, faults, stuck  their settings and rules; threads that wait for a completion that cannot come
+//!        instrument             strict mode, fault injection and metrics: what the other modules report to
+//!        faults                 which events fail
 //! ```
 //!
 //! Lock order, outermost first: the attributes of a queue pair on a RoCE device, the list of connections of a
-//! completion queue, the session of a connection (locked only by the holder of its turn), then the innermost
-//! locks: the GID table, the state of an identifier and its event channel, the ring of a completion queue
-//! and, under it, its channel or, in strict mode, the entries of a send queue, a watch, the tables of the
-//! engine, a shared receive queue, the fault queue of a queue pair. The memory table has only a lock for each
-//! window, under which nothing is locked; its holder waits for accesses, so it must hold no grant. The engine
-//! holds none of its locks when it calls a source.
+//! completion queue, the session of a connection (locked only by the holder of its turn), the RNR timer of
+//! its instruments, then the innermost locks: the GID table, the state of an identifier and its event
+//! channel, the ring of a completion queue and, under it, its channel or, in strict mode, the entries of a
+//! send queue, a watch, the tables of the engine, a shared receive queue, the fault queue of a queue pair.
+//! The memory table has only a lock for each window, under which nothing is locked; its holder waits for
+//! accesses, so it must hold no grant. The engine holds none of its locks when it calls a source.
 //! Of `port`, the lock `receiver` is outside of the queue of an endpoint and the tables of the engine; its
 //! other locks are innermost ones.
 //!
@@ -56,6 +56,7 @@ mod instrument;
 mod limits;
 mod link;
 mod lock;
+mod logged;
 mod memory;
 mod metrics;
 mod policy;

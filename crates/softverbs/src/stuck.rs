@@ -18,7 +18,7 @@ use crate::progress::Outstanding;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
-use crate::strict::{self, Strict};
+use crate::strict::{self, Rule, Strict};
 use crate::sys;
 
 /// Milliseconds after which strict mode checks a thread that waits for a completion: other threads may post
@@ -80,7 +80,17 @@ impl Source for Waited {
 
     fn timeout(self: Arc<Self>) {
         if let Some(cq) = self.in_vain() {
-            cq.remark_wait();
+            strict::remark(
+                cq.logged(),
+                Rule::Wait,
+                format_args!(
+                    "a thread waits for a completion event, but no signalled request or receive is outstanding on its queue pairs"
+                ),
+                format_args!(
+                    "post the request that is waited for with IBV_SEND_SIGNALED (RPMA_F_COMPLETION_ALWAYS), and wait once for as \
+                     many completions as there are"
+                ),
+            );
         }
     }
 }

@@ -20,8 +20,7 @@ use crate::lock;
 use crate::qp::{ConnObserver, Qp};
 use crate::sys::Errno;
 use rdma_sys::rdma_cm_event_type::{
-    self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED,
-    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+    RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED,
 };
 
 /// An event channel.
@@ -156,10 +155,9 @@ impl Id {
         let kinds = state.phase.report(event.kind);
         let Some(channel) = &state.channel else { return };
         let mut event = Some(event);
-        let instruments = state.qp.as_ref().and_then(|qp| qp.instruments());
         for &kind in kinds {
-            if let (Some(instruments), Some(counted)) = (instruments, counted(kind)) {
-                instruments.event(counted);
+            if let Some(qp) = &state.qp {
+                qp.instruments.event(kind);
             }
             let id = self.handle.load(Ordering::Acquire);
             channel.push(event.take().unwrap_or_else(|| Event::new(id, kind, 0)));
@@ -222,19 +220,6 @@ impl Id {
     }
 }
 
-/// The counter of an event in the metrics, if it has one.
-fn counted(kind: rdma_cm_event_type::Type) -> Option<rpma_metrics::Event> {
-    use rpma_metrics::Event;
-    Some(match kind {
-        RDMA_CM_EVENT_ESTABLISHED => Event::Established,
-        RDMA_CM_EVENT_DISCONNECTED => Event::Closed,
-        RDMA_CM_EVENT_CONNECT_ERROR => Event::Lost,
-        RDMA_CM_EVENT_REJECTED => Event::Rejected,
-        RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable,
-        _ => return None,
-    })
-}
-
 impl ConnObserver for Id {
     fn established(&self) {
         self.raise(Event::new(0, RDMA_CM_EVENT_ESTABLISHED, 0));
@@ -258,6 +243,7 @@ pub(crate) fn is_connect_request(event: &Event) -> bool {
 mod tests {
     use super::*;
     use crate::cm::iwarp::Local;
+    use rdma_sys::rdma_cm_event_type::RDMA_CM_EVENT_DISCONNECTED;
 
     /// The events of an accepted connection that ends and is then established.
     fn events(awaits: bool) -> Vec<u32> {

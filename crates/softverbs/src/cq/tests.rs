@@ -97,22 +97,6 @@ fn completions_outlive_their_producer_and_free_entries_of_no_other_one() {
 }
 
 #[test]
-fn an_overrun_is_an_error_on_an_adapter() {
-    let cq = Cq::new(2, None).unwrap();
-    assert_eq!(cq.overrun_by(1, Strict::Off), Overrun::Permitted);
-    assert!(cq.places.is_first(Rule::CompletionQueue), "nothing is reported");
-    let cq = Cq::new(2, None).unwrap();
-    assert_eq!(cq.overrun_by(1, Strict::Warn), Overrun::Permitted);
-    assert!(!cq.places.is_first(Rule::CompletionQueue), "reported");
-    let cq = Cq::new(2, None).unwrap();
-    assert_eq!(cq.overrun_by(1, Strict::Adapter), Overrun::First);
-    assert_eq!(cq.overrun_by(2, Strict::Adapter), Overrun::Another);
-    let cq = Cq::new(2, None).unwrap();
-    cq.ignore_overruns();
-    assert_eq!(cq.overrun_by(1, Strict::Adapter), Overrun::Permitted);
-}
-
-#[test]
 fn each_arming_generates_one_event() {
     let channel = Arc::new(EventQueue::new().unwrap());
     let cq = Arc::new(Cq::new(8, Some(channel.clone())).unwrap());

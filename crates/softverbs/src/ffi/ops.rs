@@ -66,17 +66,15 @@ pub unsafe fn post_denied(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *m
     report(result, || unsafe { bad_wr.write(wr) })
 }
 
-/// Sets the local address, `target`, of the reads by which librpma flushes on a queue pair. The metrics count
-/// these reads as flushes. Does nothing if the queue pair has no metrics.
+/// Sets the local address, `target`, of the reads by which librpma flushes on a queue pair, so that its
+/// instruments know these reads as flushes.
 ///
 /// # Safety
 ///
 /// `qp` must be a queue pair of softverbs that has not been destroyed.
 pub unsafe fn flushes_by(qp: *mut ibv_qp, target: u64) {
     // SAFETY: the caller guarantees that `qp` is a queue pair of softverbs that has not been destroyed.
-    if let Some(instruments) = unsafe { QpObject::own(qp) }.qp.instruments() {
-        instruments.flushes_by(target);
-    }
+    unsafe { QpObject::own(qp) }.qp.instruments.flushes_by(target);
 }
 
 /// Posts a list of receives with `post` until one fails, and returns 0 or its errno with `bad_wr` set.

@@ -108,7 +108,7 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         )
     };
     if flags & SEND_INLINE != 0 && returns_data(opcode) {
-        qp.check_inline(wr_id)?;
+        qp.instruments.check_inline(wr_id)?;
     }
     let Some((_, op)) = OPCODES.into_iter().find(|(number, _)| *number == opcode) else {
         // SAFETY: by the contract of this function `wr` points to a work request, which is all that the
@@ -131,10 +131,7 @@ pub(super) unsafe fn read_send_wr(wr: *const ibv_send_wr, qp: &Qp) -> Result<Sen
         // SAFETY: RDMA Write and Read use the member `rdma` of the union `wr`, so the program has set it.
         _ => unsafe { (addr_of!((*wr).wr.rdma.remote_addr).read(), addr_of!((*wr).wr.rdma.rkey).read()) },
     };
-    let is_flush = || {
-        let instruments = qp.instruments();
-        instruments.is_some_and(|known| entries.first().is_some_and(|sink| known.is_flush(sink.addr)))
-    };
+    let is_flush = || entries.first().is_some_and(|sink| qp.instruments.is_flush(sink.addr));
     let imm = match op {
         Op::Read if is_flush() => {
             // SAFETY: the sink of this read is the flush buffer of librpma, which sets the member `imm_data`

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flight::Flight;
 use crate::lock;
+use crate::logged::Logged;
 use crate::progress::Outstanding;
-use crate::strict::{Places, Rule, Strict};
+use crate::strict::{self, Rule, Strict};
 use crate::sys::Errno;
 use transport::access::Accessor;
 use transport::wr::SendWr;
@@ -31,7 +32,7 @@ pub(super) struct Adapter {
     flight: Flight,
     /// A request whose memory was changed in flight, not reported yet.
     changed: Mutex<Option<u64>>,
-    places: Places,
+    logged: Logged,
 }
 
 /// Complete requests whose entries are in use.
@@ -54,7 +55,7 @@ impl Adapter {
             done: Mutex::default(),
             flight: Flight::new(max),
             changed: Mutex::default(),
-            places: Places::new(),
+            logged: Logged::new(),
         }
     }
 
@@ -147,18 +148,24 @@ impl Adapter {
         }
     }
 
-    /// How many requests can be posted.
-    pub(super) fn room(&self) -> usize {
-        if self.mode != Strict::Adapter {
-            return usize::MAX;
+    /// Whether that many requests can be posted. Reports it if not.
+    pub(super) fn has_room(&self, count: usize) -> bool {
+        let has_room = self.mode != Strict::Adapter || self.room() >= count as u64;
+        if !has_room {
+            self.report();
         }
-        u64::from(self.max).saturating_sub(self.held.load(Ordering::Acquire)) as usize
+        has_room
+    }
+
+    fn room(&self) -> u64 {
+        u64::from(self.max).saturating_sub(self.held.load(Ordering::Acquire))
     }
 
     /// A post is refused, or an adapter would refuse it: no entry is free.
-    pub(super) fn report(&self) {
+    fn report(&self) {
         let Self { num, max, .. } = self;
-        self.places.report(
+        strict::report(
+            &self.logged,
             self.mode,
             Rule::SendQueue,
             format_args!(
@@ -175,10 +182,13 @@ impl Adapter {
     /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in [`Strict::Adapter`].
     pub(super) fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
         let num = self.num;
-        self.places.report(
+        strict::report(
+            &self.logged,
             self.mode,
             Rule::Inline,
-            format_args!("queue pair {num}: work request {wr_id:#x} is a read or an atomic operation with IBV_SEND_INLINE"),
+            format_args!(
+                "queue pair {num}: work request {wr_id:#x} is a read or an atomic operation with IBV_SEND_INLINE"
+            ),
             format_args!("post only sends and writes with IBV_SEND_INLINE"),
         );
         if self.mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
@@ -186,7 +196,8 @@ impl Adapter {
 
     fn remark_bytes(&self, wr_id: u64) {
         let num = self.num;
-        self.places.remark(
+        strict::remark(
+            &self.logged,
             Rule::Bytes,
             format_args!(
                 "queue pair {num}: the memory of work request {wr_id:#x} was changed before the program took its completion or a \
@@ -201,7 +212,8 @@ impl Adapter {
 
     fn remark_disconnect(&self, wr_id: u64) {
         let num = self.num;
-        self.places.remark(
+        strict::remark(
+            &self.logged,
             Rule::Disconnect,
             format_args!(
                 "queue pair {num}: disconnecting while the unsignalled work request {wr_id:#x} is in flight; its data may be lost"
@@ -215,7 +227,8 @@ impl Adapter {
 
     fn remark_region(&self, wr_id: u64) {
         let num = self.num;
-        self.places.remark(
+        strict::remark(
+            &self.logged,
             Rule::Region,
             format_args!(
                 "queue pair {num}: a memory region was deregistered that work request {wr_id:#x} uses, of which the program has \

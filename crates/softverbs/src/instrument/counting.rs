@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use rdma_sys::rdma_cm_event_type::{
+    self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
+};
 use rpma_metrics::{Connection, Event, Kind, Process};
 use transport::wr::{Completion, Op, SendWr, opcode, status};
 
@@ -69,7 +73,16 @@ impl Counting {
         }
     }
 
-    pub(super) fn event(&self, event: Event) {
+    /// An event of the connection is reported to the program.
+    pub(super) fn event(&self, kind: rdma_cm_event_type::Type) {
+        let event = match kind {
+            RDMA_CM_EVENT_ESTABLISHED => Event::Established,
+            RDMA_CM_EVENT_DISCONNECTED => Event::Closed,
+            RDMA_CM_EVENT_CONNECT_ERROR => Event::Lost,
+            RDMA_CM_EVENT_REJECTED => Event::Rejected,
+            RDMA_CM_EVENT_UNREACHABLE => Event::Unreachable,
+            _ => return,
+        };
         self.process.counters.event(&self.connection, event);
     }
 

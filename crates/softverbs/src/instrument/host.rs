@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The decorator of a connection's host: passes calls on, and applies the rules of strict mode and faults.
 
+use std::sync::MutexGuard;
+
+use super::Present;
 use super::fault_queue::{Due, FaultQueue};
-use super::rnr::Late;
-use super::{Instruments, State};
+use super::overrun::{self, Overrun};
+use super::rnr::{Late, Rnr};
+use crate::cq::Cq;
+use crate::lock;
 use crate::strict::Strict;
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
 use transport::host::{Durable, Ended, Ending, Host};
@@ -20,50 +25,50 @@ pub(crate) enum Queue {
     Receive,
 }
 
-/// What instruments require of a host in addition to [`Host`].
-pub(crate) trait Exposed: Host {
-    /// A completion queue was full, which `mode` may forbid. True if the connection must end.
-    fn overrun(&mut self, queue: Queue, mode: Strict) -> bool;
-    /// Drops the link as if this process had been killed.
-    fn cut(&mut self);
+/// A host as the driver of its connection uses it.
+pub(crate) trait Stepping: Host + Sized {
+    /// Steps the connection.
+    fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
+        conn.step(self, why, budget)
+    }
+
+    /// When the host needs the next step.
+    fn deadline(&self) -> Option<Micros> {
+        None
+    }
+
     /// Sends what a step has left in the link.
     fn flush(&mut self);
+}
+
+/// What instruments require of a host in addition.
+pub(crate) trait Exposed: Stepping {
+    fn cq(&self, queue: Queue) -> &Cq;
+    /// Raises the asynchronous event of a completion queue that was overrun.
+    fn overrun(&mut self, queue: Queue);
+    /// Drops the link as if this process had been killed.
+    fn cut(&mut self);
 }
 
 /// A host with the instruments of its queue pair.
 pub(crate) struct Instrumented<'a, H> {
     host: H,
-    instruments: &'a Instruments,
-    state: &'a mut State,
+    instruments: &'a Present,
+    rnr: MutexGuard<'a, Rnr>,
     /// A completion queue that was full.
     overrun: Option<Queue>,
 }
 
-impl<'a, H: Exposed> Instrumented<'a, H> {
-    pub(crate) fn new(host: H, instruments: &'a Instruments, state: &'a mut State) -> Self {
-        Self { host, instruments, state, overrun: None }
-    }
-
-    /// When the instruments need the next step.
-    pub(crate) fn deadline(&self) -> Option<Micros> {
-        let delayed = self.instruments.faults.as_ref().and_then(FaultQueue::deadline);
-        delayed.into_iter().chain(self.state.rnr.deadline()).min()
-    }
-
-    /// Sends what a step has left in the link.
-    pub(crate) fn flush(&mut self) {
-        self.host.flush();
-    }
-
+impl<H: Exposed> Stepping for Instrumented<'_, H> {
     /// Steps the connection, then applies rules and faults.
-    pub(crate) fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
+    fn step<C: Connection<Self>>(&mut self, conn: &mut C, why: u32, budget: Budget) -> Stepped {
         let instruments = self.instruments;
-        let expired = self.state.rnr.expires(|| self.host.now());
+        let expired = self.rnr.expires(|| self.host.now());
         let mut stepped = conn.step(self, if expired { why | reason::RECEIVE } else { why }, budget);
         if let Some(queue) = self.overrun.take() {
             // Flush errors that find no room after the end are no overrun: the program has disconnected, or
             // gets the reason.
-            if !conn.is_over() && self.host.overrun(queue, instruments.mode) {
+            if !conn.is_over() && self.forbids_overrun(queue) {
                 conn.lose(self, libc::ENOBUFS);
                 stepped = conn.step(self, 0, budget);
             }
@@ -77,19 +82,43 @@ impl<'a, H: Exposed> Instrumented<'a, H> {
         }
     }
 
+    fn deadline(&self) -> Option<Micros> {
+        let delayed = self.instruments.faults.as_ref().and_then(FaultQueue::deadline);
+        delayed.into_iter().chain(self.rnr.deadline()).min()
+    }
+
+    fn flush(&mut self) {
+        self.host.flush();
+    }
+}
+
+impl<'a, H: Exposed> Instrumented<'a, H> {
+    pub(crate) fn new(host: H, instruments: &'a Present) -> Self {
+        Self { host, instruments, rnr: lock(&instruments.rnr), overrun: None }
+    }
+
+    /// A completion queue was full. True if the connection must end.
+    fn forbids_overrun(&mut self, queue: Queue) -> bool {
+        let overrun = overrun::check(self.host.cq(queue), self.instruments.num, self.instruments.mode);
+        if overrun == Overrun::First {
+            self.host.overrun(queue);
+        }
+        overrun != Overrun::Permitted
+    }
+
     /// Checks whether a message waits for a receive.
     fn find_late<C: Connection<Self>>(&mut self, conn: &mut C, stepped: Stepped, budget: Budget) -> Stepped {
         if conn.is_over() {
             // The receives that were held back end with the connection.
-            return if self.state.rnr.ends() { conn.step(self, 0, budget) } else { stepped };
+            return if self.rnr.ends() { conn.step(self, 0, budget) } else { stepped };
         }
         if stepped.awaits != Awaits::Receive {
             if stepped.awaits == Awaits::Nothing {
-                self.state.rnr.delivered();
+                self.rnr.delivered();
             }
             return stepped;
         }
-        match self.state.rnr.late(self.instruments.num, self.instruments.mode, || self.host.now()) {
+        match self.rnr.late(self.instruments.num, self.instruments.mode, || self.host.now()) {
             Late::Waits => stepped,
             // Until the timer expires a receive changes nothing.
             Late::Repeated => Stepped { awaits: Awaits::Nothing, ..stepped },
@@ -175,7 +204,7 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     }
 
     fn next_receive(&mut self) -> Option<RecvWr> {
-        if self.state.rnr.holds() {
+        if self.rnr.holds() {
             return None;
         }
         self.host.next_receive()
@@ -217,7 +246,9 @@ impl<H: Exposed> Host for Instrumented<'_, H> {
     }
 
     fn ended(&mut self, how: Ended) {
-        self.instruments.ends();
+        if let Some(adapter) = &self.instruments.adapter {
+            adapter.ends();
+        }
         self.host.ended(how);
     }
 }

@@ -6,7 +6,8 @@
 //! of the connection permit. The message is here already, so each retry only checks for a receive: in
 //! [`Strict::Adapter`] there is no check between two retries.
 
-use crate::strict::{Places, Rule, Strict};
+use crate::logged::Logged;
+use crate::strict::{self, Rule, Strict};
 use transport::roce::rc::RNR_UNLIMITED;
 use transport::units::Micros;
 
@@ -31,7 +32,7 @@ pub(super) struct Rnr {
     /// How often the current one was repeated.
     repeated: u8,
     until: Option<Micros>,
-    places: Places,
+    logged: Logged,
 }
 
 impl Rnr {
@@ -74,7 +75,8 @@ impl Rnr {
         if mode == Strict::Off {
             return Late::Waits;
         }
-        self.places.report(
+        strict::report(
+            &self.logged,
             mode,
             Rule::Receive,
             format_args!(
@@ -117,7 +119,7 @@ mod tests {
             let mut rnr = rnr(7);
             assert_eq!(rnr.late(1, mode, || 0), Late::Waits);
             assert!(!rnr.holds() && !rnr.expires(|| RNR_TIMER_US) && !rnr.ends());
-            assert_eq!(rnr.places.is_first(Rule::Receive), mode == Strict::Off);
+            assert_eq!(rnr.logged.is_first(Rule::Receive as u32), mode == Strict::Off);
         }
     }
 

@@ -72,7 +72,7 @@ pub(crate) trait Driven: Send + Sync {
     fn drive_deferred(&self);
     /// Steps the connection if requests were deferred; the program is about to wait for completions.
     fn flush_deferred(&self);
-    /// What is outstanding for the completion queue at this address. Used by strict mode only.
+    /// What is outstanding for the completion queue at this address. It shows whether a thread waits in vain.
     fn outstanding(&self, _cq: usize) -> Outstanding {
         Outstanding::Completion
     }

@@ -46,9 +46,7 @@ impl Qp {
         roce.link = Some(Packets::open(port, self.num, &route, arrived, endpoint));
         let peer = route.peer_address();
         *lock(&self.peer) = Some(peer);
-        if let Some(instruments) = &self.instruments {
-            instruments.set_peer(peer);
-        }
+        self.instruments.connects(peer);
         self.state.store(RECEIVING, Ordering::Release);
         Ok(())
     }
@@ -111,9 +109,7 @@ impl Qp {
         self.sends.free(dropped);
         while self.receives.pop().is_some() {}
         *lock(&self.peer) = None;
-        if let Some(instruments) = &self.instruments {
-            instruments.ends();
-        }
+        self.instruments.ends();
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::linked::{Linked, QpLink, Transport};
 use super::{AsyncEvent, Qp, now};
-use crate::cq::Overrun;
-use crate::instrument::{self, Exposed, Instrumented, Instruments, Queue};
+use crate::cq::Cq;
+use crate::instrument::{Exposed, Instrumented, Queue, Stepping};
 use crate::link::{Link, Packets};
 use crate::memory::{self, Batch};
 use crate::policy::poller;
@@ -18,7 +18,6 @@ use crate::progress::source::Source;
 use crate::progress::timers::Timer;
 use crate::progress::turn::{Entry, Left};
 use crate::progress::{By, Driven, Outstanding};
-use crate::strict::Strict;
 use crate::sys::{Errno, Process};
 use crate::{lock, probes};
 use transport::access::{Access, Bind, Denied, Unchanged, Unreachable};
@@ -72,8 +71,7 @@ impl Driven for Qp {
         if !self.send_cq.is_at(cq) {
             return Outstanding::Nothing;
         }
-        // Without strict mode the requests are not known.
-        self.instruments.as_deref().map_or(Outstanding::Completion, Instruments::outstanding)
+        self.instruments.outstanding()
     }
 
     fn flush_deferred(&self) {
@@ -151,8 +149,8 @@ impl Qp {
     }
 
     fn step(&self, session: &mut Session, why: u32, budget: Budget) -> Stepped {
-        let Session { transport, batch, process, timer, instruments } = session;
-        let world = (batch, *process, instruments);
+        let Session { transport, batch, process, timer } = session;
+        let world = (batch, *process);
         let (stepped, deadline) = match transport {
             Transport::Iwarp(iwarp) => self.step_linked(iwarp, world, why, budget),
             Transport::Roce(roce) => {
@@ -184,7 +182,7 @@ impl Qp {
     fn step_linked<'a, C, L>(
         &'a self,
         linked: &'a mut Linked<C, L>,
-        (batch, process, state): (&'a mut Batch, Process, &'a mut instrument::State),
+        (batch, process): (&'a mut Batch, Process),
         why: u32,
         budget: Budget,
     ) -> (Stepped, Option<Micros>)
@@ -193,23 +191,25 @@ impl Qp {
         C: Connection<Host<'a, L>> + Connection<Instrumented<'a, Host<'a, L>>>,
     {
         let Linked { conn, link } = linked;
-        let mut host = Host { qp: self, link, batch, process };
-        let (stepped, due) = match self.instruments.as_deref() {
-            None => {
-                self.end_flushes(conn, &mut host, why);
-                let stepped = conn.step(&mut host, why, budget);
-                host.flush();
-                (stepped, None)
-            }
-            Some(instruments) => {
-                let mut host = Instrumented::new(host, instruments, state);
-                self.end_flushes(conn, &mut host, why);
-                let stepped = host.step(conn, why, budget);
-                host.flush();
-                (stepped, host.deadline())
-            }
-        };
-        (stepped, conn.deadline().into_iter().chain(due).min())
+        let host = Host { qp: self, link, batch, process };
+        match self.instruments.present() {
+            None => self.step_with(host, conn, why, budget),
+            Some(instruments) => self.step_with(Instrumented::new(host, instruments), conn, why, budget),
+        }
+    }
+
+    #[inline]
+    fn step_with<H: Stepping>(
+        &self,
+        mut host: H,
+        conn: &mut impl Connection<H>,
+        why: u32,
+        budget: Budget,
+    ) -> (Stepped, Option<Micros>) {
+        self.end_flushes(conn, &mut host, why);
+        let stepped = host.step(conn, why, budget);
+        host.flush();
+        (stepped, conn.deadline().into_iter().chain(host.deadline()).min())
     }
 
     /// Passes on the results of flushes to persistence.
@@ -225,8 +225,8 @@ impl Qp {
 
     /// Ends the connection outside a step.
     pub(super) fn end(&self, session: &mut Session, how: End) {
-        let Session { transport, batch, process, instruments, .. } = session;
-        let world = (batch, *process, instruments);
+        let Session { transport, batch, process, .. } = session;
+        let world = (batch, *process);
         match transport {
             Transport::Iwarp(iwarp) => self.end_linked(iwarp, world, how),
             Transport::Roce(roce) => self.end_linked(roce, world, how),
@@ -236,7 +236,7 @@ impl Qp {
     fn end_linked<'a, C, L>(
         &'a self,
         linked: &'a mut Linked<C, L>,
-        (batch, process, state): (&'a mut Batch, Process, &'a mut instrument::State),
+        (batch, process): (&'a mut Batch, Process),
         how: End,
     ) where
         L: QpLink,
@@ -244,11 +244,9 @@ impl Qp {
     {
         let Linked { conn, link } = linked;
         let mut host = Host { qp: self, link, batch, process };
-        match self.instruments.as_deref() {
+        match self.instruments.present() {
             None => how.carry_out(conn, &mut host),
-            Some(instruments) => {
-                how.carry_out(conn, &mut Instrumented::new(host, instruments, state));
-            }
+            Some(instruments) => how.carry_out(conn, &mut Instrumented::new(host, instruments)),
         }
     }
 }
@@ -260,7 +258,6 @@ pub(super) struct Session {
     pub process: Process,
     /// When the timer of the engine expires, and that timer.
     pub timer: Option<(Micros, Timer)>,
-    pub instruments: instrument::State,
 }
 
 /// Why a connection ends outside a step.
@@ -288,28 +285,31 @@ pub(super) struct Host<'a, L> {
     process: Process,
 }
 
+impl<L: QpLink> Stepping for Host<'_, L> {
+    fn flush(&mut self) {
+        if let Some(link) = self.link {
+            link.flush();
+        }
+    }
+}
+
 impl<L: QpLink> Exposed for Host<'_, L> {
-    fn overrun(&mut self, queue: Queue, mode: Strict) -> bool {
-        let cq = match queue {
+    fn cq(&self, queue: Queue) -> &Cq {
+        match queue {
             Queue::Send => &self.qp.send_cq,
             Queue::Receive => &self.qp.recv_cq,
-        };
-        let overrun = cq.overrun_by(self.qp.num, mode);
-        if let (Overrun::First, Some(raise)) = (overrun, self.qp.on_async_event.get()) {
-            raise(AsyncEvent::Overrun(cq.handle()));
         }
-        overrun != Overrun::Permitted
+    }
+
+    fn overrun(&mut self, queue: Queue) {
+        if let Some(raise) = self.qp.on_async_event.get() {
+            raise(AsyncEvent::Overrun(self.cq(queue).handle()));
+        }
     }
 
     fn cut(&mut self) {
         if let Some(link) = self.link.take() {
             link.cut();
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Some(link) = self.link {
-            link.flush();
         }
     }
 }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use crate::cq::{Cq, Producer};
-use crate::instrument::{self, Instruments, Settings};
+use crate::instrument::{Instruments, Settings};
 use crate::link::{Arrived, Link, Rings};
 use crate::memory::Batch;
 use crate::policy::coalesce::Coalescer;
@@ -93,7 +93,7 @@ pub(crate) enum AsyncEvent {
     Drained,
     /// It takes no more receives from its shared receive queue (IBV_EVENT_QP_LAST_WQE_REACHED).
     LastReceiveTaken,
-    /// In strict mode: one of its completion queues, which has this handle, was overrun.
+    /// One of its completion queues, which has this handle, was overrun (IBV_EVENT_CQ_ERR).
     Overrun(usize),
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Stream {
     /// Bytes received after the peer's MPA frame.
     pub early: Vec<u8>,
     /// The RNR retry count. With [`RNR_UNLIMITED`] a message waits for a receive; otherwise a message without
-    /// one ends the connection, in strict mode after this many retries.
+    /// one ends the connection, unless an instrument repeats it.
     pub rnr_retry: u8,
     pub peer: SocketAddr,
     pub observer: Weak<dyn ConnObserver>,
@@ -156,7 +156,7 @@ pub(crate) struct Qp {
     /// send queue can never overrun it.
     sends: Arc<Ring<SendWr>>,
     receives: Ring<RecvWr>,
-    instruments: Option<Arc<Instruments>>,
+    pub(crate) instruments: Instruments,
     coalescer: Coalescer,
     poller: Poller,
     session: Mutex<Session>,
@@ -185,16 +185,10 @@ impl Qp {
         let transport = Transport::new(num, max_send_wr, srq.is_none())?;
         let is_roce = matches!(transport, Transport::Roce(_));
         let (sends, receives) = (Arc::new(Ring::new(max_send_wr)?), Ring::new(max_recv_wr)?);
-        let session = Session {
-            transport,
-            batch: Batch::new()?,
-            process: Process::own(),
-            timer: None,
-            instruments: instrument::State::default(),
-        };
+        let session = Session { transport, batch: Batch::new()?, process: Process::own(), timer: None };
         let instruments = Instruments::new(num, max_send_wr, instruments);
-        let send_cq = Producer::new(send_cq, Some(sends.clone()), instruments.clone())?;
-        let recv_cq = Producer::new(recv_cq, None, instruments.clone())?;
+        let send_cq = Producer::new(send_cq, Some(sends.clone()), instruments.observer())?;
+        let recv_cq = Producer::new(recv_cq, None, instruments.observer())?;
         let policy = config::get().policy;
         let qp = Arc::new_cyclic(|this: &Weak<Self>| Self {
             this: this.clone(),
@@ -283,14 +277,8 @@ impl Qp {
             let this = self.this.upgrade().ok_or(libc::EINVAL)?;
             Link::open(stream.socket, stream.rings, watch, engine, self.accessor(), this)
         })();
-        if let Some(instruments) = &self.instruments {
-            instruments.set_peer(stream.peer);
-        }
-        session.instruments.set_rnr_retry(stream.rnr_retry);
-        let wait_for_receives = match &self.instruments {
-            None => stream.rnr_retry >= RNR_UNLIMITED,
-            Some(instruments) => instruments.waits_for_receives(stream.rnr_retry),
-        };
+        self.instruments.connects(stream.peer);
+        let repeats = self.instruments.repeats(stream.rnr_retry);
         let Transport::Iwarp(iwarp) = &mut session.transport else { return Err(libc::EOPNOTSUPP) };
         let opened = match link {
             Ok(link) => {
@@ -305,7 +293,7 @@ impl Qp {
                 let terms = Terms {
                     framing,
                     role: stream.role,
-                    wait_for_receives,
+                    wait_for_receives: repeats || stream.rnr_retry >= RNR_UNLIMITED,
                     early: &stream.early,
                     transfers: link.transfers(),
                 };
@@ -359,24 +347,16 @@ impl Qp {
     pub(crate) fn post_receive(&self, wr: RecvWr) -> Result<(), Errno> {
         probes::post_recv(self.num, wr.wr_id);
         self.receives.push(wr).map_err(|_| libc::ENOMEM)?;
-        if let Some(instruments) = &self.instruments {
-            instruments.receive_posted();
-        }
+        self.instruments.receive_posted();
         if self.turn.awaits_receive() {
             self.drive(reason::RECEIVE, By::Program);
         }
         Ok(())
     }
 
-    pub(crate) fn instruments(&self) -> Option<&Instruments> {
-        self.instruments.as_deref()
-    }
-
     /// Ends the connection on behalf of the program: outstanding work requests complete with a flush error.
     pub(crate) fn disconnect(&self) {
-        if let Some(instruments) = &self.instruments {
-            instruments.disconnects();
-        }
+        self.instruments.disconnects();
         if self.is_roce {
             // From any state of a queue pair that is connected by hand; what is posted from now on is
             // flushed.
@@ -419,9 +399,7 @@ impl Qp {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
         self.state.store(DESTROYED, Ordering::Release);
-        if let Some(instruments) = &self.instruments {
-            instruments.destroyed();
-        }
+        self.instruments.destroyed();
         self.turn.close();
         // A step in progress is finished; no other one begins.
         let mut session = lock(&self.session);

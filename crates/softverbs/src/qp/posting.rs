@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{CONNECTED, Qp};
-use crate::instrument::Instruments;
+use crate::instrument::NotPosted;
 use crate::policy::coalesce::Post;
 use crate::probes;
 use crate::progress::{By, Driven};
@@ -58,18 +58,6 @@ impl Qp {
         Posting { qp: self, posted: false, len: 0, signaled: false, alone: false, remote: None }
     }
 
-    /// A read or an atomic operation is posted with IBV_SEND_INLINE. EINVAL in strict mode.
-    #[cold]
-    pub(crate) fn check_inline(&self, wr_id: u64) -> Result<(), Errno> {
-        self.instruments.as_ref().map_or(Ok(()), |instruments| instruments.check_inline(wr_id))
-    }
-
-    /// How many requests can be posted.
-    fn room(&self) -> usize {
-        let room = self.sends.room();
-        self.instruments.as_ref().map_or(room, |instruments| instruments.room().min(room))
-    }
-
     /// Waits for a free entry of a full queue: the requests may only wait in the ring, or another thread may
     /// be sending them now. The program did not decide that, so it gets no error for it: the thread that
     /// sends may itself wait for a processor.
@@ -88,44 +76,24 @@ impl Qp {
         }
     }
 
+    /// Posts a request; `denied`: the remote memory does not permit its access. The result is that of
+    /// [`Ring::push`](crate::progress::ring::Ring::push).
+    #[inline]
+    pub(super) fn push(&self, wr: SendWr, denied: bool) -> Result<bool, NotPosted> {
+        self.instruments.post(&self.sends, wr, self.accessor(), denied)
+    }
+
     /// Posts a request to a queue that was full.
     #[cold]
-    fn post_late(&self, mut wr: SendWr) -> Result<bool, Errno> {
+    fn push_late(&self, mut wr: SendWr, denied: bool) -> Result<bool, Errno> {
         while self.await_entry() {
-            match self.sends.push(wr) {
+            match self.push(wr, denied) {
                 Ok(alone) => return Ok(alone),
-                Err(back) => wr = back,
+                Err(NotPosted::Full(back)) => wr = back,
+                Err(NotPosted::Refused) => break,
             }
         }
         Err(libc::ENOMEM)
-    }
-
-    /// Posts a request that the instruments may refuse.
-    #[cold]
-    fn post_with(&self, instruments: &Instruments, mut wr: SendWr, denied: bool) -> Result<bool, Errno> {
-        loop {
-            // The instruments only see requests for which the queue has an entry.
-            if self.sends.room() == 0 && !self.await_entry() {
-                return Err(libc::ENOMEM);
-            }
-            let (mut alone, mut is_full) = (false, false);
-            let push = |wr| match self.sends.push(wr) {
-                Ok(only) => {
-                    alone = only;
-                    Ok(())
-                }
-                Err(back) => {
-                    is_full = true;
-                    Err(back)
-                }
-            };
-            match instruments.post(wr, self.accessor(), denied, push) {
-                Ok(()) => return Ok(alone),
-                // Another thread has taken the entry.
-                Err(back) if is_full => wr = back,
-                Err(_) => return Err(libc::ENOMEM),
-            }
-        }
     }
 
     /// Waits briefly if the request that was just posted can then be a direct copy. Here and not in a step:
@@ -143,14 +111,11 @@ impl Posting<'_> {
     pub(crate) fn post_all(&mut self, wrs: Vec<SendWr>) -> Result<(), Errno> {
         let qp = self.qp;
         qp.check_connected()?;
-        if qp.room() < wrs.len() {
+        if qp.sends.room() < wrs.len() {
             qp.drive(reason::POSTED, By::Program);
-            if qp.room() < wrs.len() {
-                if let Some(instruments) = qp.instruments.as_ref().filter(|_| qp.sends.room() >= wrs.len()) {
-                    instruments.refuse();
-                }
-                return Err(libc::ENOMEM);
-            }
+        }
+        if qp.sends.room() < wrs.len() || !qp.instruments.has_room(wrs.len()) {
+            return Err(libc::ENOMEM);
         }
         wrs.into_iter().try_for_each(|wr| self.post(wr, false))
     }
@@ -166,8 +131,7 @@ impl Posting<'_> {
         Ok(())
     }
 
-    /// Posts the only request, for an access that the remote memory does not permit, which fails in strict
-    /// mode.
+    /// Posts the only request, for an access that the remote memory does not permit.
     #[cold]
     pub(crate) fn post_denied(&mut self, wr: SendWr) -> Result<(), Errno> {
         self.add(wr, true)?;
@@ -185,9 +149,10 @@ impl Posting<'_> {
         self.signaled |= wr.signaled;
         self.remote = wr.transferable().then(|| wr.remote(0));
         probes::post(qp.num, &wr);
-        let alone = match &qp.instruments {
-            None => qp.sends.push(wr).or_else(|wr| qp.post_late(wr))?,
-            Some(instruments) => qp.post_with(instruments, wr, denied)?,
+        let alone = match qp.push(wr, denied) {
+            Ok(alone) => alone,
+            Err(NotPosted::Full(wr)) => qp.push_late(wr, denied)?,
+            Err(NotPosted::Refused) => return Err(libc::ENOMEM),
         };
         if !self.posted {
             (self.posted, self.alone) = (true, alone);

@@ -9,7 +9,8 @@ use rdma_sys::rdma_conn_param;
 
 use crate::cm::Params;
 use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA};
-use crate::strict::{self, Places, Rule, Strict};
+use crate::logged::Logged;
+use crate::strict::{self, Rule, Strict};
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 use transport::roce::rc::RNR_UNLIMITED;
@@ -26,7 +27,7 @@ impl Carrier {
     /// Strict mode: warns once per kind of message if an adapter could not carry `len` bytes. EINVAL in
     /// adapter mode.
     fn check(self, len: usize, mode: Strict) -> Result<(), Errno> {
-        static PLACES: Places = Places::new();
+        static LOGGED: Logged = Logged::new();
         let (rule, most, call) = match self {
             Self::Request => {
                 (Rule::RequestData, ADAPTER_REQUEST_DATA, "rdma_connect (rpma_conn_req_connect)")
@@ -37,7 +38,8 @@ impl Carrier {
         if mode == Strict::Off || len <= most {
             return Ok(());
         }
-        PLACES.report(
+        strict::report(
+            &LOGGED,
             mode,
             rule,
             format_args!(
