@@ -24,6 +24,7 @@ mod flight;
 mod host;
 mod overrun;
 mod rnr;
+mod set_up;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -46,6 +47,7 @@ use transport::access::Accessor;
 use transport::wr::{Completion, SendWr, opcode};
 
 pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
+pub(crate) use set_up::{connect_error, rejects_request};
 
 /// Which instruments a queue pair has.
 #[derive(Clone, Copy)]

@@ -21,7 +21,6 @@ use crate::cm::event::Event;
 use crate::cm::exchange::{Accepted, Failure, Initiator, Next, Stage};
 use crate::cm::id::{Connecting, Id};
 use crate::cm::negotiate::Offer;
-use crate::faults::{Action, Fault};
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
@@ -97,23 +96,17 @@ impl Outgoing {
         }))
     }
 
-    /// Starts an attempt that fails with an injected fault; `socket` is not connected. EMFILE, ENOMEM: the
-    /// engine cannot be started.
+    /// Starts an attempt that fails with `errno`; `socket` is not connected. EMFILE, ENOMEM: the engine
+    /// cannot be started.
     #[cold]
     pub(crate) fn start_to_fail(
         id: &Arc<Id>,
         socket: Socket,
         handshake: Handshake,
-        fault: Fault<'_>,
+        errno: Errno,
     ) -> Result<Arc<Self>, Errno> {
         let exchange = Initiator::new(handshake.offer, Instant::now(), handshake.timeout).with_fault();
         let outgoing = Self::new(id, socket, handshake, exchange)?;
-        fault.log(format_args!("connection to {}", outgoing.handshake.dst));
-        let errno = match fault.action() {
-            Action::Timeout => libc::ETIMEDOUT,
-            Action::Unreachable => libc::EHOSTUNREACH,
-            _ => libc::ECONNREFUSED,
-        };
         outgoing.engine.kick(Arc::new(ImmediateFailure { outgoing: outgoing.clone(), errno }));
         Ok(outgoing)
     }

@@ -23,7 +23,7 @@ use crate::cm::exchange::Responder;
 use crate::cm::id::Id;
 use crate::cm::limited_log::LimitedLog;
 use crate::cm::negotiate;
-use crate::faults::{self, Fault};
+use crate::instrument;
 use crate::limits::REQUEST_TIMEOUT_S;
 use crate::lock;
 use crate::progress::engine::Engine;
@@ -135,15 +135,13 @@ impl Incoming {
     /// markers.
     fn requested(self: &Arc<Self>, frame: Frame, private_data: &[u8]) {
         if frame.markers {
-            let Some(state) = self.connection.take_stalled() else { return };
             self.requests.log_limited(format_args!(
                 "connect request rejected: the peer requires MPA markers, which are not supported"
             ));
-            send_reply(&state.socket, &negotiate::rejection(&frame), &[]);
-            return;
+            return self.reject(&frame);
         }
-        if let Some(fault) = faults::plan().and_then(|plan| plan.event(faults::Event::Accept)) {
-            return self.reject_by(fault, &frame);
+        if instrument::rejects_request(self.connection.peer.ip()) {
+            return self.reject(&frame);
         }
         {
             let mut guard = lock(&self.connection.state);
@@ -159,12 +157,12 @@ impl Incoming {
         self.requests.raise(Unfetched::new(self.connection.clone(), frame), private_data);
     }
 
-    /// Rejects the request because of an injected fault. The program gets no event.
+    /// Rejects the request. The program gets no event.
     #[cold]
-    fn reject_by(&self, fault: Fault<'_>, frame: &Frame) {
-        let Some(state) = self.connection.take_stalled() else { return };
-        fault.log(format_args!("connect request of {}", self.connection.peer.ip()));
-        send_reply(&state.socket, &negotiate::rejection(frame), &[]);
+    fn reject(&self, frame: &Frame) {
+        if let Some(state) = self.connection.take_stalled() {
+            send_reply(&state.socket, &negotiate::rejection(frame), &[]);
+        }
     }
 
     fn is_requested(&self) -> bool {

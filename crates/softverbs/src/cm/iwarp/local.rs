@@ -14,7 +14,7 @@ use crate::cm::id::{Connecting, Id, Listening, Protocol};
 use crate::cm::negotiate::{self, Offer};
 use crate::cm::options::Options;
 use crate::cm::protocol::{Attempt, Refused};
-use crate::faults::{self, Event};
+use crate::instrument;
 use crate::socket::Socket;
 use crate::sys::Errno;
 use crate::{config, lock};
@@ -118,8 +118,8 @@ fn start(
         options.apply(&socket);
     }
     let handshake = Handshake { qp, request, offer, rnr_retry: params.rnr_retry, dst, timeout };
-    if let Some(fault) = faults::plan().and_then(|plan| plan.event(Event::Connect)) {
-        return Outgoing::start_to_fail(id, socket, handshake, fault);
+    if let Some(errno) = instrument::connect_error(&dst) {
+        return Outgoing::start_to_fail(id, socket, handshake, errno);
     }
     prepare(&socket);
     let connected = addr::connect(&socket, &dst);
