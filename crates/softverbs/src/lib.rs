@@ -58,7 +58,6 @@ mod link;
 mod lock;
 mod logged;
 mod memory;
-mod metrics;
 mod policy;
 mod port;
 mod probes;

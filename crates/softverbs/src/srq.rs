@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use crate::instrument::SharedReceives;
 use crate::limits::MAX_SRQ_WR;
+use crate::lock;
 use crate::progress::{By, Driven};
 use crate::sys::Errno;
-use crate::{lock, metrics};
-use rpma_metrics::{Kind, Process};
 use transport::step::reason;
 use transport::wr::RecvWr;
 
@@ -23,8 +23,7 @@ pub(crate) struct Srq {
     /// Scatter/gather entries that a receive may have.
     pub(crate) max_sge: u32,
     inner: Mutex<Inner>,
-    /// Counts the receives that are posted.
-    metrics: Option<&'static Process>,
+    instruments: SharedReceives,
 }
 
 struct Inner {
@@ -47,7 +46,7 @@ impl Srq {
         let reached = Arc::new(|| ());
         let inner = Inner { posted, capacity, waiting: VecDeque::new(), users: 0, limit: 0, reached };
         let inner = Mutex::new(inner);
-        Ok(Self { pd, max_sge, inner, metrics: metrics::process() })
+        Ok(Self { pd, max_sge, inner, instruments: SharedReceives::new() })
     }
 
     /// Adds a receive, and drives waiting connections as long as there are receives.
@@ -60,9 +59,7 @@ impl Srq {
             inner.posted.push_back(wr);
             inner.waiting.len()
         };
-        if let Some(process) = self.metrics {
-            process.counters.shared.posted(Kind::Recv, 0);
-        }
+        self.instruments.receive_posted();
         // Each connection once: one that finds no receive goes to the end of the list.
         while rounds > 0 {
             rounds -= 1;

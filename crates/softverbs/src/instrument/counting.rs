@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//! Metrics: counts the requests and completions of a queue pair, for `RPMA_METRICS`.
+//! Metrics, for `RPMA_METRICS`: counts the requests and completions of a queue pair, and the receives of shared
+//! receive queues.
 
 use std::sync::Arc;
 
@@ -7,8 +8,33 @@ use rdma_sys::rdma_cm_event_type::{
     self, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE,
 };
-use rpma_metrics::{Connection, Event, Kind, Process};
+use rpma_metrics::{Connection, Event, Kind, Process, flushes};
 use transport::wr::{Completion, Op, SendWr, opcode, status};
+
+/// The counters of this process, if enabled. The first call starts the thread that serves them; it is made
+/// for the first region or queue pair, not when the library is loaded or the device opened.
+#[inline]
+pub(super) fn process() -> Option<&'static Process> {
+    let process = rpma_metrics::process(|text| log::warn!("{text}"));
+    process.inspect(|_| flushes::count())
+}
+
+/// The instruments of a shared receive queue.
+pub(crate) struct SharedReceives(Option<&'static Process>);
+
+impl SharedReceives {
+    pub(crate) fn new() -> Self {
+        Self(process())
+    }
+
+    /// A receive was posted.
+    #[inline]
+    pub(crate) fn receive_posted(&self) {
+        if let Some(process) = self.0 {
+            process.counters.shared.posted(Kind::Recv, 0);
+        }
+    }
+}
 
 /// The counters of a queue pair.
 pub(super) struct Counting {

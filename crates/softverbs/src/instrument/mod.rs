@@ -23,6 +23,7 @@ mod fault_queue;
 mod flight;
 mod host;
 mod overrun;
+mod regions;
 mod rnr;
 mod set_up;
 
@@ -31,12 +32,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::cq::PollObserver;
 use crate::faults::{self, Plan};
+use crate::lock;
 use crate::process::PerProcess;
 use crate::progress::Outstanding;
 use crate::progress::ring::Ring;
 use crate::strict::{self, Strict};
 use crate::sys::Errno;
-use crate::{lock, metrics};
 use adapter::Adapter;
 use counting::Counting;
 use fault_queue::FaultQueue;
@@ -46,7 +47,9 @@ use rpma_metrics::Process;
 use transport::access::Accessor;
 use transport::wr::{Completion, SendWr, opcode};
 
+pub(crate) use counting::SharedReceives;
 pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
+pub(crate) use regions::Registration;
 pub(crate) use set_up::{connect_error, rejects_request};
 
 /// Which instruments a queue pair has.
@@ -62,7 +65,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// The settings of this process.
     pub(crate) fn of_process() -> Self {
-        Self { strict: strict::mode(), faults: faults::plan(), metrics: metrics::process() }
+        Self { strict: strict::mode(), faults: faults::plan(), metrics: counting::process() }
     }
 }
 
@@ -95,6 +98,9 @@ static STRICT: PerProcess<Vec<Weak<Present>>> = PerProcess::new();
 
 /// A memory region is being deregistered: reports requests in flight that use it.
 pub(crate) fn deregisters(stag: u32) {
+    if strict::mode() == Strict::Off {
+        return;
+    }
     let all: Vec<Arc<Present>> = lock(STRICT.get()).iter().flatten().filter_map(Weak::upgrade).collect();
     all.iter().filter_map(|present| present.adapter.as_ref()).for_each(|adapter| adapter.deregisters(stag));
 }

@@ -9,15 +9,13 @@ use libc::{c_int, c_void};
 use rdma_sys::{ib_uverbs_access_flags, ib_uverbs_advise_mr_advice as advices, ib_uverbs_advise_mr_flag};
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd, ibv_sge};
 use std::ptr::addr_of;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::null_with;
 use super::pd::PdObject;
 use crate::ffi::object::Object;
-use crate::instrument;
+use crate::instrument::{self, Registration};
 use crate::memory::{self, Region};
-use crate::metrics;
-use crate::strict::{self, Strict};
 use crate::sys;
 use transport::access::{Access, FLUSH_PERSISTENT, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_WRITE, ZERO_BASED};
 
@@ -26,22 +24,10 @@ pub(crate) struct MrOwn {
     /// Changed by ibv_rereg_mr(3).
     pub(super) pd: AtomicPtr<ibv_pd>,
     pub(super) stag: u32,
-    /// The metrics count the region.
-    pub(super) is_counted: AtomicBool,
+    pub(super) registration: Registration,
 }
 
-impl MrOwn {
-    /// Removes a region of this length from the metrics.
-    fn uncount(&self, length: usize) {
-        if self.is_counted.swap(false, Ordering::Relaxed) {
-            if let Some(process) = rpma_metrics::counting() {
-                process.counters.deregistered(length);
-            }
-        }
-    }
-}
-
-/// Removes a region from the metrics: librpma registers it for itself, not for the program. Repeated calls
+/// Hides a region from the instruments: librpma registers it for itself, not for the program. Repeated calls
 /// have no effect.
 ///
 /// # Safety
@@ -49,7 +35,7 @@ impl MrOwn {
 /// `mr` must be a region of softverbs that has not been deregistered.
 pub unsafe fn not_counted(mr: *mut ibv_mr) {
     // SAFETY: the caller guarantees that `mr` is a region of softverbs that has not been deregistered.
-    unsafe { MrObject::own(mr).uncount(addr_of!((*mr).length).read()) };
+    unsafe { MrObject::own(mr).registration.ends(addr_of!((*mr).length).read()) };
 }
 
 pub(crate) type MrObject = Object<ibv_mr, MrOwn>;
@@ -151,12 +137,7 @@ pub unsafe fn ibv_reg_mr_iova(
     // SAFETY: ibv_reg_mr(3) requires that `pd` has not been deallocated; its `context` never changes.
     let context = unsafe { addr_of!((*pd).context).read() };
     let mr = ibv_mr { context, pd, addr, length, handle: stag >> 8, lkey: stag, rkey: stag };
-    let counting = metrics::process();
-    if let Some(process) = counting {
-        process.counters.registered(length);
-    }
-    let is_counted = AtomicBool::new(counting.is_some());
-    MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag, is_counted })
+    MrObject::create(mr, MrOwn { pd: AtomicPtr::new(pd), stag, registration: Registration::new(length) })
 }
 
 /// As [`ibv_reg_mr_iova`]. The inline functions of `verbs.h` call it if the access flags may contain optional
@@ -193,14 +174,12 @@ pub unsafe fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // which therefore cannot be deallocated before `users` is decremented here.
     unsafe {
         let own = MrObject::own(mr);
-        if strict::mode() != Strict::Off {
-            instrument::deregisters(own.stag);
-        }
+        instrument::deregisters(own.stag);
         if let Err(e) = memory::try_deregister(own.stag) {
             return e;
         }
         PdObject::own(own.pd.load(Ordering::Acquire)).users.fetch_sub(1, Ordering::AcqRel);
-        own.uncount(addr_of!((*mr).length).read());
+        own.registration.ends(addr_of!((*mr).length).read());
         MrObject::free(mr);
     }
     0

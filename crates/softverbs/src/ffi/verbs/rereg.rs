@@ -177,11 +177,7 @@ unsafe fn rereg(mr: *mut ibv_mr, wanted: Wanted) -> Result<(), (c_int, Errno)> {
         }
         if wanted.changes(TRANSLATION) {
             addr_of_mut!((*mr).addr).write(wanted.addr);
-            let process = rpma_metrics::counting().filter(|_| own.is_counted.load(Ordering::Relaxed));
-            if let Some(process) = process {
-                process.counters.deregistered(addr_of_mut!((*mr).length).read());
-                process.counters.registered(wanted.length);
-            }
+            own.registration.resized(addr_of_mut!((*mr).length).read(), wanted.length);
             addr_of_mut!((*mr).length).write(wanted.length);
         }
     }
