@@ -23,6 +23,7 @@ mod fault_queue;
 mod flight;
 mod host;
 mod overrun;
+mod private_data;
 mod regions;
 mod rnr;
 mod set_up;
@@ -49,6 +50,7 @@ use transport::wr::{Completion, SendWr, opcode};
 
 pub(crate) use counting::SharedReceives;
 pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
+pub(crate) use private_data::Carrier;
 pub(crate) use regions::Registration;
 pub(crate) use set_up::{connect_error, rejects_request};
 

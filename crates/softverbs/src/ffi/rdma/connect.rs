@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use super::finish;
 use super::handle::IdObject;
-use super::param::{Carrier, read_param, read_private_data};
+use super::param::{read_param, read_private_data};
 use super::qp::connection_of;
 use super::sync;
 use crate::cm::addr;
 use crate::cm::id::Id;
 use crate::ffi::context::owns;
+use crate::instrument::Carrier;
 use crate::qp::{Qp, numbers};
 
 /// Listens for connect requests, which are reported as events; with a synchronous identifier

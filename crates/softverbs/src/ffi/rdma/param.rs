@@ -1,55 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The connection parameters of rdma_connect(3) and rdma_accept(3) (`rdma_conn_param`), and private data.
 //!
-//! Both are checked and copied here, and not checked again later. In strict mode, private data is also
-//! checked against what InfiniBand and RoCE can carry.
+//! Both are checked and copied here, and not checked again later.
 
 use libc::c_void;
 use rdma_sys::rdma_conn_param;
 
 use crate::cm::Params;
-use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA, MAX_PRIVATE_DATA};
-use crate::logged::Logged;
-use crate::strict::{self, Rule, Strict};
+use crate::instrument::Carrier;
+use crate::limits::MAX_PRIVATE_DATA;
 use crate::sys::Errno;
 use transport::limits::MAX_READS;
 use transport::roce::rc::RNR_UNLIMITED;
-
-/// The message that carries private data.
-#[derive(Clone, Copy)]
-pub(super) enum Carrier {
-    Request,
-    Accept,
-    Reject,
-}
-
-impl Carrier {
-    /// Strict mode: warns once per kind of message if an adapter could not carry `len` bytes. EINVAL in
-    /// adapter mode.
-    fn check(self, len: usize, mode: Strict) -> Result<(), Errno> {
-        static LOGGED: Logged = Logged::new();
-        let (rule, most, call) = match self {
-            Self::Request => {
-                (Rule::RequestData, ADAPTER_REQUEST_DATA, "rdma_connect (rpma_conn_req_connect)")
-            }
-            Self::Accept => (Rule::AcceptData, ADAPTER_ACCEPT_DATA, "rdma_accept (rpma_conn_req_connect)"),
-            Self::Reject => (Rule::RejectData, ADAPTER_REJECT_DATA, "rdma_reject"),
-        };
-        if mode == Strict::Off || len <= most {
-            return Ok(());
-        }
-        strict::report(
-            &LOGGED,
-            mode,
-            rule,
-            format_args!(
-                "{len} bytes of private data; InfiniBand and RoCE carry at most {most} in this message"
-            ),
-            format_args!("pass at most {most} bytes to {call}, and send the rest over the connection"),
-        );
-        if mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
-    }
-}
 
 /// The parameters of rdma_connect(3) or rdma_accept(3).
 pub(super) struct Param {
@@ -70,8 +32,8 @@ impl From<Param> for Params {
 
 /// Reads connection parameters. NULL selects the defaults of librdmacm: as many outstanding reads as the
 /// device supports, and unlimited RNR retries. Larger values of `responder_resources` and `initiator_depth`
-/// are reduced to what the device supports. EINVAL: more than [`MAX_PRIVATE_DATA`] bytes of private data, or,
-/// in adapter mode, more than an adapter can carry in this message.
+/// are reduced to what the device supports. EINVAL: more than [`MAX_PRIVATE_DATA`] bytes of private data, or
+/// more than the message can carry ([`Carrier::check`]).
 ///
 /// # Safety
 ///
@@ -116,27 +78,10 @@ pub(super) unsafe fn read_private_data(
     if len > MAX_PRIVATE_DATA || (data.is_null() && len > 0) {
         return Err(libc::EINVAL);
     }
-    carrier.check(len, strict::mode())?;
+    carrier.check(len)?;
     let mut bytes = vec![0u8; len];
     // SAFETY: if `len` is 0, nothing is copied. Otherwise `data` is not NULL (checked above), so the caller
     // guarantees that it is readable for `len` bytes; `bytes` has as many.
     unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), len) };
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strict_mode_limits_private_data_to_what_an_adapter_carries() {
-        for (carrier, most) in [(Carrier::Request, 56), (Carrier::Accept, 196), (Carrier::Reject, 148)] {
-            for mode in [Strict::Off, Strict::Warn, Strict::Adapter] {
-                assert_eq!(carrier.check(most, mode), Ok(()));
-            }
-            assert_eq!(carrier.check(most + 1, Strict::Off), Ok(()));
-            assert_eq!(carrier.check(most + 1, Strict::Warn), Ok(()));
-            assert_eq!(carrier.check(most + 1, Strict::Adapter), Err(libc::EINVAL));
-        }
-    }
 }

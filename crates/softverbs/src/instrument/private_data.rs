@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//! The length of private data, in strict mode: InfiniBand and RoCE carry less than iWARP.
+
+use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA};
+use crate::logged::Logged;
+use crate::strict::{self, Rule, Strict};
+use crate::sys::Errno;
+
+/// The message that carries private data.
+#[derive(Clone, Copy)]
+pub(crate) enum Carrier {
+    Request,
+    Accept,
+    Reject,
+}
+
+impl Carrier {
+    /// Warns once for each kind of message if an adapter could not carry `len` bytes. EINVAL in adapter mode.
+    pub(crate) fn check(self, len: usize) -> Result<(), Errno> {
+        self.check_by(len, strict::mode())
+    }
+
+    fn check_by(self, len: usize, mode: Strict) -> Result<(), Errno> {
+        static LOGGED: Logged = Logged::new();
+        let (rule, most, call) = match self {
+            Self::Request => {
+                (Rule::RequestData, ADAPTER_REQUEST_DATA, "rdma_connect (rpma_conn_req_connect)")
+            }
+            Self::Accept => (Rule::AcceptData, ADAPTER_ACCEPT_DATA, "rdma_accept (rpma_conn_req_connect)"),
+            Self::Reject => (Rule::RejectData, ADAPTER_REJECT_DATA, "rdma_reject"),
+        };
+        if mode == Strict::Off || len <= most {
+            return Ok(());
+        }
+        strict::report(
+            &LOGGED,
+            mode,
+            rule,
+            format_args!(
+                "{len} bytes of private data; InfiniBand and RoCE carry at most {most} in this message"
+            ),
+            format_args!("pass at most {most} bytes to {call}, and send the rest over the connection"),
+        );
+        if mode == Strict::Adapter { Err(libc::EINVAL) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_mode_limits_private_data_to_what_an_adapter_carries() {
+        for (carrier, most) in [(Carrier::Request, 56), (Carrier::Accept, 196), (Carrier::Reject, 148)] {
+            for mode in [Strict::Off, Strict::Warn, Strict::Adapter] {
+                assert_eq!(carrier.check_by(most, mode), Ok(()));
+            }
+            assert_eq!(carrier.check_by(most + 1, Strict::Off), Ok(()));
+            assert_eq!(carrier.check_by(most + 1, Strict::Warn), Ok(()));
+            assert_eq!(carrier.check_by(most + 1, Strict::Adapter), Err(libc::EINVAL));
+        }
+    }
+}
