@@ -67,8 +67,6 @@ mod qp;
 mod rendezvous;
 mod socket;
 mod srq;
-mod strict;
-mod stuck;
 mod sys;
 mod thread;
 mod unix;

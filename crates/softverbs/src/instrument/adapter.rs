@@ -11,10 +11,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flight::Flight;
+use super::strict::{self, Rule, Strict};
 use crate::lock;
 use crate::logged::Logged;
 use crate::progress::Outstanding;
-use crate::strict::{self, Rule, Strict};
 use crate::sys::Errno;
 use transport::access::Accessor;
 use transport::wr::SendWr;

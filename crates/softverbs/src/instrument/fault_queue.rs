@@ -9,9 +9,9 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use super::strict::Strict;
 use crate::faults::{Action, Event, Fault, Plan};
 use crate::lock;
-use crate::strict::Strict;
 use transport::units::Micros;
 use transport::wr::{Op, SendWr, status};
 

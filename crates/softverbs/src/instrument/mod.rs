@@ -27,6 +27,8 @@ mod private_data;
 mod regions;
 mod rnr;
 mod set_up;
+mod strict;
+mod stuck;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -37,7 +39,6 @@ use crate::lock;
 use crate::process::PerProcess;
 use crate::progress::Outstanding;
 use crate::progress::ring::Ring;
-use crate::strict::{self, Strict};
 use crate::sys::Errno;
 use adapter::Adapter;
 use counting::Counting;
@@ -45,6 +46,7 @@ use fault_queue::FaultQueue;
 use rdma_sys::rdma_cm_event_type;
 use rnr::Rnr;
 use rpma_metrics::Process;
+use strict::Strict;
 use transport::access::Accessor;
 use transport::wr::{Completion, SendWr, opcode};
 
@@ -53,6 +55,7 @@ pub(crate) use host::{Exposed, Instrumented, Queue, Stepping};
 pub(crate) use private_data::Carrier;
 pub(crate) use regions::Registration;
 pub(crate) use set_up::{connect_error, rejects_request};
+pub(crate) use stuck::Waiting;
 
 /// Which instruments a queue pair has.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@
 //! Software RDMA keeps such a completion until the program has polled. On an adapter the completion queue is
 //! in error then, and so are its queue pairs.
 
+use super::strict::{self, Rule, Strict};
 use crate::cq::Cq;
-use crate::strict::{self, Rule, Strict};
 
 /// How an overrun of a completion queue is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //! The length of private data, in strict mode: InfiniBand and RoCE carry less than iWARP.
 
+use super::strict::{self, Rule, Strict};
 use crate::limits::{ADAPTER_ACCEPT_DATA, ADAPTER_REJECT_DATA, ADAPTER_REQUEST_DATA};
 use crate::logged::Logged;
-use crate::strict::{self, Rule, Strict};
 use crate::sys::Errno;
 
 /// The message that carries private data.

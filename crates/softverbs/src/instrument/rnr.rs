@@ -6,8 +6,8 @@
 //! of the connection permit. The message is here already, so each retry only checks for a receive: in
 //! [`Strict::Adapter`] there is no check between two retries.
 
+use super::strict::{self, Rule, Strict};
 use crate::logged::Logged;
-use crate::strict::{self, Rule, Strict};
 use transport::roce::rc::RNR_UNLIMITED;
 use transport::units::Micros;
 

@@ -8,9 +8,9 @@ use transport::iwarp::wire::ddp::Header;
 use transport::iwarp::wire::rdmap::Opcode;
 
 use super::*;
+use crate::config::Strict;
 use crate::memory::{Region, deregister, register};
 use crate::progress::Outstanding::{self, Nothing, Unsignalled};
-use crate::strict::Strict;
 use transport::access::LOCAL_WRITE;
 use transport::wr::{Local, Op};
 

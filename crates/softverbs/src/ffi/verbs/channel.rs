@@ -15,9 +15,9 @@ use crate::channel::EventQueue;
 use crate::cq::Cq;
 use crate::ffi::context::owns;
 use crate::ffi::object::Object;
+use crate::instrument::Waiting;
 use crate::lock;
 use crate::progress::sleep::{self, Watches};
-use crate::stuck::Waiting;
 use crate::sys::set_errno;
 
 /// The data behind the C structure of a completion channel.

@@ -11,6 +11,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use super::strict::{self, Rule, Strict};
 use crate::channel::EventQueue;
 use crate::cq::Cq;
 use crate::lock;
@@ -18,7 +19,6 @@ use crate::progress::Outstanding;
 use crate::progress::engine::Engine;
 use crate::progress::source::Source;
 use crate::progress::timers::Timer;
-use crate::strict::{self, Rule, Strict};
 use crate::sys;
 
 /// Milliseconds after which strict mode checks a thread that waits for a completion: other threads may post

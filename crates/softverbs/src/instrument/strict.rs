@@ -7,12 +7,12 @@
 
 use std::fmt::Arguments;
 
-pub(crate) use crate::config::Strict;
+pub(super) use crate::config::Strict;
 use crate::logged::Logged;
 
 /// The requirements of adapters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rule {
+pub(super) enum Rule {
     /// The length of private data in a connection request, an acceptance and a rejection.
     RequestData,
     AcceptData,
@@ -35,7 +35,7 @@ pub(crate) enum Rule {
 }
 
 /// Warns once about a violation that no call can reject; on an adapter the result is undefined.
-pub(crate) fn remark(logged: &Logged, rule: Rule, what: Arguments<'_>, remedy: Arguments<'_>) {
+pub(super) fn remark(logged: &Logged, rule: Rule, what: Arguments<'_>, remedy: Arguments<'_>) {
     let verdict = match rule {
         Rule::Wait => "this may never return",
         _ => "this may fail on an adapter",
@@ -46,7 +46,7 @@ pub(crate) fn remark(logged: &Logged, rule: Rule, what: Arguments<'_>, remedy: A
 }
 
 /// Logs the first violation of a rule, with the remedy. Returns whether this was the first.
-pub(crate) fn report(
+pub(super) fn report(
     logged: &Logged,
     mode: Strict,
     rule: Rule,
@@ -66,6 +66,6 @@ pub(crate) fn report(
 }
 
 /// The mode of this process.
-pub(crate) fn mode() -> Strict {
+pub(super) fn mode() -> Strict {
     crate::config::get().strict
 }
